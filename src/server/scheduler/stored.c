@@ -88,7 +88,7 @@ static bool load_number(const harpe_stored_member *member, void *at, const json_
     }
     double value = json_number_value(saved);
     if (!(is_double ? json_is_number(saved) : json_is_integer(saved)) ||
-        !(value >= member->least && value <= member->most))
+        !(value >= member->bounds[0] && value <= member->bounds[1]))
         return false;
     if (!at) return true;
     json_int_t whole = json_integer_value(saved);
@@ -147,7 +147,7 @@ bool harpe_stored_load(const harpe_stored *table, void *to, const json_t *saved)
 
 bool harpe_stored_load_clocks(int *mhz, size_t count, const json_t *saved) {
     static const harpe_stored_member member = {
-        .kind = HARPE_STORED_INT, .count = 1, .least = 1, .most = CLOCK_MAX_MHZ};
+        .kind = HARPE_STORED_INT, .count = 1, .bounds = {1, CLOCK_MAX_MHZ}};
     if (!json_is_array(saved) || json_array_size(saved) != count) return false;
     for (size_t i = 0; i < count; i++)
         if (!load_number(&member, &mhz[i], json_array_get(saved, i))) return false;

@@ -22,7 +22,7 @@ typedef struct harpe_stored_member {
     const char *name;
     harpe_stored_kind kind;
     size_t offset, count; /* count: more than 1 for an array */
-    double least, most;
+    double bounds[2];     /* the least and the most value */
 } harpe_stored_member;
 
 typedef struct harpe_stored {
@@ -51,16 +51,21 @@ typedef struct harpe_stored {
 /* A member of a table: a number, a truth value, or an array of numbers. */
 #define HARPE_STORED(type, member, ...) \
     { \
-#member, HARPE_STORED_KIND(HARPE_STORED_PART(type, member)), offsetof(type, member), \
-            sizeof HARPE_STORED_PART(type, member) / \
-                (HARPE_STORED_UNIT(HARPE_STORED_PART(type, member))), \
+        .name = #member, .kind = HARPE_STORED_KIND(HARPE_STORED_PART(type, member)), \
+        .offset = offsetof(type, member), \
+        .count = sizeof HARPE_STORED_PART(type, member) / \
+                 (HARPE_STORED_UNIT(HARPE_STORED_PART(type, member))), \
+        .bounds = { \
             __VA_ARGS__ \
+        } \
     }
 /* A member of a table: a structure that has only members of type double, or an array of these. */
 #define HARPE_STORED_DOUBLES(type, member, ...) \
     { \
-#member, HARPE_STORED_DOUBLE, offsetof(type, member), \
-            sizeof HARPE_STORED_PART(type, member) / (sizeof(double)), __VA_ARGS__ \
+        .name = #member, .kind = HARPE_STORED_DOUBLE, .offset = offsetof(type, member), \
+        .count = sizeof HARPE_STORED_PART(type, member) / (sizeof(double)), .bounds = { \
+            __VA_ARGS__ \
+        } \
     }
 #define HARPE_STORED_TABLE(type, members) \
     { sizeof(type), members, sizeof(members) / sizeof(members)[0] }

@@ -9,8 +9,6 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "server/scheduler/perseus/clock_runs.h"
-#include "server/scheduler/perseus/real_clocks.h"
 #include "server/scheduler/stored.h"
 
 /* The number of runs for which a point of a sweep counts. */
@@ -272,39 +270,38 @@ bool harpe_explorer_ran_probe(const harpe_explorer *explorer) {
 /* Returns what ranks report of their clocks, or NULL if clocks did not change, or changed at once.
  */
 static const harpe_rank_clocks *clocks_of(const harpe_explorer *explorer,
-                                          const harpe_explorer_reports *reports) {
+                                          const harpe_online_reports *reports) {
     bool may_be_late = harpe_online_latencies_are_late(explorer->latencies) ||
                        harpe_online_latencies_are_unknown(explorer->latencies);
     return may_be_late && !ran_highest(explorer) ? reports->clocks : NULL;
 }
 
-harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_explorer_reports *reports,
+harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online_round *round,
+                                    const harpe_online_reports *reports,
                                     const harpe_explorer_terms *terms, harpe_error *error) {
     const harpe_online_pipeline *pipeline = explorer->pipeline;
     if (explorer->looks > 0) {
         explorer->rounds++;
-        if (--explorer->looks == 0) look(explorer, reports->round);
+        if (--explorer->looks == 0) look(explorer, round);
         return HARPE_OK;
     }
-    const harpe_rank_clocks *clocks = clocks_of(explorer, reports);
+    harpe_online_reports told = *reports;
+    told.clocks = clocks_of(explorer, reports);
     harpe_online_clock_runs *runs;
     size_t run_count;
     int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
     if (!ran_mhz) return harpe_fail_memory(error);
-    harpe_real_clocks real = {explorer->frequency_mhz, ran_mhz};
-    harpe_find_real_clocks(&real, pipeline, reports->ranks, clocks, reports->count,
-                           HARPE_MAIN_SHARE_MIN);
+    harpe_find_real_clocks(pipeline, &told, explorer->frequency_mhz, HARPE_MAIN_SHARE_MIN, ran_mhz);
     harpe_status status =
-        harpe_online_round_read_clocks(pipeline, reports->ranks, reports->results, reports->count,
-                                       ran_mhz, &runs, &run_count, error);
+        harpe_online_round_read_clocks(pipeline, &told, ran_mhz, &runs, &run_count, error);
     free(ran_mhz);
     if (status != HARPE_OK) return status;
     double freedom, own_noise = noise_of_round(runs, run_count, &freedom);
-    double weight = weight_of_round(explorer, reports->round, own_noise, terms);
+    double weight = weight_of_round(explorer, round, own_noise, terms);
     if (weight >= 0.5) learn_noise(&explorer->noise, own_noise, freedom);
     for (size_t k = 0; k < run_count && status == HARPE_OK; k++) {
-        const harpe_run_clocks *mixed = harpe_real_clocks_of_run(
-            pipeline, reports->ranks, clocks, reports->count, runs[k].frequency_mhz);
+        const harpe_run_clocks *mixed =
+            harpe_real_clocks_of_run(pipeline, &told, runs[k].frequency_mhz);
         if (mixed && explorer->is_exploring)
             take_mixed_run(explorer, &runs[k], mixed, weight);
         else if (!mixed)

@@ -63,21 +63,13 @@ harpe_status harpe_explorer_new(const harpe_online_pipeline *pipeline, harpe_swe
                                 harpe_error *error);
 void harpe_explorer_free(harpe_explorer *explorer);
 
-/* What the ranks report of a round, one per rank. */
-typedef struct harpe_explorer_reports {
-    const harpe_online_round *round; /* read from `results` */
-    const harpe_rank_info *ranks;
-    const harpe_profiling_result *results;
-    const harpe_rank_clocks *clocks; /* NULL: no rank reports its clocks */
-    size_t count;
-} harpe_explorer_reports;
-
 /* Returns true if the present round is a probe: a round at the highest clocks in which some blocks
  * run at lower clocks. */
 bool harpe_explorer_ran_probe(const harpe_explorer *explorer);
 
-/* Learns from the results of the present round. */
-harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_explorer_reports *reports,
+/* Learns from the results of the present round. `round` was read from `reports`. */
+harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online_round *round,
+                                    const harpe_online_reports *reports,
                                     const harpe_explorer_terms *terms, harpe_error *error);
 
 /* Begins the round that was made last. The results that are observed next are its results. */

@@ -68,7 +68,6 @@ static harpe_explorer_terms terms_of(const harpe_perseus *self) {
 /* ---- Rounds ---------------------------------------------------------------------------------- */
 
 harpe_status harpe_perseus_learn(harpe_perseus *self, const harpe_online_round *round,
-                                 const harpe_profiling_result *results, size_t count,
                                  harpe_error *error) {
     harpe_explorer *explorer = self->explorer;
     harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
@@ -77,8 +76,7 @@ harpe_status harpe_perseus_learn(harpe_perseus *self, const harpe_online_round *
     if (round->problem[0]) return is_first ? harpe_sweep_miss(sweep, round, error) : HARPE_OK;
     sweep->misses = 0;
     harpe_explorer_terms terms = terms_of(self);
-    harpe_explorer_reports reports = {round, self->job->ranks, results, self->told_clocks, count};
-    harpe_status status = harpe_explorer_observe(explorer, &reports, &terms, error);
+    harpe_status status = harpe_explorer_observe(explorer, round, &self->reports, &terms, error);
     if (status == HARPE_OK) status = harpe_explorer_hand_over(explorer, error);
     return status;
 }

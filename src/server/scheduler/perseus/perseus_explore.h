@@ -11,7 +11,6 @@
 bool harpe_perseus_is_exploring(const harpe_perseus *self);
 /* Takes the results of a round of an exploration into the curves and the points of the sweep. */
 harpe_status harpe_perseus_learn(harpe_perseus *self, const harpe_online_round *round,
-                                 const harpe_profiling_result *results, size_t count,
                                  harpe_error *error);
 /* Makes the next round, or ends the exploration with a plan. Call it after harpe_perseus_learn. */
 harpe_status harpe_perseus_explore_on(harpe_perseus *self, harpe_error *error);

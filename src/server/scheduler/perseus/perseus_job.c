@@ -78,6 +78,8 @@ harpe_status harpe_perseus_begin_sweep(harpe_perseus *self, int microbatches, ha
     return status;
 }
 
-const harpe_rank_clocks *harpe_perseus_late_clocks(const harpe_perseus *self) {
-    return harpe_online_latencies_are_late(self->latencies) ? self->told_clocks : NULL;
+harpe_online_reports harpe_perseus_late_reports(const harpe_perseus *self) {
+    harpe_online_reports reports = self->reports;
+    if (!harpe_online_latencies_are_late(self->latencies)) reports.clocks = NULL;
+    return reports;
 }

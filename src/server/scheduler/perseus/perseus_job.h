@@ -79,11 +79,11 @@ typedef struct harpe_perseus {
     harpe_sweep *sweep_again; /* the current sweep if there are already plans; NULL: none */
     harpe_explorer *explorer; /* of the current sweep; NULL: a sweep learns */
     bool explores, explores_next; /* with a plan: this round and the next one are explorations */
-    harpe_perseus_replicas *replicas;     /* NULL: the job has one replica, or too many */
-    harpe_online_latencies *latencies;    /* NULL like the pipeline */
-    const harpe_rank_clocks *told_clocks; /* of the round that is observed; NULL: none */
-    bool is_profile_made;                 /* the profile was made and handed over */
-    harpe_scheduler_file file;            /* the profile, until it is taken */
+    harpe_perseus_replicas *replicas;  /* NULL: the job has one replica, or too many */
+    harpe_online_latencies *latencies; /* NULL like the pipeline */
+    harpe_online_reports reports;      /* of the round that is observed */
+    bool is_profile_made;              /* the profile was made and handed over */
+    harpe_scheduler_file file;         /* the profile, until it is taken */
     int mismatches;         /* rounds in a row without the measurements that they should have */
     bool mismatch_was_told; /* the mismatch was logged */
 
@@ -129,8 +129,8 @@ harpe_sweep *harpe_perseus_sweep_under_way(const harpe_perseus *self);
 /* Sets the blocking powers: those of the arguments, or those that the sweep of the plans has
  * measured. */
 void harpe_perseus_find_blocking_power(harpe_perseus *self);
-/* Returns what the ranks report of their clocks in this round, or NULL if no rank reports, or if
- * changes of the clocks are immediate. */
-const harpe_rank_clocks *harpe_perseus_late_clocks(const harpe_perseus *self);
+/* Returns the reports of this round, without those of clocks if changes of the clocks are
+ * immediate. */
+harpe_online_reports harpe_perseus_late_reports(const harpe_perseus *self);
 
 #endif

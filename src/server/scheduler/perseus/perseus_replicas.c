@@ -10,8 +10,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "server/scheduler/perseus/clock_runs.h"
-#include "server/scheduler/perseus/real_clocks.h"
 #include "server/scheduler/perseus/replica_classes.h"
 #include "server/scheduler/perseus/replica_curves.h"
 #include "server/scheduler/stored.h"
@@ -134,41 +132,32 @@ harpe_online_mean harpe_perseus_replicas_gain(const harpe_perseus *self) {
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-/* Finds the clocks at which a replica really ran. Runs at several clocks, whose shares vary, count
- * as not known. */
-static void find_clocks(const harpe_perseus *self, const harpe_real_clocks *real,
-                        const harpe_rank_info *ranks, const harpe_rank_clocks *told, size_t count) {
-    bool is_late = harpe_perseus_late_clocks(self) != NULL;
-    harpe_find_real_clocks(real, self->pipeline, ranks, is_late ? told : NULL, count,
-                           HARPE_MAIN_SHARE_MIN);
-    for (size_t i = 0; i < self->pipeline->instruction_count; i++)
-        if (real->ran_mhz[i] < 0) real->ran_mhz[i] = 0;
-}
-
-/* Reads the runs of one replica, and the clocks that it really had. */
-static harpe_status read_replica(const harpe_perseus *self, int replica,
-                                 const harpe_real_clocks *real,
-                                 const harpe_profiling_result *results, size_t count,
-                                 harpe_replica_runs *out, harpe_error *error) {
-    harpe_rank_info *ranks = harpe_calloc(count, sizeof *ranks);
-    harpe_profiling_result *its = harpe_calloc(count, sizeof *its);
-    harpe_rank_clocks *told = harpe_calloc(count, sizeof *told);
-    size_t own = 0;
-    harpe_status status = ranks && its && told ? HARPE_OK : harpe_fail_memory(error);
-    for (size_t r = 0; r < count && status == HARPE_OK; r++) {
-        if (self->job->ranks[r].dp_rank != replica) continue;
-        ranks[own] = self->job->ranks[r];
-        if (self->told_clocks) told[own] = self->told_clocks[r];
-        its[own++] = results[r];
+/* Reads the runs of one replica, and the clocks that it really had. Runs at several clocks, whose
+ * shares vary, count as not known. */
+static harpe_status read_replica(const harpe_perseus *self, int replica, const int *asked_mhz,
+                                 int *ran_mhz, harpe_replica_runs *out, harpe_error *error) {
+    const harpe_online_reports all = harpe_perseus_late_reports(self);
+    harpe_rank_info *ranks = harpe_calloc(all.count, sizeof *ranks);
+    harpe_profiling_result *results = harpe_calloc(all.count, sizeof *results);
+    harpe_rank_clocks *clocks = harpe_calloc(all.count, sizeof *clocks);
+    harpe_online_reports own = {ranks, results, all.clocks ? clocks : NULL, 0};
+    harpe_status status = ranks && results && clocks ? HARPE_OK : harpe_fail_memory(error);
+    for (size_t r = 0; r < all.count && status == HARPE_OK; r++) {
+        if (all.ranks[r].dp_rank != replica) continue;
+        ranks[own.count] = all.ranks[r];
+        if (all.clocks) clocks[own.count] = all.clocks[r];
+        results[own.count++] = all.results[r];
     }
     if (status == HARPE_OK) {
-        find_clocks(self, real, ranks, told, own);
-        status = harpe_online_round_read_clocks(self->pipeline, ranks, its, own, real->ran_mhz,
-                                                &out->runs, &out->count, error);
+        harpe_find_real_clocks(self->pipeline, &own, asked_mhz, HARPE_MAIN_SHARE_MIN, ran_mhz);
+        for (size_t i = 0; i < self->pipeline->instruction_count; i++)
+            if (ran_mhz[i] < 0) ran_mhz[i] = 0;
+        status = harpe_online_round_read_clocks(self->pipeline, &own, ran_mhz, &out->runs,
+                                                &out->count, error);
     }
     free(ranks);
-    free(its);
-    free(told);
+    free(results);
+    free(clocks);
     return status;
 }
 
@@ -230,7 +219,6 @@ static void replace_entries(const harpe_perseus *self, const harpe_replica_runs 
 }
 
 harpe_status harpe_perseus_replicas_observe(harpe_perseus *self, const int *frequency_mhz,
-                                            const harpe_profiling_result *results, size_t count,
                                             harpe_online_round *round, harpe_error *error) {
     harpe_perseus_replicas *own = self->replicas;
     if (!own || round->problem[0] || (!frequency_mhz && !own->runs_own)) return HARPE_OK;
@@ -241,9 +229,8 @@ harpe_status harpe_perseus_replicas_observe(harpe_perseus *self, const int *freq
     harpe_status status = runs && ran_mhz ? HARPE_OK : harpe_fail_memory(error);
     for (int r = 0; r < replicas && status == HARPE_OK; r++) {
         const int *asked = harpe_perseus_replicas_clocks(self, r);
-        harpe_real_clocks real = {asked ? asked : frequency_mhz,
-                                  ran_mhz + (size_t)r * instructions};
-        status = read_replica(self, r, &real, results, count, &runs[r], error);
+        status = read_replica(self, r, asked ? asked : frequency_mhz,
+                              ran_mhz + (size_t)r * instructions, &runs[r], error);
     }
     if (status == HARPE_OK) {
         if (own->runs_own) replace_entries(self, runs, ran_mhz, round);

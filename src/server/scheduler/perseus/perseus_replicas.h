@@ -34,7 +34,6 @@ harpe_online_mean harpe_perseus_replicas_gain(const harpe_perseus *self);
  * replicas ran clocks of their own, this function replaces the entries of `round` by the times and
  * energies that it expects at the clocks of the shared plan. */
 harpe_status harpe_perseus_replicas_observe(harpe_perseus *self, const int *frequency_mhz,
-                                            const harpe_profiling_result *results, size_t count,
                                             harpe_online_round *round, harpe_error *error);
 /* Call it after each round. If the replicas differ, it makes plans for each of them, unless the
  * present ones still fit. If the replicas no longer differ, it removes these plans. If it cannot

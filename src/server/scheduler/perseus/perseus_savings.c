@@ -12,9 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "plan/evaluate.h"
-#include "server/scheduler/perseus/clock_runs.h"
 #include "server/scheduler/perseus/perseus_replicas.h"
-#include "server/scheduler/perseus/real_clocks.h"
 
 /* A change must exceed this number of standard errors. */
 #define CLEARLY 3.5
@@ -384,14 +382,6 @@ static bool runs_at_highest(const harpe_perseus *self, const int *frequency_mhz)
     return true;
 }
 
-/* Returns the highest clock of each pipeline rank, or NULL if memory runs out. */
-static int *all_highest_mhz(const harpe_perseus *self) {
-    int *mhz = harpe_calloc((size_t)self->pipeline->rank_count, sizeof *mhz);
-    for (int p = 0; mhz && p < self->pipeline->rank_count; p++)
-        mhz[p] = harpe_sweep_highest_mhz(self->sweep, p);
-    return mhz;
-}
-
 /* Counts a round of a plan with only the highest clocks. Such a plan saves nothing, even if its
  * time and energy differ from the baseline. */
 static void count_highest(harpe_perseus *self, const harpe_savings_round *own,
@@ -407,23 +397,21 @@ static void count_highest(harpe_perseus *self, const harpe_savings_round *own,
 
 /* Reads the runs at the highest clocks. If clocks change late, these are not those that were asked
  * for. */
-static harpe_status read_highest(const harpe_perseus *self, const int *asked_mhz,
-                                 const harpe_profiling_result *results, size_t count,
-                                 comparison *into, const int *highest_mhz, harpe_error *error) {
+static harpe_status read_highest(const harpe_perseus *self, const int *asked_mhz, comparison *into,
+                                 harpe_error *error) {
     const harpe_online_pipeline *pipeline = self->pipeline;
+    harpe_online_reports reports = harpe_perseus_late_reports(self);
     int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
     if (!ran_mhz) return harpe_fail_memory(error);
-    harpe_find_real_clocks(&(harpe_real_clocks){asked_mhz, ran_mhz}, pipeline, self->job->ranks,
-                           harpe_perseus_late_clocks(self), count, HARPE_MAIN_SHARE_MIN);
+    harpe_find_real_clocks(pipeline, &reports, asked_mhz, HARPE_MAIN_SHARE_MIN, ran_mhz);
     harpe_status status = harpe_online_round_read_highest(
-        pipeline, self->job->ranks, results, count, ran_mhz, highest_mhz, into->highest, error);
+        pipeline, &reports, ran_mhz, self->sweep->clocks, into->highest, error);
     free(ran_mhz);
     return status;
 }
 
 harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequency_mhz,
                                          const harpe_online_round *round,
-                                         const harpe_profiling_result *results, size_t count,
                                          harpe_perseus_measured *measured, harpe_error *error) {
     harpe_savings_round own = harpe_perseus_savings_round(round, measured->round);
     bool is_whole = measured->time_s > 0 && measured->energy_j > 0 && !round->ran_other_steps;
@@ -440,7 +428,6 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
         return HARPE_OK;
     }
     size_t entries = self->pipeline->entry_count;
-    int *highest = all_highest_mhz(self);
     comparison compared = {.self = self,
                            .round = round,
                            .measured = &own,
@@ -448,9 +435,8 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
                            .highest = harpe_calloc(entries, sizeof *compared.highest),
                            .changes = harpe_calloc(entries, sizeof *compared.changes)};
     harpe_status status =
-        compared.highest && compared.changes && highest ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK)
-        status = read_highest(self, lowest_mhz, results, count, &compared, highest, error);
+        compared.highest && compared.changes ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK) status = read_highest(self, lowest_mhz, &compared, error);
     if (status == HARPE_OK) {
         compare(&compared);
         if (isinf(compared.terms.systematic[HARPE_TIME])) {
@@ -466,7 +452,6 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
             harpe_savings_add(&self->savings, self->savings.planned, &own, &compared.terms);
         }
     }
-    free(highest);
     free(compared.highest);
     free(compared.changes);
     return status;

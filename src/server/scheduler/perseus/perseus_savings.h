@@ -10,7 +10,6 @@
  * clock of each instruction; the sweep has a point of each. */
 harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequency_mhz,
                                          const harpe_online_round *round,
-                                         const harpe_profiling_result *results, size_t count,
                                          harpe_perseus_measured *measured, harpe_error *error);
 /* Counts a round of the sweep before the sweep uses it, or the round after the sweep. */
 void harpe_perseus_count_sweep(harpe_perseus *self, const harpe_online_round *round,

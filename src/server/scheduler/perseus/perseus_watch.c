@@ -15,7 +15,6 @@
 #include "base/format.h"
 #include "server/scheduler/perseus/perseus_plan.h"
 #include "server/scheduler/perseus/perseus_replicas.h"
-#include "server/scheduler/perseus/real_clocks.h"
 
 /* The largest relative change of an entry that is corrected. If an entry has changed more, the
  * shape of its curve has probably changed too. */
@@ -94,15 +93,6 @@ static time_energy predict(const harpe_perseus *self, const harpe_plan *plan,
 
 /* ---- Correcting ------------------------------------------------------------------------------ */
 
-/* Finds the clocks at which the instructions ran, see real_clocks.h. Each replica that runs its own
- * plan was measured at the clocks of the shared plan. */
-static void find_real_clocks(const harpe_perseus *self, const harpe_real_clocks *real) {
-    bool has_own = harpe_perseus_replicas_lowest(self) != NULL;
-    harpe_find_real_clocks(real, self->pipeline, self->job->ranks,
-                           has_own ? NULL : harpe_perseus_late_clocks(self),
-                           (size_t)self->job->job->world_size, 0);
-}
-
 /* Predicts an instruction that ran at several clocks. It is one piece of work: a part s of its time
  * at a clock at which the whole instruction takes t does s * time / t of the work. Returns false if
  * one of the clocks was not measured. */
@@ -125,20 +115,22 @@ static bool predict_run(const harpe_perseus *self, size_t instruction, int ran_m
                         harpe_profile_point *out) {
     int entry = self->pipeline->entry_of[instruction];
     const harpe_run_clocks *mixed =
-        harpe_real_clocks_of_run(self->pipeline, self->job->ranks, self->told_clocks,
-                                 (size_t)self->job->job->world_size, ran_mhz);
+        harpe_real_clocks_of_run(self->pipeline, &self->reports, ran_mhz);
     if (mixed) return predict_mixed(self, entry, mixed, out);
     return harpe_sweep_point(self->sweep, entry, ran_mhz, out);
 }
 
 /* Computes the ratio of the measured value to the predicted value of each entry at the frequencies
- * that ran. It is 1 for an entry with a run whose frequency is not known. */
+ * that ran. It is 1 for an entry with a run whose frequency is not known. Each replica that runs
+ * its own plan was measured at the clocks of the shared plan. */
 static harpe_status find_ratios(const harpe_perseus *self, const harpe_online_round *round,
                                 const int *frequency_mhz, time_energy *ratios, harpe_error *error) {
     const harpe_online_pipeline *pipeline = self->pipeline;
+    harpe_online_reports reports = harpe_perseus_late_reports(self);
+    if (harpe_perseus_replicas_lowest(self)) reports.clocks = NULL;
     int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
     if (!ran_mhz) return harpe_fail_memory(error);
-    find_real_clocks(self, &(harpe_real_clocks){frequency_mhz, ran_mhz});
+    harpe_find_real_clocks(pipeline, &reports, frequency_mhz, 0, ran_mhz);
     for (size_t i = 0; i < pipeline->instruction_count; i++) {
         time_energy *sum = &ratios[pipeline->entry_of[i]];
         harpe_profile_point point;

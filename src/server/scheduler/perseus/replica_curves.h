@@ -11,7 +11,7 @@
 #include <jansson.h>
 
 #include "server/scheduler/perseus/clock_curve.h"
-#include "server/scheduler/perseus/clock_runs.h"
+#include "server/scheduler/perseus/online_round.h"
 #include "server/scheduler/perseus/sweep.h"
 
 /* The probability that equal GPUs seem to differ in one comparison of all GPUs. */
