@@ -19,7 +19,7 @@
  * highest frequency, while the sweep's lowest frequency would slow the job down. The function
  * `next` changes only the number of the running plan, so it can be called again after a job
  * request. */
-#include "server/scheduler/perseus/perseus.h"
+#include "server/scheduler/perseus/perseus_job.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -29,16 +29,6 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/perseus_args.h"
-#include "server/scheduler/perseus/perseus_explore.h"
-#include "server/scheduler/perseus/perseus_job.h"
-#include "server/scheduler/perseus/perseus_pipeline.h"
-#include "server/scheduler/perseus/perseus_plan.h"
-#include "server/scheduler/perseus/perseus_replicas.h"
-#include "server/scheduler/perseus/perseus_report.h"
-#include "server/scheduler/perseus/perseus_savings.h"
-#include "server/scheduler/perseus/perseus_state.h"
-#include "server/scheduler/perseus/perseus_watch.h"
 
 enum {
     MISSES_MAX = 3,
@@ -63,7 +53,7 @@ static void free_learnt(harpe_perseus *self) {
     harpe_online_pipeline_free(self->pipeline);
 }
 
-void harpe_perseus_destroy(void *state) {
+static void destroy(void *state) {
     harpe_perseus *self = state;
     free_learnt(self);
     free(self->blocking_powers_w);
@@ -72,7 +62,7 @@ void harpe_perseus_destroy(void *state) {
     free(self);
 }
 
-harpe_status harpe_perseus_create(const harpe_scheduler_job *job, const char *name,
+static harpe_status create_online(const harpe_scheduler_job *job, const char *name,
                                   bool makes_plans, void **state, harpe_error *error) {
     harpe_perseus *self = harpe_calloc(1, sizeof *self);
     if (!self) return harpe_fail_memory(error);
@@ -99,7 +89,7 @@ harpe_status harpe_perseus_create(const harpe_scheduler_job *job, const char *na
     else if (status == HARPE_OK)
         status = harpe_online_can_count(self->args.schedule.name, job->job->pp_degree, error);
     if (status != HARPE_OK) {
-        harpe_perseus_destroy(self);
+        destroy(self);
         return status;
     }
     *state = self;
@@ -126,7 +116,7 @@ static harpe_status write_rank(const harpe_perseus *self, const harpe_rank_info 
     return HARPE_OK;
 }
 
-harpe_status harpe_perseus_next(void *state, harpe_schedule_writer *writer, harpe_error *error) {
+static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, harpe_error *error) {
     harpe_perseus *self = state;
     const int *plan_mhz = NULL;
     if (self->phase == HARPE_PERSEUS_COUNT) return HARPE_OK;
@@ -167,8 +157,8 @@ static harpe_status read_round(harpe_perseus *self, harpe_perseus_measured *meas
     harpe_status status = harpe_online_round_read(self->pipeline, &self->reports, round, error);
     if (status != HARPE_OK) return status;
     take_latencies(self, round);
-    measured->time_s = round->iteration_time_s;
-    measured->energy_j = round->iteration_energy_j;
+    measured->value[HARPE_TIME] = round->iteration_time_s;
+    measured->value[HARPE_ENERGY] = round->iteration_energy_j;
     measured->iterations = (int64_t)round->iterations;
     return HARPE_OK;
 }
@@ -199,18 +189,6 @@ static harpe_status observe_count(harpe_perseus *self, harpe_perseus_measured *m
     return HARPE_OK;
 }
 
-static void log_sweep(const harpe_perseus *self, const harpe_sweep *sweep) {
-    const harpe_sweep_cost *cost = &sweep->cost;
-    double extra_j = harpe_perseus_sweep_extra_energy_j(self);
-    double extra_s = harpe_perseus_sweep_extra_time_s(self);
-    harpe_perseus_log(self, HARPE_LOG_INFO,
-                      "sweep finished: %zu rounds, %zu iterations; it took %s %s and %s %s than at "
-                      "the highest frequency",
-                      cost->rounds, cost->iterations, HARPE_TIME(fabs(extra_s)),
-                      extra_s > 0 ? "longer" : "less", HARPE_ENERGY(fabs(extra_j)),
-                      extra_j > 0 ? "more" : "less");
-}
-
 static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round *round,
                                   harpe_error *error) {
     harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
@@ -226,7 +204,7 @@ static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round 
                                                      : "run again",
                           round->problem);
     if (!harpe_sweep_is_over(sweep)) return HARPE_OK;
-    log_sweep(self, sweep);
+    harpe_perseus_log_learnt(self);
     if (!self->sweep_again) harpe_perseus_hand_over_profile(self);
     if (!self->makes_plans) harpe_perseus_hold(self, "");
     return HARPE_OK;
@@ -401,8 +379,8 @@ size_t harpe_perseus_schedule_length(const void *state, size_t rank) {
     return offset[1] - offset[0];
 }
 
-harpe_status harpe_perseus_observe(void *state, const harpe_profiling_result *results, size_t count,
-                                   harpe_error *error) {
+static harpe_status observe(void *state, const harpe_profiling_result *results, size_t count,
+                            harpe_error *error) {
     harpe_perseus *self = state;
     harpe_error reason = {0};
     self->reports = (harpe_online_reports){self->job->ranks, results, self->reports.clocks, count};
@@ -480,14 +458,14 @@ static harpe_status job_request(void *state, harpe_scheduler_job_request kind, d
 
 /* ---- Perseus --------------------------------------------------------------------------------- */
 
-static const char NAME[] = "Perseus";
+static const char PERSEUS[] = "Perseus";
 
 static harpe_status check_args(const char *args_json, harpe_error *error) {
-    return harpe_perseus_args_check(NAME, true, args_json, error);
+    return harpe_perseus_args_check(PERSEUS, true, args_json, error);
 }
 
 static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_error *error) {
-    return harpe_perseus_create(job, NAME, true, state, error);
+    return create_online(job, PERSEUS, true, state, error);
 }
 
 static bool is_finished(const void *state) {
@@ -497,16 +475,52 @@ static bool is_finished(const void *state) {
 
 const harpe_scheduler_class harpe_perseus_scheduler = {
     .abi = HARPE_SCHEDULER_ABI,
-    .name = NAME,
+    .name = PERSEUS,
     .check_args = check_args,
     .create = create,
-    .next_schedule = harpe_perseus_next,
-    .observe = harpe_perseus_observe,
-    .destroy = harpe_perseus_destroy,
+    .next_schedule = next_schedule,
+    .observe = observe,
+    .destroy = destroy,
     .is_finished = is_finished,
     .save = harpe_perseus_save,
     .load = harpe_perseus_load,
     .job_request = job_request,
     .frontier = harpe_perseus_frontier,
     .pipeline = harpe_perseus_pipeline,
+};
+
+/* ---- InstructionProfiler --------------------------------------------------------------------- */
+
+/* InstructionProfiler does only the first part of Perseus. It runs the sweep and writes the profile
+ * as CSV, which `harpe plan` reads. Then all instructions run at the highest frequency until the
+ * job ends. */
+
+static const char PROFILER[] = "InstructionProfiler";
+
+static harpe_status profiler_check_args(const char *args_json, harpe_error *error) {
+    return harpe_perseus_args_check(PROFILER, false, args_json, error);
+}
+
+static harpe_status profiler_create(const harpe_scheduler_job *job, void **state,
+                                    harpe_error *error) {
+    return create_online(job, PROFILER, false, state, error);
+}
+
+static bool profiler_is_finished(const void *state) {
+    const harpe_perseus *self = state;
+    return self->phase == HARPE_PERSEUS_HOLD && self->is_profile_made;
+}
+
+const harpe_scheduler_class harpe_instruction_profiler = {
+    .abi = HARPE_SCHEDULER_ABI,
+    .name = PROFILER,
+    .check_args = profiler_check_args,
+    .create = profiler_create,
+    .next_schedule = next_schedule,
+    .observe = observe,
+    .destroy = destroy,
+    .is_finished = profiler_is_finished,
+    .save = harpe_perseus_save,
+    .load = harpe_perseus_load,
+    .frontier = harpe_perseus_frontier,
 };

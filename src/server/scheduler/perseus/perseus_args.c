@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arguments of the online schedulers. One table describes them, and they are read and checked
  * with this table. All arguments are optional. */
-#include "server/scheduler/perseus/perseus_args.h"
+#include "server/scheduler/perseus/perseus_job.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connects the replicas' curves and classes with the job: reads each replica's results, makes plans
- * when replicas differ, and says what the plans change for the watch and the savings. */
-#include "server/scheduler/perseus/perseus_replicas.h"
+/* Connects the replicas' curves with the job: reads each replica's results, makes plans when
+ * replicas differ, and says what the plans change for the watch and the savings. There is one class
+ * of plans for all replicas that are as usual, and one for each replica that differs. A class has
+ * the profile of its members: the longest times, and the mean energies. Planning takes time for
+ * each class, so the number of classes is limited. Replicas beyond it join the class of those that
+ * are as usual, whose profile has the longest times of its members: its plans stay safe. */
+#include "server/scheduler/perseus/perseus_job.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,9 +14,40 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "server/scheduler/perseus/replica_classes.h"
 #include "server/scheduler/perseus/replica_curves.h"
 #include "server/scheduler/stored.h"
+
+enum { CLASSES_MAX = 16 };
+
+/* Times that differ by less are taken as equal, because additions round them. */
+#define ROUNDING 1e-9
+/* The plans of faster replicas end this number of standard errors before the slowest replica, but
+ * at most so much earlier. */
+#define MARGIN_ERRORS 2.0
+#define MARGIN_MAX 0.01
+
+typedef struct replica_class {
+    harpe_online_plans *plans;
+    size_t chosen;
+    int member_count;
+    double margin; /* the uncertainty of its time, a share */
+} replica_class;
+
+typedef struct replica_classes {
+    replica_class *list;
+    int count, replica_count;
+    int *class_of;    /* [replica_count] */
+    double fastest_s; /* the shortest time of the slowest class */
+    double waiting_w; /* of all GPUs of a replica while they wait */
+} replica_classes;
+
+typedef struct classes_request {
+    const harpe_sweep *sweep;
+    const double *blocking_power_w;          /* of a GPU of each pipeline rank */
+    const harpe_online_latencies *latencies; /* NULL: all changes of the clock are immediate */
+    int gpus_per_stage;                      /* of one replica */
+    int plan_count;
+} classes_request;
 
 /* More replicas run the shared plan: their curves would make the stored state too large. */
 enum { REPLICAS_MAX = 64 };
@@ -22,12 +57,12 @@ enum { REPLICAS_MAX = 64 };
 
 struct harpe_perseus_replicas {
     harpe_replica_curves *curves;
-    harpe_replica_classes *classes; /* NULL: all replicas run the shared plan */
-    uint64_t plans_number;          /* of the shared plans at that time */
-    double *planned_log;            /* [GPU]: relative times for which the classes were made */
-    json_t *planned;                /* the curves for which the classes were made, as saved */
-    bool has_failed;                /* the last attempt to make classes failed */
-    bool is_stale;                  /* a GPU has changed, and the classes are not yet made again */
+    replica_classes *classes; /* NULL: all replicas run the shared plan */
+    uint64_t plans_number;    /* of the shared plans at that time */
+    double *planned_log;      /* [GPU]: relative times for which the classes were made */
+    json_t *planned;          /* the curves for which the classes were made, as saved */
+    bool has_failed;          /* the last attempt to make classes failed */
+    bool is_stale;            /* a GPU has changed, and the classes are not yet made again */
     /* The clocks of this round: [replica][instruction]. */
     bool runs_own;
     int *ran_mhz;
@@ -35,11 +70,186 @@ struct harpe_perseus_replicas {
     harpe_online_mean gain;
 };
 
+/* ---- Classes --------------------------------------------------------------------------------- */
+
+static void free_classes(replica_classes *self) {
+    if (!self) return;
+    for (int c = 0; self->list && c < self->count; c++)
+        harpe_online_plans_free(self->list[c].plans);
+    free(self->list);
+    free(self->class_of);
+    free(self);
+}
+
+static bool differs(const harpe_replica_curves *curves, int replica) {
+    for (int p = 0; p < curves->rank_count; p++)
+        if (harpe_replica_gpu_at(curves, replica, p)->differs) return true;
+    return false;
+}
+
+/* Class 0 has the replicas that are as usual. If there are none, it stays without members. */
+static void sort_into_classes(replica_classes *self, const harpe_replica_curves *curves) {
+    self->count = 1;
+    for (int r = 0; r < self->replica_count; r++) {
+        bool is_own = differs(curves, r) && self->count < CLASSES_MAX;
+        self->class_of[r] = is_own ? self->count++ : 0;
+        self->list[self->class_of[r]].member_count++;
+    }
+    if (self->list[0].member_count > 0) return;
+    for (int c = 1; c < self->count; c++)
+        self->list[c - 1] = self->list[c];
+    self->list[--self->count] = (replica_class){0};
+    for (int r = 0; r < self->replica_count; r++)
+        self->class_of[r]--;
+}
+
+static double margin_of(const replica_classes *self, const harpe_replica_curves *curves,
+                        int class) {
+    double error = 0;
+    for (int r = 0; r < self->replica_count; r++)
+        for (int p = 0; p < curves->rank_count && self->class_of[r] == class; p++)
+            error = fmax(error, harpe_replica_curves_error(curves, r, p));
+    return fmin(MARGIN_MAX, MARGIN_ERRORS * error);
+}
+
+/* ---- Profiles -------------------------------------------------------------------------------- */
+
+static harpe_profile_point point_of_class(const replica_classes *self,
+                                          const harpe_replica_curves *curves,
+                                          const harpe_sweep *sweep, int class, int entry,
+                                          int frequency_mhz) {
+    harpe_profile_point sum = {.frequency_mhz = frequency_mhz};
+    for (int r = 0; r < self->replica_count; r++) {
+        harpe_profile_point own;
+        if (self->class_of[r] != class ||
+            !harpe_replica_curves_point(curves, sweep, r, entry, frequency_mhz, &own))
+            continue;
+        sum.time_s = fmax(sum.time_s, own.time_s);
+        sum.energy_j += own.energy_j / self->list[class].member_count;
+    }
+    return sum;
+}
+
+static harpe_status make_profile(const replica_classes *self, const harpe_replica_curves *curves,
+                                 const classes_request *request, int class, harpe_profile **out,
+                                 harpe_error *error) {
+    const harpe_sweep *sweep = request->sweep;
+    const harpe_online_pipeline *pipeline = sweep->pipeline;
+    harpe_measurement *rows =
+        harpe_calloc(pipeline->entry_count * sweep->frequency_count, sizeof *rows);
+    size_t count = 0;
+    if (!rows) return harpe_fail_memory(error);
+    for (size_t e = 0; e < pipeline->entry_count; e++)
+        for (size_t k = 0; k < sweep->lists[e].count; k++) {
+            int mhz = sweep->lists[e].points[k].frequency_mhz;
+            int rank = pipeline->entries[e].pipeline_rank;
+            harpe_profile_point point = point_of_class(self, curves, sweep, class, (int)e, mhz);
+            rows[count++] =
+                (harpe_measurement){.stage = pipeline->entries[e].stage,
+                                    .rank = -1,
+                                    .instruction = pipeline->entries[e].instruction,
+                                    .frequency_mhz = mhz,
+                                    .time_s = point.time_s,
+                                    .energy_j = point.energy_j,
+                                    .gpu_count = request->gpus_per_stage,
+                                    .switch_latency_s = harpe_online_latencies_planned_s(
+                                        request->latencies, rank, mhz)};
+        }
+    harpe_status status = harpe_profile_new(rows, count, out, error);
+    free(rows);
+    return status;
+}
+
+/* ---- Plans ----------------------------------------------------------------------------------- */
+
+static harpe_status plan_class(replica_classes *self, const harpe_replica_curves *curves,
+                               const classes_request *request, int class, harpe_error *error) {
+    harpe_profile *profile;
+    replica_class *own = &self->list[class];
+    harpe_status status = make_profile(self, curves, request, class, &profile, error);
+    if (status != HARPE_OK) return status;
+    status = harpe_online_plans_new(request->sweep->pipeline, profile, request->blocking_power_w,
+                                    request->plan_count, 0, &own->plans, error);
+    harpe_profile_free(profile);
+    if (status != HARPE_OK) return status;
+    own->margin = margin_of(self, curves, class);
+    self->fastest_s = fmax(self->fastest_s, harpe_plan_set_at(own->plans->set, 0)->time_s);
+    return HARPE_OK;
+}
+
+/* Makes the classes and their plans. Free with free_classes. */
+static harpe_status new_classes(const harpe_replica_curves *curves, const classes_request *request,
+                                replica_classes **out, harpe_error *error) {
+    replica_classes *self = harpe_calloc(1, sizeof *self);
+    if (!self) return harpe_fail_memory(error);
+    self->replica_count = curves->replica_count;
+    self->list = harpe_calloc(CLASSES_MAX + 1, sizeof *self->list);
+    self->class_of = harpe_calloc((size_t)curves->replica_count, sizeof *self->class_of);
+    for (int p = 0; p < curves->rank_count; p++)
+        self->waiting_w += request->blocking_power_w[p] * request->gpus_per_stage;
+    harpe_status status = self->list && self->class_of ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK) sort_into_classes(self, curves);
+    for (int c = 0; c < self->count && status == HARPE_OK; c++)
+        status = plan_class(self, curves, request, c, error);
+    if (status != HARPE_OK) {
+        free_classes(self);
+        return status;
+    }
+    *out = self;
+    return HARPE_OK;
+}
+
+/* ---- Choosing -------------------------------------------------------------------------------- */
+
+static const harpe_plan *chosen_of(const replica_class *class) {
+    return harpe_plan_set_at(class->plans->set, class->chosen);
+}
+
+/* Chooses the slowest plan of each class that ends within `allowed_s`. A class that is faster keeps
+ * the uncertainty of its time as a reserve. */
+static void choose_in_classes(replica_classes *self, double allowed_s) {
+    for (int c = 0; c < self->count; c++) {
+        replica_class *class = &self->list[c];
+        const harpe_plan_set *set = class->plans->set;
+        double reserve_s = allowed_s * (1 - class->margin);
+        double limit_s = fmax(reserve_s, harpe_plan_set_at(set, 0)->time_s) * (1 + ROUNDING);
+        class->chosen = 0;
+        while (class->chosen + 1 < harpe_plan_set_count(set) &&
+               harpe_plan_set_at(set, class->chosen + 1)->time_s <= limit_s)
+            class->chosen++;
+    }
+}
+
+/* Computes time and energy of the job's iteration minus those with `shared_mhz` on all replicas. */
+static harpe_status gain_of_classes(const replica_classes *self, const int *shared_mhz,
+                                    harpe_online_mean *out, harpe_error *error) {
+    double own_s = 0, shared_s = 0, energy_j = 0;
+    for (int c = 0; c < self->count; c++) {
+        harpe_plan shared;
+        const replica_class *class = &self->list[c];
+        harpe_status status = harpe_online_plans_evaluate(class->plans, shared_mhz, &shared, error);
+        if (status != HARPE_OK) return status;
+        const harpe_plan *own = chosen_of(class);
+        own_s = fmax(own_s, own->time_s);
+        shared_s = fmax(shared_s, shared.time_s);
+        /* The GPUs wait for the slowest replica; the times until its end are added below. */
+        energy_j += class->member_count * (own->energy_j - shared.energy_j -
+                                           self->waiting_w * (own->time_s - shared.time_s));
+    }
+    energy_j += self->replica_count * self->waiting_w * (own_s - shared_s);
+    *out = (harpe_online_mean){own_s - shared_s, energy_j};
+    return HARPE_OK;
+}
+
+static const int *clocks_of_class(const replica_classes *self, int replica) {
+    return chosen_of(&self->list[self->class_of[replica]])->frequency_mhz;
+}
+
 /* ---- Making it ------------------------------------------------------------------------------- */
 
 void harpe_perseus_replicas_free(harpe_perseus_replicas *own) {
     if (!own) return;
-    harpe_replica_classes_free(own->classes);
+    free_classes(own->classes);
     harpe_replica_curves_free(own->curves);
     json_decref(own->planned);
     free(own->planned_log);
@@ -87,11 +297,11 @@ static void find_lowest(harpe_perseus_replicas *own, size_t instructions) {
 
 /* Chooses the plan of each class by the requests. */
 static void choose_plans(harpe_perseus *self) {
-    harpe_replica_classes *classes = self->replicas->classes;
-    harpe_replica_classes_choose(
-        classes,
-        harpe_online_allowed_s(classes->fastest_s, self->plans->undisturbed_s, self->args.slowdown,
-                               &self->requests, harpe_perseus_outside(self)));
+    replica_classes *classes = self->replicas->classes;
+    choose_in_classes(classes,
+                      harpe_online_allowed_s(classes->fastest_s, self->plans->undisturbed_s,
+                                             self->args.slowdown, &self->requests,
+                                             harpe_perseus_outside(self)));
 }
 
 harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *shared_mhz,
@@ -105,13 +315,13 @@ harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *
     if (!shared_mhz || !own->classes || self->requests.power_cap_w > 0) return HARPE_OK;
     size_t instructions = self->pipeline->instruction_count;
     choose_plans(self);
-    status = harpe_replica_classes_gain(own->classes, shared_mhz, &own->gain, error);
+    status = gain_of_classes(own->classes, shared_mhz, &own->gain, error);
     if (status != HARPE_OK) return status;
     own->runs_own = true;
     memcpy(own->shared_mhz, shared_mhz, instructions * sizeof *own->shared_mhz);
     for (int r = 0; r < own->curves->replica_count; r++)
-        memcpy(own->ran_mhz + (size_t)r * instructions,
-               harpe_replica_classes_clocks(own->classes, r), instructions * sizeof *own->ran_mhz);
+        memcpy(own->ran_mhz + (size_t)r * instructions, clocks_of_class(own->classes, r),
+               instructions * sizeof *own->ran_mhz);
     find_lowest(own, instructions);
     return HARPE_OK;
 }
@@ -286,7 +496,7 @@ static bool has_moved(const harpe_perseus_replicas *own) {
 }
 
 static void drop_classes(harpe_perseus_replicas *own) {
-    harpe_replica_classes_free(own->classes);
+    free_classes(own->classes);
     own->classes = NULL;
     json_decref(own->planned);
     own->planned = NULL;
@@ -295,16 +505,16 @@ static void drop_classes(harpe_perseus_replicas *own) {
 static harpe_status make_classes(harpe_perseus *self, harpe_error *error) {
     harpe_perseus_replicas *own = self->replicas;
     const harpe_replica_curves *curves = own->curves;
-    harpe_replica_classes *made;
-    harpe_replica_classes_request request = {.sweep = self->sweep,
-                                             .blocking_power_w = self->blocking_powers_w,
-                                             .latencies = self->latencies,
-                                             .gpus_per_stage = self->job->job->tp_degree,
-                                             .plan_count = self->args.plans};
-    harpe_status status = harpe_replica_classes_new(curves, &request, &made, error);
+    replica_classes *made = NULL;
+    classes_request request = {.sweep = self->sweep,
+                               .blocking_power_w = self->blocking_powers_w,
+                               .latencies = self->latencies,
+                               .gpus_per_stage = self->job->job->tp_degree,
+                               .plan_count = self->args.plans};
+    harpe_status status = new_classes(curves, &request, &made, error);
     json_t *planned = status == HARPE_OK ? harpe_replica_curves_save(curves) : NULL;
     if (status == HARPE_OK && !planned) {
-        harpe_replica_classes_free(made);
+        free_classes(made);
         status = harpe_fail_memory(error);
     }
     if (status != HARPE_OK) return status;
@@ -414,7 +624,7 @@ static json_t *show_replica(const harpe_perseus_replicas *own, int replica) {
     }
     json_t *plan = json_null();
     if (own->classes) {
-        const harpe_replica_class *class = &own->classes->list[own->classes->class_of[replica]];
+        const replica_class *class = &own->classes->list[own->classes->class_of[replica]];
         const harpe_plan *fastest = harpe_plan_set_at(class->plans->set, 0);
         const harpe_plan *chosen = harpe_plan_set_at(class->plans->set, class->chosen);
         plan =

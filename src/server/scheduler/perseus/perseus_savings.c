@@ -2,7 +2,7 @@
 /* Estimates the time and energy that an iteration with a plan would have needed at the highest
  * clocks: the measured baseline, shifted only by changes that affect both. docs/online.md
  * ("Savings") has the reasons and the formulas. This file changes no plan. */
-#include "server/scheduler/perseus/perseus_savings.h"
+#include "server/scheduler/perseus/perseus_job.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "plan/evaluate.h"
-#include "server/scheduler/perseus/perseus_replicas.h"
 
 /* A change must exceed this number of standard errors. */
 #define CLEARLY 3.5
@@ -391,8 +390,7 @@ static void count_highest(harpe_perseus *self, const harpe_savings_round *own,
         harpe_savings_use(&self->savings, own); /* it may have waited for the straggler */
     else
         harpe_savings_add_baseline(&self->savings, own);
-    measured->baseline_s = measured->time_s;
-    measured->baseline_j = measured->energy_j;
+    memcpy(measured->baseline, measured->value, sizeof measured->baseline);
 }
 
 /* Reads the runs at the highest clocks. If clocks change late, these are not those that were asked
@@ -414,7 +412,8 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
                                          const harpe_online_round *round,
                                          harpe_perseus_measured *measured, harpe_error *error) {
     harpe_savings_round own = harpe_perseus_savings_round(round, measured->round);
-    bool is_whole = measured->time_s > 0 && measured->energy_j > 0 && !round->ran_other_steps;
+    bool is_whole = measured->value[HARPE_TIME] > 0 && measured->value[HARPE_ENERGY] > 0 &&
+                    !round->ran_other_steps;
     bool is_known = harpe_savings_has_baseline(&self->savings, HARPE_TIME) &&
                     harpe_savings_has_baseline(&self->savings, HARPE_ENERGY);
     const int *lowest_mhz = harpe_perseus_replicas_lowest(self);
@@ -442,13 +441,10 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
         if (isinf(compared.terms.systematic[HARPE_TIME])) {
             harpe_savings_use(&self->savings, &own);
         } else {
-            measured->baseline_s = baseline_of(self, HARPE_TIME) + compared.terms.shift[HARPE_TIME];
-            measured->baseline_j =
-                baseline_of(self, HARPE_ENERGY) + compared.terms.shift[HARPE_ENERGY];
-            measured->systematic_s = compared.terms.systematic[HARPE_TIME];
-            measured->systematic_j = compared.terms.systematic[HARPE_ENERGY];
-            measured->weight_s = compared.terms.weight[HARPE_TIME];
-            measured->weight_j = compared.terms.weight[HARPE_ENERGY];
+            for (int q = 0; q < HARPE_QUANTITIES; q++)
+                measured->baseline[q] = baseline_of(self, q) + compared.terms.shift[q];
+            memcpy(measured->systematic, compared.terms.systematic, sizeof measured->systematic);
+            memcpy(measured->weight, compared.terms.weight, sizeof measured->weight);
             harpe_savings_add(&self->savings, self->savings.planned, &own, &compared.terms);
         }
     }

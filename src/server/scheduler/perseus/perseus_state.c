@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes an online scheduler's state as JSON and reads it again after a restart of the server. The
- * state contains the measurements, and the plans are computed again. This file also writes the
- * frontier as JSON. */
-#include "server/scheduler/perseus/perseus_state.h"
+ * state contains the measurements, and the plans are computed again. */
+#include "server/scheduler/perseus/perseus_job.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,33 +9,14 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "server/scheduler/perseus/perseus_job.h"
-#include "server/scheduler/perseus/perseus_plan.h"
-#include "server/scheduler/perseus/perseus_replicas.h"
-#include "server/scheduler/perseus/perseus_report.h"
 #include "server/scheduler/stored.h"
 
 enum { VERSION = 5 };
 
-static const char *const PHASES[] = {"count", "sweep", "plan", "hold", "explore"};
-enum { PHASE_COUNT = sizeof PHASES / sizeof PHASES[0] };
-
-static harpe_status print(json_t *json, char **text, harpe_error *error) {
-    char *made = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    json_decref(json);
-    if (!made) return harpe_fail_memory(error);
-    *text = made;
-    return HARPE_OK;
-}
-
-static int64_t first_kept(const harpe_perseus *self) {
-    return self->round > HARPE_PERSEUS_HISTORY ? self->round - HARPE_PERSEUS_HISTORY : 0;
-}
-
 /* ---- The members ----------------------------------------------------------------------------- */
 
 static const harpe_stored_member MEMBERS[] = {
-    HARPE_STORED(harpe_perseus, phase, 0, PHASE_COUNT - 1),
+    HARPE_STORED(harpe_perseus, phase, 0, HARPE_PERSEUS_EXPLORE),
     HARPE_STORED(harpe_perseus, round, HARPE_STORED_COUNT),
     HARPE_STORED(harpe_perseus, count_misses, 0, 1e9),
     HARPE_STORED(harpe_perseus, mismatches, 0, 1e9),
@@ -64,15 +44,11 @@ static const harpe_stored TABLE = HARPE_STORED_TABLE(harpe_perseus, MEMBERS);
 
 static const harpe_stored_member MEASURED_MEMBERS[] = {
     HARPE_STORED(harpe_perseus_measured, round, HARPE_STORED_COUNT),
-    HARPE_STORED(harpe_perseus_measured, time_s, HARPE_STORED_ANY),
-    HARPE_STORED(harpe_perseus_measured, energy_j, HARPE_STORED_ANY),
-    HARPE_STORED(harpe_perseus_measured, baseline_s, HARPE_STORED_ANY),
-    HARPE_STORED(harpe_perseus_measured, baseline_j, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_perseus_measured, value, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_perseus_measured, baseline, HARPE_STORED_ANY),
     HARPE_STORED(harpe_perseus_measured, iterations, HARPE_STORED_COUNT),
-    HARPE_STORED(harpe_perseus_measured, systematic_s, HARPE_STORED_ANY),
-    HARPE_STORED(harpe_perseus_measured, systematic_j, HARPE_STORED_ANY),
-    HARPE_STORED(harpe_perseus_measured, weight_s, HARPE_STORED_ANY),
-    HARPE_STORED(harpe_perseus_measured, weight_j, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_perseus_measured, systematic, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_perseus_measured, weight, HARPE_STORED_ANY),
     HARPE_STORED(harpe_perseus_measured, ended_wall_s, HARPE_STORED_ANY),
 };
 static const harpe_stored MEASURED = HARPE_STORED_TABLE(harpe_perseus_measured, MEASURED_MEMBERS);
@@ -81,7 +57,7 @@ static const harpe_stored MEASURED = HARPE_STORED_TABLE(harpe_perseus_measured, 
 
 static json_t *save_history(const harpe_perseus *self) {
     json_t *list = json_array();
-    for (int64_t r = first_kept(self); r < self->round; r++)
+    for (int64_t r = harpe_perseus_first_kept(self); r < self->round; r++)
         harpe_stored_append(
             &list, harpe_stored_save_row(&MEASURED, &self->history[r % HARPE_PERSEUS_HISTORY]));
     return list;
@@ -111,9 +87,12 @@ harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
     harpe_stored_add(&json, "savings", harpe_savings_save(&self->savings));
     harpe_stored_add(&json, "savings_again", harpe_savings_save(&self->savings_again));
     if (self->pipeline) save_pipeline(self, &json);
-    harpe_status status = print(json, text, error);
-    if (status == HARPE_OK) *length = strlen(*text);
-    return status;
+    char *made = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    if (!made) return harpe_fail_memory(error);
+    *text = made;
+    *length = strlen(made);
+    return HARPE_OK;
 }
 
 /* ---- Loading --------------------------------------------------------------------------------- */
@@ -124,7 +103,7 @@ static int load_count(const json_t *json, const char *name) {
 }
 
 static bool load_history(harpe_perseus *self, const json_t *saved) {
-    int64_t first = first_kept(self);
+    int64_t first = harpe_perseus_first_kept(self);
     if ((int64_t)json_array_size(saved) != self->round - first) return false;
     for (int64_t r = first; r < self->round; r++) {
         harpe_perseus_measured *measured = &self->history[r % HARPE_PERSEUS_HISTORY];
@@ -260,107 +239,4 @@ harpe_status harpe_perseus_load(void *state, const char *text, size_t length, ha
     if (status == HARPE_OK) hand_over_again(self);
     json_decref(json);
     return status;
-}
-
-/* ---- The frontier ---------------------------------------------------------------------------- */
-
-static json_t *show_history(const harpe_perseus *self) {
-    json_t *list = json_array();
-    for (int64_t r = first_kept(self); r < self->round; r++)
-        json_array_append_new(
-            list, harpe_perseus_show_round(self, &self->history[r % HARPE_PERSEUS_HISTORY]));
-    return list;
-}
-
-static json_t *show_sweep(const harpe_perseus *self) {
-    const harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
-    const harpe_sweep_cost *cost = &sweep->cost;
-    int mhz = harpe_sweep_common_mhz(sweep);
-    return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:o}", "rounds", (json_int_t)cost->rounds,
-                     "iterations", (json_int_t)cost->iterations, "extra_time",
-                     harpe_perseus_sweep_extra_time_s(self), "extra_energy",
-                     harpe_perseus_sweep_extra_energy_j(self), "frequencies",
-                     (json_int_t)sweep->frequency_count, "done", (json_int_t)sweep->position,
-                     "frequency", mhz > 0 ? json_integer(mhz) : json_null());
-}
-
-static json_t *show_exploration(const harpe_perseus *self) {
-    const harpe_explorer *explorer = self->explorer;
-    bool is_running = self->phase == HARPE_PERSEUS_EXPLORE || self->explores_next;
-    return json_pack("{s:b,s:b,s:I,s:I,s:I,s:I,s:f,s:f}", "is_running", is_running,
-                     "answers_requests", harpe_explorer_answers_requests(explorer),
-                     "highest_rounds", (json_int_t)explorer->highest_rounds, "measured",
-                     (json_int_t)harpe_explorer_measured(explorer), "wanted",
-                     (json_int_t)explorer->wanted_count, "spoiled_rounds",
-                     (json_int_t)explorer->spoiled_rounds, "noise",
-                     harpe_explorer_noise_of(explorer), "promised_time", explorer->promised_s);
-}
-
-static json_t *show_vertices(const harpe_frontier *frontier) {
-    size_t count;
-    const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
-    json_t *list = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(list,
-                              json_pack("[f,f]", vertices[i].time_s, vertices[i].lower_bound_j));
-    return list;
-}
-
-static json_t *show_plan(const harpe_plan *plan) {
-    return json_pack("{s:f,s:f,s:f}", "time", plan->time_s, "energy", plan->energy_j, "lower_bound",
-                     plan->lower_bound_j);
-}
-
-static json_t *show_plans(const harpe_plan_set *set) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < harpe_plan_set_count(set); i++)
-        json_array_append_new(list, show_plan(harpe_plan_set_at(set, i)));
-    return list;
-}
-
-/* Shows the plans with one clock for all GPUs; frequency 0: the highest clocks, which differ. */
-static json_t *show_one_clock(const harpe_online_plans *plans) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < harpe_plan_set_count(plans->one_clock); i++) {
-        const harpe_plan *plan = harpe_plan_set_at(plans->one_clock, i);
-        int mhz = harpe_plan_one_clock_mhz(plans->problem, plan->frequency_mhz);
-        json_array_append_new(list, json_pack("{s:i,s:f,s:f}", "frequency", mhz, "time",
-                                              plan->time_s, "energy", plan->energy_j));
-    }
-    return list;
-}
-
-/* Shows the job requests. The value 0 means that there is no such request. */
-static json_t *show_requests(const harpe_online_requests *requests) {
-    return json_pack("{s:f,s:f,s:f,s:f}", "slowdown", requests->slowdown, "iteration_time",
-                     requests->iteration_time_s, "plan_time", requests->plan_time_s, "power_cap",
-                     requests->power_cap_w);
-}
-
-harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error *error) {
-    const harpe_perseus *self = state;
-    json_t *json = json_pack(
-        "{s:s,s:I,s:o,s:o,s:o,s:o}", "phase", PHASES[self->phase], "round", (json_int_t)self->round,
-        "measured", show_history(self), "saved", harpe_perseus_show_saved(self), "baseline",
-        harpe_perseus_show_baseline(self), "wishes", show_requests(&self->requests));
-    if (json && self->sweep) json_object_set_new(json, "sweep", show_sweep(self));
-    if (json && self->explorer) json_object_set_new(json, "exploration", show_exploration(self));
-    if (json && self->replicas)
-        json_object_set_new(json, "replicas", harpe_perseus_replicas_show(self));
-    if (json && *self->hold_reason)
-        json_object_set_new(json, "reason", json_string(self->hold_reason));
-    if (json && self->phase == HARPE_PERSEUS_PLAN) {
-        json_t *plans = json_pack(
-            "{s:o,s:o,s:I,s:f,s:o,s:o,s:[f,f],s:[f,f],s:f}", "vertices",
-            show_vertices(self->plans->frontier), "plans", show_plans(self->plans->set), "current",
-            (json_int_t)self->running, "blocking_power", self->blocking_power_w, "all_maximum",
-            show_plan(&self->plans->all_maximum), "one_clock", show_one_clock(self->plans),
-            "outside", self->outside_time_s + self->shift_time_s,
-            self->outside_energy_j + self->shift_energy_j, "wish_outside",
-            harpe_perseus_outside(self).time_s, harpe_perseus_outside(self).energy_j,
-            "undisturbed_time", self->plans->undisturbed_s);
-        json_object_update(json, plans);
-        json_decref(plans);
-    }
-    return print(json, text, error);
 }
