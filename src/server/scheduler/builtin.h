@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The schedulers that come with Harpe. Each scheduler has one file and one row in the list of
- * scheduler_kind.c. All of them read their arguments with the functions declared here. */
+ * scheduler_host.c. All of them read their arguments with the functions declared here. */
 #ifndef HARPE_SERVER_SCHEDULER_BUILTIN_H
 #define HARPE_SERVER_SCHEDULER_BUILTIN_H
 
@@ -12,7 +12,6 @@
 
 #include "pfo/rank_clocks.h"
 #include "server/scheduler/figures.h"
-#include "server/scheduler/scheduler_file.h"
 
 extern const harpe_scheduler_class harpe_point_solution;    /* a plan file, one list per rank */
 extern const harpe_scheduler_class harpe_point_solution_3d; /* one list per stage, or per GPU */

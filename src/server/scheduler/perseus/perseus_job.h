@@ -10,12 +10,12 @@
 
 #include <harpe/scheduler.h>
 
+#include "server/scheduler/figures.h"
 #include "server/scheduler/perseus/explorer.h"
 #include "server/scheduler/perseus/online_plans.h"
 #include "server/scheduler/perseus/online_round.h"
 #include "server/scheduler/perseus/savings.h"
 #include "server/scheduler/perseus/sweep.h"
-#include "server/scheduler/scheduler_file.h"
 
 /* ---- Arguments: perseus_args.c --------------------------------------------------------------- */
 
