@@ -323,28 +323,26 @@ bool harpe_scheduler_kind_plans(const harpe_scheduler_kind *kind) {
 
 bool harpe_scheduler_kind_is_foreign(const harpe_scheduler_kind *kind) { return kind->is_library; }
 
-bool harpe_scheduler_kind_has_programs(const harpe_scheduler_kind *kind) {
+/* Returns true if a process runs for each job. */
+static bool has_programs(const harpe_scheduler_kind *kind) {
     return kind->class == &harpe_program_scheduler || kind->is_library;
 }
 
 /* After a job request a new scheduler is equal to the old one only if the old one's state can be
  * saved. */
 bool harpe_scheduler_kind_can_return(const harpe_scheduler_kind *kind) {
-    return harpe_scheduler_kind_has_programs(kind) &&
-           (!kind->class->job_request || kind->class->save);
+    return has_programs(kind) && (!kind->class->job_request || kind->class->save);
 }
 
 void harpe_scheduler_kind_kill(harpe_scheduler_kind *kind) { harpe_children_kill(&kind->children); }
 
 /* The list has its own mutex. */
 void harpe_scheduler_kind_cancel(const harpe_scheduler_kind *kind, const char *job_id) {
-    if (harpe_scheduler_kind_has_programs(kind))
-        harpe_children_cancel((harpe_children *)&kind->children, job_id);
+    if (has_programs(kind)) harpe_children_cancel((harpe_children *)&kind->children, job_id);
 }
 
 void harpe_scheduler_kind_forget(const harpe_scheduler_kind *kind, const char *job_id) {
-    if (harpe_scheduler_kind_has_programs(kind))
-        harpe_children_forget((harpe_children *)&kind->children, job_id);
+    if (has_programs(kind)) harpe_children_forget((harpe_children *)&kind->children, job_id);
 }
 
 /* ---- The scheduler of a job ------------------------------------------------------------------ */
@@ -526,12 +524,11 @@ bool harpe_scheduler_is_lost(const harpe_scheduler *scheduler) {
 }
 
 bool harpe_scheduler_has_process(const harpe_scheduler *scheduler) {
-    return harpe_scheduler_kind_has_programs(scheduler->kind) &&
-           harpe_program_is_running(scheduler->state);
+    return has_programs(scheduler->kind) && harpe_program_is_running(scheduler->state);
 }
 
 bool harpe_scheduler_is_custom(const harpe_scheduler *scheduler) {
-    return harpe_scheduler_kind_has_programs(scheduler->kind);
+    return has_programs(scheduler->kind);
 }
 
 bool harpe_scheduler_observes(const harpe_scheduler *scheduler) {

@@ -48,8 +48,6 @@ bool harpe_scheduler_kind_is_called(const harpe_scheduler_kind *kind, const char
 bool harpe_scheduler_kind_plans(const harpe_scheduler_kind *kind);
 /* Returns true if the scheduler is a shared object. */
 bool harpe_scheduler_kind_is_foreign(const harpe_scheduler_kind *kind);
-/* Returns true if a process runs for each job. */
-bool harpe_scheduler_kind_has_programs(const harpe_scheduler_kind *kind);
 /* Returns true if a new scheduler can replace the job's scheduler in the middle of the job. */
 bool harpe_scheduler_kind_can_return(const harpe_scheduler_kind *kind);
 /* Kills the programs of one job. No more programs are started for this job until it is forgotten.

@@ -252,15 +252,8 @@ void harpe_explorer_forget_straggler(harpe_explorer *explorer) {
     explorer->undisturbed_s = 0;
 }
 
-/* Returns true if all instructions should have run at the highest clocks. */
 static bool ran_highest(const harpe_explorer *explorer) {
-    const harpe_online_pipeline *pipeline = explorer->pipeline;
-    for (size_t i = 0; i < pipeline->instruction_count; i++)
-        if (explorer->frequency_mhz[i] !=
-            harpe_sweep_highest_mhz(explorer->sweep,
-                                    pipeline->entries[pipeline->entry_of[i]].pipeline_rank))
-            return false;
-    return true;
+    return harpe_sweep_are_highest(explorer->sweep, explorer->frequency_mhz);
 }
 
 bool harpe_explorer_ran_probe(const harpe_explorer *explorer) {

@@ -82,10 +82,6 @@ void harpe_explorer_restart(harpe_explorer *explorer);
  * clocks and shows how much slower the GPUs have become. If the explorer's round `is_running`, it
  * is of no use, because the straggler has come during this round. */
 void harpe_explorer_look_for_straggler(harpe_explorer *explorer, bool is_running);
-/* Returns true if the next round keeps to the job requests. */
-static inline bool harpe_explorer_answers_requests(const harpe_explorer *explorer) {
-    return explorer->is_exploring && explorer->looks == 0;
-}
 /* The straggler is gone. Restores the times from before it. */
 void harpe_explorer_forget_straggler(harpe_explorer *explorer);
 /* Gives the next round the highest clocks, if the planner could not make a better one. */

@@ -231,15 +231,8 @@ harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round,
 void harpe_perseus_renew_baseline(harpe_perseus *self);
 /* Ends the present sweep without making plans. The time and energy of the sweep are counted. */
 void harpe_perseus_drop_baseline(harpe_perseus *self);
-/* Returns the uncertainty of a GPU's blocking power: half the width of its 95 % confidence
- * interval. */
-double harpe_perseus_blocking_uncertainty_w(const harpe_perseus *self);
 
 /* ---- Replicas that differ: perseus_replicas.c ------------------------------------------------ */
-
-/* Replaces `self->replicas` by new ones for the present pipeline and sweep. They are NULL if the
- * job makes no plans, or has one replica or too many. */
-harpe_status harpe_perseus_replicas_new(harpe_perseus *self, harpe_error *error);
 void harpe_perseus_replicas_free(harpe_perseus_replicas *own);
 
 /* Chooses the plans of the round that begins. `shared_mhz` are the clocks of the shared plan; NULL:

@@ -37,11 +37,6 @@ enum { SURPRISES_MAX = 3, RESTARTS_MAX = 2 };
  * FORGET_AFTER times that number of rounds. */
 enum { SWEEPS_APART = 2, FORGET_AFTER = 16 };
 
-/* In s and J, or relative to the expected values. */
-typedef struct time_energy {
-    double time, energy;
-} time_energy;
-
 /* ---- Steps that several sources need --------------------------------------------------------- */
 
 void harpe_perseus_log(const harpe_perseus *self, harpe_log_level level, const char *format, ...) {
@@ -355,12 +350,12 @@ static bool is_off(double measured, double predicted, double tolerance) {
 }
 
 /* Predicts time and energy of a round of `plan`. */
-static time_energy predict(const harpe_perseus *self, const harpe_plan *plan,
-                           const harpe_online_round *round) {
+static harpe_online_mean predict(const harpe_perseus *self, const harpe_plan *plan,
+                                 const harpe_online_round *round) {
     double wait_s = straggler_wait_s(self, plan, round->iteration_time_s);
     double waiting_j = self->blocking_power_w * self->job->job->world_size * wait_s;
     harpe_online_mean gain = harpe_perseus_replicas_gain(self);
-    return (time_energy){
+    return (harpe_online_mean){
         plan->time_s + self->outside_time_s + self->shift_time_s + wait_s + gain.time_s,
         plan->energy_j + self->outside_energy_j + self->shift_energy_j + waiting_j + gain.energy_j};
 }
@@ -398,7 +393,8 @@ static bool predict_run(const harpe_perseus *self, size_t instruction, int ran_m
  * that ran. It is 1 for an entry with a run whose frequency is not known. Each replica that runs
  * its own plan was measured at the clocks of the shared plan. */
 static harpe_status find_ratios(const harpe_perseus *self, const harpe_online_round *round,
-                                const int *frequency_mhz, time_energy *ratios, harpe_error *error) {
+                                const int *frequency_mhz, harpe_online_mean *ratios,
+                                harpe_error *error) {
     const harpe_online_pipeline *pipeline = self->pipeline;
     harpe_online_reports reports = harpe_perseus_late_reports(self);
     if (harpe_perseus_replicas_lowest(self)) reports.clocks = NULL;
@@ -406,7 +402,7 @@ static harpe_status find_ratios(const harpe_perseus *self, const harpe_online_ro
     if (!ran_mhz) return harpe_fail_memory(error);
     harpe_find_real_clocks(pipeline, &reports, frequency_mhz, 0, ran_mhz);
     for (size_t i = 0; i < pipeline->instruction_count; i++) {
-        time_energy *sum = &ratios[pipeline->entry_of[i]];
+        harpe_online_mean *sum = &ratios[pipeline->entry_of[i]];
         harpe_profile_point point;
         bool is_known = predict_run(self, i, ran_mhz[i], &point);
         if (!is_known && ran_mhz[i] == frequency_mhz[i]) {
@@ -415,27 +411,28 @@ static harpe_status find_ratios(const harpe_perseus *self, const harpe_online_ro
                               pipeline->entries[pipeline->entry_of[i]].instruction,
                               frequency_mhz[i]);
         }
-        sum->time += is_known ? point.time_s : NAN;
-        sum->energy += is_known ? point.energy_j : NAN;
+        sum->time_s += is_known ? point.time_s : NAN;
+        sum->energy_j += is_known ? point.energy_j : NAN;
     }
     free(ran_mhz);
     for (size_t e = 0; e < pipeline->entry_count; e++) {
         double runs = (double)pipeline->entries[e].run_count;
-        bool is_known = !isnan(ratios[e].time);
-        ratios[e].time = is_known ? round->entries[e].time_s * runs / ratios[e].time : 1;
-        ratios[e].energy = is_known ? round->entries[e].energy_j * runs / ratios[e].energy : 1;
+        bool is_known = !isnan(ratios[e].time_s);
+        ratios[e].time_s = is_known ? round->entries[e].time_s * runs / ratios[e].time_s : 1;
+        ratios[e].energy_j = is_known ? round->entries[e].energy_j * runs / ratios[e].energy_j : 1;
     }
     return HARPE_OK;
 }
 
 /* Returns the entry that has changed most since the sweep. */
-static size_t find_largest(const harpe_sweep *sweep, const time_energy *ratios, double *largest) {
+static size_t find_largest(const harpe_sweep *sweep, const harpe_online_mean *ratios,
+                           double *largest) {
     size_t where = 0;
     *largest = 0;
     for (size_t e = 0; e < sweep->pipeline->entry_count; e++) {
         const harpe_sweep_list *list = &sweep->lists[e];
-        double change = fmax(fabs(list->time_ratio * ratios[e].time - 1),
-                             fabs(list->energy_ratio * ratios[e].energy - 1));
+        double change = fmax(fabs(list->time_ratio * ratios[e].time_s - 1),
+                             fabs(list->energy_ratio * ratios[e].energy_j - 1));
         if (change > *largest) {
             *largest = change;
             where = e;
@@ -451,10 +448,10 @@ static void calibrate_shift(harpe_perseus *self, const harpe_online_round *round
     harpe_plan ran;
     if (harpe_online_plans_evaluate(self->plans, frequency_mhz, &ran, NULL)) return;
     self->shift_time_s = self->shift_energy_j = 0;
-    time_energy predicted = predict(self, &ran, round);
-    self->shift_time_s = round->iteration_time_s - predicted.time;
+    harpe_online_mean predicted = predict(self, &ran, round);
+    self->shift_time_s = round->iteration_time_s - predicted.time_s;
     if (round->iteration_energy_j > 0)
-        self->shift_energy_j = round->iteration_energy_j - predicted.energy;
+        self->shift_energy_j = round->iteration_energy_j - predicted.energy_j;
 }
 
 static harpe_status sweep_again(harpe_perseus *self, const harpe_online_entry *entry, double change,
@@ -475,18 +472,19 @@ static harpe_status sweep_again(harpe_perseus *self, const harpe_online_entry *e
 }
 
 /* Exchanges the ratios of the profile with `ratios`. */
-static void exchange_ratios(harpe_sweep *sweep, time_energy *ratios) {
+static void exchange_ratios(harpe_sweep *sweep, harpe_online_mean *ratios) {
     for (size_t e = 0; e < sweep->pipeline->entry_count; e++) {
         harpe_sweep_list *list = &sweep->lists[e];
-        time_energy before = {list->time_ratio, list->energy_ratio};
-        list->time_ratio = ratios[e].time;
-        list->energy_ratio = ratios[e].energy;
+        harpe_online_mean before = {list->time_ratio, list->energy_ratio};
+        list->time_ratio = ratios[e].time_s;
+        list->energy_ratio = ratios[e].energy_j;
         ratios[e] = before;
     }
 }
 
 /* Makes plans with these ratios. If that fails, nothing changes. */
-static harpe_status plan_with_ratios(harpe_perseus *self, time_energy *ratios, harpe_error *error) {
+static harpe_status plan_with_ratios(harpe_perseus *self, harpe_online_mean *ratios,
+                                     harpe_error *error) {
     exchange_ratios(self->sweep, ratios);
     harpe_status status = harpe_perseus_make_plans(self, self->plans->undisturbed_s, error);
     if (status != HARPE_OK)
@@ -497,10 +495,11 @@ static harpe_status plan_with_ratios(harpe_perseus *self, time_energy *ratios, h
 }
 
 static harpe_status plan_again(harpe_perseus *self, const harpe_online_round *round,
-                               const int *frequency_mhz, time_energy *ratios, harpe_error *error) {
+                               const int *frequency_mhz, harpe_online_mean *ratios,
+                               harpe_error *error) {
     for (size_t e = 0; e < self->pipeline->entry_count; e++) {
-        ratios[e].time *= self->sweep->lists[e].time_ratio;
-        ratios[e].energy *= self->sweep->lists[e].energy_ratio;
+        ratios[e].time_s *= self->sweep->lists[e].time_ratio;
+        ratios[e].energy_j *= self->sweep->lists[e].energy_ratio;
     }
     harpe_status status = plan_with_ratios(self, ratios, error);
     if (status != HARPE_OK) return status;
@@ -518,7 +517,7 @@ static harpe_status plan_again(harpe_perseus *self, const harpe_online_round *ro
 static harpe_status correct(harpe_perseus *self, const harpe_online_round *round,
                             harpe_error *error) {
     size_t count = self->pipeline->instruction_count;
-    time_energy *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
+    harpe_online_mean *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
     int *frequency_mhz = harpe_calloc(count, sizeof *frequency_mhz); /* the old plans are freed */
     harpe_status status = ratios && frequency_mhz ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK) {
@@ -545,10 +544,10 @@ void harpe_perseus_forget_drift(harpe_perseus *self) {
         has_drifted = has_drifted || self->sweep->lists[e].time_ratio != 1 ||
                       self->sweep->lists[e].energy_ratio != 1;
     if (!has_drifted) return;
-    time_energy *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
+    harpe_online_mean *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
     harpe_status status = ratios ? HARPE_OK : harpe_fail_memory(&reason);
     for (size_t e = 0; ratios && e < self->pipeline->entry_count; e++)
-        ratios[e] = (time_energy){1, 1};
+        ratios[e] = (harpe_online_mean){1, 1};
     if (status == HARPE_OK) status = plan_with_ratios(self, ratios, &reason);
     free(ratios);
     if (status != HARPE_OK) {
@@ -564,10 +563,10 @@ void harpe_perseus_forget_drift(harpe_perseus *self) {
 static void plan_beside_straggler(harpe_perseus *self) {
     harpe_error reason = {0};
     harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
-    time_energy *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
+    harpe_online_mean *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
     bool is_slow = false;
     for (size_t e = 0; ratios && e < self->pipeline->entry_count; e++) {
-        ratios[e] = (time_energy){1, 1};
+        ratios[e] = (harpe_online_mean){1, 1};
         is_slow = is_slow || sweep->lists[e].time_ratio != 1;
     }
     if (is_slow) exchange_ratios(sweep, ratios);
@@ -582,11 +581,11 @@ static void plan_beside_straggler(harpe_perseus *self) {
 /* ---- Watching -------------------------------------------------------------------------------- */
 
 static void log_drift(const harpe_perseus *self, const harpe_online_round *round,
-                      const time_energy *predicted) {
+                      const harpe_online_mean *predicted) {
     harpe_perseus_log(self, HARPE_LOG_WARNING,
                       "drift: iterations take %s and %s; %s and %s were expected",
                       HARPE_TIME(round->iteration_time_s), HARPE_ENERGY(round->iteration_energy_j),
-                      HARPE_TIME(predicted->time), HARPE_ENERGY(predicted->energy));
+                      HARPE_TIME(predicted->time_s), HARPE_ENERGY(predicted->energy_j));
 }
 
 harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *round,
@@ -594,11 +593,11 @@ harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *
     forget(&self->corrections, self->round, rounds_to_drift(self));
     forget(&self->sweeps, self->round, rounds_between_sweeps(self));
     if (!(round->iteration_time_s > 0) || self->is_plan_new) return HARPE_OK;
-    time_energy predicted = predict(self, running_plan(self), round);
+    harpe_online_mean predicted = predict(self, running_plan(self), round);
     double tolerance = self->args.drift_tolerance;
-    bool has_drifted = is_off(round->iteration_time_s, predicted.time, tolerance) ||
+    bool has_drifted = is_off(round->iteration_time_s, predicted.time_s, tolerance) ||
                        (round->iteration_energy_j > 0 &&
-                        is_off(round->iteration_energy_j, predicted.energy, tolerance));
+                        is_off(round->iteration_energy_j, predicted.energy_j, tolerance));
     self->drift_rounds = has_drifted ? self->drift_rounds + 1 : 0;
     /* This round has no values for a correction; the next round may have them. */
     if (self->drift_rounds < rounds_to_drift(self) || round->problem[0]) return HARPE_OK;

@@ -259,7 +259,9 @@ void harpe_perseus_replicas_free(harpe_perseus_replicas *own) {
     free(own);
 }
 
-harpe_status harpe_perseus_replicas_new(harpe_perseus *self, harpe_error *error) {
+/* Replaces `self->replicas` by new ones for the present pipeline and sweep. They are NULL if the
+ * job makes no plans, or has one replica or too many. */
+static harpe_status new_replicas(harpe_perseus *self, harpe_error *error) {
     int count = self->job->job->dp_degree;
     harpe_perseus_replicas_free(self->replicas);
     self->replicas = NULL;
@@ -306,7 +308,7 @@ static void choose_plans(harpe_perseus *self) {
 
 harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *shared_mhz,
                                                 harpe_error *error) {
-    harpe_status status = self->replicas ? HARPE_OK : harpe_perseus_replicas_new(self, error);
+    harpe_status status = self->replicas ? HARPE_OK : new_replicas(self, error);
     harpe_perseus_replicas *own = self->replicas;
     if (status != HARPE_OK || !own) return status;
     own->runs_own = false;
@@ -597,7 +599,7 @@ static bool load_classes(harpe_perseus *self, const json_t *json) {
 
 bool harpe_perseus_replicas_load(harpe_perseus *self, const json_t *json) {
     if (!json) return true; /* no schedule was handed out yet, or the job has one replica */
-    if (!self->replicas && harpe_perseus_replicas_new(self, NULL) != HARPE_OK) return false;
+    if (!self->replicas && new_replicas(self, NULL) != HARPE_OK) return false;
     harpe_perseus_replicas *own = self->replicas;
     size_t count = self->pipeline->instruction_count;
     if (!own) return true;

@@ -96,15 +96,6 @@ static json_t *show_round(const harpe_perseus *self, const harpe_perseus_measure
 
 /* ---- Sums ------------------------------------------------------------------------------------ */
 
-static void add_sum(harpe_savings_sum *to, const harpe_savings_sum *from) {
-    to->iterations += from->iterations;
-    to->measured += from->measured;
-    to->shift += from->shift;
-    to->common += from->common;
-    to->squares += from->squares;
-    to->systematic += from->systematic;
-}
-
 /* Adds up the newest rounds that ran a plan, at most RECENT_ROUNDS. Returns their number. */
 static int find_recent(const harpe_perseus *self, harpe_savings_sum *sums) {
     int rounds = 0;
@@ -116,7 +107,7 @@ static int find_recent(const harpe_perseus *self, harpe_savings_sum *sums) {
         rounds++;
         for (int q = 0; q < HARPE_QUANTITIES; q++) {
             harpe_savings_sum sum = sum_of_round(self, measured, q);
-            add_sum(&sums[q], &sum);
+            harpe_savings_sum_add(&sums[q], &sum);
         }
     }
     return rounds;
@@ -207,13 +198,13 @@ static json_t *show_sweep(const harpe_perseus *self) {
 static json_t *show_exploration(const harpe_perseus *self) {
     const harpe_explorer *explorer = self->explorer;
     bool is_running = self->phase == HARPE_PERSEUS_EXPLORE || self->explores_next;
-    return json_pack("{s:b,s:b,s:I,s:I,s:I,s:I,s:f,s:f}", "is_running", is_running,
-                     "answers_requests", harpe_explorer_answers_requests(explorer),
-                     "highest_rounds", (json_int_t)explorer->highest_rounds, "measured",
-                     (json_int_t)harpe_explorer_measured(explorer), "wanted",
-                     (json_int_t)explorer->wanted_count, "spoiled_rounds",
-                     (json_int_t)explorer->spoiled_rounds, "noise",
-                     harpe_explorer_noise_of(explorer), "promised_time", explorer->promised_s);
+    bool answers_requests = explorer->is_exploring && explorer->looks == 0; /* in the next round */
+    return json_pack(
+        "{s:b,s:b,s:I,s:I,s:I,s:I,s:f,s:f}", "is_running", is_running, "answers_requests",
+        answers_requests, "highest_rounds", (json_int_t)explorer->highest_rounds, "measured",
+        (json_int_t)harpe_explorer_measured(explorer), "wanted", (json_int_t)explorer->wanted_count,
+        "spoiled_rounds", (json_int_t)explorer->spoiled_rounds, "noise",
+        harpe_explorer_noise_of(explorer), "promised_time", explorer->promised_s);
 }
 
 static json_t *show_vertices(const harpe_frontier *frontier) {

@@ -307,19 +307,9 @@ static void shift_by_deviation(comparison *self, const double *deviation) {
     }
 }
 
-/* Adds the wait for a straggler to the baseline. At the highest clocks, GPUs would also wait for
- * the straggler, and they would wait longer. */
-static void wait_for_straggler(comparison *self, double held_s) {
-    const harpe_perseus *perseus = self->self;
-    double wait_s = held_s - baseline_of(perseus, HARPE_TIME) - self->terms.shift[HARPE_TIME];
-    if (wait_s <= 0) return;
-    self->terms.shift[HARPE_TIME] += wait_s;
-    self->terms.shift[HARPE_ENERGY] += waiting_power_w(perseus) * wait_s;
-    self->terms.systematic[HARPE_ENERGY] +=
-        perseus->job->job->world_size * wait_s * harpe_perseus_blocking_uncertainty_w(perseus);
-}
-
-double harpe_perseus_blocking_uncertainty_w(const harpe_perseus *self) {
+/* Returns the uncertainty of a GPU's blocking power: half the width of its 95 % confidence
+ * interval. */
+static double blocking_uncertainty_w(const harpe_perseus *self) {
     const harpe_sweep_cost *cost = &self->sweep->cost;
     if (harpe_perseus_args_have_blocking_power(&self->args) || !(cost->waiting.time_s > 0) ||
         cost->rounds == 0)
@@ -329,6 +319,18 @@ double harpe_perseus_blocking_uncertainty_w(const harpe_perseus *self) {
     if (!isfinite(noise) || !(iterations > 0)) return self->blocking_power_w;
     return 2 * noise * baseline_of(self, HARPE_ENERGY) * sqrt((double)cost->rounds / iterations) /
            cost->waiting.time_s;
+}
+
+/* Adds the wait for a straggler to the baseline. At the highest clocks, GPUs would also wait for
+ * the straggler, and they would wait longer. */
+static void wait_for_straggler(comparison *self, double held_s) {
+    const harpe_perseus *perseus = self->self;
+    double wait_s = held_s - baseline_of(perseus, HARPE_TIME) - self->terms.shift[HARPE_TIME];
+    if (wait_s <= 0) return;
+    self->terms.shift[HARPE_TIME] += wait_s;
+    self->terms.shift[HARPE_ENERGY] += waiting_power_w(perseus) * wait_s;
+    self->terms.systematic[HARPE_ENERGY] +=
+        perseus->job->job->world_size * wait_s * blocking_uncertainty_w(perseus);
 }
 
 static void compare(comparison *self) {
@@ -374,13 +376,6 @@ harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round,
     };
 }
 
-/* Returns true if all of these clocks, one per instruction, are the highest ones. */
-static bool runs_at_highest(const harpe_perseus *self, const int *frequency_mhz) {
-    for (size_t i = 0; i < self->pipeline->instruction_count; i++)
-        if (frequency_mhz[i] != highest_mhz(self, self->pipeline->entry_of[i])) return false;
-    return true;
-}
-
 /* Counts a round of a plan with only the highest clocks. Such a plan saves nothing, even if its
  * time and energy differ from the baseline. */
 static void count_highest(harpe_perseus *self, const harpe_savings_round *own,
@@ -418,7 +413,7 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
                     harpe_savings_has_baseline(&self->savings, HARPE_ENERGY);
     const int *lowest_mhz = harpe_perseus_replicas_lowest(self);
     if (!lowest_mhz) lowest_mhz = frequency_mhz;
-    if (is_whole && runs_at_highest(self, lowest_mhz)) {
+    if (is_whole && harpe_sweep_are_highest(self->sweep, lowest_mhz)) {
         count_highest(self, &own, measured);
         return HARPE_OK;
     }

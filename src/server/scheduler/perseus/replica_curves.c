@@ -113,8 +113,9 @@ static double deviation_of(const harpe_replica_noise *noise) {
     return noise->freedom > 0 ? sqrt(noise->squares / noise->freedom) : USUAL_NOISE;
 }
 
-/* A normal value exceeds z standard deviations with a probability of at most exp(-z^2 / 2). */
-double harpe_replica_curves_errors(const harpe_replica_curves *self) {
+/* Returns the number of standard errors that a difference must exceed. A normal value exceeds z
+ * standard deviations with a probability of at most exp(-z^2 / 2). */
+static double errors_of(const harpe_replica_curves *self) {
     double gpus = (double)self->replica_count * self->rank_count;
     return sqrt(2 * log(gpus / HARPE_REPLICA_FALSE_ALARM));
 }
@@ -186,7 +187,7 @@ static int rounds_to_change(const harpe_replica_curves *self, int streak) {
  * changed for certain. */
 static bool count_streak(const harpe_replica_curves *self, harpe_replica_gpu *gpu) {
     double error = deviation_of(&self->time_noise) * sqrt(1 + 1 / fmax(1, gpu->rounds));
-    double threshold = fmax(TIME_MIN, harpe_replica_curves_errors(self) * error);
+    double threshold = fmax(TIME_MIN, errors_of(self) * error);
     bool is_clear = gpu->is_round_known && gpu->rounds > 0 && fabs(gpu->round_log) > threshold;
     if (!is_clear)
         gpu->streak = 0;
@@ -371,7 +372,7 @@ static bool is_beyond(const harpe_replica_gpu *gpu, double difference, double mi
 static bool compare_gpu(harpe_replica_curves *self, int replica, int rank, const double *sum,
                         const double *median) {
     harpe_replica_gpu *gpu = harpe_replica_gpu_at(self, replica, rank);
-    double errors = harpe_replica_curves_errors(self) * sqrt(2 / fmax(1, gpu->rounds));
+    double errors = errors_of(self) * sqrt(2 / fmax(1, gpu->rounds));
     gpu->time_log = log(sum[TIME] / median[TIME]);
     gpu->energy_log = log(sum[ENERGY] / median[ENERGY]);
     gpu->differs =

@@ -210,17 +210,20 @@ harpe_estimate harpe_savings_of_sum(const harpe_savings *savings, const harpe_sa
                             sqrt(squares_of(savings, sum, quantity)) + sum->systematic};
 }
 
-static harpe_savings_sum open_sum(const harpe_savings *savings, int q) {
-    const harpe_savings_sum *a = &savings->swept[q], *b = &savings->planned[q];
-    return (harpe_savings_sum){a->iterations + b->iterations, a->measured + b->measured,
-                               a->shift + b->shift,           a->common + b->common,
-                               a->squares + b->squares,       a->systematic + b->systematic};
+void harpe_savings_sum_add(harpe_savings_sum *to, const harpe_savings_sum *from) {
+    to->iterations += from->iterations;
+    to->measured += from->measured;
+    to->shift += from->shift;
+    to->common += from->common;
+    to->squares += from->squares;
+    to->systematic += from->systematic;
 }
 
 harpe_estimate harpe_savings_total(const harpe_savings *savings, int quantity, double *baseline) {
     const harpe_savings_closed *closed = &savings->closed[quantity];
     const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
-    harpe_savings_sum sum = open_sum(savings, quantity);
+    harpe_savings_sum sum = savings->swept[quantity];
+    harpe_savings_sum_add(&sum, &savings->planned[quantity]);
     bool is_open = sum.iterations > 0 && mean->rounds > 0;
     harpe_estimate open =
         is_open ? harpe_savings_of_sum(savings, &sum, quantity) : (harpe_estimate){0, 0};

@@ -159,6 +159,13 @@ int harpe_sweep_highest_mhz(const harpe_sweep *sweep, int pipeline_rank) {
     return sweep->clocks[pipeline_rank].mhz[0];
 }
 
+bool harpe_sweep_are_highest(const harpe_sweep *sweep, const int *frequency_mhz) {
+    for (size_t i = 0; i < sweep->pipeline->instruction_count; i++)
+        if (frequency_mhz[i] != clocks_of(sweep, sweep->pipeline->entry_of[i])->mhz[0])
+            return false;
+    return true;
+}
+
 int harpe_sweep_common_mhz(const harpe_sweep *sweep) {
     int common_mhz = 0;
     if (harpe_sweep_is_over(sweep)) return 0;

@@ -66,6 +66,8 @@ bool harpe_sweep_is_over(const harpe_sweep *sweep);
 int harpe_sweep_frequency_mhz(const harpe_sweep *sweep, int entry);
 /* Returns the highest frequency of a pipeline rank. */
 int harpe_sweep_highest_mhz(const harpe_sweep *sweep, int pipeline_rank);
+/* Returns true if all of these clocks, one per instruction, are the highest ones. */
+bool harpe_sweep_are_highest(const harpe_sweep *sweep, const int *frequency_mhz);
 /* Returns the frequency of this round if all pipeline ranks try the same one, otherwise 0. */
 int harpe_sweep_common_mhz(const harpe_sweep *sweep);
 
