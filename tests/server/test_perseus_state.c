@@ -151,17 +151,34 @@ static void assert_same_schedules(const simulated_pipeline *a, const simulated_p
     }
 }
 
-/* Counting, sweep, plan, job request, drift, a second sweep: one scheduler is restarted in every
+/* Returns what people see of a job, without the times at which rounds ended. */
+static json_t *timeless_frontier(simulated_pipeline *s) {
+    json_t *json = frontier(s);
+    size_t i;
+    json_t *measured;
+    json_object_del(json_object_get(json, "baseline"), "measured_at");
+    json_array_foreach(json_object_get(json, "measured"), i, measured)
+        json_object_del(measured, "ended_at");
+    return json;
+}
+
+static void assert_looks_the_same(simulated_pipeline *a, simulated_pipeline *b) {
+    json_t *x = timeless_frontier(a), *y = timeless_frontier(b);
+    if (!json_equal(x, y))
+        fail_msg("%s\n%s", json_dumps(x, JSON_SORT_KEYS), json_dumps(y, JSON_SORT_KEYS));
+    json_decref(x);
+    json_decref(y);
+}
+
+/* Counting, learning, plan, job request, drift, learning again: one scheduler is restarted in every
  * round. */
-static void a_restart_in_any_round_changes_nothing(void **state) {
-    (void)state;
-    simulated_pipeline *pair[] = {simulate(4, 1, 2, 6, NULL), simulate(4, 1, 2, 6, NULL)};
+static void assert_restarts_change_nothing(int stages, const char *args, int rounds) {
+    simulated_pipeline *pair[] = {simulate(stages, 1, 2, 6, NULL), simulate(stages, 1, 2, 6, NULL)};
     for (int i = 0; i < 2; i++) {
         pair[i]->noise = 0.004;
-        start(pair[i], "Perseus",
-              all_trials() ? "{\"plans\": 30}" : "{\"plans\": 4, \"frequency_stride\": 6}");
+        start(pair[i], "Perseus", args);
     }
-    for (int round = 0; round < (all_trials() ? 90 : 65); round++) {
+    for (int round = 0; round < rounds; round++) {
         for (int i = 0; i < 2; i++) {
             pair[i]->time_factor = round < 40 ? 1 : round < 46 ? 1.1 : 1.6;
             next(pair[i]);
@@ -173,6 +190,7 @@ static void a_restart_in_any_round_changes_nothing(void **state) {
             if (round == 5 || round == 36) wish(pair[i], HARPE_JOB_REQUEST_SLOWDOWN, 1.04);
             must(pair[i], observe(pair[i]));
         }
+        assert_looks_the_same(pair[0], pair[1]);
     }
     assert_string_equal(pair[0]->log, pair[1]->log);
     assert_logged(pair[0], "planned again");
@@ -180,6 +198,19 @@ static void a_restart_in_any_round_changes_nothing(void **state) {
     assert_non_null(strstr(strstr(pair[0]->log, "measures again"), "planned: "));
     simulated_free(pair[0]);
     simulated_free(pair[1]);
+}
+
+static void a_restart_in_any_round_changes_nothing(void **state) {
+    (void)state;
+    assert_restarts_change_nothing(
+        4, all_trials() ? "{\"plans\": 30}" : "{\"plans\": 4, \"frequency_stride\": 6}",
+        all_trials() ? 90 : 65);
+}
+
+static void a_restart_of_an_exploration_changes_nothing(void **state) {
+    (void)state;
+    assert_restarts_change_nothing(
+        2, "{\"plans\": 4, \"frequency_stride\": 6, \"learning\": \"explore\"}", 60);
 }
 
 static void a_rank_may_report_the_clocks_of_its_schedule(void **state) {
@@ -199,9 +230,68 @@ static void a_rank_may_report_the_clocks_of_its_schedule(void **state) {
     }
 }
 
+static const char LEARNING[] = "{\"num_microbatches\": 4, \"frequency_stride\": 6}";
+
+/* Loads a state into a new scheduler, which refuses it. */
+static void assert_refused(simulated_pipeline *s, const json_t *json, const char *why) {
+    char *text = json_dumps(json, JSON_COMPACT);
+    simulated_close(s);
+    start(s, "Perseus", LEARNING);
+    if (harpe_scheduler_load(s->scheduler, text, strlen(text), &s->error) != HARPE_INVALID_INPUT)
+        fail_msg("this state is not refused: %s", text);
+    assert_says(s, why);
+    free(text);
+}
+
+/* Replaces a number of a state, and returns false if it has fewer numbers. */
+static bool replace_number(json_t *in, int *skipped, double by) {
+    const char *key;
+    json_t *value;
+    size_t i;
+    json_object_foreach(in, key, value) {
+        bool is_number = json_is_number(value) && (*skipped)-- == 0;
+        if (is_number) json_object_set_new(in, key, json_real(by));
+        if (is_number || replace_number(value, skipped, by)) return true;
+    }
+    json_array_foreach(in, i, value) {
+        bool is_number = json_is_number(value) && (*skipped)-- == 0;
+        if (is_number) json_array_set_new(in, i, json_real(by));
+        if (is_number || replace_number(value, skipped, by)) return true;
+    }
+    return false;
+}
+
+/* The scheduler's own numbers; those of the conduct are the host's. */
+static void a_number_out_of_its_bounds_is_refused(void **state) {
+    static const char *const any[] = {"conduct", "running", "undisturbed_time", "microbatches"};
+    static const double bad[] = {-1e301, 1e301};
+    simulated_pipeline *s = *state;
+    int numbers = 0;
+    start(s, "Perseus", LEARNING);
+    some_rounds(s, 3);
+    char *text = simulated_save(s);
+    for (bool has_more = true; has_more; numbers++)
+        for (int i = 0; i < 2; i++) {
+            json_t *json = json_loads(text, 0, NULL);
+            json_t *kept[4];
+            int skipped = numbers;
+            for (int k = 0; k < 4; k++) {
+                kept[k] = json_incref(json_object_get(json, any[k]));
+                json_object_del(json, any[k]);
+            }
+            has_more = replace_number(json, &skipped, bad[i]);
+            for (int k = 0; k < 4; k++)
+                json_object_set_new(json, any[k], kept[k]);
+            if (has_more) assert_refused(s, json, "the stored state of ");
+            json_decref(json);
+        }
+    assert_true(numbers > 150);
+    free(text);
+}
+
 static void a_state_of_something_else_is_refused(void **state) {
     simulated_pipeline *s = *state;
-    start(s, "Perseus", "{\"num_microbatches\": 4}");
+    start(s, "Perseus", LEARNING);
     some_rounds(s, 3);
     char *text;
     size_t length;
@@ -214,6 +304,20 @@ static void a_state_of_something_else_is_refused(void **state) {
         assert_int_equal(harpe_scheduler_load(s->scheduler, bad[i], strlen(bad[i]), &s->error),
                          HARPE_INVALID_INPUT);
     }
+    json_t *json = json_loads(text, 0, NULL), *sweep = json_object_get(json, "sweep");
+    json_t *row = json_array_get(json_object_get(json, "measured"), 0);
+    json_int_t position = json_integer_value(json_object_get(sweep, "position"));
+    for (json_int_t other = position + 1; other < 1000; other += 900) {
+        json_object_set_new(sweep, "position", json_integer(other));
+        assert_refused(s, json, "the sweep does not fit this job's schedule");
+    }
+    json_object_set_new(sweep, "position", json_integer(position));
+    json_array_set_new(row, 0, json_integer(1)); /* the first of three rounds has the number 0 */
+    assert_refused(s, json, "cannot be read");
+    json_array_set_new(row, 0, json_integer(0));
+    json_object_set_new(json, "version", json_integer(4));
+    assert_refused(s, json, "cannot be read");
+    json_decref(json);
     simulated_close(s);
     start(s, "Perseus", "{\"num_microbatches\": 4, \"schedule\": \"early-recomputation-1f1b\"}");
     assert_int_equal(harpe_scheduler_load(s->scheduler, text, length, &s->error),
@@ -465,7 +569,9 @@ int main(void) {
         SIMULATED_TEST(a_schedule_can_come_from_a_file, 2, 1, 1, 2),
         SIMULATED_TEST(stages_that_share_a_rank_are_told_apart, 2, 1, 1, 2),
         cmocka_unit_test(a_restart_in_any_round_changes_nothing),
+        cmocka_unit_test(a_restart_of_an_exploration_changes_nothing),
         SIMULATED_TEST(a_rank_may_report_the_clocks_of_its_schedule, 4, 1, 2, 6),
+        SIMULATED_TEST(a_number_out_of_its_bounds_is_refused, 2, 1, 1, 4),
         SIMULATED_TEST(a_state_of_something_else_is_refused, 2, 1, 1, 4),
         SIMULATED_TEST(a_damaged_state_never_crashes, 2, 1, 1, 2),
         SIMULATED_TEST(results_without_energies_say_what_to_do, 4, 1, 1, 4),

@@ -345,6 +345,7 @@ static const harpe_stored_member MEMBERS[] = {
     HARPE_STORED(harpe_explorer, spoiled_rounds, HARPE_STORED_COUNT),
     HARPE_STORED(harpe_explorer, surprises, 0, 1e9),
     HARPE_STORED(harpe_explorer, restarts, 0, 1e9),
+    HARPE_STORED(harpe_explorer, wanted_count, HARPE_STORED_COUNT),
     HARPE_STORED(harpe_explorer, measured_before, HARPE_STORED_COUNT),
     HARPE_STORED(harpe_explorer, stale_rounds, HARPE_STORED_COUNT),
     HARPE_STORED(harpe_explorer, promised_s, HARPE_STORED_COUNT),

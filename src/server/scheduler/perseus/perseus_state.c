@@ -26,7 +26,6 @@ static const harpe_stored_member MEMBERS[] = {
     HARPE_STORED(harpe_perseus, is_profile_made, 0, 1),
     HARPE_STORED(harpe_perseus, explores, 0, 1),
     HARPE_STORED(harpe_perseus, explores_next, 0, 1),
-    HARPE_STORED(harpe_perseus, blocking_power_w, 0, 1e9),
     HARPE_STORED(harpe_perseus, outside_time_s, HARPE_STORED_ANY),
     HARPE_STORED(harpe_perseus, outside_energy_j, HARPE_STORED_ANY),
     HARPE_STORED(harpe_perseus, shift_time_s, HARPE_STORED_ANY),
