@@ -19,7 +19,7 @@
 #include "server/engine/job_table.h"
 #include "server/engine/jobs.h"
 #include "server/engine/pools.h"
-#include "server/scheduler/scheduler_kind.h"
+#include "server/scheduler/scheduler_host.h"
 
 enum { WAIT_LIMIT_MS = 300000 };
 
