@@ -30,8 +30,7 @@
 #include "rights/tokens_file.h"
 #include "server/api/audit_file.h"
 #include "server/api/routes.h"
-#include "server/engine/dump_files.h"
-#include "server/engine/pools.h"
+#include "server/engine/engine.h"
 #include "server/store/address.h"
 
 enum {

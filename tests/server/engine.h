@@ -15,10 +15,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/engine/job_state.h"
-#include "server/engine/job_table.h"
-#include "server/engine/jobs.h"
-#include "server/engine/pools.h"
+#include "server/engine/engine.h"
+#include "server/engine/engine_internal.h"
 #include "server/scheduler/scheduler_kind.h"
 
 enum { WAIT_LIMIT_MS = 300000 };

@@ -14,9 +14,8 @@
 
 #include "base/text.h"
 #include "engine.h"
-#include "server/engine/eviction.h"
-#include "server/engine/job.h"
-#include "server/engine/job_view.h"
+#include "server/engine/engine.h"
+#include "server/engine/engine_internal.h"
 
 static void unknown_job_is_named(void **state) {
     engine *e = *state;

@@ -12,7 +12,7 @@
 
 #include "base/file.h"
 #include "engine.h"
-#include "server/engine/eviction.h"
+#include "server/engine/engine_internal.h"
 #include "trials.h"
 
 /* ---- Files ----------------------------------------------------------------------------------- */

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "rights/scope.h"
 #include "rights/tokens_file.h"
-#include "server/engine/pools.h"
+#include "server/engine/engine.h"
 
 enum { LOOK_EVERY_MS = 1000 };
 

@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "server/api/audit_file.h"
-#include "server/engine/pools.h"
+#include "server/engine/engine.h"
 
 enum { LATE_S = 5 /* a write that takes longer makes the server refuse what steers */ };
 

@@ -13,7 +13,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "server/engine/call.h"
+#include "server/engine/engine.h"
 
 enum { WINDOW_MS = 20 };
 static const int64_t window_ns = WINDOW_MS * INT64_C(1000000);

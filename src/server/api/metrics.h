@@ -5,7 +5,7 @@
 
 #include "http/http.h"
 #include "server/api/latencies.h"
-#include "server/engine/jobs.h"
+#include "server/engine/engine.h"
 #include "server/fleet/steering.h"
 #include "server/store/store.h"
 

@@ -11,9 +11,7 @@
 
 #include "base/clean.h"
 #include "base/metrics_text.h"
-#include "server/engine/job.h"
-#include "server/engine/job_group.h"
-#include "server/engine/job_state.h"
+#include "server/engine/engine_internal.h"
 
 enum {
     JOBS_MAX = 1000,

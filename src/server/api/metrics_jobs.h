@@ -4,7 +4,7 @@
 #define HARPE_SERVER_API_METRICS_JOBS_H
 
 #include "base/text.h"
-#include "server/engine/jobs.h"
+#include "server/engine/engine.h"
 
 /* Appends the metrics of single jobs of the groups of `scope` (NULL: all). `jobs` may be NULL, as
  * for harpe_metrics_format. */

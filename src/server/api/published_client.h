@@ -8,7 +8,7 @@
 #define HARPE_SERVER_API_PUBLISHED_CLIENT_H
 
 #include "http/http.h"
-#include "server/engine/jobs.h"
+#include "server/engine/engine.h"
 
 /* Returns true if the client that asks for a schedule cannot run this answer, and writes the reason
  * to `line` (at most `size` bytes). */

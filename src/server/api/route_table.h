@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "server/engine/call.h"
+#include "server/engine/engine.h"
 
 typedef enum harpe_page {
     HARPE_PAGE_NONE, /* the route is a call */

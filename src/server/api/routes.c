@@ -27,8 +27,7 @@
 #include "server/api/origin.h"
 #include "server/api/pages.h"
 #include "server/api/published_client.h"
-#include "server/engine/job_query.h"
-#include "server/engine/job_view.h"
+#include "server/engine/engine.h"
 
 struct harpe_routes {
     harpe_routes_options options;

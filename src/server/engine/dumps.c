@@ -6,8 +6,10 @@
  * is killed before it has written some dumps, the next server writes them: for each round that is
  * in the store, a worker checks whether the dumps exist, and writes those that are missing. The
  * loop itself does not access files. */
-#include "server/engine/dumps.h"
+#include "server/engine/engine_internal.h"
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +18,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "pfo/models.h"
-#include "server/engine/dump_files.h"
-#include "server/engine/in_flight.h"
-#include "server/engine/job.h"
-#include "server/engine/job_ranks.h"
-#include "server/engine/pools.h"
-#include "server/engine/round_results.h"
-#include "server/engine/round_text.h"
+#include "server/scheduler/scheduler_host.h"
 
 enum {
     /* The number of dumps of a job whose results are kept in memory. The results of later dumps are
@@ -318,4 +314,213 @@ int64_t harpe_dumps_first_round(const harpe_job *job, int64_t otherwise) {
     for (const harpe_dump *dump = job->dumps; dump; dump = dump->following)
         if (dump->kind != DUMP_RANKS && dump->round < first) first = dump->round;
     return first;
+}
+
+/* ---- The profile ----------------------------------------------------------------------------- */
+
+/* Writes the profile that an online scheduler has measured to a file. A worker writes it, as it
+ * writes the dumps. The file is not in the queue of the dumps. It may be in another directory, and
+ * a path that cannot be written must not delay the dumps. A failed write is tried again. If the
+ * server is killed before it has written the file, the next server replays the rounds, and the
+ * scheduler then makes the file again. The loop itself does not access files. */
+
+struct harpe_profile_dump {
+    harpe_in_flight in_flight;
+    harpe_job *job; /* its `users` counts this */
+    harpe_work work;
+    harpe_scheduler_file file, newer; /* `newer` was made while `file` was being written */
+    harpe_timer *retry;               /* set while a failed write waits for its next attempt */
+    int64_t retry_ms;
+    bool was_told; /* the failure was logged */
+    harpe_status status;
+    harpe_error error;
+};
+
+/* ---- Writing the profile --------------------------------------------------------------------- */
+
+/* A file that was written before a restart is not written again. In the job's own directory it must
+ * have the same content. In other places it is enough that it exists. */
+static void write_profile(void *user) {
+    harpe_profile_dump *self = user;
+    const harpe_scheduler_file *file = &self->file;
+    harpe_dump_finding finding;
+    harpe_dump_order order = {.directory = file->directory,
+                              .path = file->path,
+                              .text = file->text,
+                              .length = file->length,
+                              .unless_there = file->is_repeated && !file->directory,
+                              .unless_same = file->is_repeated && file->directory,
+                              .sweeps = true};
+    self->status =
+        harpe_dump_files_do(self->job->jobs->options.dump_files, &order, &finding, &self->error);
+}
+
+/* ---- The work on the profile ----------------------------------------------------------------- */
+
+static void free_profile_dump(harpe_profile_dump *self) {
+    harpe_timer_cancel(self->retry);
+    harpe_scheduler_file_free(&self->file);
+    harpe_scheduler_file_free(&self->newer);
+    free(self);
+}
+
+static void drop_profile_dump(harpe_in_flight *in_flight) {
+    free_profile_dump((harpe_profile_dump *)in_flight);
+}
+
+static void end_profile(harpe_profile_dump *self) {
+    harpe_job *job = self->job;
+    harpe_in_flight_remove(job->jobs, &self->in_flight);
+    free_profile_dump(self);
+    job->profile_dump = NULL;
+    job->users--;
+    if (job->is_evicted && !job->turn) harpe_job_release(job);
+}
+
+static void submit_profile(harpe_profile_dump *self) {
+    if (self->newer.path) {
+        harpe_scheduler_file_free(&self->file);
+        self->file = self->newer;
+        self->newer = (harpe_scheduler_file){0};
+    }
+    harpe_workers_submit(self->job->jobs->options.workers, &self->work);
+}
+
+static void try_profile_again(void *user) {
+    harpe_profile_dump *self = user;
+    self->retry = NULL;
+    submit_profile(self);
+}
+
+/* Sets the time of the next attempt. Returns false if the write is given up. */
+static bool profile_waits_to_retry(harpe_profile_dump *self) {
+    const harpe_job *job = self->job;
+    if (job->is_evicted || job->jobs->is_stopping) return false;
+    self->retry_ms = self->retry_ms == 0 ? RETRY_FIRST_MS : 2 * self->retry_ms;
+    if (self->retry_ms > RETRY_LAST_MS) self->retry_ms = RETRY_LAST_MS;
+    return harpe_loop_after(job->jobs->options.loop, self->retry_ms, try_profile_again, self,
+                            &self->retry, NULL) == HARPE_OK;
+}
+
+static void profile_is_written(void *user) {
+    harpe_profile_dump *self = user;
+    const harpe_job *job = self->job;
+    if (self->status != HARPE_OK && !self->was_told)
+        harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING,
+                       "%s: the profile is not written yet, and is tried again: %s", job->id,
+                       self->error.message);
+    if (self->status == HARPE_OK && self->was_told)
+        harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING, "%s: the profile is written now",
+                       job->id);
+    self->was_told = self->status != HARPE_OK;
+    if (self->status != HARPE_OK && profile_waits_to_retry(self)) return;
+    if (self->newer.path && !job->is_evicted && !job->jobs->is_stopping)
+        submit_profile(self);
+    else
+        end_profile(self);
+}
+
+static harpe_profile_dump *new_profile_dump(harpe_job *job) {
+    harpe_profile_dump *self = harpe_calloc(1, sizeof *self);
+    if (!self) return NULL;
+    self->job = job;
+    self->work = (harpe_work){.work = write_profile,
+                              .done = profile_is_written,
+                              .user = self,
+                              .pool = HARPE_POOL_DUMP,
+                              .subject = job->id};
+    job->users++;
+    job->profile_dump = self;
+    harpe_in_flight_add(job->jobs, &self->in_flight, drop_profile_dump);
+    return self;
+}
+
+void harpe_dump_profile(harpe_job *job, harpe_scheduler_file *file) {
+    harpe_profile_dump *self = job->profile_dump;
+    if (!file->path) return;
+    bool is_new = !self;
+    if (is_new && !job->jobs->is_stopping) self = new_profile_dump(job);
+    if (!self) { /* the scheduler makes the file again for the next server */
+        harpe_scheduler_file_free(file);
+        return;
+    }
+    harpe_scheduler_file_free(&self->newer);
+    self->newer = *file;
+    *file = (harpe_scheduler_file){0};
+    if (is_new) submit_profile(self);
+}
+
+void harpe_profile_dump_give_up(const harpe_job *job) {
+    if (job->profile_dump && job->profile_dump->retry) end_profile(job->profile_dump);
+}
+
+/* ---- Bounds ---------------------------------------------------------------------------------- */
+
+/* Looks at the dumps after the start, every hour, after much was written, and when a job is
+ * forgotten. */
+
+enum { CHECK_AFTER_S = 3600, PARTS = 8 };
+
+typedef struct dump_sweep {
+    harpe_in_flight in_flight;
+    harpe_jobs *jobs;
+    harpe_work work;
+    harpe_text forgotten;
+    bool looks_at_all;
+} dump_sweep;
+
+void harpe_dump_sweep_forget(harpe_jobs *jobs, const char *job_id) {
+    if (jobs->options.settings->dump_data)
+        harpe_text_printf(&jobs->dumps_seen.forgotten, "%s\n", job_id);
+}
+
+/* After a check, the files may grow by an eighth of the bound until the next check. */
+static void sweep(void *user) {
+    const dump_sweep *self = user;
+    const harpe_settings *settings = self->jobs->options.settings;
+    int64_t bytes = settings->max_dump_size_bytes / PARTS * (PARTS - 1);
+    harpe_dump_order order = {.directory = settings->dump_dir,
+                              .bounds = true,
+                              .text = self->forgotten.data,
+                              .length = self->forgotten.length,
+                              .most_bytes = self->looks_at_all ? bytes : 0,
+                              .most_age_s = settings->max_dump_time_s};
+    harpe_dump_finding finding;
+    /* A failure has no message: the next check does the work. */
+    (void)harpe_dump_files_do(self->jobs->options.dump_files, &order, &finding, NULL);
+}
+
+static void free_sweep(harpe_in_flight *in_flight) {
+    dump_sweep *self = (dump_sweep *)in_flight;
+    harpe_text_free(&self->forgotten);
+    free(self);
+}
+
+static void is_swept(void *user) {
+    dump_sweep *self = user;
+    self->jobs->dumps_seen.is_sweeping = false;
+    harpe_in_flight_remove(self->jobs, &self->in_flight);
+    free_sweep(&self->in_flight);
+}
+
+void harpe_dump_sweep_check(harpe_jobs *jobs) {
+    harpe_dumps_seen *seen = &jobs->dumps_seen;
+    const harpe_settings *settings = jobs->options.settings;
+    int64_t now_s = harpe_jobs_uptime_s(jobs);
+    bool is_due = !seen->was_swept || now_s - seen->swept_s >= CHECK_AFTER_S ||
+                  seen->bytes >= settings->max_dump_size_bytes / PARTS;
+    if (!settings->dump_data || seen->is_sweeping || jobs->is_stopping) return;
+    if (!is_due && seen->forgotten.length == 0) return;
+    dump_sweep *self = harpe_calloc(1, sizeof *self);
+    if (!self) return;
+    self->jobs = jobs;
+    self->looks_at_all = is_due;
+    self->forgotten = seen->forgotten;
+    self->work =
+        (harpe_work){.work = sweep, .done = is_swept, .user = self, .pool = HARPE_POOL_DUMP};
+    seen->forgotten = (harpe_text){0};
+    seen->is_sweeping = true;
+    if (is_due) seen->was_swept = true, seen->swept_s = now_s, seen->bytes = 0;
+    harpe_in_flight_add(jobs, &self->in_flight, free_sweep);
+    harpe_workers_submit(jobs->options.workers, &self->work);
 }

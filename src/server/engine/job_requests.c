@@ -3,7 +3,7 @@
  * scheduler independently of its rounds. Each of them waits until its turn can begin. A job request
  * is stored before the scheduler receives it, and the scheduler receives it again after a
  * restart. */
-#include "server/engine/job_requests.h"
+#include "server/engine/engine_internal.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -16,12 +16,6 @@
 #include "pfo/documents.h"
 #include "pfo/fields.h"
 #include "pfo/json_look.h"
-#include "server/engine/call.h"
-#include "server/engine/marked_jobs.h"
-#include "server/engine/operation.h"
-#include "server/engine/replies.h"
-#include "server/engine/turn.h"
-#include "server/engine/turn_steps.h"
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */
 

@@ -3,16 +3,12 @@
  * the body is long), store the change, and send the answer. Other calls about the same rank or job
  * can wait until the operation ends. The operation also ends normally if the client disconnects
  * meanwhile. This file decides nothing about jobs. */
-#include "server/engine/operation.h"
+#include "server/engine/engine_internal.h"
 
 #include <stdlib.h>
 
 #include "base/array.h"
-#include "server/engine/call.h"
-#include "server/engine/in_flight.h"
-#include "server/engine/marked_jobs.h"
-#include "server/engine/pools.h"
-#include "server/engine/replies.h"
+#include "server/store/change.h"
 
 /* The longest body, in bytes, that is decoded on the loop. This takes about 10 microseconds, which
  * is less than the exchange with a worker. */

@@ -3,7 +3,7 @@
 #ifndef HARPE_SERVER_FLEET_BODIES_H
 #define HARPE_SERVER_FLEET_BODIES_H
 
-#include "server/engine/call.h"
+#include "server/engine/engine.h"
 #include "server/fleet/notes.h"
 
 /* Checks a request that changes a setting, and makes the note that carries it out. `id` is the

@@ -3,7 +3,7 @@
 #ifndef HARPE_SERVER_FLEET_ENGINE_LINK_H
 #define HARPE_SERVER_FLEET_ENGINE_LINK_H
 
-#include "server/engine/job_glance.h"
+#include "server/engine/engine.h"
 #include "server/fleet/fleet_state.h"
 
 /* Brings the members up to date with the jobs. `gone` is called for each member that is removed

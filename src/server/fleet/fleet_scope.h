@@ -3,7 +3,7 @@
 #ifndef HARPE_SERVER_FLEET_FLEET_SCOPE_H
 #define HARPE_SERVER_FLEET_FLEET_SCOPE_H
 
-#include "server/engine/call.h"
+#include "server/engine/engine.h"
 #include "server/fleet/fleet_state.h"
 
 /* Returns true if the call's scope covers all groups that the call is about. Otherwise writes one

@@ -3,9 +3,7 @@
 #ifndef HARPE_SERVER_FLEET_STEERING_STATE_H
 #define HARPE_SERVER_FLEET_STEERING_STATE_H
 
-#include "server/engine/call.h"
-#include "server/engine/jobs.h"
-#include "server/engine/pools.h"
+#include "server/engine/engine.h"
 #include "server/fleet/fleet_state.h"
 #include "server/fleet/history.h"
 

@@ -14,8 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "server/engine/job_glance.h"
-#include "server/engine/replies.h"
+#include "server/engine/engine.h"
 #include "server/fleet/frontier_read.h"
 #include "server/fleet/member.h"
 
