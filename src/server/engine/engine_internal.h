@@ -60,14 +60,6 @@ typedef struct harpe_finished {
     size_t capacity, first, count;
 } harpe_finished;
 
-/* An entry of the list of work in flight. It is the first member of each structure
- * that can be in this list. */
-typedef struct harpe_in_flight {
-    struct harpe_in_flight *previous, *following;
-    /* Frees the structure when the engine is freed. Answers its call, if it has one, with 503. */
-    void (*drop)(struct harpe_in_flight *self);
-} harpe_in_flight;
-
 /* The schedules of one round in the form in which they are sent: a JSON list with one schedule for
  * each rank. The schedule of rank r begins at text[offsets[r]] and ends before text[offsets[r + 1]
  * - 1]. */
@@ -198,15 +190,16 @@ struct harpe_job {
     harpe_profile_dump *profile_dump; /* NULL: none waits or is being written */
 };
 
-/* The part that all operations have in common. An operation handles one call: it decodes the body
- * (on a worker if the body is long), checks and stores the change, and answers the call. A kind of
- * operation with data of its own is a structure that begins with this one (registration.c,
- * results.c). */
+/* The part that all operations have in common. An operation is a piece of work that the loop begins
+ * and that ends later: it runs on a worker, or waits for the store. Most operations handle a call:
+ * they decode the body (on a worker if the body is long), check and store the change, and answer
+ * the call. A kind of operation with data of its own is a structure that begins with this one
+ * (registration.c, results.c, dumps.c, and all turns). */
 struct harpe_operation {
-    harpe_in_flight in_flight;
+    harpe_operation *previous, *following;        /* of the operations in flight */
     void (*free_own)(harpe_operation *operation); /* frees the kind's own data; NULL: none */
     harpe_jobs *jobs;
-    harpe_job *job;
+    harpe_job *job;          /* NULL: it belongs to no job */
     harpe_call *call;        /* NULL: its client is gone, or the engine itself made the operation */
     harpe_call_list waiters; /* calls that are handled again when this operation has ended */
     char *body;              /* of the call */
@@ -215,22 +208,15 @@ struct harpe_operation {
     harpe_problems problems; /* of the body; a worker may write them */
     harpe_work work;
     harpe_change change;
+    harpe_change *earlier; /* is stored just before `change`; NULL: none */
 };
 
-typedef struct harpe_turn_kind {
-    size_t size;                        /* of its structure */
-    bool only_reads;                    /* such a turn changes nothing that watchers see */
-    void (*free_own)(harpe_turn *turn); /* frees the kind's own data; NULL: none */
-} harpe_turn_kind;
-
-/* The part that all turns have in common. A turn is one thing that a job does with its scheduler or
- * its round. A job has at most one turn at a time. Each kind of turn is a structure that begins
- * with this one. Only the file that begins turns of a kind knows the structure of that kind. */
+/* The part that all turns have in common. A turn is an operation with the job's scheduler or its
+ * round. A job has at most one turn at a time. Each kind of turn is a structure that begins with
+ * this one. Only the file that begins turns of a kind knows the structure of that kind. */
 struct harpe_turn {
-    harpe_in_flight in_flight;
-    const harpe_turn_kind *kind;
-    harpe_job *job;
-    harpe_work work;
+    harpe_operation operation;
+    bool only_reads;     /* it changes nothing that watchers see */
     bool is_over;        /* the round was over when the turn began */
     harpe_status status; /* of the work; written by the worker */
     harpe_error error;   /* if the work has failed; written by the worker */
@@ -257,7 +243,7 @@ typedef struct harpe_dumps_seen {
 struct harpe_jobs {
     harpe_jobs_options options;
     harpe_job_table table;
-    harpe_in_flight *in_flight;
+    harpe_operation *in_flight;            /* all operations, the latest first */
     harpe_call_list again;                 /* calls that will be handled again */
     harpe_job *first_marked, *last_marked; /* jobs for harpe_job_advance */
     harpe_finished finished;
@@ -284,11 +270,6 @@ struct harpe_jobs {
 
 /* ---- Work in flight -------------------------------------------------------------------------- */
 
-/* Adds `entry` to the list. `drop` frees it if the engine is freed first. */
-void harpe_in_flight_add(harpe_jobs *jobs, harpe_in_flight *entry,
-                         void (*drop)(harpe_in_flight *self));
-void harpe_in_flight_remove(harpe_jobs *jobs, harpe_in_flight *entry);
-
 /* Makes an operation, and takes over `call` and its body. `call` NULL: the engine itself makes the
  * operation. If there is no memory, answers the call and returns NULL. */
 harpe_operation *harpe_operation_new(harpe_jobs *jobs, harpe_job *job, harpe_call *call);
@@ -296,14 +277,14 @@ harpe_operation *harpe_operation_new(harpe_jobs *jobs, harpe_job *job, harpe_cal
  * a harpe_operation. The other bytes are 0. `free_own` frees the data of the kind. */
 void *harpe_operation_new_kind(harpe_jobs *jobs, harpe_job *job, harpe_call *call, size_t size,
                                void (*free_own)(harpe_operation *operation));
-/* Runs `work` on a worker, and then `done` on the loop. If the body is short, runs both on the loop
- * before it returns. */
+/* Runs `work` on a worker of the pool, and then `done` on the loop. Both get the operation. */
+void harpe_operation_run(harpe_operation *operation, harpe_pool pool, void (*work)(void *user),
+                         void (*done)(void *user));
+/* Does the same in the pool for bodies. If the body is short, runs both on the loop before it
+ * returns. */
 void harpe_operation_decode(harpe_operation *operation, void (*work)(void *user),
                             void (*done)(void *user));
-/* Runs `work`, which reads from the store, on a worker, and then `done` on the loop. */
-void harpe_operation_read(harpe_operation *operation, void (*work)(void *user),
-                          void (*done)(void *user));
-/* Stores the operation's change, and then calls `done`. */
+/* Stores the operation's change, and then calls `done` with the operation. */
 void harpe_operation_store(harpe_operation *operation, harpe_change_kind kind,
                            void (*done)(void *user, harpe_status status, const harpe_error *error));
 /* Returns true if the operation must not continue: its client is gone, its job is evicted, or the
@@ -316,22 +297,24 @@ void harpe_call_wait_for(harpe_call *call, harpe_operation *other);
 harpe_call *harpe_operation_take_call(harpe_operation *operation);
 /* Frees the operation. The calls that waited for it are handled again. */
 void harpe_operation_end(harpe_operation *operation);
+/* Frees all operations in flight, when the engine is freed. Answers their calls with 503. */
+void harpe_operations_drop(harpe_jobs *jobs);
 
-/* Begins a turn: a structure of kind->size bytes that begins with a harpe_turn. The other bytes are
- * 0. Returns NULL if memory runs out. */
-void *harpe_turn_new(harpe_job *job, const harpe_turn_kind *kind);
+/* Begins a turn: a structure of `size` bytes that begins with a harpe_turn. The other bytes are 0.
+ * For the rest see harpe_operation_new_kind. */
+void *harpe_turn_new(harpe_job *job, harpe_call *call, size_t size,
+                     void (*free_own)(harpe_operation *operation));
 /* Frees the turn and marks its job. */
 void harpe_turn_end(harpe_turn *turn);
 /* Runs `work` on a worker of the pool and then `done` on the loop. */
-void harpe_turn_run_in(harpe_turn *turn, int pool, void (*work)(void *user),
+void harpe_turn_run_in(harpe_turn *turn, harpe_pool pool, void (*work)(void *user),
                        void (*done)(void *user));
 /* Does the same in the pool of the job's scheduler. */
 void harpe_turn_run(harpe_turn *turn, void (*work)(void *user), void (*done)(void *user));
 /* Call this first in `done`. If the job was evicted meanwhile, ends the turn and returns false. */
 bool harpe_turn_is_back(harpe_turn *turn);
-/* Ends the turn, stores `error`, and then makes the job fail. `error` may be the turn's own
- * error. */
-void harpe_turn_fail_job(harpe_turn *turn, const harpe_error *error);
+/* Stores the turn's error, makes the job fail, and ends the turn. */
+void harpe_turn_fail_job(harpe_turn *turn);
 
 /* The result of a turn with the scheduler. A worker collects it, and the loop applies it. */
 typedef struct harpe_turn_outcome {

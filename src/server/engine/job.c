@@ -339,9 +339,7 @@ static void take_out_of_bucket(harpe_job_table *table, const harpe_job *job) {
 
 /* ---- Evicted jobs in the table --------------------------------------------------------------- */
 
-static bool is_in_use(const harpe_job *job) {
-    return job->operations > 0 || job->users > 0 || job->turn || job->is_marked;
-}
+static bool is_in_use(const harpe_job *job) { return job->operations > 0 || job->is_marked; }
 
 /* Frees the evicted jobs that no work uses any more, and keeps their ids. */
 static void free_unused(harpe_job_table *table) {

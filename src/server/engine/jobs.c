@@ -107,25 +107,6 @@ int64_t harpe_job_seen_s(const harpe_job *job) {
     return was_set ? seen_s : job->seen_s;
 }
 
-/* ---- Work in flight -------------------------------------------------------------------------- */
-
-void harpe_in_flight_add(harpe_jobs *jobs, harpe_in_flight *entry,
-                         void (*drop)(harpe_in_flight *self)) {
-    entry->drop = drop;
-    entry->previous = NULL;
-    entry->following = jobs->in_flight;
-    if (entry->following) entry->following->previous = entry;
-    jobs->in_flight = entry;
-}
-
-void harpe_in_flight_remove(harpe_jobs *jobs, harpe_in_flight *entry) {
-    if (entry->previous)
-        entry->previous->following = entry->following;
-    else
-        jobs->in_flight = entry->following;
-    if (entry->following) entry->following->previous = entry->previous;
-}
-
 /* ---- Marks ----------------------------------------------------------------------------------- */
 
 /* Collects jobs that have changed, and calls that must be handled again, until the loop has time
@@ -283,11 +264,7 @@ bool harpe_jobs_are_idle(const harpe_jobs *jobs) { return !jobs->in_flight && !j
 void harpe_jobs_free(harpe_jobs *jobs) {
     if (!jobs) return;
     harpe_jobs_stop(jobs);
-    while (jobs->in_flight) {
-        harpe_in_flight *first = jobs->in_flight;
-        harpe_in_flight_remove(jobs, first);
-        first->drop(first);
-    }
+    harpe_operations_drop(jobs);
     harpe_job_table_free(&jobs->table);
     harpe_finished_free(&jobs->finished);
     harpe_text_free(&jobs->dumps_seen.forgotten);

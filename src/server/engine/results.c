@@ -177,9 +177,7 @@ typedef struct count_turn {
     size_t count_stored;
 } count_turn;
 
-static void free_count(harpe_turn *turn) { free(((count_turn *)turn)->results); }
-
-static const harpe_turn_kind count_kind = {.size = sizeof(count_turn), .free_own = free_count};
+static void free_count(harpe_operation *operation) { free(((count_turn *)operation)->results); }
 
 /* A store of an older version has no sums. Then the scheduler's sums are needed, which come later.
  */
@@ -201,7 +199,7 @@ static bool read_totals(const char *text, size_t length, harpe_result_totals *to
 /* Reads the results. Runs on a worker. */
 static void count_stored(void *user) {
     count_turn *self = user;
-    const harpe_job *job = self->turn.job;
+    const harpe_job *job = self->turn.operation.job;
     for (size_t i = 0; i < self->count_stored && self->turn.status == HARPE_OK; i++) {
         counted_result *result = &self->results[i];
         char *text = NULL;
@@ -218,7 +216,7 @@ static void count_stored(void *user) {
 static void is_counted(void *user) {
     count_turn *self = user;
     harpe_turn *turn = &self->turn;
-    harpe_job *job = turn->job;
+    harpe_job *job = turn->operation.job;
     if (!harpe_turn_is_back(turn)) return;
     if (turn->status != HARPE_OK)
         harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING,
@@ -236,7 +234,7 @@ static void is_counted(void *user) {
 
 void harpe_begin_count_stored(harpe_job *job) {
     counted_result *results = harpe_calloc((size_t)job->uncounted, sizeof *results);
-    count_turn *self = results ? harpe_turn_new(job, &count_kind) : NULL;
+    count_turn *self = results ? harpe_turn_new(job, NULL, sizeof *self, free_count) : NULL;
     if (!self) {
         free(results);
         return;
@@ -449,7 +447,7 @@ static void result_is_decoded(void *user) {
     }
     if (self->round < 0) self->round = job->round;
     if (self->round < job->round || slot->has_reported) {
-        harpe_operation_read(operation, compare, is_compared);
+        harpe_operation_run(operation, HARPE_POOL_STORE, compare, is_compared);
         return;
     }
     store_result(self);

@@ -442,21 +442,20 @@ static void answer_all(harpe_job *job) {
 
 typedef struct hand_out_turn {
     harpe_turn turn;
-    harpe_change sums, change;
+    harpe_change sums;
     char *sums_text;
 } hand_out_turn;
 
-static void free_hand_out(harpe_turn *turn) { free(((hand_out_turn *)turn)->sums_text); }
-
-static const harpe_turn_kind hand_out_kind = {.size = sizeof(hand_out_turn),
-                                              .free_own = free_hand_out};
+static void free_hand_out(harpe_operation *operation) {
+    free(((hand_out_turn *)operation)->sums_text);
+}
 
 static void state_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    harpe_turn *turn = &((hand_out_turn *)user)->turn;
+    harpe_turn *turn = user;
     /* The job continues. Without this state a restart replays more rounds. */
     if (status != HARPE_OK) {
-        harpe_log_line(&turn->job->jobs->options.log, HARPE_LOG_WARNING,
-                       "%s: the scheduler's state could not be stored: %s", turn->job->id,
+        harpe_log_line(&turn->operation.job->jobs->options.log, HARPE_LOG_WARNING,
+                       "%s: the scheduler's state could not be stored: %s", turn->operation.job->id,
                        error->message);
     }
     harpe_turn_end(turn);
@@ -465,7 +464,7 @@ static void state_is_stored(void *user, harpe_status status, const harpe_error *
 /* Makes the change that stores the sums of the results up to the round that is over. Returns false
  * if there is none; then a restart adds the results of that round to the sums before. */
 static bool make_sums(hand_out_turn *self) {
-    const harpe_job *job = self->turn.job;
+    const harpe_job *job = self->turn.operation.job;
     self->sums_text = job->round >= 0 ? harpe_job_save_sums(job) : NULL;
     if (!self->sums_text) return false;
     self->sums = (harpe_change){.kind = HARPE_CHANGE_SUMS,
@@ -481,25 +480,17 @@ static bool make_sums(hand_out_turn *self) {
 static void store_round(hand_out_turn *self, harpe_change_kind kind, const char *text,
                         size_t length, int64_t round, int64_t number,
                         void (*done)(void *user, harpe_status status, const harpe_error *error)) {
-    self->change = (harpe_change){.kind = kind,
-                                  .job_id = self->turn.job->id,
-                                  .round = round,
-                                  .number = number,
-                                  .text = text,
-                                  .length = length,
-                                  .done = done,
-                                  .user = self};
-    harpe_store *store = self->turn.job->jobs->options.store;
-    if (kind == HARPE_CHANGE_ROUND && make_sums(self))
-        harpe_store_submit_both(store, &self->sums, &self->change);
-    else
-        harpe_store_submit(store, &self->change);
+    harpe_operation *operation = &self->turn.operation;
+    operation->change =
+        (harpe_change){.round = round, .number = number, .text = text, .length = length};
+    operation->earlier = kind == HARPE_CHANGE_ROUND && make_sums(self) ? &self->sums : NULL;
+    harpe_operation_store(operation, kind, done);
 }
 
 static void round_is_stored(void *user, harpe_status status, const harpe_error *error) {
     hand_out_turn *self = user;
     harpe_turn *turn = &self->turn;
-    harpe_job *job = turn->job;
+    harpe_job *job = turn->operation.job;
     if (status != HARPE_OK) {
         char detail[HARPE_ERROR_MESSAGE_SIZE + 64];
         (void)snprintf(detail, sizeof detail, "the round could not be stored, try again: %s",
@@ -521,7 +512,7 @@ static void round_is_stored(void *user, harpe_status status, const harpe_error *
 }
 
 static void begin_hand_out(harpe_job *job) {
-    hand_out_turn *self = harpe_turn_new(job, &hand_out_kind);
+    hand_out_turn *self = harpe_turn_new(job, NULL, sizeof *self, free_hand_out);
     if (!self) {
         job_refuse_asking(job, 503, "the server is out of memory: try again later");
         return;

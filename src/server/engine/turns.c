@@ -18,16 +18,12 @@
 /* Frees schedulers on a worker, because this may wait for the end of a scheduler's program. */
 
 typedef struct scheduler_end {
-    harpe_in_flight in_flight;
-    harpe_jobs *jobs;
+    harpe_operation operation;
     harpe_scheduler *scheduler;
-    harpe_work work;
 } scheduler_end;
 
-static void drop_end(harpe_in_flight *in_flight) {
-    scheduler_end *self = (scheduler_end *)in_flight;
-    harpe_scheduler_free(self->scheduler);
-    free(self);
+static void free_end(harpe_operation *operation) {
+    harpe_scheduler_free(((scheduler_end *)operation)->scheduler);
 }
 
 static void end_scheduler(void *user) {
@@ -36,53 +32,36 @@ static void end_scheduler(void *user) {
     self->scheduler = NULL;
 }
 
-static void has_ended(void *user) {
-    scheduler_end *self = user;
-    harpe_in_flight_remove(self->jobs, &self->in_flight);
-    free(self);
-}
+static void has_ended(void *user) { harpe_operation_end(user); }
 
 void harpe_job_end_scheduler(const harpe_job *job) {
     harpe_jobs *jobs = job->jobs;
     scheduler_end *self = NULL;
-    if (job->scheduler && !jobs->is_ending) self = harpe_calloc(1, sizeof *self);
+    if (job->scheduler && !jobs->is_ending)
+        self = harpe_operation_new_kind(jobs, NULL, NULL, sizeof *self, free_end);
     if (!self) {
         harpe_scheduler_free(job->scheduler);
         return;
     }
-    self->jobs = jobs;
     self->scheduler = job->scheduler;
-    self->work = (harpe_work){
-        .work = end_scheduler, .done = has_ended, .user = self, .pool = HARPE_POOL_SCHEDULE};
-    harpe_in_flight_add(jobs, &self->in_flight, drop_end);
-    harpe_workers_submit(jobs->options.workers, &self->work);
+    harpe_operation_run(&self->operation, HARPE_POOL_SCHEDULE, end_scheduler, has_ended);
 }
 
 /* ---- Turns ----------------------------------------------------------------------------------- */
 
-static void free_turn(harpe_turn *turn) {
-    if (turn->kind->free_own) turn->kind->free_own(turn);
-    free(turn);
-}
-
-static void drop_turn(harpe_in_flight *self) { free_turn((harpe_turn *)self); }
-
-void *harpe_turn_new(harpe_job *job, const harpe_turn_kind *kind) {
-    harpe_turn *turn = harpe_calloc(1, kind->size);
+void *harpe_turn_new(harpe_job *job, harpe_call *call, size_t size,
+                     void (*free_own)(harpe_operation *operation)) {
+    harpe_turn *turn = harpe_operation_new_kind(job->jobs, job, call, size, free_own);
     if (!turn) return NULL;
-    turn->kind = kind;
-    turn->job = job;
     turn->is_over = harpe_job_round_is_over(job);
-    harpe_in_flight_add(job->jobs, &turn->in_flight, drop_turn);
     job->turn = turn;
     return turn;
 }
 
 void harpe_turn_end(harpe_turn *turn) {
-    harpe_job *job = turn->job;
-    harpe_in_flight_remove(job->jobs, &turn->in_flight);
-    bool has_only_read = turn->kind->only_reads;
-    free_turn(turn);
+    harpe_job *job = turn->operation.job;
+    bool has_only_read = turn->only_reads;
+    harpe_operation_end(&turn->operation);
     job->turn = NULL;
     if (job->is_evicted) {
         harpe_scheduler_kind_forget(job->jobs->options.scheduler, job->id);
@@ -94,52 +73,38 @@ void harpe_turn_end(harpe_turn *turn) {
         harpe_job_changed(job);
 }
 
-void harpe_turn_run_in(harpe_turn *turn, int pool, void (*work)(void *user),
+void harpe_turn_run_in(harpe_turn *turn, harpe_pool pool, void (*work)(void *user),
                        void (*done)(void *user)) {
-    harpe_job *job = turn->job;
-    job->users++;
-    turn->work =
-        (harpe_work){.work = work, .done = done, .user = turn, .pool = pool, .subject = job->id};
-    harpe_workers_submit(job->jobs->options.workers, &turn->work);
+    turn->operation.job->users++;
+    harpe_operation_run(&turn->operation, pool, work, done);
 }
 
 void harpe_turn_run(harpe_turn *turn, void (*work)(void *user), void (*done)(void *user)) {
-    bool plans = harpe_scheduler_kind_plans(turn->job->jobs->options.scheduler);
+    bool plans = harpe_scheduler_kind_plans(turn->operation.jobs->options.scheduler);
     harpe_turn_run_in(turn, plans ? HARPE_POOL_PLAN : HARPE_POOL_SCHEDULE, work, done);
 }
 
 bool harpe_turn_is_back(harpe_turn *turn) {
-    turn->job->users--;
-    if (!turn->job->is_evicted) return true;
+    turn->operation.job->users--;
+    if (!turn->operation.job->is_evicted) return true;
     harpe_turn_end(turn);
     return false;
 }
 
 /* ---- Failing --------------------------------------------------------------------------------- */
 
-typedef struct failure_turn {
-    harpe_turn turn;
-    harpe_change change;
-    char *failure;
-} failure_turn;
-
-static void free_failure(harpe_turn *turn) { free(((failure_turn *)turn)->failure); }
-
-static const harpe_turn_kind failure_kind = {.size = sizeof(failure_turn),
-                                             .free_own = free_failure};
-
 /* The job also fails if its failure could not be stored, because the scheduler may be in a wrong
  * state and cannot be asked again. After a restart a new scheduler is asked. */
 static void failure_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    failure_turn *self = user;
-    harpe_job *job = self->turn.job;
+    harpe_turn *turn = user;
+    harpe_job *job = turn->operation.job;
     if (status != HARPE_OK) {
         harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING,
                        "%s: its failure could not be stored: %s", job->id, error->message);
     }
     if (!job->is_evicted && !job->failure) {
-        job->failure = self->failure;
-        self->failure = NULL;
+        job->failure = turn->operation.body;
+        turn->operation.body = NULL;
         job->jobs->counts.failed++;
         harpe_job_end_scheduler(job);
         job->scheduler = NULL;
@@ -147,44 +112,27 @@ static void failure_is_stored(void *user, harpe_status status, const harpe_error
                        job->failure);
         harpe_job_refuse_held(job, 500, job->failure);
     }
-    harpe_turn_end(&self->turn);
+    harpe_turn_end(turn);
 }
 
-/* Frees `turn` and returns the turn that stores the failure. If there is no memory, keeps `turn`
- * and returns NULL. */
-static failure_turn *replace_turn(harpe_turn *turn, const harpe_error *error) {
-    harpe_job *job = turn->job;
-    failure_turn *self = NULL;
-    char *failure =
-        strndup(error->message, harpe_cut_length(error->message, sizeof error->message - 1));
-    if (failure) self = harpe_turn_new(job, &failure_kind);
-    if (!self) {
-        free(failure);
-        return NULL;
-    }
-    harpe_clean_in_place(failure); /* the scheduler's own code may have written the message */
-    self->failure = failure;
-    harpe_in_flight_remove(job->jobs, &turn->in_flight);
-    free_turn(turn);
-    return self;
-}
-
-void harpe_turn_fail_job(harpe_turn *turn, const harpe_error *error) {
-    harpe_job *job = turn->job;
+void harpe_turn_fail_job(harpe_turn *turn) {
+    harpe_operation *operation = &turn->operation;
+    harpe_job *job = operation->job;
+    const char *message = turn->error.message;
     bool may_store = !job->eviction && !job->jobs->is_stopping;
-    failure_turn *self = may_store ? replace_turn(turn, error) : NULL;
-    if (!self) {
+    char *failure =
+        may_store ? strndup(message, harpe_cut_length(message, sizeof turn->error.message - 1))
+                  : NULL;
+    if (!failure) {
         harpe_job_refuse_held(job, 503, "the server could not continue: try again");
         harpe_turn_end(turn);
         return;
     }
-    self->change = (harpe_change){.kind = HARPE_CHANGE_FAILED,
-                                  .job_id = job->id,
-                                  .text = self->failure,
-                                  .length = strlen(self->failure),
-                                  .done = failure_is_stored,
-                                  .user = self};
-    harpe_store_submit(job->jobs->options.store, &self->change);
+    harpe_clean_in_place(failure); /* the scheduler's own code may have written the message */
+    free(operation->body);
+    operation->body = failure;
+    operation->change = (harpe_change){.text = failure, .length = strlen(failure)};
+    harpe_operation_store(operation, HARPE_CHANGE_FAILED, failure_is_stored);
 }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
@@ -195,7 +143,7 @@ void harpe_turn_fail_job(harpe_turn *turn, const harpe_error *error) {
 /* Shows the results of `round` to the scheduler if it observes results. Call this on a worker. */
 static harpe_status turn_observe(harpe_turn *turn, harpe_scheduler *scheduler, int64_t round,
                                  const harpe_round_results *results) {
-    const harpe_job *job = turn->job;
+    const harpe_job *job = turn->operation.job;
     if (!harpe_scheduler_observes(scheduler)) return HARPE_OK;
     harpe_stored_round from = {job->jobs->options.store, job->id, round};
     size_t count = (size_t)job->info.world_size;
@@ -246,8 +194,8 @@ harpe_status harpe_turn_conclude(harpe_turn *turn, harpe_turn_outcome *outcome,
                                  const harpe_frequency_schedule *schedules) {
     harpe_status status = HARPE_OK;
     if (schedules) {
-        status = harpe_round_text_format(schedules, turn->job->info.world_size, &outcome->next,
-                                         &turn->error);
+        status = harpe_round_text_format(schedules, turn->operation.job->info.world_size,
+                                         &outcome->next, &turn->error);
     }
     outcome->is_finished = harpe_scheduler_is_finished(scheduler);
     outcome->has_figures = harpe_scheduler_figures(scheduler, &outcome->figures);
@@ -263,7 +211,7 @@ static bool is_same_text(const harpe_round_text *a, const harpe_round_text *b) {
 }
 
 void harpe_apply_turn(const harpe_turn *turn, harpe_turn_outcome *outcome) {
-    harpe_job *job = turn->job;
+    harpe_job *job = turn->operation.job;
     job->is_finished = outcome->is_finished;
     if (outcome->has_figures) harpe_job_take_figures(job, &outcome->figures);
     job->figures.is_known = true; /* a store of an older version has no other sums */
@@ -322,7 +270,7 @@ static int apply_requests(const harpe_job *job, harpe_scheduler *scheduler, int6
 }
 
 static harpe_status observe_stored(harpe_turn *turn, harpe_scheduler *scheduler, int64_t round) {
-    harpe_round_results *results = harpe_round_results_new(turn->job->info.world_size);
+    harpe_round_results *results = harpe_round_results_new(turn->operation.job->info.world_size);
     if (!results) return harpe_fail_memory(&turn->error);
     harpe_status status = turn_observe(turn, scheduler, round, results);
     harpe_round_results_unref(results);
@@ -339,7 +287,7 @@ static saved_state job_saved_state(const harpe_job *job) {
  * schedules. */
 static harpe_status replay_rounds(harpe_turn *turn, harpe_scheduler *scheduler, int64_t round,
                                   const harpe_frequency_schedule **schedules) {
-    const harpe_job *job = turn->job;
+    const harpe_job *job = turn->operation.job;
     harpe_status status = HARPE_OK;
     for (; round < job->round || (round == job->round && turn->is_over); round++) {
         int applied = apply_requests(job, scheduler, round, true);
@@ -364,7 +312,7 @@ static harpe_status replay_rounds(harpe_turn *turn, harpe_scheduler *scheduler, 
  * without any results. Otherwise the job continues without a scheduler. */
 static harpe_status make_finished(harpe_turn *turn, harpe_turn_outcome *outcome,
                                   harpe_scheduler **scheduler) {
-    const harpe_job *job = turn->job;
+    const harpe_job *job = turn->operation.job;
     const harpe_frequency_schedule *schedules = NULL;
     harpe_status status = harpe_scheduler_next(*scheduler, &schedules, &turn->error);
     if (status != HARPE_OK) return status;
@@ -384,7 +332,7 @@ static harpe_status make_finished(harpe_turn *turn, harpe_turn_outcome *outcome,
  * worker. */
 static harpe_status turn_replay(harpe_turn *turn, harpe_turn_outcome *outcome,
                                 harpe_scheduler **scheduler) {
-    const harpe_job *job = turn->job;
+    const harpe_job *job = turn->operation.job;
     const harpe_frequency_schedule *schedules = NULL;
     saved_state saved = job_saved_state(job);
     int64_t round = saved.text ? saved.round : 0;
@@ -411,21 +359,18 @@ typedef struct scheduler_turn {
     harpe_scheduler *made; /* NULL: the job keeps its scheduler */
 } scheduler_turn;
 
-static void free_scheduler_turn(harpe_turn *turn) {
-    scheduler_turn *self = (scheduler_turn *)turn;
+static void free_scheduler_turn(harpe_operation *operation) {
+    scheduler_turn *self = (scheduler_turn *)operation;
     harpe_turn_outcome_clear(&self->outcome);
     harpe_scheduler_free(self->made);
 }
-
-static const harpe_turn_kind scheduler_kind = {.size = sizeof(scheduler_turn),
-                                               .free_own = free_scheduler_turn};
 
 /* ---- Making a scheduler ---------------------------------------------------------------------- */
 
 /* Makes a scheduler that has replayed all stored rounds. Runs on a worker. */
 static harpe_status make_scheduler(scheduler_turn *self) {
     harpe_turn *turn = &self->turn;
-    harpe_job *job = turn->job;
+    harpe_job *job = turn->operation.job;
     const harpe_jobs_options *options = &job->jobs->options;
     char *directory = NULL;
     /* If the directory cannot be made, the job continues, and the dumps report the failure. For a
@@ -470,7 +415,7 @@ static bool was_finished(const harpe_job *job) {
 static void is_prepared(void *user) {
     scheduler_turn *self = user;
     harpe_turn *turn = &self->turn;
-    harpe_job *job = turn->job;
+    harpe_job *job = turn->operation.job;
     if (!harpe_turn_is_back(turn)) return;
     if (turn->status != HARPE_OK && was_finished(job)) {
         /* For example, the plan file may be missing now. The job's last schedules are stored. */
@@ -478,7 +423,7 @@ static void is_prepared(void *user) {
                        "%s: continues with its last schedules: %s", job->id, turn->error.message);
         self->outcome.is_finished = true;
     } else if (turn->status != HARPE_OK) {
-        harpe_turn_fail_job(turn, &turn->error);
+        harpe_turn_fail_job(turn);
         return;
     }
     job->scheduler = self->made;
@@ -494,7 +439,7 @@ static void is_prepared(void *user) {
 }
 
 void harpe_begin_prepare(harpe_job *job) {
-    scheduler_turn *self = harpe_turn_new(job, &scheduler_kind);
+    scheduler_turn *self = harpe_turn_new(job, NULL, sizeof *self, free_scheduler_turn);
     if (self) harpe_turn_run(&self->turn, prepare, is_prepared);
 }
 
@@ -502,7 +447,7 @@ void harpe_begin_prepare(harpe_job *job) {
 
 static harpe_status observe_and_ask(scheduler_turn *self) {
     harpe_turn *turn = &self->turn;
-    const harpe_job *job = turn->job;
+    const harpe_job *job = turn->operation.job;
     const harpe_frequency_schedule *schedules = NULL;
     harpe_status status = turn_observe(turn, job->scheduler, job->round, job->results);
     if (status == HARPE_OK) status = harpe_scheduler_next(job->scheduler, &schedules, &turn->error);
@@ -514,7 +459,7 @@ static harpe_status observe_and_ask(scheduler_turn *self) {
 static void observe(void *user) {
     scheduler_turn *self = user;
     harpe_turn *turn = &self->turn;
-    const harpe_job *job = turn->job;
+    const harpe_job *job = turn->operation.job;
     turn->status = observe_and_ask(self);
     if (turn->status == HARPE_OK || !harpe_scheduler_is_lost(job->scheduler)) return;
     harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING,
@@ -527,10 +472,10 @@ static void observe(void *user) {
 static void has_observed(void *user) {
     scheduler_turn *self = user;
     harpe_turn *turn = &self->turn;
-    harpe_job *job = turn->job;
+    harpe_job *job = turn->operation.job;
     if (!harpe_turn_is_back(turn)) return;
     if (turn->status != HARPE_OK) {
-        harpe_turn_fail_job(turn, &turn->error);
+        harpe_turn_fail_job(turn);
         return;
     }
     if (self->made) {
@@ -543,6 +488,6 @@ static void has_observed(void *user) {
 }
 
 void harpe_begin_observe(harpe_job *job) {
-    scheduler_turn *self = harpe_turn_new(job, &scheduler_kind);
+    scheduler_turn *self = harpe_turn_new(job, NULL, sizeof *self, free_scheduler_turn);
     if (self) harpe_turn_run(&self->turn, observe, has_observed);
 }
