@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks a store. SQLite checks the file first. Then these functions check whether a server can
  * continue with the records. */
-#include "server/store/store_check.h"
+#include "server/store/store_tools.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "base/error.h"
+#include "base/text.h"
 #include "pfo/models.h"
-#include "server/store/store_file.h"
+#include "server/store/sqlite_internal.h"
 
 enum { PROBLEMS_TOLD = 20 };
 
