@@ -28,8 +28,7 @@
 #include "base/wait.h"
 #include "http/http.h"
 #include "rights/tokens_file.h"
-#include "server/api/audit_file.h"
-#include "server/api/routes.h"
+#include "server/api/api.h"
 #include "server/engine/engine.h"
 #include "server/store/address.h"
 

@@ -2,12 +2,14 @@
 /* Stands between HTTP and the engine. One table lists method, path, parameters, body and answers of
  * each route. routes.c uses the table to dispatch requests and to answer 404 and 405. /openapi.json
  * is made from the same table. */
-#ifndef HARPE_SERVER_API_ROUTES_H
-#define HARPE_SERVER_API_ROUTES_H
+#ifndef HARPE_SERVER_API_API_H
+#define HARPE_SERVER_API_API_H
 
 #include "base/file_processes.h"
 #include "http/http.h"
 #include "server/lead/lead.h"
+
+/* ---- Routes ---------------------------------------------------------------------------------- */
 
 typedef struct harpe_routes harpe_routes;
 
@@ -32,5 +34,11 @@ void harpe_routes_set_http(harpe_routes *routes, const harpe_http *http);
 /* Call it before `lead` is freed while connections are still open. From then on the engine is not
  * told whether answers arrived. */
 void harpe_routes_leave_engine(harpe_routes *routes);
+
+/* ---- Audit ----------------------------------------------------------------------------------- */
+
+/* What a file process does. */
+harpe_status harpe_audit_file_work(const struct iovec *parts, size_t count, harpe_text *answer,
+                                   harpe_error *error);
 
 #endif
