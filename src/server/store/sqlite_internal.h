@@ -165,8 +165,7 @@ void harpe_sqlite_read_alone(harpe_sqlite *store);
 /* Returns true if the log belongs to a newer or another database. SQLite would then overwrite pages
  * of this database with pages of the log. `beside`: the record of commits. */
 bool harpe_sqlite_is_older_than_log(const harpe_sqlite *store, const harpe_commit_record *beside);
-/* Reads the store's row as a record. HARPE_NOT_FOUND: an earlier Harpe wrote the file, and it has
- * no such row. */
+/* Reads the store's row as a record. */
 harpe_status harpe_sqlite_read_record(const harpe_sqlite *store, harpe_commit_record *record,
                                       bool *in_use, harpe_error *error);
 /* Starts the thread that answers `harpe store` on FILE.control. If the thread cannot be started,

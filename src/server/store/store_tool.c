@@ -163,9 +163,9 @@ static int fill(sqlite3 *from, sqlite3 *copy) {
     result = sqlite3_backup_step(backup, -1);
     (void)sqlite3_backup_finish(backup);
     if (result != SQLITE_DONE) return result;
-    /* A file of an earlier Harpe has no table `store`. */
     result = sqlite3_exec(copy, "PRAGMA journal_mode = DELETE", NULL, NULL, NULL);
     if (result != SQLITE_OK) return result;
+    /* If this fails, the copy is damaged, and its check says so. */
     (void)sqlite3_exec(copy, "UPDATE store SET in_use = 0 WHERE in_use <> 0", NULL, NULL, NULL);
     return SQLITE_OK;
 }
@@ -458,10 +458,6 @@ static harpe_status prepare(const char *backup, const char *temporary, harpe_sto
     status = store_file_open(temporary, temporary, &copy, error);
     if (status != HARPE_OK) return status;
     status = harpe_sqlite_read_record(&copy.view, record, &in_use, error);
-    if (status == HARPE_NOT_FOUND) {
-        *record = (harpe_commit_record){.id = "0"}; /* an earlier Harpe made the backup */
-        status = HARPE_OK;
-    }
     store_file_close(&copy);
     return status;
 }
@@ -545,7 +541,6 @@ static harpe_status find_rest(const char *path, harpe_commit_record *here, bool 
     if (file.is_in_use)
         status = harpe_fail(error, HARPE_ALREADY_EXISTS, "%.600s: a server has it open", path);
     if (status == HARPE_OK) status = harpe_sqlite_read_record(&file.view, here, &in_use, error);
-    if (status == HARPE_NOT_FOUND) status = HARPE_OK;
     *missing = -1;
     *uses_log = true;
     if (harpe_commit_record_read(path, &beside, NULL) == HARPE_OK) {
