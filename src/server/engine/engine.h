@@ -219,6 +219,8 @@ void harpe_jobs_delivered(harpe_jobs *jobs, const char *job_id, int rank, int64_
  * it.
  */
 void harpe_jobs_use_groups(harpe_jobs *jobs, const harpe_group_tree *tree);
+/* Clients whose tokens are limited to groups may see other jobs after it, and get the whole list
+ * again. */
 void harpe_jobs_regroup(harpe_jobs *jobs);
 /* Stops the engine like harpe_jobs_stop, but the workers and the program continue. Returns the held
  * calls for schedules without answering them, as a list linked by `next`. Another engine can handle

@@ -627,9 +627,6 @@ void harpe_changes_tell(harpe_jobs *jobs);
 /* Answers the call if its client knows no version of this engine. Otherwise holds the call until
  * there is a newer version. `job` NULL: the call is about all jobs. */
 void harpe_ask_for_changes(harpe_jobs *jobs, harpe_job *job, harpe_call *call);
-/* Call this after a change of the tree of groups: clients whose tokens are limited to groups may
- * see other jobs now, and get the whole list again. */
-void harpe_changes_regroup(harpe_jobs *jobs);
 /* Answers 503 to all watchers. */
 void harpe_changes_end(harpe_jobs *jobs);
 

@@ -354,8 +354,6 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
 
 void harpe_jobs_use_groups(harpe_jobs *jobs, const harpe_group_tree *tree) { jobs->groups = tree; }
 
-void harpe_jobs_regroup(harpe_jobs *jobs) { harpe_changes_regroup(jobs); }
-
 void harpe_jobs_forget(harpe_jobs *jobs, harpe_call *call) {
     (void)jobs;
     if (call->held_by && call->kind == HARPE_CALL_SCHEDULE) {

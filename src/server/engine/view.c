@@ -714,7 +714,7 @@ void harpe_ask_for_changes(harpe_jobs *jobs, harpe_job *job, harpe_call *call) {
     if (version_of(jobs, job) > call->round) tell_after(jobs, TELL_AFTER_MS);
 }
 
-void harpe_changes_regroup(harpe_jobs *jobs) {
+void harpe_jobs_regroup(harpe_jobs *jobs) {
     jobs->regrouped = ++jobs->version;
     harpe_changes_tell(jobs);
 }
