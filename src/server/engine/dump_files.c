@@ -212,7 +212,7 @@ static harpe_status write_file(const harpe_dump_order *order, harpe_error *error
 
 static harpe_status carry_out(const harpe_dump_order *order, harpe_dump_finding *finding,
                               harpe_error *error) {
-    if (order->bounds) {
+    if (order->bounds && order->directory) {
         dump_bounds_keep(order->directory, order->text ? order->text : "", order->most_bytes,
                          order->most_age_s);
         return HARPE_OK;

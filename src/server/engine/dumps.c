@@ -268,14 +268,15 @@ static void begin(harpe_job *job, dump_kind kind, int64_t round, harpe_round_tex
     self->kind = kind;
     self->round = round;
     self->only_if_missing = job->is_restoring;
-    self->cleans = job->is_restoring && !job->dumps;
+    bool is_first = !job->dumps;
+    self->cleans = job->is_restoring && is_first;
     if (text) self->text = harpe_round_text_ref(text);
     if (results) self->results = harpe_round_results_ref(results);
     job->users++;
     *job->dumps_end = self;
     job->dumps_end = &self->behind;
     job->new_dumps += !self->only_if_missing;
-    if (job->dumps != self) {
+    if (!is_first) {
         bound_waiting(job);
     } else if (job->jobs->is_ending) {
         write_dump(self);

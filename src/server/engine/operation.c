@@ -34,7 +34,8 @@ static void leave_list(harpe_operation *operation) {
 }
 
 void harpe_operations_drop(harpe_jobs *jobs) {
-    for (harpe_operation *operation; (operation = jobs->in_flight);) {
+    for (harpe_operation *operation = jobs->in_flight, *next; operation; operation = next) {
+        next = operation->following;
         leave_list(operation);
         harpe_call *call = harpe_operation_take_call(operation);
         for (harpe_call *waiter; (waiter = harpe_calls_take_first(&operation->waiters));)
