@@ -101,17 +101,15 @@ def part_solver():
         "The exact frontier",
         "Harpe computes the whole frontier of the relaxation (`--bound-only`) in one thread. The "
         f"times are medians of several runs. The profiles were made by a model. The blocking power is {SYNTHETIC_W} W. The "
-        "profile with 32 stages is the 16-stage file twice in a row.",
-        ["stages x microbatches", "vertices", "build", "solve", "total", "fastest run", "target",
-         "met"])
-    work = Table(
-        "Work and memory of the same runs",
-        "A pivot exchanges one arc of the tree; a degenerate pivot moves no flow. The columns "
-        "*events moved* and *path steps* count the passes of the two hot loops. The column "
-        "*solver* is the size of the solver's arrays as `harpe_work` reports it. The column "
-        "*peak* is the largest resident set of the whole process, with profile and problem.",
-        ["stages x microbatches", "instructions", "pivots", "degenerate", "events moved",
-         "path steps", "ns per unit of work", "solver", "peak"])
+        "profile with 32 stages is the 16-stage file twice in a row. *Peak* is the largest "
+        "resident set of the process.",
+        # A pivot exchanges one arc of the tree; a degenerate pivot moves no flow. "events moved"
+        # and "path steps" count the passes of the two hot loops. "solver" is the size of its arrays.
+        ["stages x microbatches", "instructions", "vertices", "pivots", "degenerate",
+         "events moved", "path steps", "build", "solve", "total", "fastest run", "target", "met",
+         "ns per unit of work", "solver", "peak"],
+        ("instructions", "degenerate", "events moved", "path steps", "build", "solve",
+         "fastest run", "met", "ns per unit of work", "solver"))
     results = []
     for stages, microbatches, runs, target in SOLVER_CASES:
         case = f"{stages} x {microbatches}"
@@ -120,16 +118,16 @@ def part_solver():
         build, solve, total = (statistics.median(r[key] for r in found["runs"])
                                for key in ("build_s", "solve_s", "total_s"))
         units = first["nodes_moved"] + first["path_steps"]
-        table.add(case, count(found["vertices"]), seconds(build), seconds(solve), seconds(total),
+        table.add(case, count(found["instructions"]), count(found["vertices"]),
+                  count(first["pivots"]),
+                  f"{100 * first['degenerate_pivots'] / first['pivots']:.0f} %",
+                  count(first["nodes_moved"]), count(first["path_steps"]), seconds(build),
+                  seconds(solve), seconds(total),
                   seconds(min(r["total_s"] for r in found["runs"])), f"{target:g} s",
-                  met(total, target))
-        work.add(case, count(found["instructions"]), count(first["pivots"]),
-                 f"{100 * first['degenerate_pivots'] / first['pivots']:.0f} %",
-                 count(first["nodes_moved"]), count(first["path_steps"]),
-                 f"{1e9 * solve / units:.1f}", mebibytes(first["memory_bytes"]),
-                 mebibytes(found["peak_memory_bytes"]))
+                  met(total, target), f"{1e9 * solve / units:.1f}",
+                  mebibytes(first["memory_bytes"]), mebibytes(found["peak_memory_bytes"]))
         results.append({**found, "case": case, "median_total_s": total, "target_s": target})
-    return [table, work], results
+    return [table], results
 
 
 def exponent(points):
@@ -144,11 +142,13 @@ def exponent(points):
 def grow(table, name, cases):
     results = []
     for label, size, stages, microbatches in cases:
+        is_end = size in (cases[0][1], cases[-1][1])
         runs = 5 if stages * microbatches <= 1024 else 3 if stages * microbatches <= 2048 else 1
         found = run("frontier", "--stages", stages, "--microbatches", microbatches, "--runs", runs)
         total = statistics.median(r["total_s"] for r in found["runs"])
         pivots = found["runs"][0]["pivots"]
-        table.add(label, count(found["vertices"]), count(pivots), seconds(total))
+        table.add(label, count(found["vertices"]), count(pivots), seconds(total),
+                  only_terminal=not is_end)
         results.append({"size": size, "stages": stages, "microbatches": microbatches,
                         "vertices": found["vertices"], "pivots": pivots, "total_s": total})
     fitted = {key: exponent([(r["size"], r[key]) for r in results])
@@ -158,19 +158,21 @@ def grow(table, name, cases):
 
 
 def part_growth():
-    header = ["stages x microbatches", "vertices", "pivots", "time"]
-    source = ("These tables use synthetic profiles (`harpe synth --noise 0.01`) and need no "
-              "data.")
-    by_microbatches = Table("Growth with the microbatches, 8 stages", source, header)
-    by_stages = Table(
-        "Growth with the stages, 64 microbatches",
-        source + " Each number of stages has its own profile, so the exponent is a rough estimate.",
-        header)
-    return [by_microbatches, by_stages], {
-        "microbatches": grow(by_microbatches, "M",
+    table = Table(
+        "Growth of the work",
+        "The profiles are synthetic (`harpe synth --noise 0.01`), so this part needs no data. Each "
+        "number of stages has its own profile, so the exponent in N is a rough estimate.",
+        ["stages x microbatches", "vertices", "pivots", "time"])
+    return [table], {
+        "microbatches": grow(table, "M",
                              [(f"8 x {m}", m, 8, m) for m in (8, 16, 32, 64, 128, 256, 512)]),
-        "stages": grow(by_stages, "N", [(f"{n} x 64", n, n, 64) for n in (2, 4, 8, 16, 32)]),
+        "stages": grow(table, "N", [(f"{n} x 64", n, n, 64) for n in (2, 4, 8, 16, 32)]),
     }
+
+
+def is_between(case):
+    """Returns true for the measured profiles' numbers of microbatches between the ends."""
+    return case.endswith(tuple(f"8 x {m}" for m in MEASURED_MICROBATCHES[1:-1]))
 
 
 def part_quality():
@@ -178,10 +180,10 @@ def part_quality():
         "Plans: energy above the lower bound",
         "The default plans of a profile are about 100 plans. "
         "The gap is 100 (energy - bound) / bound at the plan's own time. `harpe_plan_verify` "
-        "checks every plan. Targets: a mean gap of at most 0.05 % and a worst gap of at most 0.20"
-        " %. The column *time* contains the frontier and all plans.",
-        ["profile, stages x microbatches", "plans", "mean gap", "worst gap", "targets met",
-         "largest savings", "time"])
+        "checks every plan. The column *time* contains the frontier and all plans.",
+        ["profile, stages x microbatches", "plans", "mean gap (target 0.05 %)",
+         "worst gap (0.20 %)", "targets met",
+         "largest savings", "time"], ("plans", "targets met", "largest savings"))
     cases = [(f"{name}, 8 x {m}", measured_flags(path, m))
              for name, path in MEASURED for m in MEASURED_MICROBATCHES]
     cases += [(f"synthetic, {n} x {m}", synthetic_flags(n, m))
@@ -192,7 +194,8 @@ def part_quality():
         mean, worst = found["mean_gap_percent"], found["worst_gap_percent"]
         table.add(case, found["plans"], percent(mean), percent(worst),
                   f"{met(mean, 0.05)} / {met(worst, 0.20)}",
-                  f"{found['largest_savings_percent']:.1f} %", seconds(found["total_s"]))
+                  f"{found['largest_savings_percent']:.1f} %", seconds(found["total_s"]),
+                  only_terminal=is_between(case))
         results.append({"case": case, **found})
     return [table], results
 
@@ -235,24 +238,22 @@ def add_comparison(table, case, found):
     table.add(case, count(found["points"]),
               count(found["points"] - found["achievable"]), count(found["achievable"]),
               f"{found['no_more']} of {found['compared']}", signed(found["mean_percent"]),
-              signed(found["mean_beyond_percent"]), signed(found["worst_percent"]))
+              signed(found["mean_beyond_percent"]), signed(found["worst_percent"]),
+              only_terminal=is_between(case))
     return {"case": case, **found}
 
 
 def part_published():
     table = Table(
         "Published frontiers",
-        "The table compares Harpe's plans with the published solver's own predictions for the "
-        "measured profiles. The predictions are optimistic, because energies are fitted and times"
-        " are rounded down to 1 ms. No plan can reach a point below Harpe's lower bound. Up to "
-        f"{POINTS_PER_FRONTIER} of the other points, evenly spread, are compared with Harpe's real"
-        " plan for the same time. The table shows how many of Harpe's plans need no more energy, "
-        "and the difference of Harpe's energy to the published energy (negative: Harpe needs "
-        "less). Beyond T*, the time with the least energy, Harpe's plan is the plan with the "
-        "least energy. The last row uses the published tool's real plans, evaluated with the "
-        "profile, in place of predictions.",
+        "Harpe's plans beside the published solver's own predictions for the measured profiles. "
+        "The predictions are optimistic, because energies are fitted and times are rounded down "
+        "to 1 ms: no plan can reach a point below Harpe's lower bound. Up to "
+        f"{POINTS_PER_FRONTIER} of the other points are compared with Harpe's plan for the same "
+        "time. A negative difference means that Harpe needs less energy. The last row uses the "
+        "published tool's real plans, evaluated with the profile.",
         ["frontier", "points", "below the bound", "achievable", "Harpe needs no more",
-         "mean up to T*", "mean beyond T*", "worst"])
+         "mean up to T*", "mean beyond T*", "worst"], ("points", "achievable", "mean beyond T*"))
     results = []
     for name, path in MEASURED:
         for m in MEASURED_MICROBATCHES:
@@ -269,14 +270,13 @@ def part_published():
 def part_lp():
     table = Table(
         "Against a general LP solver",
-        "A general LP solver is the alternative to Harpe's solver. The table compares Clp (C "
-        "interface, default settings), which solves a single point in the middle of the frontier,"
-        " with Harpe's whole frontier. Both find the same optimum; the last column is the "
-        "relative difference. The figures are medians of 3 runs. The time of Clp for every vertex"
-        " is an estimate: the time of one point times the number of vertices, each solved from "
-        "scratch. Warm starts would make it shorter.",
+        "Clp (C interface, default settings) solves one point in the middle of the frontier; Harpe "
+        "solves the whole frontier. Both find the same optimum; the last column is the relative "
+        "difference. The figures are medians of 3 runs. The time of Clp for every vertex is an "
+        "estimate, without warm starts.",
         ["stages x microbatches", "LP rows x columns", "one point, Clp",
-         "every vertex, Harpe", "vertices", "every vertex, Clp", "difference"])
+         "every vertex, Harpe", "vertices", "every vertex, Clp", "difference"],
+        ("LP rows x columns", "vertices"))
     results = []
     for stages, microbatches, *_ in SOLVER_CASES:
         if stages * microbatches > 2048:
@@ -333,14 +333,11 @@ def beside_lowtime(path, stages, microbatches, blocking_w, runs):
 def lowtime_table():
     table = Table(
         "Beside lowtime",
-        "lowtime 0.3.0 and Harpe solve the same profiles in turn, several times. lowtime has "
-        "steps of 1 ms and its exponential curves. The times are medians, and a ratio is the "
-        "median of the ratios of the pairs of runs. For lowtime the table shows processor time, "
-        "because other work on the machine changes it little. For Harpe it shows the time of the "
-        "wall clock. The gap of a plan is computed from the profile, at the plan's own time. "
-        "Plans slower than T\\* are left out. For each of lowtime's plans, Harpe makes a plan for "
-        "the same time. The last column counts the plans for which Harpe needs no more energy "
-        "than lowtime.",
+        "lowtime 0.3.0 (steps of 1 ms, exponential curves) and Harpe solve the same profiles in "
+        "turn. Times are medians: processor time of lowtime, time of the wall clock of Harpe. "
+        "Ratios are medians of the ratios of the pairs of runs. Gaps are computed from the "
+        "profile at the plan's own time, for plans up to T\\*. The last column counts lowtime's "
+        "plans for whose time Harpe's plan needs no more energy.",
         ["profile, stages x microbatches", "lowtime's steps", "lowtime", "Harpe, frontier",
          "ratio", "Harpe, frontier and 100 plans", "ratio", "lowtime's gap, mean; worst",
          "Harpe's gap, mean; worst", "Harpe needs no more"])
@@ -374,12 +371,11 @@ SERVER_MEASURES = [
 def server_table():
     table = Table(
         "Beside the published server",
-        f"`bench_server --brief` plays the ranks of a job. It runs {SERVER_RUNS} times against "
-        "`harpe serve` with a store on disk and, in turn, as often against the server of Zeus "
-        "0.16.0, which stores nothing. That server runs on FastAPI and uvicorn with uvloop and "
-        "httptools, with one worker, no dumps and no access log. The figures are medians. The "
-        "ratio is the median of the ratios of the pairs of runs. The last column shows the least "
-        "and the greatest of these ratios.",
+        f"`bench_server --brief` plays the ranks of a job, {SERVER_RUNS} times against `harpe "
+        "serve` with a store on disk and, in turn, against the server of Zeus 0.16.0 (FastAPI "
+        "and uvicorn with uvloop and httptools, one worker), which stores nothing. The figures "
+        "are medians. The ratio is the median of the ratios of the pairs of runs, with the least "
+        "and the greatest.",
         ["what", "`harpe serve`", "the published server", "ratio", "least - greatest"])
     program = BUILD / "bench" / "bench_server"
     if not program.exists():

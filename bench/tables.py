@@ -27,16 +27,22 @@ def met(value, target):
 
 
 class Table:
-    def __init__(self, title, note, header):
+    """Markdown leaves out columns and rows that are `only_terminal`."""
+    def __init__(self, title, note, header, only_terminal=()):
         self.title, self.note, self.header, self.rows = title, note, header, []
+        self.only_terminal, self.markdown_rows = only_terminal, []
 
-    def add(self, *cells):
+    def add(self, *cells, only_terminal=False):
         self.rows.append([str(cell) for cell in cells])
+        if not only_terminal:
+            self.markdown_rows.append(self.rows[-1])
 
     def markdown(self):
-        lines = [f"## {self.title}", "", self.note, "", "| " + " | ".join(self.header) + " |",
-                 "|" + "|".join(["---"] + ["---:"] * (len(self.header) - 1)) + "|"]
-        lines += ["| " + " | ".join(row) + " |" for row in self.rows]
+        shown = [i for i, name in enumerate(self.header) if name not in self.only_terminal]
+        lines = ["| " + " | ".join(row[i] for i in shown) + " |"
+                 for row in [self.header, *self.markdown_rows]]
+        lines.insert(1, "|" + "|".join(["---"] + ["---:"] * (len(shown) - 1)) + "|")
+        lines = [f"## {self.title}", "", self.note, "", *lines]
         return "\n".join(lines) + "\n"
 
     def plain(self):

@@ -92,12 +92,25 @@ endif()
 
 # ---- Shell completions, Grafana and Prometheus ---------------------------------------------
 
-foreach(place IN ITEMS bash:bash-completion/completions/harpe zsh:zsh/site-functions/_harpe
-                       fish:fish/vendor_completions.d/harpe.fish)
-    string(REGEX MATCH "^([a-z]+):(.*)/(.*)$" _ ${place})
-    install(FILES packaging/completion/harpe.${CMAKE_MATCH_1} RENAME ${CMAKE_MATCH_3}
-            DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/${CMAKE_MATCH_2})
-endforeach()
+# A script makes the completions out of the program's help.
+find_program(HARPE_PYTHON3 python3)
+if(HARPE_PYTHON3)
+    set(HARPE_COMPLETIONS ${PROJECT_BINARY_DIR}/completion)
+    add_custom_command(OUTPUT ${HARPE_COMPLETIONS}/harpe.bash ${HARPE_COMPLETIONS}/harpe.zsh
+                              ${HARPE_COMPLETIONS}/harpe.fish
+        COMMAND ${HARPE_PYTHON3} ${PROJECT_SOURCE_DIR}/packaging/make_completions.py
+                $<TARGET_FILE:harpe> ${HARPE_COMPLETIONS}
+        DEPENDS harpe ${PROJECT_SOURCE_DIR}/packaging/make_completions.py VERBATIM)
+    add_custom_target(harpe_completions ALL DEPENDS ${HARPE_COMPLETIONS}/harpe.bash)
+    foreach(place IN ITEMS bash:bash-completion/completions/harpe zsh:zsh/site-functions/_harpe
+                           fish:fish/vendor_completions.d/harpe.fish)
+        string(REGEX MATCH "^([a-z]+):(.*)/(.*)$" _ ${place})
+        install(FILES ${HARPE_COMPLETIONS}/harpe.${CMAKE_MATCH_1} RENAME ${CMAKE_MATCH_3}
+                DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/${CMAKE_MATCH_2})
+    endforeach()
+else()
+    message(STATUS "There is no python3, so the completions of shells are not built")
+endif()
 install(FILES packaging/grafana/harpe.json packaging/grafana/harpe-fleet.json
               packaging/grafana/harpe-agent.json
         DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/harpe/grafana)
@@ -109,13 +122,11 @@ install(FILES packaging/prometheus/harpe-agent.rules.yml packaging/prometheus/ha
 
 file(GLOB HARPE_DOCUMENTS CONFIGURE_DEPENDS LICENSE README.md CHANGELOG.md docs/*.md)
 install(FILES ${HARPE_DOCUMENTS} DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/harpe)
-# The manual pages in Markdown. The documents contain links to them (docs/man/make_markdown.py).
-file(GLOB HARPE_MAN_MARKDOWN CONFIGURE_DEPENDS docs/man/*.md)
-install(FILES ${HARPE_MAN_MARKDOWN} DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/harpe/man)
-
 # docs/man/<name>.<section>.scd becomes <name>.<section>.
 find_program(HARPE_SCDOC scdoc)
 file(GLOB HARPE_MAN_SOURCES CONFIGURE_DEPENDS docs/man/*.scd)
+# The documents contain links to the sources, which are readable too.
+install(FILES ${HARPE_MAN_SOURCES} DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/harpe/man)
 if(HARPE_SCDOC AND HARPE_MAN_SOURCES)
     set(HARPE_MAN_PAGES)
     foreach(source IN LISTS HARPE_MAN_SOURCES)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/client/exchange.h"
+#include "http/client/connection.h"
 #include "powerlimit/member.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

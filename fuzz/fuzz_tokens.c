@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rights/scope.h"
 #include "rights/tokens.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

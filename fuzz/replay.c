@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "base/file.h"
-#include "base/file_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

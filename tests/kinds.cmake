@@ -9,8 +9,7 @@
 # unless a list below names them.
 set(HARPE_TEST_KINDS fast smoke process browsers postgresql slurm metrics pytorch peers tidy)
 
-set(HARPE_fast_TESTS
-    docs_manual_pages)
+set(HARPE_fast_TESTS)
 
 set(HARPE_smoke_TESTS
     agent_guide # a lease, from the document

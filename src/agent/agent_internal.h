@@ -18,7 +18,7 @@
 #include "base/unix_socket.h"
 #include "base/wait.h"
 #include "gpu/backend.h"
-#include "gpu/saved_settings_files.h"
+#include "gpu/saved_settings.h"
 #include "http/loop.h"
 #include "http/workers.h"
 #include "lease/lease.h"

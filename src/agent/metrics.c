@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/metrics_text.h"
+#include "base/text.h"
 #include "gpu/nvml_abi.h"
 #include "http/http.h"
 

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/thread.h"
+#include "base/wait.h"
 #include "gpu/gpus.h"
 #include "monitor/counter.h"
 

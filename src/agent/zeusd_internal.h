@@ -15,7 +15,7 @@
 #define HARPE_AGENT_ZEUSD_INTERNAL_H
 
 #include "agent/agent_internal.h"
-#include "gpu/saved_settings_state.h"
+#include "gpu/saved_settings.h"
 #include "http/http.h"
 #include "monitor/counter.h"
 #include "monitor/rapl.h"

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/clean.h"
 #include "base/text.h"
 
 /* ---- Decoding -------------------------------------------------------------------------------- */

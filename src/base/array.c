@@ -3,6 +3,8 @@
  * product is checked before memory is allocated. This file reports no errors. Its callers do. */
 #include "base/array.h"
 
+#include <stdalign.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,4 +46,68 @@ bool harpe_array_reserve(void **items, size_t *capacity, size_t needed, size_t e
     memcpy(items, &memory, sizeof memory);
     *capacity = grown;
     return true;
+}
+
+/* ---- Arenas ---------------------------------------------------------------------------------- */
+
+/* The arena takes many small pieces of memory from a few large blocks and frees all pieces
+ * together. A piece cannot be freed or grown on its own. Objects that can grow use arrays. */
+
+enum { FIRST_BLOCK_BYTES = 4096, LARGEST_BLOCK_BYTES = 1 << 20 };
+
+struct harpe_arena_block {
+    struct harpe_arena_block *next;
+    size_t used;
+    size_t size;
+    alignas(max_align_t) unsigned char bytes[];
+};
+
+/* Adds a block of at least `bytes`. Each block is twice as large as the block before it, up to a
+ * limit. The new block becomes the first in the list, and the next pieces come from it. The rest of
+ * the older block stays unused. */
+static bool add_block(harpe_arena *arena, size_t bytes) {
+    size_t size = arena->blocks ? arena->blocks->size * 2 : FIRST_BLOCK_BYTES;
+    if (size > LARGEST_BLOCK_BYTES) size = LARGEST_BLOCK_BYTES;
+    if (size < bytes) size = bytes;
+    size_t total;
+    if (__builtin_add_overflow(size, sizeof(struct harpe_arena_block), &total)) return false;
+    struct harpe_arena_block *block = calloc(1, total);
+    if (!block) return false;
+    block->size = size;
+    block->next = arena->blocks;
+    arena->blocks = block;
+    return true;
+}
+
+void *harpe_arena_alloc(harpe_arena *arena, size_t count, size_t element_size) {
+    size_t bytes;
+    if (__builtin_mul_overflow(count, element_size, &bytes) ||
+        __builtin_add_overflow(bytes, alignof(max_align_t) - 1, &bytes))
+        return NULL;
+    bytes &= ~(alignof(max_align_t) - 1);
+    if (bytes == 0) bytes = alignof(max_align_t);
+    if ((!arena->blocks || arena->blocks->size - arena->blocks->used < bytes) &&
+        !add_block(arena, bytes))
+        return NULL;
+    void *piece = arena->blocks->bytes + arena->blocks->used;
+    arena->blocks->used += bytes;
+    arena->total_bytes += bytes;
+    return piece;
+}
+
+char *harpe_arena_strdup(harpe_arena *arena, const char *text, size_t length) {
+    if (length == SIZE_MAX) return NULL;
+    char *copy = harpe_arena_alloc(arena, length + 1, 1);
+    if (!copy) return NULL;
+    if (length > 0) memcpy(copy, text, length);
+    return copy; /* blocks contain zeros, so the copy ends in NUL */
+}
+
+void harpe_arena_free(harpe_arena *arena) {
+    while (arena->blocks) {
+        struct harpe_arena_block *next = arena->blocks->next;
+        free(arena->blocks);
+        arena->blocks = next;
+    }
+    arena->total_bytes = 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Growing arrays. Sizes are checked for overflow. A failed call changes nothing. */
+/* Growing arrays, and arenas. Sizes are checked for overflow. A failed call changes nothing. */
 #ifndef HARPE_BASE_ARRAY_H
 #define HARPE_BASE_ARRAY_H
 
@@ -21,5 +21,19 @@ int harpe_compare_uint32(const void *a, const void *b);
 #define HARPE_ARRAY_RESERVE(items, capacity, needed) \
     harpe_array_reserve((void **)&(items), &(capacity), (needed), sizeof *(items))
 bool harpe_array_reserve(void **items, size_t *capacity, size_t needed, size_t element_size);
+
+/* ---- Arenas ---------------------------------------------------------------------------------- */
+
+/* Many small pieces of memory that are freed together. Not thread-safe. Initialise it with zeros
+ * before use. */
+typedef struct harpe_arena {
+    struct harpe_arena_block *blocks;
+    size_t total_bytes; /* bytes handed out so far */
+} harpe_arena;
+
+/* Returns zeroed memory that is aligned for any type, or NULL when out of memory. */
+void *harpe_arena_alloc(harpe_arena *arena, size_t count, size_t element_size);
+char *harpe_arena_strdup(harpe_arena *arena, const char *text, size_t length);
+void harpe_arena_free(harpe_arena *arena); /* leaves the arena empty and usable */
 
 #endif

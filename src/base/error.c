@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes a failure into the caller's harpe_error: one printable line that fits, and the status that
- * matches an errno. It never allocates, so it also works when out of memory. It logs nothing. */
+/* Writes a failure into the caller's harpe_error: one printable line that fits, and the status
+ * that matches an errno. It never allocates, so it also works when out of memory. It logs
+ * nothing. */
 #include "base/error.h"
 
 #include <errno.h>
@@ -10,7 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clean.h"
+#include <harpe/status.h>
+
+#include "base/text.h"
 
 static bool is_utf8_continuation(char byte) { return ((unsigned char)byte & 0xC0U) == 0x80U; }
 
@@ -89,4 +92,28 @@ harpe_status(harpe_fail_errno)(harpe_error *error, int errno_value, const char *
 
 harpe_status(harpe_fail_memory)(harpe_error *error) {
     return harpe_fail(error, HARPE_OUT_OF_MEMORY, "out of memory");
+}
+
+/* ---- Names of statuses ----------------------------------------------------------------------- */
+
+const char *harpe_status_name(harpe_status status) {
+    switch (status) {
+    case HARPE_OK: return "ok";
+    case HARPE_INVALID_ARGUMENT: return "invalid argument";
+    case HARPE_INVALID_INPUT: return "invalid input";
+    case HARPE_NOT_FOUND: return "not found";
+    case HARPE_ALREADY_EXISTS: return "already exists";
+    case HARPE_PERMISSION_DENIED: return "permission denied";
+    case HARPE_IO_ERROR: return "input/output error";
+    case HARPE_OUT_OF_MEMORY: return "out of memory";
+    case HARPE_LIMIT_EXCEEDED: return "limit exceeded";
+    case HARPE_INTERRUPTED: return "interrupted";
+    case HARPE_INFEASIBLE: return "infeasible";
+    case HARPE_NOT_SUPPORTED: return "not supported";
+    case HARPE_INTERNAL: return "internal error";
+    case HARPE_GPU_LOST: return "GPU lost";
+    case HARPE_DRIVER_ERROR: return "driver error";
+    case HARPE_UNAVAILABLE: return "unavailable";
+    }
+    return "unknown status";
 }

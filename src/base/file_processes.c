@@ -20,12 +20,11 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "base/file_internal.h"
+#include "base/file.h"
 #include "base/helper_process.h"
 #include "base/log.h"
 #include "base/passed_files.h"
 #include "base/process.h"
-#include "base/thread.h"
 #include "base/version.h"
 #include "base/wait.h"
 

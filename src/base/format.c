@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Formats numbers and names for people: in tables, messages, logs, pictures and the report. The
  * decimal point of snprintf depends on the locale, so this file uses snprintf for integers only.
- * The exception is a number too large for an integer: snprintf writes its scientific form, and this
- * file replaces the decimal point by '.'. */
+ * The exception is a number too large for an integer: snprintf writes its scientific form, and
+ * this file replaces the decimal point by '.'. */
 #include "base/format.h"
 
 #include <ctype.h>
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clean.h"
+#include "base/text.h"
 
 harpe_unit harpe_time_unit(double largest_s) {
     if (largest_s < 0.5) return (harpe_unit){"ms", 1e3};

@@ -6,9 +6,7 @@
 
 #include <stddef.h>
 
-#include "base/number_print.h"
-
-#define HARPE_NUMBER_SIZE 40 /* room for any formatted number with its unit */
+#include "base/number.h"
 
 typedef struct harpe_unit {
     const char *name;
@@ -50,5 +48,10 @@ char *harpe_format_percent(char buffer[HARPE_NUMBER_SIZE], double percent);
  * Cuts the text with an ellipsis if it does not fit. `size` must be at least 4. NULL is treated as
  * "". */
 char *harpe_clean_text(char *buffer, size_t size, const char *text);
+
+/* ---- Units ----------------------------------------------------------------------------------- */
+
+#define HARPE_JOULES_PER_KWH 3.6e6
+#define HARPE_GRAMS_PER_KG 1000.0
 
 #endif

@@ -18,10 +18,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/file_internal.h"
+#include "base/file.h"
 #include "base/platform.h"
 #include "base/process.h"
-#include "base/trust.h"
 #include "base/wait.h"
 
 enum {

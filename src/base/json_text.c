@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clean.h"
-
 void harpe_json_raw(harpe_text *text, const char *bytes) {
     harpe_text_append(text, bytes, strlen(bytes));
 }

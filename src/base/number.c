@@ -7,6 +7,7 @@
 #include <float.h>
 #include <locale.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -244,5 +245,65 @@ bool harpe_parse_int_like(const char *text, size_t length, int64_t *value) {
         number != trunc(number))
         return false;
     *value = (int64_t)number;
+    return true;
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+/* Writes numbers with the fewest digits that read back as the same double, as "%.15g", "%.16g" or
+ * "%.17g" print them, in any locale. The C library prints the digits. */
+
+/* A number of 15 digits stays the same when it is converted to double and back. 17 digits represent
+ * every double. */
+enum { FEWEST_DIGITS = 15, MOST_DIGITS = 17 };
+
+static bool reads_back(const char *number, size_t length, double value) {
+    double read;
+    return harpe_parse_double(number, length, &read) && read == value;
+}
+
+size_t harpe_print_number(char into[HARPE_NUMBER_SIZE], double value) {
+    /* The code changes the locale of this thread, not that of the process, so other threads are not
+     * affected. */
+    locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (!c_locale) {
+        into[0] = '\0';
+        return 0;
+    }
+    locale_t previous = uselocale(c_locale);
+    size_t length = 0;
+    for (int digits = FEWEST_DIGITS; digits <= MOST_DIGITS; digits++) {
+        length = (size_t)snprintf(into, HARPE_NUMBER_SIZE, "%.*g", digits, value);
+        if (reads_back(into, length, value)) break;
+    }
+    (void)uselocale(previous);
+    freelocale(c_locale);
+    return length;
+}
+
+/* ---- Hexadecimal digits ---------------------------------------------------------------------- */
+
+void harpe_hex_put(char *text, const void *bytes, size_t length) {
+    static const char digits[] = "0123456789abcdef";
+    const unsigned char *from = bytes;
+    for (size_t i = 0; i < length; i++) {
+        text[2 * i] = digits[from[i] >> 4];
+        text[2 * i + 1] = digits[from[i] & 15];
+    }
+    text[2 * length] = '\0';
+}
+
+static int value_of(char digit) {
+    if (digit >= '0' && digit <= '9') return digit - '0';
+    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+bool harpe_hex_take(const char *text, void *bytes, size_t length) {
+    unsigned char *to = bytes;
+    for (size_t i = 0; i < length; i++) {
+        int high = value_of(text[2 * i]), low = value_of(text[2 * i + 1]);
+        if (high < 0 || low < 0) return false;
+        to[i] = (unsigned char)(high << 4 | low);
+    }
     return true;
 }

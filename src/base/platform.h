@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replaces the system below Harpe: its clocks, and all that waits, starts and ends. clock.h,
- * wait.h, thread.h, process.h, random.h and the files that start helper processes and listen are
- * the only users. They call the system itself unless a simulated world (world/) has set a platform.
- * In a world, one thread runs at a time, so a platform needs no locks. */
+ * wait.h, process.h and the files that start helper processes and listen are the only users. They
+ * call the system itself unless a simulated world (world/) has set a platform. In a world, one
+ * thread runs at a time, so a platform needs no locks. */
 #ifndef HARPE_BASE_PLATFORM_H
 #define HARPE_BASE_PLATFORM_H
 
@@ -65,5 +65,15 @@ typedef struct harpe_platform {
 
 /* NULL: the system. The library never sets it. */
 extern const harpe_platform *harpe_platform_in_use;
+
+/* ---- Random numbers -------------------------------------------------------------------------- */
+
+/* Random numbers of the system. No other file asks the system for them. */
+
+/* Fills at most 256 bytes with random numbers that nobody can guess. Waits if the system has none
+ * yet, early after its start. Returns false with errno if the system gives none. */
+bool harpe_random(void *bytes, size_t size);
+/* The same, but returns false instead of waiting. */
+bool harpe_random_now(void *bytes, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A growing text. */
+/* Growing texts, safe text, and the text of metrics. */
 #ifndef HARPE_BASE_TEXT_H
 #define HARPE_BASE_TEXT_H
 
@@ -26,5 +26,37 @@ void harpe_text_number(harpe_text *text, double value);
 /* Appends `bytes` with &, <, > and quotes escaped for HTML and SVG. */
 void harpe_text_html(harpe_text *text, const char *bytes);
 void harpe_text_free(harpe_text *text);
+
+/* ---- Safe text ------------------------------------------------------------------------------- */
+
+/* Makes texts from outside safe for terminals, logs and pictures. */
+
+/* Returns the first character of `text`, which must not be empty. `*length` receives its length in
+ * bytes. Returns -1 and the length 1 if the text does not begin with valid UTF-8. */
+int32_t harpe_character(const char *text, size_t *length);
+/* Returns true if the character may be shown. Returns false for -1, for control characters (C0,
+ * DEL, C1), which terminals obey, and for characters that change the direction of text, separate
+ * lines or are invisible. */
+bool harpe_character_is_safe(int32_t code);
+/* Returns how many bytes of `text` fit into `limit` bytes without cutting a character in two. */
+size_t harpe_cut_length(const char *text, size_t limit);
+/* Replaces every character that is not safe, and every byte that is not valid UTF-8, by '?'. */
+void harpe_clean_in_place(char *text);
+
+/* ---- Metrics --------------------------------------------------------------------------------- */
+
+/* Prometheus' text format: the parts of /metrics. A metric is a head followed by its samples. A
+ * sample is "NAME{LABEL="VALUE",...} NUMBER". */
+
+#define HARPE_METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
+
+/* Appends the lines HELP and TYPE. `type` is "counter", "gauge" or "histogram". */
+void harpe_metrics_text_head(harpe_text *text, const char *name, const char *type,
+                             const char *help);
+/* Appends NAME="VALUE". Escapes quotes, backslashes and line ends, and replaces bytes that are not
+ * UTF-8, because Prometheus refuses a whole page with such a byte. */
+void harpe_metrics_text_label(harpe_text *text, const char *name, const char *value);
+/* Appends a space, the number and a line end. The number may be infinite. */
+void harpe_metrics_text_value(harpe_text *text, double value);
 
 #endif

@@ -2,13 +2,18 @@
 /* Reads one token from a text. It does not use HTTP. */
 #include "base/token.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/socket_owner.h"
 
 #define FILE_LIMIT_BYTES ((size_t)64 << 10)
 #define BYTE_ORDER_MARK "\xef\xbb\xbf"
@@ -69,4 +74,82 @@ harpe_status harpe_token_take(const char *text, const char *what, char **token,
     find_line(&begin, &end);
     if (begin == end) return HARPE_OK;
     return harpe_token_parse(text, strlen(text), what, token, error);
+}
+
+/* ---- The machine's token --------------------------------------------------------------------- */
+
+enum {
+    HOST_SIZE = 64,
+    FIRST_ORDINARY_UID = 1000, /* as on Debian; lower ids are system accounts */
+    FIRST_DYNAMIC_UID = 61184, /* first uid of services that systemd starts with DynamicUser */
+    LAST_DYNAMIC_UID = 65519,
+};
+
+/* Reads the numeric loopback address and the port of "http://HOST:PORT/". The host localhost gives
+ * the address "". Returns false for another address, and for an unusual form of a loopback address.
+ */
+static bool read_loopback(const char *url, char host[HOST_SIZE], int *port) {
+    bool is_https = strncasecmp(url, "https://", 8) == 0;
+    if (!is_https && strncasecmp(url, "http://", 7) != 0) return false;
+    const char *begin = url + (is_https ? 8 : 7);
+    bool is_bracketed = *begin == '[';
+    begin += is_bracketed;
+    size_t length = strcspn(begin, is_bracketed ? "]/@?#" : ":/@?#");
+    const char *rest = begin + length;
+    if (length == 0 || length >= HOST_SIZE || (is_bracketed && *rest++ != ']')) return false;
+    memcpy(host, begin, length);
+    host[length] = '\0';
+    *port = is_https ? 443 : 80;
+    if (*rest == ':') {
+        size_t digits = strspn(++rest, "0123456789");
+        if (digits == 0 || digits > 5) return false;
+        *port = (int)strtol(rest, NULL, 10);
+        rest += digits;
+    }
+    if ((*rest != '\0' && *rest != '/') || *port > 65535) return false;
+    struct in_addr v4;
+    if (is_bracketed) return strcmp(host, "::1") == 0;
+    if (strcasecmp(host, "localhost") == 0) return *host = '\0', true;
+    return inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127;
+}
+
+/* Returns true for root, this user, a system account, or an account that systemd made for a service
+ * (DynamicUser). */
+static bool is_trusted(uid_t uid) {
+    return uid == 0 || uid == geteuid() || uid < FIRST_ORDINARY_UID ||
+           (uid >= FIRST_DYNAMIC_UID && uid <= LAST_DYNAMIC_UID);
+}
+
+/* Returns true if a trusted user listens on the address. The name localhost can mean 127.0.0.1 and
+ * ::1, so no untrusted user may listen on either of them. */
+static bool is_server_trusted(const char *host, int port) {
+    const char *both[] = {"127.0.0.1", "::1"};
+    const char *one[] = {host};
+    const char **addresses = *host ? one : both;
+    int count = *host ? 1 : 2;
+    int trusted = 0;
+    for (int i = 0; i < count; i++) {
+        uid_t uid;
+        if (!harpe_socket_owner_of_listener(addresses[i], port, &uid)) continue;
+        if (!is_trusted(uid)) return false;
+        trusted++;
+    }
+    return trusted > 0;
+}
+
+char *harpe_token_of_machine(const char *server_url) {
+    char host[HOST_SIZE];
+    int port;
+    char *token = NULL;
+    if (access(HARPE_MACHINE_TOKEN_FILE, R_OK) != 0) return NULL;
+    if (!read_loopback(server_url, host, &port) || !is_server_trusted(host, port)) return NULL;
+    if (harpe_token_read(HARPE_MACHINE_TOKEN_FILE, "the file", &token, NULL)) return NULL;
+    return token;
+}
+
+const char *harpe_token_hint(void) {
+    bool is_closed = access(HARPE_MACHINE_TOKEN_FILE, R_OK) != 0 && errno == EACCES;
+    return is_closed ? "; members of the group harpe may read that of this machine's service "
+                       "in " HARPE_MACHINE_TOKEN_FILE
+                     : "";
 }

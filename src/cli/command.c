@@ -14,10 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clean.h"
 #include "base/error.h"
 #include "base/number.h"
 #include "base/terminal_progress.h"
+#include "base/text.h"
 
 /* More digits would only show binary rounding. */
 #define JSON_DIGITS 15

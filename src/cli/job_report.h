@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-#include "base/number_print.h"
+#include "base/number.h"
 #include "base/text.h"
 
 /* The cells of a row, in this order: phase, energy, saved, power, time lost, and what the plan

@@ -9,9 +9,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/file_internal.h"
+#include "base/file.h"
 #include "base/process.h"
-#include "base/trust.h"
 #include "cli/commands.h"
 
 /* The directory inside the Python package, and the file that Python imports when it starts. */

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "base/array.h"
-#include "base/clean.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "pfo/settings.h"
 #include "pfo/settings_sources.h"

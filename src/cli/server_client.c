@@ -7,10 +7,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/machine_token.h"
 #include "base/token.h"
 #include "cli/command.h"
-#include "http/client/exchange.h"
+#include "http/client/connection.h"
 
 #define CONNECT_LIMIT_S 5.0
 

@@ -3,7 +3,6 @@
 #include "client/controller_obedience.h"
 
 #include "base/clock.h"
-#include "base/thread.h"
 #include "base/wait.h"
 #include "client/clock_asks.h"
 

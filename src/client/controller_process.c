@@ -17,7 +17,6 @@
 #include "base/error.h"
 #include "base/helper_process.h"
 #include "base/process.h"
-#include "base/thread.h"
 #include "base/wait.h"
 #include "client/controller.h"
 #include "client/controller_apply_clock.h"

@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/thread.h"
 #include "base/wait.h"
 #include "client/optimizer_internal.h"
 

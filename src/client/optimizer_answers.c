@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "http/client/exchange.h"
+#include "http/client/connection.h"
 
 /* ---- Outcomes -------------------------------------------------------------------------------- */
 

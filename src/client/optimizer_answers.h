@@ -6,7 +6,7 @@
 
 #include <harpe/pfo.h>
 
-#include "http/client/exchange.h"
+#include "http/client/connection.h"
 
 typedef enum harpe_reply_outcome {
     HARPE_REPLY_ANSWERED,    /* the request succeeded */

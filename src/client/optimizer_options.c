@@ -13,8 +13,8 @@
 
 #include "base/error.h"
 #include "base/number.h"
+#include "base/platform.h"
 #include "base/possible.h"
-#include "base/random.h"
 #include "base/text.h"
 #include "base/token.h"
 #include "client/optimizer_internal.h"

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/array.h"
-#include "base/thread.h"
 #include "base/wait.h"
 
 static const int64_t look_pause_ns = 50000;

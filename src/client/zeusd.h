@@ -8,7 +8,7 @@
 #include <harpe/gpu.h>
 #include <harpe/status.h>
 
-#include "gpu/saved_settings_state.h"
+#include "gpu/saved_settings.h"
 
 typedef struct harpe_zeusd harpe_zeusd;
 

@@ -6,7 +6,7 @@
 
 #include <harpe/fleet.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 #include "fleet/price_series.h"
 
 typedef struct harpe_fleet_file_job {

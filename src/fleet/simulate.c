@@ -10,7 +10,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "base/units.h"
+#include "base/format.h"
 #include "fleet/fleet_internal.h"
 
 #define CAP_STEPS 60 /* halvings of the range of caps */

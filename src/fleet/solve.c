@@ -20,7 +20,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "base/units.h"
+#include "base/format.h"
 
 /* ---- Hulls (Andrew's monotone chain) --------------------------------------------------------- */
 

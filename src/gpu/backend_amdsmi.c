@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
-#include "gpu/amdsmi_clocks.h"
 #include "gpu/amdsmi_library.h"
 #include "gpu/backend.h"
 

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "gpu/backend.h"
-#include "gpu/nvml_errors.h"
 #include "gpu/nvml_library.h"
 
 enum { DEVICES_MAX = 4096, CLOCKS_MAX = 65536, LIST_ATTEMPTS = 4 };

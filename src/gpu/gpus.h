@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include <harpe/gpu.h>
+#include <harpe/status.h>
 
 #include "gpu/backend.h"
 

@@ -59,4 +59,14 @@ typedef struct harpe_nvml {
 harpe_status harpe_nvml_open(const char *path, harpe_nvml *out, harpe_error *error);
 void harpe_nvml_close(harpe_nvml *nvml);
 
+/* ---- Error codes ----------------------------------------------------------------------------- */
+
+/* Returns HARPE_OK for NVML_SUCCESS, and HARPE_DRIVER_ERROR for an unknown code. */
+harpe_status harpe_nvml_status(int code);
+/* Returns "NVML_ERROR_NO_PERMISSION", for example, or "NVML error" for an unknown code. Static
+ * storage. */
+const char *harpe_nvml_error_name(int code);
+/* Returns a phrase about cause and remedy, never empty. Static storage. */
+const char *harpe_nvml_error_advice(int code);
+
 #endif

@@ -1,4 +1,95 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The settings of a GPU before a change: the content of a record (saved_settings.h). */
+#ifndef HARPE_GPU_SAVED_SETTINGS_H
+#define HARPE_GPU_SAVED_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <harpe/gpu.h>
+#include <harpe/status.h>
+
+typedef enum harpe_saved_settings_kind {
+    HARPE_SAVED_POWER = 0,  /* written by the power limit optimizer */
+    HARPE_SAVED_CLOCKS = 1, /* written by a frequency controller */
+    HARPE_SAVED_KINDS,
+} harpe_saved_settings_kind;
+
+/* Where zeusd is. Both members "": there is no zeusd. */
+typedef struct harpe_zeusd_place {
+    char socket[108]; /* path, of the size of sun_path in sockaddr_un */
+    char host_port[300];
+} harpe_zeusd_place;
+
+/* The clock locks that a GPU has when no job uses it. A highest clock of 0 means that there is no
+ * such lock. The driver cannot report locks, so an administrator writes them into the configuration
+ * of the node agent. */
+typedef struct harpe_default_locks {
+    uint32_t graphics_minimum_mhz, graphics_maximum_mhz;
+    uint32_t memory_minimum_mhz, memory_maximum_mhz;
+} harpe_default_locks;
+
+/* The settings to restore on one GPU, and the process for which they were changed. */
+typedef struct harpe_saved_settings {
+    harpe_saved_settings_kind kind;
+    char uuid[96];
+    uint32_t power_limit_mw; /* 0: leave it alone */
+    int32_t persistence;     /* 0, 1, or -1: leave it alone */
+    bool resets_clocks;      /* true: reset the clocks, or lock them as in `locks` */
+    /* True: the driver has locked this clock, so it can reset it. False: it is not known. */
+    bool locks_graphics, locks_memory;
+    harpe_default_locks locks;
+    /* The zeusd that changed the settings. None: the driver changed them. A record never contains
+     * the token for zeusd. */
+    harpe_zeusd_place zeusd;
+    int64_t trainer; /* process for which the settings were changed */
+} harpe_saved_settings;
+
+static inline bool harpe_zeusd_is_given(const harpe_zeusd_place *place) {
+    return place->socket[0] != '\0' || place->host_port[0] != '\0';
+}
+
+/* ---- Records --------------------------------------------------------------------------------- */
+
+/* A record as a file. The node agent uses this part too. */
+
+enum { HARPE_SAVED_NAME_SIZE = 128, HARPE_SAVED_CLUSTER_SIZE = 192 };
+
+/* Identifies a process, so that a later process with the same number is not confused with it. */
+typedef struct harpe_process_identity {
+    int64_t process;
+    uint64_t start_ticks; /* since boot; 0: not known */
+    uint64_t namespace;   /* inode of the namespace of process numbers */
+} harpe_process_identity;
+
+/* A record as stored in its file. */
+typedef struct harpe_saved_settings_record {
+    harpe_saved_settings state;
+    harpe_process_identity trainer;
+    int64_t noted_ns;                       /* time of the record, by CLOCK_BOOTTIME */
+    char boot[64];                          /* the machine's boot_id */
+    char cluster[HARPE_SAVED_CLUSTER_SIZE]; /* cluster of emulated GPUs; "": real GPUs */
+} harpe_saved_settings_record;
+
+/* Opens the directory and writes its descriptor to `*out`. If the directory is missing, makes it if
+ * `may_make` is true, and otherwise fails with HARPE_NOT_FOUND. */
+harpe_status harpe_saved_settings_open_directory(bool is_emulated, bool may_make, int *out,
+                                                 harpe_error *error);
+
+/* Writes the name of a record: "<uuid>.power" or "<uuid>.clocks". */
+void harpe_saved_settings_name(const char *uuid, harpe_saved_settings_kind kind,
+                               char name[HARPE_SAVED_NAME_SIZE]);
+
+harpe_process_identity harpe_process_identify(pid_t process);
+/* Returns true if the process is alive. Returns false for a process that has ended and has not
+ * been waited for, and for a process of another namespace of process numbers, which cannot be
+ * examined. */
+bool harpe_process_is_alive(const harpe_process_identity *identity);
+
+/* ---- Directory ------------------------------------------------------------------------------- */
+
 /* Claims on GPUs, and files that record their settings before Harpe changes them. A record is
  * written before the first change and removed after everything is restored. If every process that
  * could restore a GPU was killed, the record remains, and the next start of Harpe restores the
@@ -10,16 +101,6 @@
  *   /dev/shm/harpe-<uid>           if that directory cannot be used,
  *   /dev/shm/harpe-emulated-<uid>  for emulated GPUs.
  * A restart of the machine empties all of these directories. It also resets the GPUs' settings. */
-#ifndef HARPE_GPU_SAVED_SETTINGS_H
-#define HARPE_GPU_SAVED_SETTINGS_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <sys/types.h>
-
-#include <harpe/gpu.h>
-
-#include "gpu/saved_settings_state.h"
 
 /* ---- Claims ---------------------------------------------------------------------------------- */
 

@@ -7,12 +7,22 @@
 #include <errno.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
-#include "http/gnutls_library.h"
-#include "http/http_tls_faults.h"
+
+/* The name by which dlopen finds GnuTLS. NULL is the program itself, which then loads GnuTLS as it
+ * starts. */
+#ifdef HARPE_GNUTLS_IS_LINKED
+#define GNUTLS_LIBRARY NULL
+#else
+#define GNUTLS_LIBRARY "libgnutls.so.30"
+#endif
 
 static const char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
@@ -53,10 +63,80 @@ struct harpe_http_tls_session {
     gnutls_session_t session;
 };
 
+/* ---- What can be wrong with a certificate ---------------------------------------------------- */
+
+/* Explains why a certificate and a key cannot be used. For most mistakes GnuTLS reports only that
+ * data is missing. So this code examines the texts and the certificate's dates itself. */
+
+static const char begin[] = "-----BEGIN ";
+
+/* Returns true if `pem` has a block of this kind. "EC PRIVATE KEY" counts as "PRIVATE KEY";
+ * "CERTIFICATE REQUEST" does not count as "CERTIFICATE". */
+static bool has_block(const char *pem, const char *kind) {
+    for (const char *at = strstr(pem, begin); at; at = strstr(at + 1, begin)) {
+        const char *name = at + strlen(begin);
+        size_t length = strcspn(name, "\r\n");
+        const char *end = memmem(name, length, "-----", 5);
+        size_t kind_length = strlen(kind);
+        if (end && (size_t)(end - name) >= kind_length &&
+            memcmp(end - kind_length, kind, kind_length) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_encrypted(const char *pem) {
+    return has_block(pem, "ENCRYPTED PRIVATE KEY") || strstr(pem, "Proc-Type: 4,ENCRYPTED");
+}
+
+/* Check the two texts before GnuTLS gets them, and the dates of a certificate (-1: unknown). The
+ * error explains what is wrong with them. */
+static harpe_status check_texts(const char *cert_pem, const char *key_pem, harpe_error *error) {
+    bool has_cert = has_block(cert_pem, "CERTIFICATE");
+    bool has_key = has_block(key_pem, "PRIVATE KEY");
+    const char *fault = NULL;
+    if (!has_cert && !has_key && has_block(cert_pem, "PRIVATE KEY") &&
+        has_block(key_pem, "CERTIFICATE"))
+        fault = "tls_cert holds a private key and tls_key a certificate: swap the two";
+    else if (!has_cert && strstr(cert_pem, begin))
+        fault = "tls_cert: holds PEM data, but no certificate";
+    else if (!has_cert)
+        fault = "tls_cert: is not a certificate in PEM, a text with '-----BEGIN CERTIFICATE-----' "
+                "(convert DER with "
+                "openssl x509 -inform DER)";
+    else if (!has_key && strstr(key_pem, begin))
+        fault = "tls_key: holds PEM data, but no private key";
+    else if (!has_key)
+        fault = "tls_key: is not a private key in PEM, a text with '-----BEGIN PRIVATE KEY-----' "
+                "(convert DER with "
+                "openssl pkey -inform DER)";
+    else if (is_encrypted(key_pem))
+        fault = "tls_key: is protected by a passphrase, which the server cannot ask for (openssl "
+                "pkey writes it without one)";
+    return fault ? harpe_fail(error, HARPE_INVALID_INPUT, "%s", fault) : HARPE_OK;
+}
+
+static harpe_status check_dates(time_t valid_from, time_t valid_until, harpe_error *error) {
+    time_t now = harpe_clock_wall_whole_s();
+    bool is_early = valid_from != (time_t)-1 && now < valid_from;
+    bool is_late = valid_until != (time_t)-1 && now > valid_until;
+    char when[32];
+    struct tm utc;
+    if (!is_early && !is_late) return HARPE_OK;
+    (void)gmtime_r(is_early ? &valid_from : &valid_until, &utc);
+    (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &utc);
+    return is_early ? harpe_fail(error, HARPE_INVALID_INPUT,
+                                 "tls_cert: the certificate is not valid before %s UTC; is the "
+                                 "clock right?",
+                                 when)
+                    : harpe_fail(error, HARPE_INVALID_INPUT,
+                                 "tls_cert: the certificate expired on %s UTC: renew it", when);
+}
+
 /* ---- Certificate ----------------------------------------------------------------------------- */
 
 static harpe_status load_functions(harpe_http_tls *tls, harpe_error *error) {
-    tls->library = dlopen(HARPE_GNUTLS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    tls->library = dlopen(GNUTLS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!tls->library)
         return harpe_fail(error, HARPE_UNAVAILABLE, "TLS needs GnuTLS: %s", dlerror());
 #define LOAD(name) \
@@ -84,13 +164,13 @@ static harpe_status check_certificate(harpe_http_tls *tls, const gnutls_datum_t 
     if (failed < 0)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "tls_cert: the certificate cannot be used: %s", tls->strerror(failed));
-    return harpe_http_tls_check_dates(from, until, error);
+    return check_dates(from, until, error);
 }
 
 static harpe_status load_certificate(harpe_http_tls *tls, const char *cert_pem, const char *key_pem,
                                      harpe_error *error) {
     gnutls_datum_t cert = datum(cert_pem), key = datum(key_pem);
-    harpe_status status = harpe_http_tls_check_texts(cert_pem, key_pem, error);
+    harpe_status status = check_texts(cert_pem, key_pem, error);
     if (status == HARPE_OK) status = check_certificate(tls, &cert, error);
     if (status != HARPE_OK) return status;
     if (tls->certificate_allocate_credentials(&tls->credentials) < 0)

@@ -19,7 +19,7 @@
 #include <harpe/gpu.h>
 #include <harpe/status.h>
 
-#include "gpu/saved_settings_state.h"
+#include "gpu/saved_settings.h"
 
 /* The terms of a lease: the limits within which the holder may set the GPU, and the clock locks
  * that the GPU gets at the end. The node agent passes them to the helper process of the lease. A

@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "base/thread.h"
 #include "base/wait.h"
 
 struct harpe_ticker {

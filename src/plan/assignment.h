@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 #include "plan/problem.h"
 
 /* An optimal solution of the relaxation at one iteration time, by instruction. */

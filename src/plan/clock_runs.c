@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 #include "base/error.h"
 #include "plan/evaluate.h"
 #include "plan/network.h"

@@ -9,7 +9,6 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/thread.h"
 #include "base/wait.h"
 
 #define MOST_THREADS 64

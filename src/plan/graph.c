@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/clean.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/text.h"

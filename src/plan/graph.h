@@ -8,7 +8,7 @@
 
 #include <harpe/graph.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 
 /* Everything is in the arena. Activities are numbered in the order in which they were given. */
 struct harpe_graph {

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/arena.h"
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/graph.h"

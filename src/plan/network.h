@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 #include "plan/problem.h"
 
 #define HARPE_PS_PER_S 1e12

@@ -7,7 +7,6 @@
 #include <sched.h>
 #include <string.h>
 
-#include "base/thread.h"
 #include "base/wait.h"
 
 #define MOST_THREADS 64

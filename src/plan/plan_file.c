@@ -10,7 +10,6 @@
 
 #include <harpe/plan.h>
 
-#include "base/arena.h"
 #include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"

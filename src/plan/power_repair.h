@@ -3,7 +3,7 @@
 #ifndef HARPE_PLAN_POWER_REPAIR_H
 #define HARPE_PLAN_POWER_REPAIR_H
 
-#include "base/arena.h"
+#include "base/array.h"
 #include "plan/power_shape.h"
 
 typedef struct harpe_power_limits {

@@ -9,7 +9,7 @@
 
 #include <harpe/plan.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 #include "plan/dag.h"
 #include "plan/latencies.h"
 

@@ -7,7 +7,7 @@
 #include <harpe/profile.h>
 #include <harpe/status.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 #include "plan/profile_rows.h"
 
 #define HARPE_PROFILE_DOUBTS_MAX 3 /* lines about single rows */

@@ -9,7 +9,7 @@
 
 #include <harpe/profile.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 
 #define HARPE_PROFILE_ROW_MAX 10000000 /* rows of one profile */
 #define HARPE_PROFILE_NAME_MAX 4096    /* different instruction names in one profile */

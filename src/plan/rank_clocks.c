@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 #include "base/error.h"
 #include "plan/evaluate.h"
 #include "plan/switching.h"

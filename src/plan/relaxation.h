@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 #include "plan/frontier_solver.h"
 
 /* A convex cost; the members are those of harpe_network_curve, and the energy of each point

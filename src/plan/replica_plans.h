@@ -8,7 +8,7 @@
 
 #include <harpe/replicas.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 #include "plan/replica_problem.h"
 #include "plan/replica_search.h"
 

@@ -11,7 +11,7 @@
 
 #include <harpe/schedule.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 #include "plan/dag.h"
 
 #define HARPE_RANKS_MAX 4096

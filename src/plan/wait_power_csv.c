@@ -8,7 +8,6 @@
 
 #include <harpe/plan.h>
 
-#include "base/arena.h"
 #include "base/array.h"
 #include "base/csv.h"
 #include "base/error.h"

@@ -23,7 +23,6 @@
 #include "base/helper_process.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/thread.h"
 #include "base/wait.h"
 #include "gpu/gpus.h"
 

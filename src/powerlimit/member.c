@@ -36,19 +36,17 @@
 #include <jansson.h>
 
 #include "base/array.h"
-#include "base/clean.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/platform.h"
 #include "base/process.h"
-#include "base/random.h"
-#include "base/thread.h"
+#include "base/text.h"
 #include "base/token.h"
 #include "base/wait.h"
 #include "http/client/connection.h"
-#include "http/client/exchange.h"
 
 typedef enum member_standing {
     UNDECLARED, /* the server does not know the member */

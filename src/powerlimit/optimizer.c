@@ -23,7 +23,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "base/platform.h"
 #include "gpu/settings.h"
 #include "powerlimit/profile_file.h"
 

@@ -5,8 +5,12 @@
 #define HARPE_SIM_LAUNCHER_H
 
 #include <jansson.h>
+#include <sys/types.h>
+
+#include <harpe/status.h>
 
 #include "sim/board.h"
+#include "sim/options.h"
 #include "sim/plan.h"
 #include "sim/server.h"
 
@@ -52,5 +56,33 @@ typedef struct harpe_sim_run {
 
 /* Starts the ranks (unless MPI does), plays all events, and returns when all ranks are gone. */
 harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error);
+
+/* ---- Ranks ----------------------------------------------------------------------------------- */
+
+/* The processes of a job's ranks: real ones, or those of a world (world/world.h). */
+
+#define HARPE_SIM_END_LIMIT_S 60.0 /* time in which ranks must end by themselves */
+
+typedef struct harpe_sim_ranks {
+    const harpe_sim_options *options;
+    const harpe_sim_plan *plan;
+    harpe_sim_board *board;
+    struct harpe_sim_rank_process *processes; /* one for each rank */
+} harpe_sim_ranks;
+
+/* Prepares the ranks, and starts none. */
+harpe_status harpe_sim_ranks_init(const harpe_sim_options *options, const harpe_sim_plan *plan,
+                                  harpe_sim_board *board, harpe_sim_ranks *out, harpe_error *error);
+void harpe_sim_ranks_free(harpe_sim_ranks *ranks);
+
+/* Starts all ranks, unless mpirun has started them. */
+harpe_status harpe_sim_ranks_start(harpe_sim_ranks *ranks, harpe_error *error);
+/* Returns how many ranks have not ended. `*failed` is a rank that ended in an unexpected way since
+ * the last call; -1: none. */
+int harpe_sim_ranks_left(harpe_sim_ranks *ranks, int *failed);
+void harpe_sim_ranks_kill(harpe_sim_ranks *ranks, int rank);
+/* Ends the ranks. Each rank leaves when it next waits for a message. Calls `late` for each rank
+ * that does not, and kills it. */
+void harpe_sim_ranks_end(harpe_sim_ranks *ranks, void (*late)(void *user, int rank), void *user);
 
 #endif

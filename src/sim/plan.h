@@ -53,4 +53,9 @@ harpe_status harpe_sim_plan_load_program(const harpe_sim_options *options, const
                                          harpe_sim_plan *out, harpe_error *error);
 void harpe_sim_plan_free(harpe_sim_plan *plan);
 
+/* ---- Given plan ------------------------------------------------------------------------------ */
+
+/* Predicts what a simulated job does with a plan file that the user gives: one list of instructions
+ * for each stage, or one for each GPU. */
+
 #endif

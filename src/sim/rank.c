@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs one rank. Its instructions run in order on its emulated GPU; each instruction first waits
- * for its messages. Between steps all ranks meet, as for the all-reduce of gradients. The rank uses
- * the optimizer in the way that <harpe/pipeline_frequency.h> describes for training processes. */
+/* A rank of a simulated job, its steps, and the log of steps. */
 #include "sim/rank.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -19,6 +18,70 @@
 #include "base/process.h"
 #include "base/wait.h"
 #include "client/optimizer_internal.h"
+
+harpe_sim_step_sum harpe_sim_sum_step(const harpe_sim_board *board, const harpe_sim_step *ranks) {
+    int64_t late_ns = 0;
+    harpe_sim_step_sum sum = {.is_whole = true,
+                              .round = ranks[0].round,
+                              .time_s = 1e-9 * (double)(ranks[0].end_ns - ranks[0].begin_ns)};
+    for (int r = 0; r < board->world_size; r++) {
+        const harpe_sim_step *rank = &ranks[r];
+        sum.is_whole = sum.is_whole && rank->end_ns != 0;
+        if (rank->round < sum.round) sum.round = rank->round;
+        if (rank->host_late_ns > late_ns) late_ns = rank->host_late_ns;
+        if (rank->ended_at_s > sum.ended_at_s) sum.ended_at_s = rank->ended_at_s;
+        sum.energy_j += rank->energy_j;
+        sum.clock_writes += rank->clock_writes;
+    }
+    sum.host_late_s = 1e-9 * (double)late_ns;
+    return sum;
+}
+
+json_t *harpe_sim_show_step(const harpe_sim_board *board, const harpe_sim_step *ranks) {
+    harpe_sim_step_sum sum = harpe_sim_sum_step(board, ranks);
+    return json_pack("{s:f, s:I, s:f, s:f, s:I, s:f}", "ended_at", sum.ended_at_s, "round",
+                     (json_int_t)sum.round, "time_s", sum.time_s, "energy_j", sum.energy_j,
+                     "clock_writes", (json_int_t)sum.clock_writes, "host_late_s", sum.host_late_s);
+}
+
+/* ---- The log of steps ------------------------------------------------------------------------ */
+
+static harpe_status fail_write(const harpe_sim_step_log *log, harpe_error *error) {
+    return harpe_fail(error, HARPE_IO_ERROR, "cannot write %s: %s", log->path, strerror(errno));
+}
+
+harpe_status harpe_sim_step_log_open(const harpe_sim_options *options, harpe_sim_step_log *out,
+                                     harpe_error *error) {
+    *out = (harpe_sim_step_log){.path = options->step_log_path};
+    if (!out->path) return HARPE_OK;
+    out->file = fopen(out->path, "we");
+    return out->file ? HARPE_OK : fail_write(out, error);
+}
+
+harpe_status harpe_sim_step_log_write(harpe_sim_step_log *log, const harpe_sim_board *board,
+                                      int count, harpe_error *error) {
+    if (!log->file || log->written >= count) return HARPE_OK;
+    for (; log->written < count; log->written++) {
+        json_t *step = harpe_sim_show_step(board, harpe_sim_step_at(board, log->written));
+        bool is_written =
+            step && json_dumpf(step, log->file, JSON_COMPACT | JSON_REAL_PRECISION(15)) == 0 &&
+            fputc('\n', log->file) != EOF;
+        json_decref(step);
+        if (!is_written) return fail_write(log, error);
+    }
+    return fflush(log->file) == 0 ? HARPE_OK : fail_write(log, error);
+}
+
+void harpe_sim_step_log_close(harpe_sim_step_log *log) {
+    if (log->file) (void)fclose(log->file);
+    log->file = NULL;
+}
+
+/* ---- The rank -------------------------------------------------------------------------------- */
+
+/* Runs one rank. Its instructions run in order on its emulated GPU; each instruction first waits
+ * for its messages. Between steps all ranks meet, as for the all-reduce of gradients. The rank uses
+ * the optimizer in the way that <harpe/pipeline_frequency.h> describes for training processes. */
 
 #define LATE_SHARE 0.3 /* share of the shortest instruction's real time */
 #define LATE_MAX_NS 2e6

@@ -19,7 +19,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/machine_token.h"
 #include "base/process.h"
 #include "base/terminal_progress.h"
 #include "base/token.h"

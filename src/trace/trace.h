@@ -10,7 +10,7 @@
 
 #include <harpe/status.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 #include "trace/kernel_names.h"
 
 #define HARPE_TRACE_EVENTS_MAX ((size_t)8 << 20)

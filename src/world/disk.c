@@ -17,7 +17,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/file_internal.h"
+#include "base/file.h"
 #include "base/process.h"
 #include "base/wait.h"
 #include "server/store/sqlite_internal.h"

@@ -19,7 +19,6 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "base/text.h"
-#include "base/thread.h"
 #include "base/wait.h"
 #include "http/client/connection.h"
 #include "http/client/transport.h"

@@ -13,7 +13,6 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "base/directory.h"
 #include "base/file.h"
 #include "scratch.h"
 

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clean.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "base/number_print.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "draw/draw_internal.h"
 
 static void fixed_numbers_round_and_keep_their_zeros(void **state) {

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "base/metrics_text.h"
+#include "base/text.h"
 
 static void check_label(const char *value, const char *expected) {
     harpe_text text = {0};

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/number.h"
-#include "base/number_print.h"
 #include "trials.h"
 
 enum { RANDOM_DOUBLES = 100000 }; /* if all trials are made */

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/thread.h"
+#include "base/wait.h"
 
 enum { SIGNALS = 200 };
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the shell completions: that they equal the output of
-packaging/completion/make_completions.py for the program's present help, and that the installed shells accept and use them.
+"""Checks that packaging/make_completions.py makes completions out of the program's help which the installed shells accept
+and use.
 
 Usage: completion.py <project root> <harpe>
 """
@@ -51,26 +51,23 @@ def run(command, directory):
 
 def main():
     root, harpe = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
-    folder, wrong = root / "packaging" / "completion", []
-    make = folder / "make_completions.py"
+    wrong = []
     with tempfile.TemporaryDirectory(prefix="harpe-completion-") as name:
         directory = pathlib.Path(name)
         (directory / "profile.csv").touch()
-        subprocess.run([sys.executable, make, harpe, directory], check=True)
+        subprocess.run([sys.executable, root / "packaging" / "make_completions.py", harpe, directory],
+                       check=True)
         for shell in ("bash", "zsh", "fish"):
-            script = folder / f"harpe.{shell}"
-            if script.read_text() != (directory / script.name).read_text():
-                wrong.append(f"{script.name} is not what the help says: run {make} {harpe}")
-            if not shutil.which(shell):
-                print(f"{shell} is not installed: its script was only compared")
-                continue
-            run([shell, "-n", str(script)], directory)
+            if shutil.which(shell):
+                run([shell, "-n", str(directory / f"harpe.{shell}")], directory)
+            else:
+                print(f"{shell} is not installed: its script was not read")
         for shell, ask in (("bash", ask_bash), ("fish", ask_fish)):
             for line, expected in QUESTIONS if shutil.which(shell) else []:
-                answers = ask(folder / f"harpe.{shell}", line, directory)
+                answers = ask(directory / f"harpe.{shell}", line, directory)
                 if not expected <= answers:
                     wrong.append(f"{shell}: {line!r} offers {sorted(answers)}, not {expected}")
-    print("\n".join(wrong) or "completions are up to date")
+    print("\n".join(wrong) or "the shells accept the completions")
     sys.exit(1 if wrong else 0)
 
 

@@ -29,7 +29,7 @@ for path in usr/bin/harpe usr/libexec/harpe/harpe-agent lib/systemd/system/harpe
     usr/share/doc/harpe/container/Containerfile usr/share/man/man1/harpe.1.gz \
     usr/share/man/man5/harpe-profile.5.gz usr/share/bash-completion/completions/harpe \
     usr/share/zsh/vendor-completions/_harpe usr/share/fish/vendor_completions.d/harpe.fish \
-    usr/share/doc/harpe/README.md\* usr/share/doc/harpe/man/harpe.1.md\* \
+    usr/share/doc/harpe/README.md\* usr/share/doc/harpe/man/harpe.1.scd\* \
     usr/share/harpe/grafana/harpe.json usr/share/harpe/grafana/harpe-fleet.json \
     usr/share/doc/libharpe-dev/examples/pipeline_loop.c usr/include/harpe/plan.h; do
     # debhelper compresses documents of more than 4 KiB.

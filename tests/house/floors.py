@@ -41,8 +41,8 @@ WITH_SUBFOLDERS = {"cli", "sim"}
 # Code that exists only once: each pattern, the files or folders where it may occur, and what to use
 # elsewhere.
 PLACES = [
-    (re.compile(r"\bpthread_create\("), ["base/thread.c"], "harpe_thread_start"),
-    (re.compile(r"\blog(?:\.|->)write\("), ["base/log.c", "base/log_forks.c", "http/http_listener.c"],
+    (re.compile(r"\bpthread_create\("), ["base/wait.c"], "harpe_thread_start"),
+    (re.compile(r"\blog(?:\.|->)write\("), ["base/log.c", "http/http_listener.c"],
      "harpe_log_line"),
     (re.compile(r"<curl/"), ["http/client/transport_curl.c"], "http/client/connection.h"),
     (re.compile(r'"http/http'), ["http/", "server/api/", "server/server.c", "agent/"], "server/engine/engine.h"),
@@ -260,7 +260,7 @@ PLANTED = {
     "src/server/engine/others.h": "struct x *harpe_others(void);\n",
     "src/server/engine/others.c": "static void f(void) {\n    harpe_others();\n}\n",
     # Patterns with a fixed place.
-    "src/base/thread.c": "    return pthread_create(thread, NULL, run, user);\n",
+    "src/base/wait.c": "    return pthread_create(thread, NULL, run, user);\n",
     "src/base/log.c": "    log->write(log->user, level, line);\n",
     "src/http/client/transport_curl.c": "#include <curl/curl.h>\n",
     "src/client/thread.c": "    int code = pthread_create(&thread, NULL, run, user);\n",

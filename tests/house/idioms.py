@@ -9,9 +9,9 @@
 - What an outsider controls cannot hold a process for ever (SECURITY.md): no code of src/ waits for a lock
   without a limit, and messages on sockets are received only where their descriptors are handled. Other files
   look at them (MSG_PEEK).
-- Time passes in three files: src/base/clock.c reads clocks, src/base/wait.c waits and locks, and src/base/thread.c
+- Time passes in two files: src/base/clock.c reads clocks, and src/base/wait.c waits, locks,
   starts and joins threads. Numbers and ends of processes come from src/base/process.c, and random numbers from
-  src/base/random.c. The list OTHER_WAITS names the files of src/ and emulator/ that still wait by themselves.
+  src/base/platform.c. The list OTHER_WAITS names the files of src/ and emulator/ that still wait by themselves.
 - The planner's work has no limit of time: the files of src/plan read the clock only to say how long a part took
   (harpe_work), and crew.c to report progress. So plans depend on no machine and no load.
 
@@ -41,8 +41,7 @@ TIME_CALL = re.compile(
     r"epoll_p?wait2?|p?select|pthread_(?:cond|mutex|rwlock)_(?:rd|wr)?(?:timed|clock|un|try)?(?:wait|lock|signal|broadcast)|"
     r"pthread_create|pthread_(?:(?:timed|clock)join_np|join)|getpid|getrandom|sem_(?:timed|clock)?wait|sigtimedwait|setitimer|alarm|timerfd_create)\(|"
     r"\b(?P<number>FUTEX_\w+|SYS_pidfd_\w+|SYS_epoll_pwait2)\b")
-TIME_FILES = ("src/base/clock.c", "src/base/process.c", "src/base/random.c", "src/base/thread.c",
-              "src/base/wait.c")
+TIME_FILES = ("src/base/clock.c", "src/base/platform.c", "src/base/process.c", "src/base/wait.c")
 OTHER_WAITS = {
     "src/world/world.c": ("epoll_wait", "looks which descriptors are ready, and does not wait"),
     "src/cli/fleet/fleet_server.c": ("ppoll", "unblocks signals only while it waits"),
@@ -127,7 +126,7 @@ def time_findings(code, name):
     calls = [(it.start(), it["call"] or it["number"]) for it in TIME_CALL.finditer(code)]
     for start, call in calls:
         if call != own and not (own == "epoll_wait" and call == "SYS_epoll_pwait2"):
-            yield start, f"use clock.h, wait.h, thread.h and process.h of base/, and not {call}"
+            yield start, f"use clock.h, wait.h and process.h of base/, and not {call}"
     if own and own not in (call for _, call in calls):
         yield 0, f"calls no {own} any more: remove it from OTHER_WAITS in {pathlib.Path(__file__).name}"
 

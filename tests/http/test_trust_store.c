@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which certificates of authorities a client uses on a system for which curl was not built. */
-#include "http/client/trust_store.h"
+#include "http/client/connection.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

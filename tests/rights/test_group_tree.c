@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rights/group_tree.h"
-#include "rights/scope.h"
+#include "rights/tokens.h"
 
 enum { GROUPS = 12, CHANGES = 3000 };
 

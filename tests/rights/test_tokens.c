@@ -15,8 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "rights/scope.h"
-#include "rights/tokens_file.h"
+#include "rights/tokens.h"
 
 /* `*text` gets the text of the token. */
 static void add(harpe_tokens *tokens, const char *name, harpe_role role, const char *scope,

@@ -15,7 +15,7 @@
 
 #include <harpe/plan.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 #include "explored_gpu.h"
 #include "server/scheduler/scheduler_host.h"
 

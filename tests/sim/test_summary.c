@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "sim/summary.h"
+#include "sim/run.h"
 
 enum { RANKS = 2 };
 

@@ -17,7 +17,6 @@
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/scratch.h"
-#include "base/thread.h"
 #include "base/wait.h"
 #include "client/controller.h"
 #include "client/controller_process.h"

@@ -14,10 +14,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "base/thread.h"
 #include "base/wait.h"
 #include "client/controller.h"
-#include "sim/ranks.h"
+#include "sim/launcher.h"
 #include "sim/run.h"
 #include "world/disk.h"
 

@@ -19,7 +19,6 @@
 #include "base/clock.h"
 #include "base/helper_process.h"
 #include "base/process.h"
-#include "base/thread.h"
 #include "base/wait.h"
 #include "world/world.h"
 

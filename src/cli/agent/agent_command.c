@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/file_internal.h"
+#include "base/file.h"
 #include "base/wait.h"
 #include "cli/commands.h"
 #include "cli/gpu_names.h"

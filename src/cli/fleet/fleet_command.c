@@ -19,8 +19,7 @@
 #include "draw/draw.h"
 #include "fleet/fleet_file.h"
 #include "fleet/simulate.h"
-#include "rights/scope.h"
-#include "rights/tokens_file.h"
+#include "rights/tokens.h"
 
 /* ---- token ----------------------------------------------------------------------------------- */
 

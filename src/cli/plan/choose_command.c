@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "base/format.h"
-#include "base/units.h"
 #include "cli/commands.h"
 #include "cli/plan/plan_internal.h"
 

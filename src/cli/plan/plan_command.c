@@ -8,8 +8,8 @@
 #include <harpe/version.h>
 
 #include "base/array.h"
-#include "base/directory.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/format.h"
 #include "base/terminal_progress.h"
 #include "cli/commands.h"

@@ -15,7 +15,7 @@
 #include <harpe/plan.h>
 #include <harpe/replicas.h>
 
-#include "base/directory.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "plan/frontier_file.h"
 

@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/thread.h"
 #include "base/token.h"
 #include "base/wait.h"
 #include "cli/command.h"

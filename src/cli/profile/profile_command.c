@@ -12,7 +12,6 @@
 #include <harpe/pfo.h>
 #include <harpe/profile.h>
 
-#include "base/arena.h"
 #include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"

@@ -19,7 +19,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/thread.h"
 #include "base/wait.h"
 #include "cli/commands.h"
 #include "cli/gpu_names.h"

@@ -21,9 +21,8 @@
 #include "sim/launcher.h"
 #include "sim/mpi.h"
 #include "sim/options.h"
+#include "sim/rank.h"
 #include "sim/run.h"
-#include "sim/steps.h"
-#include "sim/summary.h"
 
 #define REAL_LIMIT_S 600.0
 #define VIRTUAL_LIMIT_S 20000.0 /* of the GPUs' time */

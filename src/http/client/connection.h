@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An HTTP connection to one server. It stays open for further requests and makes one request at a
- * time. The server may hold a request for a long time, and the caller can end the request at any
- * moment. Harpe uses it to reach the coordination server and zeusd. This file knows nothing of
- * jobs. */
+/* The client's side of HTTP: connections, requests to a harpe server, and the authorities to
+ * trust. */
 #ifndef HARPE_HTTP_CLIENT_CONNECTION_H
 #define HARPE_HTTP_CLIENT_CONNECTION_H
 
@@ -14,6 +12,11 @@
 
 #include "base/text.h"
 
+/* An HTTP connection to one server. It stays open for further requests and makes one request at a
+ * time. The server may hold a request for a long time, and the caller can end the request at any
+ * moment. Harpe uses it to reach the coordination server and zeusd. This file knows nothing of
+ * jobs. */
+
 typedef struct harpe_connection harpe_connection;
 
 typedef struct harpe_connection_options {
@@ -22,8 +25,9 @@ typedef struct harpe_connection_options {
     /* NULL: the token of this machine's service, if the service listens at server_url
      * (base/token.h). */
     const char *token;
-    bool has_no_token;   /* true: no request has a token, not even that of the machine's service */
-    const char *ca_file; /* NULL: those of trust_store.h, or else the system's authorities */
+    bool has_no_token; /* true: no request has a token, not even that of the machine's service */
+    const char
+        *ca_file; /* NULL: those of harpe_named_trust_store, or else the system's authorities */
     /* The user's names for these options, used in messages; NULL: "server_url" and "in ca_file". */
     const char *url_name, *ca_name;
     double connect_limit_s; /* 0: 10 s */
@@ -85,5 +89,43 @@ bool harpe_connection_has_wrong_name(const harpe_connection *connection);
 
 /* Appends `bytes` to `text` in URL encoding. */
 void harpe_url_append(harpe_text *text, const char *bytes);
+
+/* ---- Exchanges ------------------------------------------------------------------------------- */
+
+/* Requests to a harpe server, with the reason in words if one fails. A harpe server gives the
+ * reason as {"detail": "a line"}, or as a list of wrong fields. */
+
+/* Writes the reason to `text`. Returns false if the answer does not have the form of a harpe
+ * server's answers: a proxy or another program has answered. */
+bool harpe_answer_detail(const harpe_answer *answer, char *text, size_t size);
+
+typedef enum harpe_exchange_result {
+    HARPE_EXCHANGE_ACCEPTED,    /* answered with 200 */
+    HARPE_EXCHANGE_REFUSED,     /* answered by a harpe server with another HTTP status */
+    HARPE_EXCHANGE_NONSENSE,    /* answered by something else */
+    HARPE_EXCHANGE_UNANSWERED,  /* no complete answer */
+    HARPE_EXCHANGE_INTERRUPTED, /* as HARPE_INTERRUPTED of harpe_connection_call */
+} harpe_exchange_result;
+
+enum { HARPE_REASON_SIZE = 640 };
+
+/* Makes a request. `*answer` is set if there is one: ACCEPTED, REFUSED or NONSENSE. Writes the
+ * reason to `reason` if the result is not ACCEPTED. */
+harpe_exchange_result harpe_exchange(harpe_connection *connection, const harpe_request *request,
+                                     harpe_answer *answer, char reason[HARPE_REASON_SIZE]);
+/* Writes the reason for an answer that no harpe server gives. */
+void harpe_tell_nonsense(long http_status, char reason[HARPE_REASON_SIZE]);
+
+/* ---- Certificate authorities ----------------------------------------------------------------- */
+
+/* The authorities with which all clients check servers if the caller names none. */
+
+/* Returns the file of authorities that the user names in HARPE_CA_FILE or else in SSL_CERT_FILE,
+ * and stores the name of this variable. HARPE_CA_FILE is for Harpe's servers. Returns NULL if there
+ * is none. The text lasts as long as the environment stays unchanged. */
+const char *harpe_named_trust_store(bool is_harpe_server, const char **variable);
+/* Returns the file of authorities of another system, to use instead of `own`, the one for which
+ * curl was built. Returns NULL if `own` is NULL or can be read, or if there is no other. */
+const char *harpe_other_trust_store(const char *own);
 
 #endif

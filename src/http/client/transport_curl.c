@@ -12,7 +12,6 @@
 #include "base/text.h"
 #include "http/client/connection.h"
 #include "http/client/transport.h"
-#include "http/client/trust_store.h"
 
 #define CONNECT_LIMIT_S 10.0
 #define TICK_NS INT64_C(100000000)

@@ -13,8 +13,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "rights/scope.h"
-#include "rights/tokens_file.h"
+#include "rights/tokens.h"
 
 /* A browser sends the origin of a page in Origin, and the name of the server that it addresses in
  * Host. If the name of a page's site was made to resolve to this server (DNS rebinding), both

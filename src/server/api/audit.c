@@ -14,11 +14,10 @@
 #include <unistd.h>
 
 #include "base/array.h"
-#include "base/clean.h"
 #include "base/clock.h"
 #include "base/credit.h"
 #include "base/error.h"
-#include "base/file_internal.h"
+#include "base/file.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/text.h"

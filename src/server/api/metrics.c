@@ -9,8 +9,6 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/clean.h"
-#include "base/metrics_text.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "server/engine/engine_internal.h"

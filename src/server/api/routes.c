@@ -13,12 +13,11 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/metrics_text.h"
 #include "base/number.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "pfo/models.h"
-#include "rights/scope.h"
+#include "rights/tokens.h"
 #include "server/api/pages.h"
 
 /* ---- Clients of Zeus ------------------------------------------------------------------------- */

@@ -19,7 +19,6 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/directory.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_processes.h"

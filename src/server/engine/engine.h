@@ -34,7 +34,7 @@
 #include "http/workers.h"
 #include "pfo/models.h"
 #include "pfo/settings.h"
-#include "rights/group_tree.h"
+#include "rights/tokens.h"
 #include "server/scheduler/figures.h"
 #include "server/scheduler/scheduler_host.h"
 #include "server/store/store.h"

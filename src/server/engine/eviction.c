@@ -21,7 +21,7 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "rights/scope.h"
+#include "rights/tokens.h"
 #include "server/store/change.h"
 
 /* ---- Final reports --------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/random.h"
+#include "base/platform.h"
 
 /* ---- Ranks ----------------------------------------------------------------------------------- */
 

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "http/workers.h"
-#include "rights/group_tree.h"
+#include "rights/tokens.h"
 #include "server/engine/engine_internal.h"
 #include "server/scheduler/figures.h"
 

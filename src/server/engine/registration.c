@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "pfo/documents.h"
 #include "pfo/fields.h"
-#include "rights/scope.h"
+#include "rights/tokens.h"
 
 /* Handles ranks whose training has ended (POST /end). Each end is stored before it is answered. A
  * job has ended when all its ranks have ended. The end changes nothing else: a held request stays

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clean.h"
+#include "base/text.h"
 #include "pfo/models.h"
-#include "rights/scope.h"
+#include "rights/tokens.h"
 
 /* ---- Replies --------------------------------------------------------------------------------- */
 

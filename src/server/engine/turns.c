@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/clean.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "http/workers.h"
 
 /* ---- The end of schedulers ------------------------------------------------------------------- */

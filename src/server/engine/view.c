@@ -14,13 +14,12 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/clean.h"
 #include "base/clock.h"
 #include "base/json_text.h"
 #include "base/number.h"
-#include "base/random.h"
+#include "base/platform.h"
 #include "base/text.h"
-#include "rights/scope.h"
+#include "rights/tokens.h"
 
 /* Writes jobs as JSON for clients that only read: the list of all jobs, and everything about one
  * job. A long text is written in pieces, because the loop cannot do other work while it writes.

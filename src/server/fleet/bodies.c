@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/clean.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "server/fleet/fleet_events.h"
 #include "server/fleet/groups.h"
 #include "server/fleet/limits.h"

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rights/scope.h"
+#include "rights/tokens.h"
 #include "server/fleet/fleet_events.h"
 #include "server/fleet/groups.h"
 #include "server/fleet/member.h"

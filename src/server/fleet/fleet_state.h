@@ -14,7 +14,7 @@
 
 #include <harpe/fleet.h>
 
-#include "rights/group_tree.h"
+#include "rights/tokens.h"
 
 enum {
     HARPE_FLEET_TEXT_MAX = 255,      /* longest name, id or note from a client, in bytes */

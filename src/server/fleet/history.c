@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/json_text.h"
+#include "base/text.h"
 
 enum { SHORT_POINTS = 360, LONG_POINTS = 1440, QUANTITIES = 3 };
 

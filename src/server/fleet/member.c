@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/clean.h"
 #include "base/number.h"
 #include "base/possible.h"
+#include "base/text.h"
 
 /* A member is silent if it does not answer for SILENT_S, or for SILENT_ROUNDS of its rounds. */
 #define SILENT_S 30.0

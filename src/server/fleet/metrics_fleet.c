@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/metrics_text.h"
+#include "base/text.h"
 #include "server/fleet/fleet_events.h"
 #include "server/fleet/limits.h"
 #include "server/fleet/metrics_rows.h"

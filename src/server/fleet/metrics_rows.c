@@ -6,8 +6,8 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "base/metrics_text.h"
-#include "base/units.h"
+#include "base/format.h"
+#include "base/text.h"
 #include "server/fleet/decide.h"
 #include "server/fleet/fleet_events.h"
 #include "server/fleet/member.h"

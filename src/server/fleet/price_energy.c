@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/units.h"
+#include "base/format.h"
 #include "server/fleet/decide.h"
 
 /* ---- Sums ------------------------------------------------------------------------------------ */

@@ -6,9 +6,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/format.h"
 #include "base/json_text.h"
-#include "base/units.h"
-#include "rights/scope.h"
+#include "base/text.h"
+#include "rights/tokens.h"
 #include "server/fleet/decide.h"
 #include "server/fleet/fleet_events.h"
 #include "server/fleet/groups.h"

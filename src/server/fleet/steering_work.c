@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/clean.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"

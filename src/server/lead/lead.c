@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "base/platform.h"
 #include "server/engine/engine.h"
 
 /* A leader counts as dead when its heartbeat has not changed for DEAD_NS. If a look takes SLOW_NS

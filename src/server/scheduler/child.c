@@ -15,7 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clean.h"
 #include "base/error.h"
 #include "base/helper_process.h"
 #include "base/process.h"

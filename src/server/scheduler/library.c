@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hex.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "server/scheduler/program.h"
 
 static const char WHAT[] = "scheduler library";

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/array.h"
-#include "base/clean.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"

@@ -21,11 +21,11 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "base/file_internal.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/passed_files.h"
+#include "base/platform.h"
 #include "base/process.h"
-#include "base/thread.h"
 #include "base/wait.h"
 
 /* ---- The socket ------------------------------------------------------------------------------ */

@@ -19,10 +19,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/file_internal.h"
 #include "base/number.h"
+#include "base/platform.h"
 #include "base/process.h"
-#include "base/random.h"
 #include "base/text.h"
 
 enum { LINKS_AT_MOST = 40 }; /* symbolic links in a row; the kernel has the same limit */

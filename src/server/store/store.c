@@ -16,7 +16,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/thread.h"
 #include "base/wait.h"
 #include "server/store/backend.h"
 

@@ -16,7 +16,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/file_internal.h"
 #include "server/store/sqlite_internal.h"
 
 enum {

@@ -10,7 +10,7 @@
 #include <harpe/pfo.h>
 #include <harpe/schedule.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 
 /* One (stage, instruction). Each has its own curve in a profile. */
 typedef struct harpe_online_entry {

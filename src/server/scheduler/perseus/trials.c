@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/arena.h"
+#include "base/array.h"
 #include "base/error.h"
 
 /* Differences of this size come from the order of additions. */

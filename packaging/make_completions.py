@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes harpe.bash, harpe.zsh and harpe.fish from the output of `harpe COMMAND --help`. After a new
-option, run it again; tests/house/completion.py checks that the three files are up to date.
+"""Makes harpe.bash, harpe.zsh and harpe.fish from the output of `harpe COMMAND --help`. The build runs
+it (cmake/HarpeInstall.cmake).
 
-Usage: make_completions.py HARPE [DIRECTORY]      (default: this program's directory)
+Usage: make_completions.py HARPE DIRECTORY
 """
 import pathlib
 import re
@@ -37,7 +37,7 @@ MORE_VALUES = {("serve", "scheduler"): "PointSolution PointSolution3D AllMaxFreq
                                        "python: program:"}
 FILES = re.compile(r"^(FILE|FILE\.py|NAME\|FILE|S\|FILE|WHERE|PROGRAM)$")
 OPTION = re.compile(r"^  (?:-(\S), |    )(--\S.*?)(?:(?<=\S)  +(\S.*))?$")
-HEADER = "# Made by packaging/completion/make_completions.py out of harpe's help: do not edit.\n"
+HEADER = "# Made by packaging/make_completions.py out of harpe's help: do not edit.\n"
 
 
 @dataclass
@@ -314,7 +314,8 @@ def fish(summaries, options):
 
 def main():
     harpe = sys.argv[1]
-    directory = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else pathlib.Path(__file__).parent)
+    directory = pathlib.Path(sys.argv[2])
+    directory.mkdir(parents=True, exist_ok=True)
     summaries, options = read_commands(harpe)
     for shell, make in (("bash", bash), ("zsh", zsh), ("fish", fish)):
         (directory / f"harpe.{shell}").write_text(make(summaries, options), encoding="utf-8")
