@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members of the fleet.
+/* Members and groups of the fleet, and the beginning and the end of its state. A group is made when
+ * a request or a job names it.
  *
  * A cap bounds the power of a member as long as it keeps to its plans: it runs the fastest plan
  * within the cap, or its slowest plan. A member that was given a cap may follow that cap, or any
  * that it was given since it last confirmed one. `most_w` is the highest of these. The power that
  * is counted is that of most_w, times the factor by which the member has exceeded its plans, and at
  * least the measured power. */
-#include "server/fleet/member.h"
+#include "server/fleet/fleet_state.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -37,12 +38,7 @@
 
 /* ---- The list -------------------------------------------------------------------------------- */
 
-harpe_member_terms harpe_member_no_terms(void) {
-    return (harpe_member_terms){
-        .weight = NAN, .max_slowdown = NAN, .priority = NAN, .most_w = NAN, .highest_w = NAN};
-}
-
-void harpe_member_free(harpe_member *member) {
+static void free_member(harpe_member *member) {
     if (!member) return;
     free(member->id);
     free(member->name);
@@ -73,11 +69,10 @@ harpe_member *harpe_member_add(harpe_fleet_state *state, harpe_member_kind kind,
                                         .plan_from = INT64_MAX}};
     if (!member->id || !member->name ||
         !HARPE_ARRAY_RESERVE(state->members, state->member_capacity, state->member_count + 1)) {
-        harpe_member_free(member);
+        free_member(member);
         return NULL;
     }
-    for (size_t i = 0; i < state->override_count && kind == HARPE_MEMBER_JOB; i++)
-        if (strcmp(state->overrides[i].id, id) == 0) member->told = state->overrides[i].terms;
+    if (kind == HARPE_MEMBER_JOB) member->told = harpe_member_told(state, id);
     state->members[state->member_count++] = member;
     return member;
 }
@@ -93,7 +88,7 @@ void harpe_member_remove(harpe_fleet_state *state, size_t index) {
     else if (is_known)
         state->needs_solver = true;
     state->must_solve = true;
-    harpe_member_free(member);
+    free_member(member);
 }
 
 harpe_member *harpe_member_find(const harpe_fleet_state *state, harpe_member_kind kind,
@@ -106,25 +101,46 @@ harpe_member *harpe_member_find(const harpe_fleet_state *state, harpe_member_kin
 
 /* ---- Terms ----------------------------------------------------------------------------------- */
 
-static void read_number(const char *text, size_t length, double least, double most, double *into) {
+const harpe_term harpe_terms[HARPE_TERM_COUNT] = {
+    {"weight", offsetof(harpe_member_terms, weight), 0, 1e12},
+    {"max_slowdown", offsetof(harpe_member_terms, max_slowdown), 1, 1e9},
+    {"priority", offsetof(harpe_member_terms, priority), -1e6, 1e6},
+    {"most_w", offsetof(harpe_member_terms, most_w), 0, 1e9},
+    {"highest_w", offsetof(harpe_member_terms, highest_w), 0, 1e9},
+};
+
+harpe_member_terms harpe_member_no_terms(void) {
+    harpe_member_terms terms = {.has_group = false};
+    for (size_t i = 0; i < HARPE_TERM_COUNT; i++)
+        *harpe_term_in(&terms, &harpe_terms[i]) = NAN;
+    return terms;
+}
+
+harpe_member_terms harpe_member_told(const harpe_fleet_state *state, const char *id) {
+    for (size_t i = 0; i < state->override_count; i++)
+        if (strcmp(state->overrides[i].id, id) == 0) return state->overrides[i].terms;
+    return harpe_member_no_terms();
+}
+
+/* Reads one word, such as fleet_weight=2. */
+static void read_word(const char *word, size_t length, harpe_member_terms *terms, char *name) {
+    const char *equals = memchr(word, '=', length);
+    if (strncmp(word, "fleet_", 6) != 0 || !equals) return;
+    const char *key = word + 6, *text = equals + 1;
+    size_t key_length = (size_t)(equals - key), text_length = length - (size_t)(text - word);
     double value;
-    if (harpe_parse_double(text, length, &value) && value >= least && value <= most) *into = value;
-}
-
-static void read_text(const char *text, size_t length, char *into) {
-    if (length == 0 || length > HARPE_FLEET_TEXT_MAX) return;
-    memcpy(into, text, length);
-    into[length] = '\0';
-    harpe_clean_in_place(into);
-}
-
-static bool begins(const char *word, size_t length, const char *name, const char **value,
-                   size_t *value_length) {
-    size_t name_length = strlen(name);
-    if (length < name_length || strncmp(word, name, name_length) != 0) return false;
-    *value = word + name_length;
-    *value_length = length - name_length;
-    return true;
+    if (key_length == 4 && memcmp(key, "name", 4) == 0 && text_length > 0 &&
+        text_length <= HARPE_FLEET_TEXT_MAX) {
+        (void)snprintf(name, text_length + 1, "%s", text);
+        harpe_clean_in_place(name);
+    }
+    for (size_t i = 0; i < HARPE_TERM_COUNT; i++) {
+        const harpe_term *term = &harpe_terms[i];
+        if (strlen(term->name) == key_length && memcmp(key, term->name, key_length) == 0 &&
+            harpe_parse_double(text, text_length, &value) && value >= term->least &&
+            value <= term->most)
+            *harpe_term_in(terms, term) = value;
+    }
 }
 
 harpe_member_terms harpe_member_read_words(const char *metadata, char *name) {
@@ -134,18 +150,7 @@ harpe_member_terms harpe_member_read_words(const char *metadata, char *name) {
     name[0] = '\0';
     for (; *word; word += strcspn(word, separators)) {
         word += strspn(word, separators);
-        size_t length = strcspn(word, separators), n;
-        const char *v;
-        if (begins(word, length, "fleet_name=", &v, &n)) read_text(v, n, name);
-        if (begins(word, length, "fleet_weight=", &v, &n))
-            read_number(v, n, 0, 1e12, &terms.weight);
-        if (begins(word, length, "fleet_max_slowdown=", &v, &n))
-            read_number(v, n, 1, 1e9, &terms.max_slowdown);
-        if (begins(word, length, "fleet_priority=", &v, &n))
-            read_number(v, n, -1e6, 1e6, &terms.priority);
-        if (begins(word, length, "fleet_most_w=", &v, &n)) read_number(v, n, 0, 1e9, &terms.most_w);
-        if (begins(word, length, "fleet_highest_w=", &v, &n))
-            read_number(v, n, 0, 1e9, &terms.highest_w);
+        read_word(word, strcspn(word, separators), &terms, name);
     }
     return terms;
 }
@@ -170,7 +175,7 @@ double harpe_member_own_most_w(const harpe_member *member) {
     return first_said(member->told.most_w, member->said.most_w, INFINITY);
 }
 
-const char *harpe_member_group_name(const harpe_member *member) {
+static const char *group_name_of(const harpe_member *member) {
     return member->told.has_group   ? member->told.group
            : member->said.has_group ? member->said.group
                                     : "";
@@ -363,4 +368,143 @@ void harpe_member_watch(harpe_member *member, bool is_exceeded, harpe_fleet_now 
     if (is_silent != member->is_silent || is_overdue != member->is_overdue) member->is_dirty = true;
     member->is_silent = is_silent;
     member->is_overdue = is_overdue;
+}
+
+bool harpe_members_have_commands(const harpe_fleet_state *state) {
+    for (size_t i = 0; i < state->member_count; i++) {
+        const harpe_member *member = state->members[i];
+        if (member->has_command || member->is_sending || member->was_steered) return true;
+    }
+    return false;
+}
+
+bool harpe_members_lack_plans(const harpe_fleet_state *state) {
+    for (size_t i = 0; i < state->member_count; i++) {
+        const harpe_member *member = state->members[i];
+        bool has_none = member->kind == HARPE_MEMBER_JOB &&
+                        (member->plan_count == 0 || harpe_member_is_unread(member));
+        if (has_none && (member->rounds.wants_plans || member->rounds.is_reading)) return true;
+    }
+    return false;
+}
+
+void harpe_members_forget_own_caps(const harpe_fleet_state *state) {
+    for (size_t i = 0; i < state->member_count; i++)
+        if (!state->members[i]->was_steered) state->members[i]->rounds.plan_count = -1;
+}
+
+/* ---- Groups ---------------------------------------------------------------------------------- */
+
+enum { GROUPS_MAX = HARPE_FLEET_GROUPS_MAX / 10 };
+
+bool harpe_groups_are_full(const harpe_fleet_state *state) {
+    return state->group_count >= GROUPS_MAX;
+}
+
+static int add_group(harpe_fleet_state *state, const char *name, int parent) {
+    if (harpe_groups_are_full(state) ||
+        !HARPE_ARRAY_RESERVE(state->groups, state->group_capacity, state->group_count + 1))
+        return -1;
+    harpe_fleet_group_state group = {
+        .name = strdup(name), .parent = parent, .budget = {.watts = -1, .overhead = 1}};
+    if (!group.name) return -1;
+    state->groups[state->group_count] = group;
+    state->needs_solver = true;
+    return (int)state->group_count++;
+}
+
+int harpe_groups_find(const harpe_fleet_state *state, const char *name) {
+    for (size_t g = 0; g < state->group_count; g++)
+        if (strcmp(state->groups[g].name, name) == 0) return (int)g;
+    return -1;
+}
+
+int harpe_groups_need(harpe_fleet_state *state, const char *name) {
+    int group = harpe_groups_find(state, name);
+    return group >= 0 ? group : add_group(state, name, 0);
+}
+
+static int depth_of(const harpe_fleet_state *state, int group) {
+    int depth = 0;
+    for (; group > 0; group = state->groups[group].parent)
+        depth++;
+    return depth;
+}
+
+/* Returns the number of levels from this group to the deepest group inside of it. */
+static int height_of(const harpe_fleet_state *state, int group) {
+    int height = 0;
+    for (int g = 1; g < (int)state->group_count; g++) {
+        int above = g;
+        while (above > 0 && above != group)
+            above = state->groups[above].parent;
+        if (above != group) continue;
+        int levels = depth_of(state, g) - depth_of(state, group);
+        if (levels > height) height = levels;
+    }
+    return height;
+}
+
+bool harpe_groups_may_contain(const harpe_fleet_state *state, int parent, int group) {
+    for (int g = parent; g >= 0; g = state->groups[g].parent)
+        if (g == group) return false;
+    return depth_of(state, parent) + 1 + height_of(state, group) < HARPE_FLEET_DEPTH_MAX;
+}
+
+void harpe_groups_set_parent(harpe_fleet_state *state, int group, int parent) {
+    if (state->groups[group].parent == parent) return;
+    state->groups[group].parent = parent;
+    /* Without memory for the entry, only tokens that name the group reach it. */
+    (void)harpe_group_tree_put(&state->tree, state->groups[group].name, state->groups[parent].name);
+    state->needs_solver = true;
+}
+
+bool harpe_groups_is_used(const harpe_fleet_state *state, int group) {
+    for (size_t i = 0; i < state->member_count; i++)
+        if (state->members[i]->group == group) return true;
+    for (size_t g = 1; g < state->group_count; g++)
+        if (state->groups[g].parent == group) return true;
+    return state->groups[group].budget.watts >= 0;
+}
+
+void harpe_groups_remove(harpe_fleet_state *state, int group) {
+    (void)harpe_group_tree_put(&state->tree, state->groups[group].name, NULL);
+    free(state->groups[group].name);
+    state->group_count--;
+    for (size_t g = (size_t)group; g < state->group_count; g++)
+        state->groups[g] = state->groups[g + 1];
+    for (size_t g = 1; g < state->group_count; g++)
+        if (state->groups[g].parent > group) state->groups[g].parent--;
+    for (size_t i = 0; i < state->member_count; i++)
+        if (state->members[i]->group > group) state->members[i]->group--;
+    state->needs_solver = true;
+}
+
+void harpe_groups_place(harpe_fleet_state *state, harpe_member *member) {
+    int group = harpe_groups_need(state, group_name_of(member));
+    if (group < 0) group = 0;
+    if (group != member->group) member->is_dirty = true;
+    member->group = group;
+}
+
+/* ---- The whole state ------------------------------------------------------------------------- */
+
+bool harpe_fleet_begin(harpe_fleet_state *state) { return add_group(state, "", -1) == 0; }
+
+void harpe_fleet_end(harpe_fleet_state *state) {
+    harpe_decide_free(state);
+    for (size_t i = 0; i < state->member_count; i++)
+        free_member(state->members[i]);
+    for (size_t i = 0; i < state->override_count; i++)
+        free(state->overrides[i].id);
+    harpe_fleet_accounts_free(state);
+    free(state->members);
+    free(state->overrides);
+    free(state->events);
+    free(state->prices.points);
+    for (size_t g = 0; g < state->group_count; g++)
+        free(state->groups[g].name);
+    free(state->groups);
+    harpe_group_tree_free(&state->tree);
+    *state = (harpe_fleet_state){0};
 }

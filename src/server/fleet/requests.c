@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the requests that change the fleet's settings. Each becomes a note with the same members,
- * in which every value was checked. A member that is not known is an error, because a word with a
- * typing error would otherwise change nothing. */
-#include "server/fleet/bodies.h"
+/* Reads the requests that change the fleet's settings, and decides whether a client may make them.
+ * Each becomes a note with the same members, in which every value was checked. A member that is not
+ * known is an error, because a word with a typing error would otherwise change nothing. */
+#include "server/fleet/fleet_state.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -15,10 +15,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "server/fleet/fleet_events.h"
-#include "server/fleet/groups.h"
-#include "server/fleet/limits.h"
-#include "server/fleet/member.h"
+#include "rights/tokens.h"
 
 typedef struct body {
     harpe_fleet_state *state;
@@ -111,6 +108,11 @@ static bool make(body *self, const char *prefix, const char *id, json_t *object,
     return harpe_notes_make(prefix, id, object, out) || refuse_out_of_memory(self);
 }
 
+/* Makes a note of the request itself: applying the note reads the same members. */
+static bool keep(body *self, const char *prefix, harpe_fleet_note *out) {
+    return make(self, prefix, self->id, json_incref((json_t *)self->json), out);
+}
+
 static bool make_nothing(body *self, const char *prefix, const char *id, harpe_fleet_note *out) {
     return harpe_notes_of_nothing(prefix, id, out) || refuse_out_of_memory(self);
 }
@@ -179,8 +181,7 @@ static bool put_group(body *self, harpe_fleet_note *out) {
                       "the group %.100s cannot be inside of %.100s: it would contain "
                       "itself, or be more than %d levels deep",
                       self->id, name, HARPE_FLEET_DEPTH_MAX - 1);
-    return make(self, "group/", self->id,
-                *name ? json_pack("{s:s}", "parent", name) : json_pack("{s:n}", "parent"), out);
+    return keep(self, "group/", out);
 }
 
 static bool delete_group(body *self, harpe_fleet_note *out) {
@@ -198,22 +199,11 @@ static bool delete_group(body *self, harpe_fleet_note *out) {
 
 /* Reads the terms that the body has. A member that is null takes the term back. */
 static bool read_terms(body *self, harpe_member_terms *terms) {
-    static const struct {
-        const char *name;
-        size_t offset;
-        double least, most;
-    } numbers[] = {
-        {"weight", offsetof(harpe_member_terms, weight), 0, 1e12},
-        {"max_slowdown", offsetof(harpe_member_terms, max_slowdown), 1, 1e9},
-        {"priority", offsetof(harpe_member_terms, priority), -1e6, 1e6},
-        {"most_w", offsetof(harpe_member_terms, most_w), 0, 1e9},
-        {"highest_w", offsetof(harpe_member_terms, highest_w), 0, 1e9},
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        double *value = (double *)(void *)((char *)terms + numbers[i].offset);
-        if (json_is_null(json_object_get(self->json, numbers[i].name))) *value = NAN;
-        if (!read_number(self, self->json, numbers[i].name, numbers[i].least, numbers[i].most,
-                         value))
+    for (size_t i = 0; i < HARPE_TERM_COUNT; i++) {
+        const harpe_term *term = &harpe_terms[i];
+        double *value = harpe_term_in(terms, term);
+        if (json_is_null(json_object_get(self->json, term->name))) *value = NAN;
+        if (!read_number(self, self->json, term->name, term->least, term->most, value))
             return false;
     }
     const json_t *group = json_object_get(self->json, "group");
@@ -228,10 +218,7 @@ static bool read_terms(body *self, harpe_member_terms *terms) {
 static bool put_job(body *self, harpe_fleet_note *out) {
     static const char *const names[] = {"group",     "weight", "max_slowdown", "priority", "most_w",
                                         "highest_w", NULL};
-    harpe_member_terms terms = harpe_member_no_terms();
-    for (size_t i = 0; i < self->state->override_count; i++)
-        if (strcmp(self->state->overrides[i].id, self->id) == 0)
-            terms = self->state->overrides[i].terms;
+    harpe_member_terms terms = harpe_member_told(self->state, self->id);
     if (!knows_all(self, names) || !read_terms(self, &terms)) return false;
     return harpe_notes_of_terms(self->id, &terms, out) || refuse_out_of_memory(self);
 }
@@ -254,8 +241,7 @@ static bool put_load(body *self, harpe_fleet_note *out) {
         !need_number(self, "watts", 0, 1e9, &watts) || !read_text(self, "group", &group) ||
         !has_place(self, HARPE_MEMBER_LOAD))
         return false;
-    return make(self, "load/", self->id, json_pack("{s:f,s:s}", "watts", watts, "group", group),
-                out);
+    return keep(self, "load/", out);
 }
 
 static bool delete_member(body *self, harpe_member_kind kind, harpe_fleet_note *out) {
@@ -265,28 +251,21 @@ static bool delete_member(body *self, harpe_member_kind kind, harpe_fleet_note *
     return make_nothing(self, is_load ? "load/" : "member/", self->id, out);
 }
 
-static json_t *read_plans(body *self) {
-    const json_t *list = json_object_get(self->json, "plans");
-    size_t count = json_array_size(list);
-    if (count < 1 || count > HARPE_FLEET_PLANS_MAX / 10) {
-        (void)refuse(self, 422, "plans must be a list of 1 to %d objects with time and power",
-                     HARPE_FLEET_PLANS_MAX / 10);
-        return NULL;
-    }
-    json_t *pairs = json_array();
-    for (size_t i = 0; i < count; i++) {
+static bool check_plans(body *self) {
+    const json_t *list = json_object_get(self->json, "plans"), *plan;
+    size_t count = json_array_size(list), i;
+    if (count < 1 || count > HARPE_FLEET_PLANS_MAX / 10)
+        return refuse(self, 422, "plans must be a list of 1 to %d objects with time and power",
+                      HARPE_FLEET_PLANS_MAX / 10);
+    json_array_foreach(list, i, plan) {
         double time_s = NAN, power_w = NAN;
-        const json_t *plan = json_array_get(list, i);
-        bool is_read = read_number(self, plan, "time", 1e-9, 1e9, &time_s) &&
-                       read_number(self, plan, "power", 0, 1e8, &power_w);
-        if (!is_read || isnan(time_s) || isnan(power_w)) {
-            if (is_read) (void)refuse(self, 422, "plan %zu must have time and power", i);
-            json_decref(pairs);
-            return NULL;
-        }
-        json_array_append_new(pairs, json_pack("[f,f]", time_s, power_w));
+        if (!read_number(self, plan, "time", 1e-9, 1e9, &time_s) ||
+            !read_number(self, plan, "power", 0, 1e8, &power_w))
+            return false;
+        if (isnan(time_s) || isnan(power_w))
+            return refuse(self, 422, "plan %zu must have time and power", i);
     }
-    return pairs;
+    return true;
 }
 
 static bool put_declared(body *self, harpe_fleet_note *out) {
@@ -296,16 +275,9 @@ static bool put_declared(body *self, harpe_fleet_note *out) {
     const char *name;
     if (!check_name(self, "the name of a member", self->id) || !knows_all(self, names) ||
         !read_terms(self, &terms) || !read_text(self, "name", &name) ||
-        !has_place(self, HARPE_MEMBER_DECLARED))
+        !has_place(self, HARPE_MEMBER_DECLARED) || !check_plans(self))
         return false;
-    json_t *plans = read_plans(self);
-    if (!plans) return false;
-    json_t *object =
-        json_pack("{s:o,s:s,s:s,s:o,s:o,s:o,s:o}", "plans", plans, "name", *name ? name : self->id,
-                  "group", terms.group, "weight", harpe_notes_number(terms.weight), "max_slowdown",
-                  harpe_notes_number(terms.max_slowdown), "priority",
-                  harpe_notes_number(terms.priority), "most_w", harpe_notes_number(terms.most_w));
-    return make(self, "member/", self->id, object, out);
+    return keep(self, "member/", out);
 }
 
 /* ---- Events ---------------------------------------------------------------------------------- */
@@ -381,37 +353,28 @@ static bool delete_event(body *self, harpe_fleet_note *out) {
 
 /* ---- Prices ---------------------------------------------------------------------------------- */
 
-static json_t *read_series(body *self) {
-    const json_t *list = json_object_get(self->json, "series");
-    size_t count = json_array_size(list);
-    if (count < 1 || count > HARPE_FLEET_SERIES_MAX) {
-        (void)refuse(self, 422,
-                     "series must be a list of 1 to %d objects with at and "
-                     "energy_per_kwh",
-                     HARPE_FLEET_SERIES_MAX);
-        return NULL;
-    }
-    json_t *rows = json_array();
+static bool check_series(body *self) {
+    const json_t *list = json_object_get(self->json, "series"), *row;
+    size_t count = json_array_size(list), i;
     double before_s = -1;
-    for (size_t i = 0; i < count; i++) {
+    if (count < 1 || count > HARPE_FLEET_SERIES_MAX)
+        return refuse(self, 422,
+                      "series must be a list of 1 to %d objects with at and energy_per_kwh",
+                      HARPE_FLEET_SERIES_MAX);
+    json_array_foreach(list, i, row) {
         double at_s = NAN, energy = NAN, carbon = 0;
-        const json_t *row = json_array_get(list, i);
-        bool is_read = read_number(self, row, "at", 0, 1e11, &at_s) &&
-                       read_number(self, row, "energy_per_kwh", -1e6, 1e6, &energy) &&
-                       read_number(self, row, "carbon_g_per_kwh", 0, 1e6, &carbon);
-        if (!is_read || isnan(energy) || !(at_s > before_s)) {
-            if (is_read)
-                (void)refuse(self, 422,
-                             "entry %zu of series must have at and energy_per_kwh, and "
-                             "at must grow from entry to entry",
-                             i);
-            json_decref(rows);
-            return NULL;
-        }
+        if (!read_number(self, row, "at", 0, 1e11, &at_s) ||
+            !read_number(self, row, "energy_per_kwh", -1e6, 1e6, &energy) ||
+            !read_number(self, row, "carbon_g_per_kwh", 0, 1e6, &carbon))
+            return false;
+        if (isnan(energy) || !(at_s > before_s))
+            return refuse(self, 422,
+                          "entry %zu of series must have at and energy_per_kwh, and at must grow "
+                          "from entry to entry",
+                          i);
         before_s = at_s;
-        json_array_append_new(rows, json_pack("[f,f,f]", at_s, energy, carbon));
     }
-    return rows;
+    return true;
 }
 
 static bool put_prices(body *self, harpe_fleet_note *out) {
@@ -423,11 +386,9 @@ static bool put_prices(body *self, harpe_fleet_note *out) {
         !read_number(self, self->json, "value_per_s", 1e-9, 1e6, &value_per_s))
         return false;
     if (strlen(currency) > 15) return refuse(self, 422, "currency must have at most 15 bytes");
-    json_t *series = read_series(self);
-    if (!series) return false;
-    json_t *object =
-        json_pack("{s:s,s:f,s:f,s:o,s:f}", "currency", currency, "carbon_per_kg", carbon_per_kg,
-                  "value_per_s", value_per_s, "series", series, "set", self->now_s);
+    if (!check_series(self)) return false;
+    json_t *object = json_copy((json_t *)self->json);
+    json_object_set_new(object, "set", json_real(self->now_s));
     return make(self, "prices", "", object, out);
 }
 
@@ -504,4 +465,161 @@ bool harpe_bodies_read_watts(const char *text, size_t length, double *watts) {
     *watts = json_is_number(member) ? json_number_value(member) : -1;
     json_decref(json);
     return *watts >= 0 && *watts <= 1e9;
+}
+
+/* ---- Rights ---------------------------------------------------------------------------------- */
+
+/* Decides whether a client whose token names groups may change what a call changes, and whether a
+ * client that is no operator may claim so much power. The scope of the token is these groups and
+ * the groups inside of them.
+ *
+ * Prices and the history belong to the whole fleet, so such a client cannot change them. The client
+ * may move a group only if both the old and the new parent are in the scope. It cannot make a
+ * group, because a job or a token of somebody else may already use the name, and that job would
+ * then be inside of the client's group. It cannot remove a group, because the jobs of that group
+ * would leave the client's budgets. */
+
+/* The most members that clients of one scope declare, unless they are operators. */
+enum { MEMBERS_MAX = 1000 };
+
+/* Returns whether the scope covers the group. If not, writes the reason to `line`. */
+static bool covers(const harpe_fleet_state *state, const harpe_call *call, const char *group,
+                   char *line, size_t size) {
+    char words[256];
+    if (harpe_scope_covers(&state->tree, call->scope, group)) return true;
+    bool is_whole = !group || !*group;
+    (void)snprintf(line, size, "this is about %s%.200s, and the token is only for %s",
+                   is_whole ? "the whole fleet" : "the group ", is_whole ? "" : group,
+                   harpe_scope_words(call->scope, words, sizeof words));
+    return false;
+}
+
+/* Checks the group that the member `member` of the JSON body names. If `is_optional`, a body
+ * without this member changes no group and is allowed. */
+static bool covers_body(const harpe_fleet_state *state, const harpe_call *call, const char *member,
+                        bool is_optional, char *line, size_t size) {
+    json_t *json = json_loadb(call->body ? call->body : "", call->body ? call->length : 0, 0, NULL);
+    const json_t *group = json_object_get(json, member);
+    bool may = (!group && is_optional) || covers(state, call, json_string_value(group), line, size);
+    json_decref(json);
+    return may;
+}
+
+/* Checks the group of a member of the fleet. If no such load or declared job exists, the call is
+ * allowed. If no such job is a member yet, its group is not known here, and the call is refused. */
+static bool covers_member(const harpe_fleet_state *state, const harpe_call *call,
+                          harpe_member_kind kind, char *line, size_t size) {
+    const harpe_member *member = harpe_member_find(state, kind, call->job_id ? call->job_id : "");
+    if (member) return covers(state, call, state->groups[member->group].name, line, size);
+    if (kind != HARPE_MEMBER_JOB) return true;
+    (void)snprintf(line, size,
+                   "job %.200s has not registered all its ranks, so its group cannot be compared "
+                   "with %s: wait, or use a token for the whole fleet",
+                   call->job_id ? call->job_id : "", call->scope);
+    return false;
+}
+
+static bool covers_event(const harpe_fleet_state *state, const harpe_call *call, char *line,
+                         size_t size) {
+    int64_t id = strtoll(call->job_id ? call->job_id : "", NULL, 10);
+    const harpe_fleet_event *event = harpe_fleet_event_find(state, id);
+    return !event || covers(state, call, event->group, line, size);
+}
+
+/* Returns the highest power that the member claims with this call. A report that shows more power
+ * than its plan predicts raises all plans. */
+static double claim_of(const harpe_fleet_state *state, const harpe_call *call) {
+    json_t *json = json_loadb(call->body ? call->body : "", call->body ? call->length : 0, 0, NULL);
+    double claim_w = json_number_value(json_object_get(json, "power"));
+    const harpe_member *known = harpe_member_find(state, HARPE_MEMBER_DECLARED, call->job_id);
+    const json_t *number = json_object_get(json, "plan"), *plan;
+    size_t i, running = (size_t)json_integer_value(number);
+    if (call->kind == HARPE_CALL_FLEET_REPORT && known) {
+        bool has_plan = json_is_integer(number) && running < known->plan_count &&
+                        known->plans[running].power_w > 0;
+        double part = has_plan ? fmax(1, claim_w / known->plans[running].power_w) : 1;
+        for (i = 0; i < known->plan_count; i++)
+            claim_w = fmax(claim_w, part * known->plans[i].power_w);
+    }
+    json_array_foreach(json_object_get(json, "plans"), i, plan) {
+        claim_w = fmax(claim_w, json_number_value(json_object_get(plan, "power")));
+    }
+    json_decref(json);
+    return claim_w;
+}
+
+/* A client that is no operator can only claim so much power for members that it declares, because
+ * others have less for each watt that a member says it draws. */
+static bool claim_is_within(const harpe_fleet_state *state, const harpe_call *call, char *line,
+                            size_t size) {
+    bool declares = call->kind == HARPE_CALL_FLEET_PUT_MEMBER;
+    if ((!declares && call->kind != HARPE_CALL_FLEET_REPORT) || call->rank < 0) return true;
+    double sum_w = claim_of(state, call);
+    size_t count = 0;
+    for (size_t i = 0; i < state->member_count; i++) {
+        const harpe_member *member = state->members[i];
+        if (member->kind != HARPE_MEMBER_DECLARED || strcmp(member->id, call->job_id) == 0 ||
+            !harpe_scope_covers(&state->tree, call->scope, state->groups[member->group].name))
+            continue;
+        sum_w += fmax(harpe_member_highest_w(member), member->measured_w);
+        count++;
+    }
+    char words[256];
+    (void)harpe_scope_words(call->scope, words, sizeof words);
+    if (declares && count >= MEMBERS_MAX)
+        (void)snprintf(line, size, "%s has already %d declared members: remove some", words,
+                       MEMBERS_MAX);
+    else if (sum_w > (double)call->rank)
+        (void)snprintf(line, size,
+                       "the declared members of %s would have %.0f W together, and the token is "
+                       "for %lld W (harpe fleet token add --watts)",
+                       words, sum_w, (long long)call->rank);
+    else
+        return true;
+    return false;
+}
+
+/* The scope must cover the group, its parent and its new parent. The reason is the same for a group
+ * that does not exist and for a group outside of the scope, so it tells nothing about groups of
+ * others. */
+static bool covers_move(const harpe_fleet_state *state, const harpe_call *call, char *line,
+                        size_t size) {
+    char words[256];
+    int group = harpe_groups_find(state, call->job_id ? call->job_id : "");
+    if (group > 0 && harpe_scope_covers(&state->tree, call->scope, call->job_id))
+        return covers(state, call, state->groups[state->groups[group].parent].name, line, size) &&
+               covers_body(state, call, "parent", false, line, size);
+    (void)snprintf(line, size,
+                   "group %.200s is not there or not of this token, which is for %s; only a token "
+                   "for the whole fleet can make groups",
+                   call->job_id ? call->job_id : "",
+                   harpe_scope_words(call->scope, words, sizeof words));
+    return false;
+}
+
+bool harpe_fleet_is_in_scope(const harpe_fleet_state *state, const harpe_call *call, char *line,
+                             size_t size) {
+    harpe_member_kind kind = HARPE_MEMBER_DECLARED;
+    if (!claim_is_within(state, call, line, size)) return false;
+    if (!call->scope) return true;
+    switch (call->kind) {
+    case HARPE_CALL_FLEET_SHOW: return true; /* it shows only groups of the scope */
+    case HARPE_CALL_FLEET_PUT_BUDGET:
+    case HARPE_CALL_FLEET_POST_EVENT: return covers_body(state, call, "group", false, line, size);
+    case HARPE_CALL_FLEET_DELETE_BUDGET: return covers(state, call, call->job_id, line, size);
+    case HARPE_CALL_FLEET_DELETE_EVENT: return covers_event(state, call, line, size);
+    case HARPE_CALL_POWER_CAP: return covers_member(state, call, HARPE_MEMBER_JOB, line, size);
+    case HARPE_CALL_FLEET_PUT_GROUP: return covers_move(state, call, line, size);
+    case HARPE_CALL_FLEET_PUT_JOB:
+        return covers_member(state, call, HARPE_MEMBER_JOB, line, size) &&
+               covers_body(state, call, "group", true, line, size);
+    case HARPE_CALL_FLEET_PUT_LOAD: kind = HARPE_MEMBER_LOAD; /* fall through */
+    case HARPE_CALL_FLEET_PUT_MEMBER:
+        return covers_member(state, call, kind, line, size) &&
+               covers_body(state, call, "group", false, line, size);
+    case HARPE_CALL_FLEET_DELETE_LOAD: kind = HARPE_MEMBER_LOAD; /* fall through */
+    case HARPE_CALL_FLEET_DELETE_MEMBER:
+    case HARPE_CALL_FLEET_REPORT: return covers_member(state, call, kind, line, size);
+    default: return covers(state, call, NULL, line, size);
+    }
 }
