@@ -20,8 +20,7 @@
 #include "base/text.h"
 #include "fleet/price_series.h"
 #include "rights/tokens.h"
-#include "server/engine/call.h"
-#include "server/engine/job_glance.h"
+#include "server/engine/engine.h"
 
 enum {
     HARPE_FLEET_TEXT_MAX = 255,      /* longest name, id or note from a client, in bytes */

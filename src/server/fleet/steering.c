@@ -14,10 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "server/engine/job_glance.h"
-#include "server/engine/job_times.h"
-#include "server/engine/pools.h"
-#include "server/engine/replies.h"
+#include "server/engine/engine.h"
 #include "server/fleet/fleet_state.h"
 
 struct work_item;

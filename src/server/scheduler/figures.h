@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a scheduler has for people. The figures of a job are the energy that it used, its savings,
  * and the plan that it runs. Plain data. A worker computes it together with the scheduler's state,
- * and the loop shows it (job_view.c, metrics_jobs.c). */
+ * and the loop shows it (figures.c, metrics.c). */
 #ifndef HARPE_SERVER_SCHEDULER_FIGURES_H
 #define HARPE_SERVER_SCHEDULER_FIGURES_H
 

@@ -5,7 +5,7 @@
  * program answers each line with one line {"schedules": [...]} or {"error": "..."} within a time
  * limit. If an answer has no schedules, or has "finished": true, the last schedules are used in all
  * later rounds. A program that dies or does not answer is lost. The server can start a new process,
- * which gets the results of all rounds again (src/server/engine/replay.c). */
+ * which gets the results of all rounds again (src/server/engine/turns.c). */
 #include "server/scheduler/program.h"
 
 #include <errno.h>
