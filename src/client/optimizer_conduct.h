@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "pfo/conduct.h"
+#include "pfo/result_scan.h"
 
 /* One step that has ended. */
 typedef struct harpe_step_conduct {

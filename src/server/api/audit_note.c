@@ -12,7 +12,7 @@
 #include "base/clean.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "pfo/json_look.h"
+#include "pfo/json_tree.h"
 #include "server/api/openapi.h"
 
 enum {

@@ -13,7 +13,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "pfo/models.h"
+#include "pfo/metadata.h"
 
 enum { JOB_BYTES = 256, DISK_BLOCK = 512, CLOCKS_APART_S = 3600 };
 

@@ -15,6 +15,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "pfo/metadata.h"
 #include "pfo/models.h"
 #include "server/engine/dump_files.h"
 #include "server/engine/in_flight.h"

@@ -9,7 +9,6 @@
 #include <jansson.h>
 
 #include "base/log.h"
-#include "pfo/documents.h"
 #include "pfo/fields.h"
 #include "server/engine/contact.h"
 #include "server/engine/job.h"

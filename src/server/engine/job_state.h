@@ -8,6 +8,7 @@
 
 #include "pfo/metadata.h"
 #include "pfo/models.h"
+#include "pfo/result_scan.h"
 #include "rights/group_tree.h"
 #include "server/engine/call.h"
 #include "server/engine/evicted_jobs.h"

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "pfo/models.h"
 #include "pfo/rank_clocks.h"
+#include "pfo/result_scan.h"
 #include "server/engine/job_state.h"
 #include "server/store/store.h"
 

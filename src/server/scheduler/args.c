@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "pfo/conduct.h"
 #include "pfo/metadata.h"
+#include "pfo/result_scan.h"
 #include "server/scheduler/builtin.h"
 
 static const harpe_scheduler_argument *find(const harpe_scheduler_argument *known,

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "pfo/models.h"
+#include "pfo/result_scan.h"
 #include "server/store/store_file.h"
 
 enum { PROBLEMS_TOLD = 20 };
