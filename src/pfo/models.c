@@ -180,11 +180,13 @@ static const size_t ELEMENT_BYTES[] = {
 
 static bool is_list(const field *it) { return it->kind >= INTEGERS; }
 
-/* Returns the list or text of a field. */
+/* Returns where the list or text of a field is. */
+static const void **pointer_at(void *made, const field *it) {
+    return (const void **)(void *)((char *)made + it->at);
+}
+
 static const void *pointer_of(const void *from, const field *it) {
-    const void *pointer;
-    memcpy(&pointer, (const char *)from + it->at, sizeof pointer);
-    return pointer;
+    return *pointer_at((void *)from, it);
 }
 
 static size_t count_of(const void *from, const field *it) {
@@ -192,15 +194,20 @@ static size_t count_of(const void *from, const field *it) {
 }
 
 static void set_pointer(void *made, const field *it, const void *pointer, size_t count) {
-    memcpy((char *)made + it->at, &pointer, sizeof pointer);
+    *pointer_at(made, it) = pointer;
     if (is_list(it)) *(size_t *)(void *)((char *)made + it->count_at) = count;
 }
 
-static void free_model(const model *which, void *made) {
+/* Returns where the first list or text is, which begins the allocation. */
+static const void **block_of(const model *which, void *made) {
     const field *first = which->fields;
     while (first->kind < TEXT)
         first++;
-    free((void *)pointer_of(made, first));
+    return pointer_at(made, first);
+}
+
+static void free_model(const model *which, void *made) {
+    free((void *)*block_of(which, made));
     memset(made, 0, which->size);
 }
 
@@ -409,10 +416,12 @@ static void read_model(harpe_fields *fields, size_t object, const harpe_place *p
     }
     for (const field *it = self->which->fields; it->name; it++)
         read_field(fields, object, place, it, self->is_body, &r, &made);
-    if (fields->has_failed || fields->problems->out_of_memory)
+    if (fields->has_failed || fields->problems->out_of_memory) {
         free(r.bytes);
-    else
-        memcpy(self->out, &made, self->which->size);
+        return;
+    }
+    memcpy(self->out, &made, self->which->size);
+    *block_of(self->which, self->out) = r.bytes;
 }
 
 static bool decode_body(const model *which, const char *body, size_t length, void *out,
@@ -480,6 +489,7 @@ static harpe_status copy_model(const model *which, const void *from, void *to, h
     if (!make_room(&r)) return harpe_fail_memory(error);
     memmove(to, from, which->size);
     copy_fields(which, from, &r, to);
+    *block_of(which, to) = r.bytes;
     return HARPE_OK;
 }
 
@@ -683,7 +693,7 @@ static harpe_status load(const model *which, const char *path, void *items, size
         free_list(which, made.items, made.count);
         return harpe_fail(error, status, "%s: %s", path, reason.message);
     }
-    memcpy(items, &made.items, sizeof made.items);
+    *(void **)items = made.items;
     *count = made.count;
     return HARPE_OK;
 }
