@@ -50,12 +50,14 @@ static void drop_step(harpe_recorder *recorder) {
     atomic_fetch_add_explicit(&recorder->dropped_steps, 1, memory_order_relaxed);
 }
 
-static void put(harpe_recorder *recorder, harpe_event event) {
+static void put(harpe_recorder *recorder, harpe_event_kind kind, int64_t value, uint8_t name) {
+    int64_t now_ns = harpe_clock_ns();
     if (!has_room(recorder)) {
         drop_step(recorder);
         return;
     }
-    recorder->events[recorder->written & recorder->mask] = event;
+    recorder->events[recorder->written & recorder->mask] =
+        (harpe_event){now_ns, value, (uint8_t)kind, name};
     recorder->written++;
     atomic_store_explicit(&recorder->published, recorder->written, memory_order_release);
 }
@@ -68,35 +70,6 @@ static int name_index(harpe_recorder *recorder, const char *name) {
     size_t length = strnlen(name, HARPE_RECORDER_NAME_SIZE - 1);
     memcpy(recorder->names[recorder->name_count], name, length);
     return (int)recorder->name_count++;
-}
-
-/* Begins a step. If there is no room for an event, removes the events of its step and ignores all
- * events until the next step. */
-static void record_begin_step(harpe_recorder *recorder, int64_t series) {
-    recorder->is_recording = true;
-    put(recorder, (harpe_event){harpe_clock_ns(), series, HARPE_EVENT_BEGIN_STEP, 0});
-}
-
-static void record_end_step(harpe_recorder *recorder, harpe_event_kind how) {
-    if (!recorder->is_recording) return;
-    put(recorder, (harpe_event){harpe_clock_ns(), 0, (uint8_t)how, 0});
-    recorder->is_recording = false;
-}
-
-/* Records an event. `instruction` NULL: "unnamed". */
-static void record_begin(harpe_recorder *recorder, const char *instruction, int frequency_mhz) {
-    if (!recorder->is_recording) return;
-    int name = name_index(recorder, instruction ? instruction : "unnamed");
-    if (name < 0) {
-        drop_step(recorder);
-        return;
-    }
-    put(recorder, (harpe_event){harpe_clock_ns(), frequency_mhz, HARPE_EVENT_BEGIN, (uint8_t)name});
-}
-
-static void record_end(harpe_recorder *recorder) {
-    if (!recorder->is_recording) return;
-    put(recorder, (harpe_event){harpe_clock_ns(), 0, HARPE_EVENT_END, 0});
 }
 
 /* ---- Reader ---------------------------------------------------------------------------------- */
@@ -210,25 +183,39 @@ static const int64_t longest_stillness_ns = 5000000000;
 
 /* ---- Training thread ------------------------------------------------------------------------- */
 
+/* If there is no room for an event, removes the events of its step and ignores all events until the
+ * next step. */
 void harpe_instruction_profiler_begin_step(harpe_instruction_profiler *profiler, int64_t series) {
-    record_begin_step(&profiler->recorder, series);
+    profiler->recorder.is_recording = true;
+    put(&profiler->recorder, HARPE_EVENT_BEGIN_STEP, series, 0);
+}
+
+static void end_recording(harpe_recorder *recorder, harpe_event_kind how) {
+    if (recorder->is_recording) put(recorder, how, 0, 0);
+    recorder->is_recording = false;
 }
 
 void harpe_instruction_profiler_end_step(harpe_instruction_profiler *profiler) {
-    record_end_step(&profiler->recorder, HARPE_EVENT_END_STEP);
+    end_recording(&profiler->recorder, HARPE_EVENT_END_STEP);
 }
 
 void harpe_instruction_profiler_cancel_step(harpe_instruction_profiler *profiler) {
-    record_end_step(&profiler->recorder, HARPE_EVENT_CANCEL_STEP);
+    end_recording(&profiler->recorder, HARPE_EVENT_CANCEL_STEP);
 }
 
 void harpe_instruction_profiler_begin(harpe_instruction_profiler *profiler, const char *instruction,
                                       int frequency_mhz) {
-    record_begin(&profiler->recorder, instruction, frequency_mhz);
+    harpe_recorder *recorder = &profiler->recorder;
+    if (!recorder->is_recording) return;
+    int name = name_index(recorder, instruction ? instruction : "unnamed");
+    if (name < 0)
+        drop_step(recorder);
+    else
+        put(recorder, HARPE_EVENT_BEGIN, frequency_mhz, (uint8_t)name);
 }
 
 void harpe_instruction_profiler_end(harpe_instruction_profiler *profiler) {
-    record_end(&profiler->recorder);
+    if (profiler->recorder.is_recording) put(&profiler->recorder, HARPE_EVENT_END, 0, 0);
 }
 
 /* ---- Time ------------------------------------------------------------------------------------ */
