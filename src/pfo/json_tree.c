@@ -5,6 +5,7 @@
 #include "pfo/json_tree.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -428,4 +429,65 @@ bool harpe_json_pairs(const harpe_json *json, size_t object, harpe_json_pair **p
     *pairs = list;
     *count = distinct;
     return true;
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+static void put(harpe_text *text, const char *literal) {
+    harpe_text_append(text, literal, strlen(literal));
+}
+
+/* Does not use snprintf, which would be slow: the messages of a large job contain a million
+ * integers.
+ */
+void harpe_json_int(harpe_text *text, const char *literal, int value) {
+    char digits[16];
+    char *first = digits + sizeof digits;
+    unsigned rest = value < 0 ? 0U - (unsigned)value : (unsigned)value;
+    do {
+        *--first = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest > 0);
+    if (value < 0) *--first = '-';
+    put(text, literal);
+    harpe_text_append(text, first, (size_t)(digits + sizeof digits - first));
+}
+
+static bool is_plain(char c) { return (unsigned char)c >= 0x20 && c != '"' && c != '\\'; }
+
+/* Writes one character that must be escaped. */
+static void write_escaped(harpe_text *text, char c) {
+    char escape[8];
+    int length;
+    if (c == '"' || c == '\\')
+        length = snprintf(escape, sizeof escape, "\\%c", c);
+    else if ((unsigned char)c < 0x20)
+        length = snprintf(escape, sizeof escape, "\\u%04x", (unsigned)(unsigned char)c);
+    else
+        length = snprintf(escape, sizeof escape, "\xEF\xBF\xBD");
+    harpe_text_append(text, escape, (size_t)length);
+}
+
+/* Writes a text in quotes, escaped. Bytes that are not UTF-8 become U+FFFD. NULL: null. */
+void harpe_json_text(harpe_text *text, const char *literal, const char *value) {
+    put(text, literal);
+    if (!value) {
+        put(text, "null");
+        return;
+    }
+    put(text, "\"");
+    size_t length = strlen(value);
+    size_t at = 0;
+    while (at < length) {
+        size_t valid_end = at + harpe_utf8_span(value + at, length - at);
+        while (at < valid_end) {
+            size_t start = at;
+            while (at < valid_end && is_plain(value[at]))
+                at++;
+            harpe_text_append(text, value + start, at - start);
+            if (at < valid_end) write_escaped(text, value[at++]);
+        }
+        if (at < length) write_escaped(text, value[at++]);
+    }
+    put(text, "\"");
 }

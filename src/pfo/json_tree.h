@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/text.h"
+
 enum { HARPE_JSON_DEPTH = 64 };
 
 typedef enum harpe_json_kind {
@@ -94,5 +96,11 @@ bool harpe_json_pairs(const harpe_json *json, size_t object, harpe_json_pair **p
 
 /* Returns how many bytes from the start are valid UTF-8. */
 size_t harpe_utf8_span(const char *text, size_t length);
+
+/* ---- Writing: `literal` is the text before the value, such as ",\"rank\":" ------------------- */
+
+void harpe_json_int(harpe_text *text, const char *literal, int value);
+/* Writes a text in quotes, escaped. Bytes that are not UTF-8 become U+FFFD. NULL: null. */
+void harpe_json_text(harpe_text *text, const char *literal, const char *value);
 
 #endif

@@ -180,6 +180,10 @@ static const size_t ELEMENT_BYTES[] = {
 
 static bool is_list(const field *it) { return it->kind >= INTEGERS; }
 
+static bool is_required(const field *it) {
+    return it->kind != FLAG && it->kind != TEXT && it->kind != BREAKDOWNS;
+}
+
 /* Returns where the list or text of a field is. */
 static const void **pointer_at(void *made, const field *it) {
     return (const void **)(void *)((char *)made + it->at);
@@ -367,8 +371,7 @@ static const char *read_text(harpe_fields *fields, size_t node, const harpe_plac
 static void read_field(harpe_fields *fields, size_t object, const harpe_place *place,
                        const field *it, bool is_body, room *r, void *made) {
     harpe_place here = harpe_place_member(place, it->name, strlen(it->name));
-    bool is_required = it->kind != FLAG && it->kind != TEXT && it->kind != BREAKDOWNS;
-    size_t node = harpe_fields_find(fields, object, &here, is_required), count = 0;
+    size_t node = harpe_fields_find(fields, object, &here, is_required(it)), count = 0;
     const void *items = take(r, 0);
     switch (it->kind) {
     case INTEGER:
@@ -495,61 +498,6 @@ static harpe_status copy_model(const model *which, const void *from, void *to, h
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-/* Does not use snprintf, which would be slow: the messages of a large job contain a million
- * integers.
- */
-static void write_int(harpe_text *text, const char *literal, int value) {
-    char digits[16];
-    char *first = digits + sizeof digits;
-    unsigned rest = value < 0 ? 0U - (unsigned)value : (unsigned)value;
-    do {
-        *--first = (char)('0' + rest % 10);
-        rest /= 10;
-    } while (rest > 0);
-    if (value < 0) *--first = '-';
-    harpe_json_raw(text, literal);
-    harpe_text_append(text, first, (size_t)(digits + sizeof digits - first));
-}
-
-static bool is_plain(char c) { return (unsigned char)c >= 0x20 && c != '"' && c != '\\'; }
-
-/* Writes one character that must be escaped. */
-static void write_escaped(harpe_text *text, char c) {
-    char escape[8];
-    int length;
-    if (c == '"' || c == '\\')
-        length = snprintf(escape, sizeof escape, "\\%c", c);
-    else if ((unsigned char)c < 0x20)
-        length = snprintf(escape, sizeof escape, "\\u%04x", (unsigned)(unsigned char)c);
-    else
-        length = snprintf(escape, sizeof escape, "\xEF\xBF\xBD");
-    harpe_text_append(text, escape, (size_t)length);
-}
-
-/* Writes a text in quotes, escaped. Bytes that are not UTF-8 become U+FFFD. NULL: null. */
-static void write_text(harpe_text *text, const char *literal, const char *value) {
-    harpe_json_raw(text, literal);
-    if (!value) {
-        harpe_json_raw(text, "null");
-        return;
-    }
-    harpe_json_raw(text, "\"");
-    size_t length = strlen(value);
-    size_t at = 0;
-    while (at < length) {
-        size_t valid_end = at + harpe_utf8_span(value + at, length - at);
-        while (at < valid_end) {
-            size_t start = at;
-            while (at < valid_end && is_plain(value[at]))
-                at++;
-            harpe_text_append(text, value + start, at - start);
-            if (at < valid_end) write_escaped(text, value[at++]);
-        }
-        if (at < length) write_escaped(text, value[at++]);
-    }
-    harpe_json_raw(text, "\"");
-}
-
 static void write_numbers(harpe_text *text, const double *values, size_t count) {
     harpe_json_raw(text, "[");
     for (size_t i = 0; i < count; i++) {
@@ -560,7 +508,7 @@ static void write_numbers(harpe_text *text, const double *values, size_t count) 
 }
 
 static void write_breakdown(harpe_text *text, const harpe_breakdown *one) {
-    write_text(text, "", one->instruction);
+    harpe_json_text(text, "", one->instruction);
     harpe_json_raw(text, ":[");
     for (size_t k = 0; k < one->iteration_count; k++) {
         harpe_json_raw(text, k > 0 ? "," : "");
@@ -576,15 +524,15 @@ static void write_item(harpe_text *text, const field *it, const void *items, siz
     const harpe_frequency_value *point = item;
     harpe_json_raw(text, i > 0 ? "," : "");
     switch (it->kind) {
-    case INTEGERS: write_int(text, "", *(const int *)item); return;
+    case INTEGERS: harpe_json_int(text, "", *(const int *)item); return;
     case BREAKDOWNS: write_breakdown(text, item); return;
     case PAIRS:
-        write_text(text, "[", pair->instruction ? pair->instruction : "");
-        write_int(text, ",", pair->frequency_mhz);
+        harpe_json_text(text, "[", pair->instruction ? pair->instruction : "");
+        harpe_json_int(text, ",", pair->frequency_mhz);
         harpe_json_raw(text, "]");
         return;
     default:
-        write_int(text, "\"", point->frequency_mhz);
+        harpe_json_int(text, "\"", point->frequency_mhz);
         harpe_json_raw(text, "\":");
         harpe_text_number(text, point->value);
     }
@@ -596,9 +544,9 @@ static void write_field(harpe_text *text, const field *it, const void *from) {
     if ((it->kind == FLAG && !*(const bool *)member) || (it->is_left_out && !pointer)) return;
     harpe_text_printf(text, "%s\"%s\":", text->data[text->length - 1] == '{' ? "" : ",", it->name);
     switch (it->kind) {
-    case INTEGER: write_int(text, "", *(const int *)member); return;
+    case INTEGER: harpe_json_int(text, "", *(const int *)member); return;
     case FLAG: harpe_json_raw(text, "true"); return;
-    case TEXT: write_text(text, "", pointer ? pointer : it->initial); return;
+    case TEXT: harpe_json_text(text, "", pointer ? pointer : it->initial); return;
     case NUMBERS: write_numbers(text, pointer, count_of(from, it)); return;
     default: break;
     }
@@ -625,6 +573,48 @@ static harpe_status format(const model *which, const void *from, char **json, ha
     }
     *json = text.data;
     return HARPE_OK;
+}
+
+/* ---- OpenAPI --------------------------------------------------------------------------------- */
+
+static json_t *schema_of_text(const field *it) {
+    json_t *made = it->initial ? json_pack("{s:s, s:s}", "type", "string", "default", it->initial)
+                               : json_pack("{s:[s, s]}", "type", "string", "null");
+    if (it->refusal && it->least > 0)
+        json_object_set_new(made, "minLength", json_integer(it->least));
+    if (it->refusal) json_object_set_new(made, "maxLength", json_integer(it->most));
+    return made;
+}
+
+static json_t *schema_of_field(const field *it) {
+    switch (it->kind) {
+    case INTEGER: return json_pack("{s:s, s:i}", "type", "integer", "minimum", it->least);
+    case TEXT: return schema_of_text(it);
+    case INTEGERS: return json_pack("{s:s, s:{s:s}}", "type", "array", "items", "type", "integer");
+    case NUMBERS: return json_pack("{s:s, s:{s:s}}", "type", "array", "items", "type", "number");
+    case BREAKDOWNS: return json_pack("{s:s}", "$ref", "#/components/schemas/Breakdown");
+    case PAIRS:
+        return json_pack("{s:s, s:{s:s, s:i, s:i, s:[{s:s}, {s:s}]}}", "type", "array", "items",
+                         "type", "array", "minItems", 2, "maxItems", 2, "prefixItems", "type",
+                         "string", "type", "integer");
+    default: return NULL; /* clients neither send nor read it */
+    }
+}
+
+static json_t *schema_of(const model *which) {
+    json_t *required = json_array(), *properties = json_object();
+    for (const field *it = which->fields; it->name; it++) {
+        if (is_required(it)) json_array_append_new(required, json_string(it->name));
+        json_object_set_new(properties, it->name, schema_of_field(it));
+    }
+    return json_pack("{s:s, s:o, s:o}", "type", "object", "required", required, "properties",
+                     properties);
+}
+
+json_t *harpe_model_schemas(void) {
+    return json_pack("{s:o, s:o, s:o, s:o}", "JobInfo", schema_of(&JOB), "RankInfo",
+                     schema_of(&RANK), "FrequencySchedule", schema_of(&SCHEDULE), "ProfilingResult",
+                     schema_of(&RESULT));
 }
 
 /* ---- Lists in files: written completely or not at all ---------------------------------------- */

@@ -32,4 +32,8 @@ bool harpe_rank_info_equal(const harpe_rank_info *a, const harpe_rank_info *b);
 /* Appends what harpe_ranks_save writes. */
 void harpe_ranks_format(const harpe_rank_info *ranks, size_t count, harpe_text *text);
 
+/* Returns the JSON schemas of the models that clients send and receive, by name, as OpenAPI has
+ * them. The caller frees them with json_decref. */
+json_t *harpe_model_schemas(void);
+
 #endif

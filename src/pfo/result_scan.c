@@ -457,6 +457,22 @@ bool harpe_profiling_result_decode_totals(const char *body, size_t length, int *
     return is_valid;
 }
 
+json_t *harpe_conduct_schema(void) {
+    json_t *properties = json_object();
+    for (size_t i = 0; i < CONDUCT_MEMBER_COUNT; i++) {
+        const conduct_member *one = &CONDUCT_MEMBERS[i];
+        json_t *made =
+            json_pack("{s:s, s:i}", "type", one->is_energy ? "number" : "integer", "minimum", 0);
+        if (one->offset == offsetof(harpe_conduct, tokens_per_step))
+            json_object_set_new(made, "maximum", json_integer(HARPE_TOKENS_MAX));
+        json_object_set_new(properties, one->name, made);
+    }
+    return json_pack("{s:s, s:s, s:o}", "type", "object", "description",
+                     "Optional: how the steps since the previous result ran. A wrong conduct is "
+                     "ignored.",
+                     "properties", properties);
+}
+
 /* ---- Writing a conduct ----------------------------------------------------------------------- */
 
 static void write_member(harpe_text *text, harpe_conduct *conduct, const conduct_member *one) {

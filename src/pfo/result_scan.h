@@ -59,6 +59,8 @@ bool harpe_profiling_result_can_be(const harpe_profiling_result *result, int gpu
 
 /* Reads the conduct in the text of a result. It is unknown if the text has none. */
 harpe_conduct harpe_conduct_read(const char *text, size_t length);
+/* Returns the JSON schema of a conduct, as OpenAPI has it. The caller frees it with json_decref. */
+json_t *harpe_conduct_schema(void);
 /* Decodes any result, and returns its rank and totals with the conduct. Returns false, with the
  * problems, if it is not valid. */
 bool harpe_profiling_result_decode_totals(const char *body, size_t length, int *rank,
