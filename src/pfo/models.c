@@ -217,11 +217,12 @@ static void free_model(const model *which, void *made) {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
+/* A text has room for at least 8 bytes, so "False" also fits in place of false. */
 static size_t text_bytes(const harpe_json *json, size_t node) {
-    size_t length = 0, least = strlen("False");
+    size_t length = 0;
     if (harpe_json_kind_of(json, node) < HARPE_JSON_LIST)
         (void)harpe_json_bytes(json, node, &length);
-    return rounded((length > least ? length : least) + 1);
+    return rounded(length + 1);
 }
 
 static harpe_json_kind container_of(kind which) {
