@@ -9,7 +9,6 @@
 #include "base/file.h"
 #include "base/number.h"
 #include "effects.h"
-#include "pfo/json_look.h"
 #include "pfo/json_tree.h"
 
 #define FILE_BYTES_MAX (64U << 10)

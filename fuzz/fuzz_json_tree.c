@@ -10,9 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pfo/json_look.h"
 #include "pfo/json_tree.h"
-#include "pfo/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pfo/metadata.h"
 #include "pfo/models.h"
+#include "pfo/result_scan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "pfo/settings.h"
-#include "pfo/settings_sources.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

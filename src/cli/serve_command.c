@@ -14,7 +14,6 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "pfo/settings.h"
-#include "pfo/settings_sources.h"
 #include "server/scheduler/scheduler_host.h"
 #include "server/server.h"
 #include "server/store/address.h"

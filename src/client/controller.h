@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Definitions shared by the two sides of the frequency controller: the slot of memory for clock
- * requests, and the messages for everything else. controller.c is the trainer's side, and
- * controller_slot.c its fast path. controller_process.c, controller_apply_clock.c and
- * controller_gpu.c run in the controller's process, which is a helper process
- * (base/helper_process.h). Private to src/client and the program. */
+ * requests, and the messages for everything else. controller.c is the trainer's side.
+ * controller_process.c and controller_gpu.c run in the controller's process, which is a helper
+ * process (base/helper_process.h). Private to src/client and the program. */
 #ifndef HARPE_CLIENT_CONTROLLER_H
 #define HARPE_CLIENT_CONTROLLER_H
 
 #include <limits.h>
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -121,7 +122,7 @@ typedef struct harpe_controller_slot {
     harpe_switch_table switch_table;  /* how long changes of the clock take */
     _Atomic uint32_t learns_switches; /* not 0: a thread of the controller reads the clock, and
                                        * learns how long changes take */
-    /* The latest requests to the driver (clock_asks.h). The high 48 bits of a request are the GPU
+    /* The latest requests to the driver (below). The high 48 bits of a request are the GPU
      * time in us, and the low 16 bits are the clock in MHz. Request i is at index i modulo
      * HARPE_CONTROLLER_ASKS. */
     _Atomic uint64_t ask_count; /* of all requests so far */
@@ -193,5 +194,35 @@ harpe_status harpe_controller_start_process(const harpe_controller_header *heade
                                             int starter, int timeout_ms,
                                             const atomic_bool *gives_up, int *socket,
                                             int32_t *started, harpe_error *error);
+
+/* ---- Requests of the training thread --------------------------------------------------------- */
+
+/* Work like harpe_frequency_controller_set for an instruction that begins at a position of the
+ * schedule `series` (HARPE_POSITION_LOST: at none), and tell the controller that it ends. With them
+ * the controller can ask for clocks before their instructions begin. An instruction at 0 MHz
+ * requests no clock. For the training thread. */
+void harpe_controller_begin_instruction(harpe_frequency_controller *controller, int frequency_mhz,
+                                        int64_t series, uint32_t position);
+void harpe_controller_end_instruction(harpe_frequency_controller *controller);
+/* Returns true if the controller uses the ends of instructions, and notes without a request. */
+static inline bool harpe_controller_wants_ends(const harpe_frequency_controller *controller) {
+    return controller &&
+           atomic_load_explicit(&controller->slot->wants_ends, memory_order_relaxed) != 0;
+}
+
+/* ---- Requests to the driver ------------------------------------------------------------------ */
+
+/* The requests to the driver in the slot: a ring that one thread of the controller writes and the
+ * trainer reads. Neither waits for the other. A trainer that reads late loses the oldest ones. */
+
+/* Adds a request, which is not older than the last one. `at_us` is GPU time, of which 48 bits are
+ * kept. After a request that has failed, add one for 0 MHz at the same time: the clock is not known
+ * from then on, because a call that fails may still take effect. */
+void harpe_clock_asks_add(harpe_controller_slot *slot, uint64_t at_us, uint32_t mhz);
+
+/* Copies the requests that are still there, in the order of time, to `asks`, which has room for
+ * HARPE_CONTROLLER_ASKS. `*has_lost` becomes true if there were older ones. Returns the number. */
+size_t harpe_clock_asks_copy(const harpe_controller_slot *slot, harpe_clock_ask *asks,
+                             bool *has_lost);
 
 #endif

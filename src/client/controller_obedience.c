@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/wait.h"
-#include "client/clock_asks.h"
+#include "client/controller.h"
 
 /* The longest time that a change of the clock takes, in us of GPU time. On measured GPUs, a change
  * takes up to some hundred milliseconds (Velicka, Vysocky, Riha, arXiv 2502.20075). */

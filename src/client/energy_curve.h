@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A list of points in time at which the energy that a GPU has used is known. An energy counter
- * changes every 10 to 100 ms and is constant in between, so it shows the energy exactly at the
- * moments of its changes. A change is stored with the time range in which it happened. If readings
- * are slow, some changes are left out (counter_rhythm.h). Without a counter, power is integrated.
- * The curve uses no clock, lock or driver. */
+/* Points in time at which the energy that a GPU has used is known, and the rhythm of its counter.
+ * An energy counter changes every 10 to 100 ms and is constant in between, so it shows the energy
+ * exactly at the moments of its changes. A change is stored with the time range in which it
+ * happened. The time from one change to the next is the rhythm. Several readings around a change
+ * show the moment of the change. A reading usually takes microseconds, and the counter is then read
+ * often enough to find every change. Some drivers need milliseconds for a reading and keep a
+ * processor busy meanwhile (docs/gpu.md). The counter is then read seldom, and some changes are
+ * left out. Without a counter, power is integrated. The functions use no clock, lock or driver. */
 #ifndef HARPE_CLIENT_ENERGY_CURVE_H
 #define HARPE_CLIENT_ENERGY_CURVE_H
 
@@ -11,7 +14,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "client/counter_rhythm.h"
+enum { HARPE_RHYTHM_LENGTH = 8 };
+
+typedef enum harpe_rhythm_mode {
+    HARPE_RHYTHM_ALL,  /* every change is to be found */
+    HARPE_RHYTHM_SOME, /* readings are slow: only some changes are to be found */
+    HARPE_RHYTHM_BLIND /* readings are slow, and the counter changes too often: for a while, the
+                        * counter is read at regular intervals, and no change is to be found */
+} harpe_rhythm_mode;
+
+/* Initialise with zeros. */
+typedef struct harpe_counter_rhythm {
+    int64_t intervals_ns[HARPE_RHYTHM_LENGTH]; /* the latest times between two changes */
+    size_t interval_count;                     /* number of intervals since the last _forget */
+    int64_t readings_ns[HARPE_RHYTHM_LENGTH];  /* the durations of the latest readings */
+    size_t reading_count;
+    harpe_rhythm_mode mode; /* set by the last call of harpe_counter_rhythm_delay_ns */
+    int64_t offset;  /* number of rhythms by which the search for the next change was postponed */
+    int64_t blur_ns; /* uncertainty of the moment of the last known change */
+    int misses;      /* number of searches in a row that began after the change */
+    int changes;     /* number of known changes since the last _forget, at most 16 */
+    int blind_readings; /* number of readings in HARPE_RHYTHM_BLIND since the last _forget */
+} harpe_counter_rhythm;
 
 enum { HARPE_CURVE_POINTS_MAX = 1 << 20 };
 
@@ -54,7 +78,8 @@ void harpe_energy_curve_add_power(harpe_energy_curve *curve, int64_t time_ns, do
 void harpe_energy_curve_break(harpe_energy_curve *curve);
 
 /* Returns the time until the next reading. For power, it is `period_ns` on average. For a counter,
- * see harpe_counter_rhythm_delay_ns. */
+ * it is at most
+ * `period_ns`, and shorter if the counter is about to change, or about 1 s if readings are slow. */
 int64_t harpe_energy_curve_delay_ns(harpe_energy_curve *curve, int64_t now_ns, int64_t period_ns);
 
 /* Returns the last point at or before `time_ns`; SIZE_MAX: none. */

@@ -12,13 +12,10 @@
 #include <harpe/instruction_profiler.h>
 #include <harpe/pipeline_frequency.h>
 
-#include "client/optimizer_conduct.h"
 #include "client/schedule_follow.h"
 #include "client/stream_events.h"
 #include "http/client/connection.h"
-
-#define HARPE_JOB_KEY_SIZE 33  /* size of a generated key: hexadecimal digits and a NUL */
-#define HARPE_MEETING_SIZE 256 /* length of the data that rank 0 broadcasts */
+#include "pfo/result_scan.h"
 
 /* ---- Training thread ------------------------------------------------------------------------- */
 
@@ -35,6 +32,14 @@ typedef struct harpe_pipeline_training {
     uint64_t steps, mismatches;
     harpe_mismatch first_mismatch; /* strict mode, for harpe_pipeline_frequency_check */
 } harpe_pipeline_training;
+
+/* How the steps ran: as planned, or why not. The training thread counts, and the optimizer's own
+ * thread sends the counts with each result. Only the training thread writes. Initialise with zeros.
+ */
+typedef struct harpe_conduct_counts {
+    _Atomic int64_t steps, as_planned, misfits, misfits_measured, disobeyed, lost, left_out;
+    _Atomic int64_t wanted_mhz, held_mhz;
+} harpe_conduct_counts;
 
 /* One mismatch on its way from the training thread to the log. Further mismatches are only counted
  * until this one is logged. */
@@ -180,23 +185,6 @@ harpe_status harpe_pipeline_new_with(const harpe_pipeline_frequency_options *opt
                                      const harpe_pipeline_timeouts *timeouts, harpe_pipeline **out,
                                      harpe_error *error);
 
-/* optimizer_options.c: checks the options, fills in defaults and copies them. Then writes the
- * bodies of the two registrations, with a key that all ranks share, and sometimes the job's id.
- * harpe_pipeline_forget_options frees the texts. */
-harpe_status harpe_pipeline_take_options(harpe_pipeline *optimizer,
-                                         const harpe_pipeline_frequency_options *options,
-                                         harpe_error *error);
-harpe_status harpe_pipeline_agree_on_job(harpe_pipeline *optimizer, harpe_error *error);
-/* Takes part in the broadcast for a rank that has failed before the broadcast, because the other
- * ranks wait there. */
-void harpe_pipeline_miss_meeting(const harpe_pipeline_frequency_options *options);
-harpe_status harpe_pipeline_format_rank(harpe_pipeline *optimizer, harpe_error *error);
-void harpe_pipeline_forget_options(harpe_pipeline *optimizer);
-
-/* optimizer_meeting.c: registers the job, within `meeting_s`. `job_id` becomes "" if the
- * server does not answer correctly. Called before the conversation begins. */
-void harpe_pipeline_ask_for_job(const harpe_pipeline *optimizer, char *job_id, size_t size);
-
 /* optimizer_gpu.c */
 harpe_status harpe_pipeline_find_gpu(harpe_pipeline *optimizer, harpe_error *error);
 harpe_status harpe_pipeline_start_controller(harpe_pipeline *optimizer, harpe_error *error);
@@ -206,6 +194,12 @@ void harpe_pipeline_plan_next_start(harpe_pipeline *optimizer);
  * optimizer's own thread. */
 void harpe_pipeline_tend_controller(harpe_pipeline *optimizer);
 
+/* Adds to a report at which clocks the instructions of `spans` ran, and how
+ * long changes take. Without a controller, or without memory, the report stays as it is. */
+struct harpe_profiler_spans;
+void harpe_pipeline_append_clocks(const harpe_pipeline *optimizer,
+                                  const struct harpe_profiler_spans *spans, char **report);
+
 /* optimizer_training.c: applies an event to clocks and time stamps. `user`: the optimizer. */
 void harpe_pipeline_carry_out(void *user, const harpe_stream_event *event);
 
@@ -214,12 +208,6 @@ void harpe_pipeline_carry_out(void *user, const harpe_stream_event *event);
  * `user`: the optimizer. */
 void *harpe_pipeline_run(void *user);
 bool harpe_pipeline_go_on(void *user);
-
-/* optimizer_clocks.c: adds to a report at which clocks the instructions of `spans` ran, and how
- * long changes take. Without a controller, or without memory, the report stays as it is. */
-struct harpe_profiler_spans;
-void harpe_pipeline_append_clocks(const harpe_pipeline *optimizer,
-                                  const struct harpe_profiler_spans *spans, char **report);
 
 /* optimizer.c: writes a line to the log. */
 void harpe_pipeline_say(const harpe_pipeline *optimizer, harpe_log_level level, const char *format,

@@ -22,7 +22,6 @@
 #include "client/optimizer_answers.h"
 #include "client/optimizer_internal.h"
 #include "client/profiler_internal.h"
-#include "client/schedule_check.h"
 
 #define PAUSE_AFTER_FAILURE_S 60.0
 #define SIDE_WORK_PERIOD_S 0.1
@@ -428,15 +427,50 @@ static void ask_for_schedule(harpe_pipeline *optimizer) {
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
+static int64_t value_of(const _Atomic int64_t *count) {
+    return atomic_load_explicit(count, memory_order_relaxed);
+}
+
+/* Returns the counts since the start. */
+static harpe_conduct counted_conduct(const harpe_conduct_counts *counts) {
+    /* `steps` is read last and written first, so no other count is larger. */
+    harpe_conduct conduct = {.is_known = true,
+                             .misfits_measured = value_of(&counts->misfits_measured),
+                             .misfits = value_of(&counts->misfits),
+                             .as_planned = value_of(&counts->as_planned),
+                             .disobeyed = value_of(&counts->disobeyed),
+                             .lost = value_of(&counts->lost),
+                             .left_out = value_of(&counts->left_out),
+                             .wanted_mhz = value_of(&counts->wanted_mhz),
+                             .held_mhz = value_of(&counts->held_mhz)};
+    conduct.steps = value_of(&counts->steps);
+    return conduct;
+}
+
+/* Returns the conduct since `before`. */
+static harpe_conduct conduct_since(const harpe_conduct *now, const harpe_conduct *before) {
+    harpe_conduct since = *now;
+    since.steps -= before->steps;
+    since.as_planned -= before->as_planned;
+    since.misfits -= before->misfits;
+    since.misfits_measured -= before->misfits_measured;
+    since.disobeyed -= before->disobeyed;
+    since.lost -= before->lost;
+    since.impossible -= before->impossible;
+    since.left_out -= before->left_out;
+    if (since.disobeyed == 0) since.wanted_mhz = since.held_mhz = 0;
+    return since;
+}
+
 /* Adds the conduct since the last report. If there is no memory, the next report has it. */
 static void append_conduct(harpe_pipeline *optimizer, char **report) {
     harpe_profiler_conduct profiled = harpe_profiler_conduct_of(optimizer->profiler);
     harpe_conduct *told = &optimizer->conversation.told;
-    harpe_conduct now = harpe_conduct_counted(&optimizer->conduct);
+    harpe_conduct now = counted_conduct(&optimizer->conduct);
     now.lost += (int64_t)profiled.lost_steps;
     now.left_out += (int64_t)profiled.lost_steps;
     now.impossible = (int64_t)profiled.impossible;
-    harpe_conduct since = harpe_conduct_since(&now, told);
+    harpe_conduct since = conduct_since(&now, told);
     since.tokens_per_step = atomic_load_explicit(&optimizer->tokens_per_step, memory_order_relaxed);
     since.counter_j = profiled.energy.counter_j;
     since.power_j = profiled.energy.power_j;

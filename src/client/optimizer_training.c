@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "client/anticipation.h"
 #include "client/controller.h"
-#include "client/controller_slot.h"
 #include "client/optimizer_internal.h"
 
 /* ---- Effects of an event --------------------------------------------------------------------- */
@@ -146,22 +145,51 @@ void harpe_pipeline_frequency_on_step_begin(harpe_pipeline_frequency_optimizer *
                                                 .series = schedule->series});
 }
 
+/* One step that has ended. */
+typedef struct step_conduct {
+    bool fits;    /* its instructions fitted the schedule */
+    bool obeyed;  /* no look has shown another clock than the set one */
+    bool is_lost; /* events of the step were lost */
+    bool was_to_be_measured, is_measured;
+    uint32_t wanted_mhz, held_mhz; /* if it has not obeyed */
+} step_conduct;
+
+static void add(_Atomic int64_t *count, bool counts) {
+    if (!counts) return;
+    int64_t value = atomic_load_explicit(count, memory_order_relaxed);
+    atomic_store_explicit(count, value + 1, memory_order_relaxed);
+}
+
+/* Counting takes a few stores and no lock, because the training waits for it. */
+static void count_conduct(harpe_conduct_counts *counts, const step_conduct *step) {
+    add(&counts->steps, true);
+    add(&counts->as_planned, step->fits && step->obeyed);
+    add(&counts->misfits, !step->fits);
+    add(&counts->misfits_measured, !step->fits && step->is_measured);
+    add(&counts->disobeyed, !step->obeyed);
+    add(&counts->lost, step->is_lost);
+    add(&counts->left_out, step->was_to_be_measured && !step->is_measured);
+    if (step->obeyed) return;
+    atomic_store_explicit(&counts->wanted_mhz, step->wanted_mhz, memory_order_relaxed);
+    atomic_store_explicit(&counts->held_mhz, step->held_mhz, memory_order_relaxed);
+}
+
 /* Counts the step for the report of its conduct. Steps without a schedule do not count. */
 static void count_step(harpe_pipeline *optimizer, bool is_measured) {
     const harpe_pipeline_training *training = &optimizer->training;
     if (!training->follower.schedule) return;
-    harpe_step_conduct step = {.fits = training->follower.fits,
-                               .obeyed = !has_disobeyed(optimizer),
-                               .is_lost = training->was_measuring && training->has_lost_events,
-                               .was_to_be_measured = training->was_measuring,
-                               .is_measured = is_measured};
+    step_conduct step = {.fits = training->follower.fits,
+                         .obeyed = !has_disobeyed(optimizer),
+                         .is_lost = training->was_measuring && training->has_lost_events,
+                         .was_to_be_measured = training->was_measuring,
+                         .is_measured = is_measured};
     if (!step.obeyed) {
         const harpe_controller_slot *slot =
             atomic_load_explicit(&optimizer->controller, memory_order_acquire)->slot;
         step.wanted_mhz = atomic_load_explicit(&slot->disobeyed_wanted_mhz, memory_order_relaxed);
         step.held_mhz = atomic_load_explicit(&slot->disobeyed_held_mhz, memory_order_relaxed);
     }
-    harpe_conduct_count(&optimizer->conduct, &step);
+    count_conduct(&optimizer->conduct, &step);
 }
 
 void harpe_pipeline_frequency_on_step_end(harpe_pipeline_frequency_optimizer *optimizer) {

@@ -13,6 +13,163 @@
 #include "base/wait.h"
 #include "client/profiler_internal.h"
 
+/* ---- The ring of time stamps ----------------------------------------------------------------- */
+
+/* The ring of time stamps. The writer keeps a copy of the reader's position and reads it again
+ * only when the ring seems full. So each event usually costs one store that is visible to the
+ * other core. */
+
+/* Opens a recorder, which must be all zeros. It has room for at least `capacity` events. */
+static harpe_status open_recorder(harpe_recorder *recorder, size_t capacity, harpe_error *error) {
+    size_t size = 1;
+    while (size < capacity)
+        size *= 2;
+    recorder->events = harpe_calloc(size, sizeof *recorder->events);
+    if (!recorder->events) return harpe_fail_memory(error);
+    /* Writes to all pages now, so that no page fault happens on the training thread. */
+    memset(recorder->events, 0xff, size * sizeof *recorder->events);
+    recorder->mask = size - 1;
+    return HARPE_OK;
+}
+
+static void close_recorder(harpe_recorder *recorder) {
+    free(recorder->events);
+    recorder->events = NULL;
+}
+
+/* ---- Writer ---------------------------------------------------------------------------------- */
+
+static bool has_room(harpe_recorder *recorder) {
+    if (recorder->written - recorder->known_read <= recorder->mask) return true;
+    recorder->known_read = atomic_load_explicit(&recorder->read, memory_order_acquire);
+    return recorder->written - recorder->known_read <= recorder->mask;
+}
+
+static void drop_step(harpe_recorder *recorder) {
+    recorder->is_recording = false;
+    atomic_fetch_add_explicit(&recorder->dropped_steps, 1, memory_order_relaxed);
+}
+
+static void put(harpe_recorder *recorder, harpe_event_kind kind, int64_t value, uint8_t name) {
+    int64_t now_ns = harpe_clock_ns();
+    if (!has_room(recorder)) {
+        drop_step(recorder);
+        return;
+    }
+    recorder->events[recorder->written & recorder->mask] =
+        (harpe_event){now_ns, value, (uint8_t)kind, name};
+    recorder->written++;
+    atomic_store_explicit(&recorder->published, recorder->written, memory_order_release);
+}
+
+/* Returns the index of a name. Longer names are cut. -1: the table is full. */
+static int name_index(harpe_recorder *recorder, const char *name) {
+    for (unsigned i = 0; i < recorder->name_count; i++)
+        if (strncmp(recorder->names[i], name, HARPE_RECORDER_NAME_SIZE - 1) == 0) return (int)i;
+    if (recorder->name_count == HARPE_RECORDER_NAMES) return -1;
+    size_t length = strnlen(name, HARPE_RECORDER_NAME_SIZE - 1);
+    memcpy(recorder->names[recorder->name_count], name, length);
+    return (int)recorder->name_count++;
+}
+
+/* ---- Reader ---------------------------------------------------------------------------------- */
+
+/* Returns false if there is no new event. */
+static bool next_event(harpe_recorder *recorder, harpe_event *out) {
+    uint64_t read = atomic_load_explicit(&recorder->read, memory_order_relaxed);
+    if (read == atomic_load_explicit(&recorder->published, memory_order_acquire)) return false;
+    *out = recorder->events[read & recorder->mask];
+    atomic_store_explicit(&recorder->read, read + 1, memory_order_release);
+    return true;
+}
+
+/* ---- Building steps -------------------------------------------------------------------------- */
+
+/* Builds steps from events with a small state machine. An event that does not fit (an instruction
+ * inside another, an end without a beginning) spoils its own step and no other. */
+
+/* Finds or adds a key. Searches from the end, because the keys that are used now were added last.
+ * SIZE_MAX: no room. */
+static size_t key_of(harpe_step_keys *keys, uint8_t name, int32_t frequency_mhz) {
+    for (size_t i = keys->count; i-- > 0;) {
+        const harpe_step_key *key = &keys->items[i];
+        if (key->name == name && key->frequency_mhz == frequency_mhz) return i;
+    }
+    if (keys->count == HARPE_STEP_KEYS_MAX ||
+        !HARPE_ARRAY_RESERVE(keys->items, keys->capacity, keys->count + 1))
+        return SIZE_MAX;
+    keys->items[keys->count] = (harpe_step_key){frequency_mhz, name};
+    return keys->count++;
+}
+
+static void begin_step(harpe_step_builder *builder, int64_t series, int64_t time_ns) {
+    harpe_span *spans = builder->step.spans;
+    builder->step = (harpe_step){.series = series, .start_ns = time_ns, .spans = spans};
+    builder->is_open = true;
+    builder->is_in_span = false;
+    builder->is_spoiled = false;
+}
+
+static void begin_span(harpe_step_builder *builder, size_t key, int64_t time_ns) {
+    harpe_step *step = &builder->step;
+    if (builder->is_in_span || key == SIZE_MAX ||
+        !HARPE_ARRAY_RESERVE(step->spans, builder->capacity, step->span_count + 1)) {
+        builder->is_spoiled = true;
+        return;
+    }
+    step->spans[step->span_count] = (harpe_span){.start_ns = time_ns, .key = key};
+    builder->is_in_span = true;
+}
+
+static void end_span(harpe_step_builder *builder, int64_t time_ns) {
+    if (!builder->is_in_span) {
+        builder->is_spoiled = true;
+        return;
+    }
+    builder->step.spans[builder->step.span_count++].end_ns = time_ns;
+    builder->is_in_span = false;
+}
+
+static bool end_step(harpe_step_builder *builder, int64_t time_ns, harpe_step *out) {
+    builder->is_open = false;
+    builder->step.end_ns = time_ns;
+    if (builder->is_spoiled || builder->is_in_span) {
+        builder->spoiled_steps++;
+        return false;
+    }
+    *out = builder->step;
+    builder->step.spans = NULL;
+    builder->capacity = 0;
+    return true;
+}
+
+/* Processes an event that happened at `time_ns` in GPU time. Returns true if a step is complete;
+ * it is then moved to `*out`, and the caller frees its spans. */
+static bool build_step(harpe_step_builder *builder, const harpe_event *event, int64_t time_ns,
+                       harpe_step_keys *keys, harpe_step *out) {
+    if (event->kind == HARPE_EVENT_BEGIN_STEP) {
+        begin_step(builder, event->value, time_ns);
+        return false;
+    }
+    if (!builder->is_open) return false;
+    switch ((harpe_event_kind)event->kind) {
+    case HARPE_EVENT_BEGIN:
+        begin_span(builder, key_of(keys, event->name, (int32_t)event->value), time_ns);
+        return false;
+    case HARPE_EVENT_END: end_span(builder, time_ns); return false;
+    case HARPE_EVENT_END_STEP: return end_step(builder, time_ns, out);
+    case HARPE_EVENT_CANCEL_STEP:
+    case HARPE_EVENT_BEGIN_STEP: break;
+    }
+    builder->is_open = false;
+    return false;
+}
+
+static void clear_builder(harpe_step_builder *builder) {
+    free(builder->step.spans);
+    *builder = (harpe_step_builder){0};
+}
+
 static const double default_period_s = 0.01;
 static const size_t default_event_capacity = 65536;
 static const int64_t shortest_delay_ns = 100000, longest_delay_ns = 50000000;
@@ -26,25 +183,39 @@ static const int64_t longest_stillness_ns = 5000000000;
 
 /* ---- Training thread ------------------------------------------------------------------------- */
 
+/* If there is no room for an event, removes the events of its step and ignores all events until the
+ * next step. */
 void harpe_instruction_profiler_begin_step(harpe_instruction_profiler *profiler, int64_t series) {
-    harpe_recorder_begin_step(&profiler->recorder, series);
+    profiler->recorder.is_recording = true;
+    put(&profiler->recorder, HARPE_EVENT_BEGIN_STEP, series, 0);
+}
+
+static void end_recording(harpe_recorder *recorder, harpe_event_kind how) {
+    if (recorder->is_recording) put(recorder, how, 0, 0);
+    recorder->is_recording = false;
 }
 
 void harpe_instruction_profiler_end_step(harpe_instruction_profiler *profiler) {
-    harpe_recorder_end_step(&profiler->recorder, HARPE_EVENT_END_STEP);
+    end_recording(&profiler->recorder, HARPE_EVENT_END_STEP);
 }
 
 void harpe_instruction_profiler_cancel_step(harpe_instruction_profiler *profiler) {
-    harpe_recorder_end_step(&profiler->recorder, HARPE_EVENT_CANCEL_STEP);
+    end_recording(&profiler->recorder, HARPE_EVENT_CANCEL_STEP);
 }
 
 void harpe_instruction_profiler_begin(harpe_instruction_profiler *profiler, const char *instruction,
                                       int frequency_mhz) {
-    harpe_recorder_begin(&profiler->recorder, instruction, frequency_mhz);
+    harpe_recorder *recorder = &profiler->recorder;
+    if (!recorder->is_recording) return;
+    int name = name_index(recorder, instruction ? instruction : "unnamed");
+    if (name < 0)
+        drop_step(recorder);
+    else
+        put(recorder, HARPE_EVENT_BEGIN, frequency_mhz, (uint8_t)name);
 }
 
 void harpe_instruction_profiler_end(harpe_instruction_profiler *profiler) {
-    harpe_recorder_end(&profiler->recorder);
+    if (profiler->recorder.is_recording) put(&profiler->recorder, HARPE_EVENT_END, 0, 0);
 }
 
 /* ---- Time ------------------------------------------------------------------------------------ */
@@ -122,9 +293,9 @@ static void keep_step(harpe_instruction_profiler *profiler, const harpe_step *st
 static void drain(harpe_instruction_profiler *profiler) {
     harpe_event event;
     harpe_step step;
-    while (harpe_recorder_next(&profiler->recorder, &event)) {
+    while (next_event(&profiler->recorder, &event)) {
         int64_t time_ns = gpu_time_ns(profiler, event.time_ns);
-        if (harpe_step_builder_take(&profiler->builder, &event, time_ns, &profiler->keys, &step))
+        if (build_step(&profiler->builder, &event, time_ns, &profiler->keys, &step))
             keep_step(profiler, &step);
     }
 }
@@ -439,7 +610,7 @@ harpe_status harpe_profiler_new_on(const harpe_instruction_profiler_options *opt
     pthread_mutex_init(&profiler->counter.lock, NULL);
     profiler->origin = profiler->latest = read_clocks(source);
     profiler->last_event_ns = INT64_MIN;
-    status = harpe_recorder_open(&profiler->recorder, capacity, error);
+    status = open_recorder(&profiler->recorder, capacity, error);
     if (status == HARPE_OK) status = find_counter(profiler, error);
     if (status == HARPE_OK && has_thread)
         status = harpe_ticker_start(harpe_profiler_tick, profiler, &profiler->ticker, error);
@@ -471,9 +642,9 @@ void harpe_instruction_profiler_free(harpe_instruction_profiler *profiler) {
         free(profiler->steps[i].spans);
     free(profiler->steps);
     free(profiler->keys.items);
-    harpe_step_builder_clear(&profiler->builder);
+    clear_builder(&profiler->builder);
     harpe_energy_curve_clear(&profiler->curve);
     harpe_power_model_clear(&profiler->forgotten);
-    harpe_recorder_close(&profiler->recorder);
+    close_recorder(&profiler->recorder);
     free(profiler);
 }

@@ -5,16 +5,75 @@
 #define HARPE_CLIENT_PROFILER_INTERNAL_H
 
 #include <pthread.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include <harpe/instruction_profiler.h>
+#include <harpe/status.h>
 
 #include "client/energy_check.h"
 #include "client/energy_curve.h"
 #include "client/profiler_energy.h"
-#include "client/profiler_steps.h"
-#include "client/recorder.h"
 #include "monitor/counter.h"
 #include "monitor/ticker.h"
+
+/* ---- The ring of time stamps ----------------------------------------------------------------- */
+
+/* Passes time stamps from the training thread to the profiler's thread: a ring with one writer and
+ * one reader. Writing is wait-free: no lock, no allocation, no system call. Reading
+ * the clock is not a system call either. The recorder does not interpret the events. */
+
+enum { HARPE_RECORDER_NAMES = 64, HARPE_RECORDER_NAME_SIZE = 64 };
+
+typedef enum harpe_event_kind {
+    HARPE_EVENT_BEGIN_STEP,
+    HARPE_EVENT_END_STEP,
+    HARPE_EVENT_CANCEL_STEP,
+    HARPE_EVENT_BEGIN,
+    HARPE_EVENT_END,
+} harpe_event_kind;
+
+typedef struct harpe_event {
+    int64_t time_ns; /* CLOCK_MONOTONIC */
+    int64_t value;   /* step: its series; instruction: its frequency in MHz */
+    uint8_t kind;
+    uint8_t name; /* instruction: index into `names` */
+} harpe_event;
+
+typedef struct harpe_recorder {
+    /* Used by the writer. A name is stored before the first event that uses it. */
+    alignas(64) uint64_t written;
+    uint64_t known_read;
+    unsigned name_count;
+    bool is_recording; /* true during a step whose events have had room so far */
+    char names[HARPE_RECORDER_NAMES][HARPE_RECORDER_NAME_SIZE];
+
+    /* Written by the writer, read by both threads. */
+    alignas(64) _Atomic uint64_t published;
+    _Atomic uint64_t dropped_steps;
+    harpe_event *events;
+    uint64_t mask;
+
+    alignas(64) _Atomic uint64_t read; /* number of events that the reader has read */
+} harpe_recorder;
+
+/* ---- Building steps -------------------------------------------------------------------------- */
+
+enum { HARPE_STEP_KEYS_MAX = 2048 };
+
+/* Initialise with zeros. */
+typedef struct harpe_step_builder {
+    harpe_step step;
+    size_t capacity; /* capacity of `step.spans` */
+    bool is_open, is_in_span;
+    bool is_spoiled;        /* the step's instructions are invalid, or there was no memory */
+    uint64_t spoiled_steps; /* number of spoiled steps since the start */
+} harpe_step_builder;
+
+/* ---- The profiler ---------------------------------------------------------------------------- */
 
 /* CLOCK_MONOTONIC and GPU time at the same moment. */
 typedef struct harpe_clock_pair {

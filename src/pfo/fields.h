@@ -1,16 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads typed fields from a JSON tree as pydantic 1 does: 4, 4.0 and "4" are integers. For every
- * invalid field, a problem with the field's location is added, and reading continues. The models
- * (job_info.c ...) define their fields. */
+/* Reads documents and their typed fields as pydantic 1 does: 4, 4.0 and "4" are integers. For every
+ * invalid field, a problem with the field's location is added, and reading continues. The problems
+ * have the form of the published server: {"detail": [{"loc": [...], "msg": ..., "type": ...},
+ * ...]}. The models (models.c) define their fields. */
 #ifndef HARPE_PFO_FIELDS_H
 #define HARPE_PFO_FIELDS_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include <harpe/status.h>
+
 #include "pfo/json_tree.h"
-#include "pfo/validation.h"
+
+/* ---- Problems -------------------------------------------------------------------------------- */
+
+/* Initialise it with zeros, and free it with harpe_problems_free. */
+typedef struct harpe_problems {
+    json_t *list; /* NULL if there are no problems */
+    bool out_of_memory;
+} harpe_problems;
+
+/* Adds a problem. Takes `location` over, a JSON list such as ["body", "pp_degree"]. */
+void harpe_problems_add(harpe_problems *problems, json_t *location, const char *type,
+                        const char *message);
+/* Adds a problem with "ctx": {"limit_value": limit}. */
+void harpe_problems_add_limit(harpe_problems *problems, json_t *location, const char *type,
+                              const char *message, json_int_t limit);
+/* Returns the number of problems. At most 1000 are kept. */
+size_t harpe_problems_count(const harpe_problems *problems);
+/* Returns {"detail": [...]} as text, which the caller frees with free(); NULL when out of
+ * memory. */
+char *harpe_problems_format(const harpe_problems *problems);
+/* Returns HARPE_INVALID_INPUT with the first problem and the number of others, or HARPE_OK if
+ * there are none. */
+harpe_status harpe_problems_status(const harpe_problems *problems, harpe_error *error);
+void harpe_problems_free(harpe_problems *problems);
+
+/* ---- Fields ---------------------------------------------------------------------------------- */
 
 /* A document that is being read into models. */
 typedef struct harpe_fields {
@@ -44,14 +73,10 @@ typedef struct harpe_slice {
     size_t length;
 } harpe_slice;
 
-/* Copies a slice to `*room`, appends a NUL, and moves `*room` behind the copy. Returns NULL for
- * null. */
-const char *harpe_slice_put(harpe_slice slice, char **room);
-
-void harpe_fields_problem(harpe_fields *fields, const harpe_place *place, const char *type,
+/* Add a problem and return false. Its "ctx" is `context`, which is taken over; NULL: none. */
+bool harpe_fields_problem(harpe_fields *fields, const harpe_place *place, const char *type,
                           const char *message);
-/* Adds a problem whose "ctx" is `context`. Takes `context` over. */
-void harpe_fields_problem_context(harpe_fields *fields, const harpe_place *place, const char *type,
+bool harpe_fields_problem_context(harpe_fields *fields, const harpe_place *place, const char *type,
                                   const char *message, json_t *context);
 
 /* ---- Values: return false if a problem was added; the output is then unchanged --------------- */
@@ -65,21 +90,29 @@ bool harpe_value_text(harpe_fields *fields, size_t node, const harpe_place *plac
 bool harpe_value_is(harpe_fields *fields, size_t node, const harpe_place *place,
                     harpe_json_kind kind);
 
-/* Reads [+-]digits within the range of int64. Like Python's int(), it ignores white space around
- * them. */
-bool harpe_text_to_int(const char *text, size_t length, int64_t *out);
-
-/* ---- Members of an object at `place` --------------------------------------------------------- */
-
-/* Reads a required integer of at least `minimum`. */
+/* Returns the node of the member at `place`, whose name is the innermost part of `place`, or 0 if
+ * there is none. Adds a problem if the member is required and missing. */
+size_t harpe_fields_find(harpe_fields *fields, size_t object, const harpe_place *place,
+                         bool is_required);
+/* Reads a required integer of at least `minimum` from an object at `place`. */
 bool harpe_member_int(harpe_fields *fields, size_t object, const harpe_place *place,
                       const char *name, int minimum, int *out);
-/* Reads an optional text. If it is absent, the output is unchanged. */
-bool harpe_member_text(harpe_fields *fields, size_t object, const harpe_place *place,
-                       const char *name, bool may_be_null, harpe_slice *out);
-/* Returns the node of a member that is a list or an object. Returns 0 if the member is missing or
- * invalid. Adds a problem if the member is invalid, or if it is required and missing. */
-size_t harpe_member_container(harpe_fields *fields, size_t object, const harpe_place *place,
-                              const char *name, harpe_json_kind kind, bool is_required);
+
+/* ---- Documents ------------------------------------------------------------------------------- */
+
+/* Reads a model from a node of a document. Fills `*out` only if it has no problem. */
+typedef void harpe_model_read(harpe_fields *fields, size_t node, const harpe_place *place,
+                              void *out);
+
+/* Decodes a request's body, which must be an object. The locations of problems begin with "body".
+ */
+bool harpe_body_decode(const char *body, size_t length, harpe_model_read *read, void *out,
+                       harpe_problems *problems);
+/* Decodes a document with any root. The first problem becomes the error. */
+harpe_status harpe_text_decode(const char *text, size_t length, harpe_model_read *read, void *out,
+                               harpe_error *error);
+/* Decodes a query value such as "3" for `name` (location ["query", name]). `text` NULL: missing. */
+bool harpe_query_int_decode(const char *name, const char *text, int64_t *out,
+                            harpe_problems *problems);
 
 #endif

@@ -1,15 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads JSON into a flat list of nodes. The results of ranks consist mostly of numbers. The scan
- * converts these numbers without an allocation for each value. The models check the values. */
+ * converts these numbers without an allocation for each value. The models check the values. Every
+ * text from outside is checked for UTF-8 before it is read. */
 #include "pfo/json_tree.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/number.h"
-#include "pfo/utf8.h"
+
+/* ---- UTF-8 ----------------------------------------------------------------------------------- */
+
+/* Returns the number of bytes of the first character of `text`, 1 to 4. Returns 0 if the character
+ * is invalid. Overlong forms, surrogates, and code points above U+10FFFF are invalid too. */
+static size_t character_length(const unsigned char *text, size_t length) {
+    unsigned char first = text[0];
+    if (first < 0x80) return 1;
+    size_t needed = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+    if (first < 0xC2 || first > 0xF4 || length < needed) return 0;
+    for (size_t i = 1; i < needed; i++)
+        if ((text[i] & 0xC0) != 0x80) return 0;
+    bool is_overlong = (first == 0xE0 && text[1] < 0xA0) || (first == 0xF0 && text[1] < 0x90);
+    bool is_surrogate = first == 0xED && text[1] > 0x9F;
+    bool is_too_large = first == 0xF4 && text[1] > 0x8F;
+    return is_overlong || is_surrogate || is_too_large ? 0 : needed;
+}
+
+size_t harpe_utf8_span(const char *text, size_t length) {
+    size_t at = 0;
+    while (at < length) {
+        uint64_t block;
+        while (length - at >= sizeof block) {
+            memcpy(&block, text + at, sizeof block);
+            if (block & 0x8080808080808080U) break;
+            at += sizeof block;
+        }
+        if (at == length) break;
+        size_t character = character_length((const unsigned char *)text + at, length - at);
+        if (character == 0) break;
+        at += character;
+    }
+    return at;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 typedef struct reader {
     const char *text, *at, *end;
@@ -295,4 +332,162 @@ void harpe_json_free(harpe_json *json) {
     free(json->nodes);
     free(json->decoded);
     *json = (harpe_json){0};
+}
+
+/* ---- Looking at values ----------------------------------------------------------------------- */
+
+bool harpe_json_is_text(const harpe_json *json, size_t node) {
+    harpe_json_kind kind = harpe_json_kind_of(json, node);
+    return kind == HARPE_JSON_TEXT || kind == HARPE_JSON_DECODED_TEXT;
+}
+
+const char *harpe_json_bytes(const harpe_json *json, size_t node, size_t *length) {
+    const harpe_json_node *it = &json->nodes[node];
+    if (harpe_json_is_text(json, node)) {
+        *length = it->length;
+        return (it->kind == HARPE_JSON_TEXT ? json->text : json->decoded) + it->start;
+    }
+    double ignored;
+    bool is_integer;
+    const char *number = json->text + it->start;
+    *length = harpe_scan_number(number, json->length - it->start, &ignored, &is_integer);
+    return number;
+}
+
+bool harpe_json_int64(const harpe_json *json, size_t node, int64_t *value) {
+    const double exact_limit = 9007199254740992.0; /* 2^53 */
+    const double int64_limit = 9223372036854775808.0;
+    double number = json->nodes[node].number;
+    size_t length;
+    if (fabs(number) < exact_limit && number == trunc(number)) {
+        *value = (int64_t)number;
+        return true;
+    }
+    if (harpe_json_kind_of(json, node) == HARPE_JSON_INTEGER) {
+        const char *digits = harpe_json_bytes(json, node, &length);
+        return harpe_parse_int(digits, length, value);
+    }
+    if (!(number >= -int64_limit && number < int64_limit && number == trunc(number))) return false;
+    *value = (int64_t)number;
+    return true;
+}
+
+/* ---- Members --------------------------------------------------------------------------------- */
+
+size_t harpe_json_member(const harpe_json *json, size_t object, const char *name) {
+    size_t name_length = strlen(name);
+    size_t found = 0;
+    size_t end = json->nodes[object].held.end;
+    for (size_t key = object + 1; key < end; key = harpe_json_next(json, key + 1)) {
+        size_t length;
+        const char *bytes = harpe_json_bytes(json, key, &length);
+        if (length == name_length && memcmp(bytes, name, length) == 0) found = key + 1;
+    }
+    return found;
+}
+
+static int compare_keys(const harpe_json *json, size_t a, size_t b) {
+    size_t a_length;
+    size_t b_length;
+    const char *a_bytes = harpe_json_bytes(json, a, &a_length);
+    const char *b_bytes = harpe_json_bytes(json, b, &b_length);
+    int order = memcmp(a_bytes, b_bytes, a_length < b_length ? a_length : b_length);
+    return order != 0 ? order : (a_length > b_length) - (a_length < b_length);
+}
+
+static int by_key(const void *a, const void *b, void *json) {
+    const harpe_json_pair *first = a;
+    const harpe_json_pair *second = b;
+    int order = compare_keys(json, first->key, second->key);
+    return order != 0 ? order : (first->order > second->order) - (first->order < second->order);
+}
+
+static int by_order(const void *a, const void *b) {
+    const harpe_json_pair *first = a;
+    const harpe_json_pair *second = b;
+    return (first->order > second->order) - (first->order < second->order);
+}
+
+bool harpe_json_pairs(const harpe_json *json, size_t object, harpe_json_pair **pairs,
+                      size_t *count) {
+    uint32_t all = json->nodes[object].held.count;
+    harpe_json_pair *list = harpe_calloc(all, sizeof *list);
+    if (!list) return false;
+    size_t key = object + 1;
+    for (uint32_t i = 0; i < all; i++) {
+        list[i] = (harpe_json_pair){(uint32_t)key, (uint32_t)key + 1, i};
+        key = harpe_json_next(json, key + 1);
+    }
+    qsort_r(list, all, sizeof *list, by_key, (void *)json);
+    size_t distinct = 0;
+    for (uint32_t i = 0; i < all; i++)
+        if (distinct > 0 && compare_keys(json, list[distinct - 1].key, list[i].key) == 0)
+            list[distinct - 1].value = list[i].value;
+        else
+            list[distinct++] = list[i];
+    qsort(list, distinct, sizeof *list, by_order);
+    *pairs = list;
+    *count = distinct;
+    return true;
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+static void put(harpe_text *text, const char *literal) {
+    harpe_text_append(text, literal, strlen(literal));
+}
+
+/* Does not use snprintf, which would be slow: the messages of a large job contain a million
+ * integers.
+ */
+void harpe_json_int(harpe_text *text, const char *literal, int value) {
+    char digits[16];
+    char *first = digits + sizeof digits;
+    unsigned rest = value < 0 ? 0U - (unsigned)value : (unsigned)value;
+    do {
+        *--first = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest > 0);
+    if (value < 0) *--first = '-';
+    put(text, literal);
+    harpe_text_append(text, first, (size_t)(digits + sizeof digits - first));
+}
+
+static bool is_plain(char c) { return (unsigned char)c >= 0x20 && c != '"' && c != '\\'; }
+
+/* Writes one character that must be escaped. */
+static void write_escaped(harpe_text *text, char c) {
+    char escape[8];
+    int length;
+    if (c == '"' || c == '\\')
+        length = snprintf(escape, sizeof escape, "\\%c", c);
+    else if ((unsigned char)c < 0x20)
+        length = snprintf(escape, sizeof escape, "\\u%04x", (unsigned)(unsigned char)c);
+    else
+        length = snprintf(escape, sizeof escape, "\xEF\xBF\xBD");
+    harpe_text_append(text, escape, (size_t)length);
+}
+
+/* Writes a text in quotes, escaped. Bytes that are not UTF-8 become U+FFFD. NULL: null. */
+void harpe_json_text(harpe_text *text, const char *literal, const char *value) {
+    put(text, literal);
+    if (!value) {
+        put(text, "null");
+        return;
+    }
+    put(text, "\"");
+    size_t length = strlen(value);
+    size_t at = 0;
+    while (at < length) {
+        size_t valid_end = at + harpe_utf8_span(value + at, length - at);
+        while (at < valid_end) {
+            size_t start = at;
+            while (at < valid_end && is_plain(value[at]))
+                at++;
+            harpe_text_append(text, value + start, at - start);
+            if (at < valid_end) write_escaped(text, value[at++]);
+        }
+        if (at < length) write_escaped(text, value[at++]);
+    }
+    put(text, "\"");
 }

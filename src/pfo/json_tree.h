@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/text.h"
+
 enum { HARPE_JSON_DEPTH = 64 };
 
 typedef enum harpe_json_kind {
@@ -69,5 +71,36 @@ static inline harpe_json_kind harpe_json_kind_of(const harpe_json *json, size_t 
 static inline size_t harpe_json_next(const harpe_json *json, size_t node) {
     return json->nodes[node].kind >= HARPE_JSON_LIST ? json->nodes[node].held.end : node + 1;
 }
+
+/* ---- Looking at values ----------------------------------------------------------------------- */
+
+bool harpe_json_is_text(const harpe_json *json, size_t node);
+/* Returns the bytes of a text without its quotes, or of a number as it was written. Not
+ * NUL-terminated. */
+const char *harpe_json_bytes(const harpe_json *json, size_t node, size_t *length);
+/* Reads an INTEGER, or a REAL without fraction, within int64. */
+bool harpe_json_int64(const harpe_json *json, size_t node, int64_t *value);
+
+/* Returns the node of the value of the last member with this name, or 0 if there is none. */
+size_t harpe_json_member(const harpe_json *json, size_t object, const char *name);
+
+typedef struct harpe_json_pair {
+    uint32_t key, value; /* nodes */
+    uint32_t order;
+} harpe_json_pair;
+
+/* Lists the members of an object. A repeated name is listed once, at its first position and with
+ * its last value. The caller frees `*pairs` with free(). Returns false when out of memory. */
+bool harpe_json_pairs(const harpe_json *json, size_t object, harpe_json_pair **pairs,
+                      size_t *count);
+
+/* Returns how many bytes from the start are valid UTF-8. */
+size_t harpe_utf8_span(const char *text, size_t length);
+
+/* ---- Writing: `literal` is the text before the value, such as ",\"rank\":" ------------------- */
+
+void harpe_json_int(harpe_text *text, const char *literal, int value);
+/* Writes a text in quotes, escaped. Bytes that are not UTF-8 become U+FFFD. NULL: null. */
+void harpe_json_text(harpe_text *text, const char *literal, const char *value);
 
 #endif

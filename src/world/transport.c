@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The client's end of the connections, the names of servers, and the thread that delivers what
- * clients no longer wait for. http_answer.c reads the answers. */
+ * clients no longer wait for. Answers of HTTP/1.1 are read as
+ * they come, piece by piece. */
 #include "world/transport.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -22,10 +24,198 @@
 #include "base/wait.h"
 #include "http/client/connection.h"
 #include "http/client/transport.h"
-#include "world/http_answer.h"
 #include "world/world.h"
 
 #define TICK_NS INT64_C(100000000)
+
+/* ---- Answers --------------------------------------------------------------------------------- */
+
+typedef enum answer_part {
+    ANSWER_STATUS,
+    ANSWER_HEAD,
+    ANSWER_BODY,        /* `left` bytes are missing */
+    ANSWER_BODY_TO_END, /* until the connection ends */
+    ANSWER_CHUNK_SIZE,
+    ANSWER_CHUNK, /* `left` bytes are missing */
+    ANSWER_CHUNK_END,
+    ANSWER_TRAILER,
+    ANSWER_COMPLETE,
+} answer_part;
+
+/* Initialise it with zeros once. */
+typedef struct answer_reader {
+    harpe_connection *connection;
+    bool has_no_body; /* the request was HEAD */
+    answer_part part;
+    harpe_text line; /* the begin of the next line */
+    long http_status;
+    bool is_chunked, has_length, closes, has_rest;
+    uint64_t left;
+    uint64_t body_hash; /* FNV-1a */
+} answer_reader;
+
+enum { LINE_LIMIT = 102400 };
+
+static void begin_answer(answer_reader *reader, harpe_connection *connection, bool has_no_body) {
+    harpe_text line = reader->line;
+    line.length = 0;
+    line.failed = false;
+    *reader = (answer_reader){.connection = connection, .has_no_body = has_no_body, .line = line};
+}
+
+static void free_answer(answer_reader *reader) { harpe_text_free(&reader->line); }
+
+static harpe_transfer_result fail_answer(char *reason, const char *text) {
+    (void)snprintf(reason, HARPE_TRANSFER_REASON_SIZE, "%s", text);
+    return HARPE_TRANSFER_BROKEN;
+}
+
+/* ---- Lines of an answer ---------------------------------------------------------------------- */
+
+static bool read_status(answer_reader *reader, const char *line) {
+    char *end;
+    if (strncmp(line, "HTTP/1.", 7) != 0 || (line[7] != '0' && line[7] != '1') || line[8] != ' ')
+        return false;
+    reader->http_status = strtol(line + 9, &end, 10);
+    reader->closes = line[7] == '0';
+    reader->is_chunked = reader->has_length = false;
+    return end == line + 12 && reader->http_status >= 100;
+}
+
+static const char *value_of(const char *line, const char *name) {
+    size_t length = strlen(name);
+    if (strncasecmp(line, name, length) != 0 || line[length] != ':') return NULL;
+    return line + length + 1 + strspn(line + length + 1, " \t");
+}
+
+static void read_field(answer_reader *reader, const char *line) {
+    const char *length = value_of(line, "Content-Length");
+    const char *coding = value_of(line, "Transfer-Encoding");
+    const char *after = value_of(line, "Connection");
+    if (length) {
+        reader->has_length = true;
+        reader->left = strtoull(length, NULL, 10);
+    }
+    if (coding && strncasecmp(coding, "chunked", 7) == 0) reader->is_chunked = true;
+    if (after && strncasecmp(after, "close", 5) == 0) reader->closes = true;
+}
+
+/* Returns the part after the head. */
+static answer_part after_head(const answer_reader *reader) {
+    long status = reader->http_status;
+    if (status < 200) return ANSWER_STATUS; /* the answer itself follows */
+    if (reader->has_no_body || status == 204 || status == 304) return ANSWER_COMPLETE;
+    if (reader->is_chunked) return ANSWER_CHUNK_SIZE;
+    if (!reader->has_length) return ANSWER_BODY_TO_END;
+    return reader->left > 0 ? ANSWER_BODY : ANSWER_COMPLETE;
+}
+
+/* Returns false if the line cannot be a part of an answer. */
+static bool read_line(answer_reader *reader, const char *line) {
+    char *end;
+    bool is_empty = line[strspn(line, "\r\n")] == '\0';
+    switch (reader->part) {
+    case ANSWER_STATUS:
+        if (!read_status(reader, line)) return false;
+        reader->part = ANSWER_HEAD;
+        return true;
+    case ANSWER_HEAD:
+        if (is_empty)
+            reader->part = after_head(reader);
+        else
+            read_field(reader, line);
+        return true;
+    case ANSWER_CHUNK_SIZE:
+        reader->left = strtoull(line, &end, 16);
+        reader->part = reader->left > 0 ? ANSWER_CHUNK : ANSWER_TRAILER;
+        return end != line;
+    case ANSWER_CHUNK_END: reader->part = ANSWER_CHUNK_SIZE; return is_empty;
+    default:
+        if (is_empty) reader->part = ANSWER_COMPLETE;
+        return true;
+    }
+}
+
+/* Takes the bytes of one line. Returns their number; 0: a failure. */
+static size_t take_line(answer_reader *reader, const char *bytes, size_t length, char *reason) {
+    const char *newline = memchr(bytes, '\n', length);
+    size_t taken = newline ? (size_t)(newline - bytes) + 1 : length;
+    bool is_status = reader->part == ANSWER_STATUS;
+    bool is_head = is_status || reader->part == ANSWER_HEAD;
+    harpe_text_append(&reader->line, bytes, taken);
+    if (reader->line.failed || reader->line.length > LINE_LIMIT)
+        return (void)fail_answer(reason, "Out of memory"), 0;
+    if (!newline) return taken;
+    if (is_head)
+        harpe_connection_take_line(reader->connection, reader->line.data, reader->line.length);
+    bool is_right = read_line(reader, reader->line.data);
+    reader->line.length = 0;
+    if (is_right) return taken;
+    (void)fail_answer(reason, is_status ? "Received HTTP/0.9 when not allowed"
+                                        : "Illegal or missing hexadecimal sequence");
+    return 0;
+}
+
+/* ---- Bodies of an answer --------------------------------------------------------------------- */
+
+/* Takes bytes of the body. Returns their number; 0: a failure. */
+static size_t take_body(answer_reader *reader, const char *bytes, size_t length, char *reason) {
+    bool is_counted = reader->part != ANSWER_BODY_TO_END;
+    size_t taken = is_counted && reader->left < length ? (size_t)reader->left : length;
+    if (!harpe_connection_take_body(reader->connection, bytes, taken))
+        return (void)fail_answer(reason, "Failed writing received data to disk/application"), 0;
+    for (size_t i = 0; i < taken; i++)
+        reader->body_hash = (reader->body_hash ^ (unsigned char)bytes[i]) * UINT64_C(1099511628211);
+    if (!is_counted) return taken;
+    reader->left -= taken;
+    if (reader->left == 0)
+        reader->part = reader->part == ANSWER_CHUNK ? ANSWER_CHUNK_END : ANSWER_COMPLETE;
+    return taken;
+}
+
+/* Takes the next bytes, and gives head and body to the connection. Returns
+ * HARPE_TRANSFER_RUNNING, HARPE_TRANSFER_DONE, or a failure with its reason
+ * (HARPE_TRANSFER_REASON_SIZE bytes). */
+static harpe_transfer_result take_answer(answer_reader *reader, const char *bytes, size_t length,
+                                         char *reason) {
+    while (length > 0 && reader->part != ANSWER_COMPLETE) {
+        bool is_body = reader->part == ANSWER_BODY || reader->part == ANSWER_CHUNK ||
+                       reader->part == ANSWER_BODY_TO_END;
+        size_t taken = is_body ? take_body(reader, bytes, length, reason)
+                               : take_line(reader, bytes, length, reason);
+        if (taken == 0) return HARPE_TRANSFER_BROKEN;
+        bytes += taken;
+        length -= taken;
+    }
+    reader->has_rest = length > 0;
+    return reader->part == ANSWER_COMPLETE ? HARPE_TRANSFER_DONE : HARPE_TRANSFER_RUNNING;
+}
+
+/* Call it when the connection has ended. Returns true if the answer is complete. Otherwise returns
+ * false, and writes to `reason` what is missing. */
+static bool answer_ends(const answer_reader *reader, char *reason) {
+    switch (reader->part) {
+    case ANSWER_COMPLETE:
+    case ANSWER_BODY_TO_END: return true;
+    case ANSWER_STATUS:
+    case ANSWER_HEAD: (void)fail_answer(reason, "Empty reply from server"); return false;
+    case ANSWER_BODY:
+        (void)snprintf(reason, HARPE_TRANSFER_REASON_SIZE,
+                       "transfer closed with %llu bytes remaining to read",
+                       (unsigned long long)reader->left);
+        return false;
+    default:
+        (void)fail_answer(reason, "transfer closed with outstanding read data remaining");
+        return false;
+    }
+}
+
+/* Returns true if the connection can carry another request after this answer. */
+static bool answer_keeps(const answer_reader *reader) {
+    return reader->part == ANSWER_COMPLETE && !reader->closes && !reader->has_rest;
+}
+
+/* ---- The network ----------------------------------------------------------------------------- */
 
 typedef struct service {
     char *name;
@@ -78,7 +268,7 @@ typedef struct world_link {
     bool has_sent;     /* all that arrives of the request */
     bool has_news;     /* bytes have come that may be read at `read_ns` */
     int64_t begun_ns, send_ns, read_ns;
-    harpe_http_answer_reader reader;
+    answer_reader reader;
     size_t taken; /* bytes of the answer */
     bool is_complete;
     char bytes[8192];
@@ -287,7 +477,7 @@ static void close_link(void *user) {
     disconnect(link);
     if (link->bell >= 0) harpe_process_close(link->bell);
     harpe_text_free(&link->request);
-    harpe_http_answer_free(&link->reader);
+    free_answer(&link->reader);
     free(link->name);
     free(link);
 }
@@ -370,7 +560,7 @@ static bool begin(void *user, const harpe_transfer *transfer) {
     link->is_connected = link->has_sent = link->has_news = link->is_complete = false;
     link->begun_ns = harpe_clock_ns();
     link->send_ns = link->begun_ns + options->latency_ns + link->fate.request_late_ns;
-    harpe_http_answer_begin(&link->reader, link->connection, strcmp(message.method, "HEAD") == 0);
+    begin_answer(&link->reader, link->connection, strcmp(message.method, "HEAD") == 0);
     return !link->fate.is_doubled || send_double(link);
 }
 
@@ -428,7 +618,7 @@ static harpe_transfer_result end_of_answer(world_link *link, bool is_reset) {
         return HARPE_TRANSFER_RUNNING;
     }
     if (is_reset) return fail(link, "Recv failure: Connection reset by peer");
-    if (harpe_http_answer_ends(&link->reader, link->reason)) {
+    if (answer_ends(&link->reader, link->reason)) {
         link->is_complete = true;
         return HARPE_TRANSFER_DONE;
     }
@@ -437,8 +627,7 @@ static harpe_transfer_result end_of_answer(world_link *link, bool is_reset) {
 
 static harpe_transfer_result take(world_link *link, size_t length) {
     link->taken += length;
-    harpe_transfer_result result =
-        harpe_http_answer_take(&link->reader, link->bytes, length, link->reason);
+    harpe_transfer_result result = take_answer(&link->reader, link->bytes, length, link->reason);
     link->is_complete = result == HARPE_TRANSFER_DONE;
     return result;
 }
@@ -556,7 +745,7 @@ static long end(void *user) {
         transport.options.answered(transport.options.user, &message, link->reader.http_status,
                                    link->reader.body_hash);
     }
-    link->is_kept = link->is_complete && harpe_http_answer_keeps(&link->reader) && link->has_sent &&
+    link->is_kept = link->is_complete && answer_keeps(&link->reader) && link->has_sent &&
                     !link->transfer->is_alone;
     if (!link->is_kept) disconnect(link);
     link->transfer = NULL;

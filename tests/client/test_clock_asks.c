@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "client/clock_asks.h"
+#include "client/controller.h"
 
 static harpe_controller_slot *slot;
 static harpe_clock_ask *asks;

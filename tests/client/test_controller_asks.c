@@ -9,7 +9,7 @@
 #include <harpe/frequency_controller.h>
 
 #include "base/platform.h"
-#include "client/clock_asks.h"
+#include "client/controller.h"
 #include "client/controller_obedience.h"
 
 enum { HIGHEST_MHZ = 1410 };

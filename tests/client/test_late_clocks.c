@@ -7,7 +7,7 @@
 #include <harpe/frequency_controller.h>
 
 #include "client/anticipation.h"
-#include "client/controller_slot.h"
+#include "client/controller.h"
 
 #define CALL_S 0.002
 #define LATENCY_S 0.03

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/clock_asks.h"
+#include "client/controller.h"
 #include "client/optimizer_internal.h"
 #include "client/profiler_internal.h"
 #include "pfo/rank_clocks.h"

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "client/controller_slot.h"
+#include "client/controller.h"
 #include "client/optimizer_internal.h"
 
 enum { LENGTH = 3, SERIES = 5 };

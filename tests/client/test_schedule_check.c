@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "client/schedule_check.h"
+#include "client/schedule_follow.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pfo/models.h"
+#include "pfo/result_scan.h"
 
 static const harpe_conduct SAMPLES[] = {
     {.is_known = true},

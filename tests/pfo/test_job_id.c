@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "pfo/models.h"
+#include "pfo/metadata.h"
 
 static void expect_id(const char *metadata, const char *scheduler, int repetition,
                       const char *expected) {

@@ -12,9 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pfo/json_look.h"
 #include "pfo/json_tree.h"
-#include "pfo/utf8.h"
 
 static harpe_json read_json(const char *text) {
     harpe_json json = {0};

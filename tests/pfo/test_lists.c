@@ -133,12 +133,12 @@ static void offline_results_read_as_they_were_saved(void **state) {
 
     harpe_error error;
     put_file(path, "[{\"rank\":0,\"dp_rank\":0,\"pp_rank\":0,\"tp_rank\":0,"
-                   "\"forward_time\":{\"fast\":0.5},\"forward_energy\":{\"7\":\"x\"},"
+                   "\"forward_time\":{\"fast\":0.5},\"forward_energy\":{\"7\":\"x\",\"-1\":1},"
                    "\"backward_time\":{},\"backward_energy\":[]}]");
     assert_int_equal(harpe_offline_profiling_results_load(path, &results, &count, &error),
                      HARPE_INVALID_INPUT);
     assert_non_null(strstr(error.message, ": [0].forward_time.__key__: value is not a valid "
-                                          "integer (and 2 more)"));
+                                          "integer (and 3 more)"));
 }
 
 static void the_csv_is_a_profile_that_the_planner_reads(void **state) {

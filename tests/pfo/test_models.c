@@ -89,6 +89,9 @@ static void every_bad_field_of_a_job_is_listed_in_order(void **state) {
     (void)state;
     expect_bad_job("{}", PROBLEMS(MISSING(BODY("pp_degree")), MISSING(BODY("dp_degree")),
                                   MISSING(BODY("tp_degree")), MISSING(BODY("world_size"))));
+    expect_bad_job("{\"pp_degree\":0,\"dp_degree\":0,\"tp_degree\":0,\"world_size\":0}",
+                   PROBLEMS(TOO_SMALL(BODY("pp_degree"), "1"), TOO_SMALL(BODY("dp_degree"), "1"),
+                            TOO_SMALL(BODY("tp_degree"), "1"), TOO_SMALL(BODY("world_size"), "1")));
     expect_bad_job("{\"world_size\":\"x\",\"tp_degree\":null,\"dp_degree\":0,\"pp_degree\":true,"
                    "\"job_metadata\":[],\"job_id\":{}}",
                    PROBLEMS(NO_TEXT(BODY("job_id")), NO_INTEGER(BODY("pp_degree")),
@@ -154,6 +157,29 @@ static void a_job_does_not_choose_its_id(void **state) {
     harpe_job_info_free(&job);
 }
 
+static void a_key_has_1_to_256_bytes(void **state) {
+    (void)state;
+    for (int length = 0; length <= 257; length++) {
+        char body[400];
+        harpe_job_info job = {0};
+        harpe_error error;
+        (void)snprintf(body, sizeof body,
+                       "{\"pp_degree\":1,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":1,"
+                       "\"job_key\":\"%0*d\"}",
+                       length, 0);
+        if (length == 0) strcpy(strstr(body, "\"0\""), "\"\"}");
+        harpe_status status = harpe_job_info_parse(body, strlen(body), &job, &error);
+        if (length >= 1 && length <= 256) {
+            assert_int_equal(status, HARPE_OK);
+            assert_int_equal(strlen(job.job_key), length);
+            harpe_job_info_free(&job);
+        } else {
+            assert_int_equal(status, HARPE_INVALID_INPUT);
+            assert_string_equal(error.message, "job_key: job_key must have 1 to 256 bytes");
+        }
+    }
+}
+
 static void bodies_that_are_no_object_are_refused(void **state) {
     (void)state;
     const char *const *missing = PROBLEMS(MISSING("\"body\""));
@@ -209,7 +235,11 @@ static void a_job_reads_as_it_was_written(void **state) {
         char *json = NULL;
         harpe_job_info job = {0};
         harpe_job_info copy = {0};
+        assert_int_equal(harpe_job_info_copy(&jobs[i], &copy, NULL), HARPE_OK);
+        assert_string_equal(copy.job_id, jobs[i].job_id ? jobs[i].job_id : "");
+        harpe_job_info_free(&copy);
         assert_int_equal(harpe_job_info_format(&jobs[i], &json, NULL), HARPE_OK);
+        assert_int_equal(strstr(json, "job_key") != NULL, i == 1);
         assert_int_equal(harpe_job_info_parse(json, strlen(json), &job, NULL), HARPE_OK);
         assert_int_equal(harpe_job_info_copy(&job, &copy, NULL), HARPE_OK);
         harpe_job_info_free(&job);
@@ -437,6 +467,7 @@ int main(void) {
         cmocka_unit_test(what_is_no_integer_is_refused),
         cmocka_unit_test(a_world_size_must_be_the_product),
         cmocka_unit_test(a_job_does_not_choose_its_id),
+        cmocka_unit_test(a_key_has_1_to_256_bytes),
         cmocka_unit_test(bodies_that_are_no_object_are_refused),
         cmocka_unit_test(text_that_is_no_json_is_refused_as_the_published_server_does),
         cmocka_unit_test(a_large_bad_document_is_shown_in_part),

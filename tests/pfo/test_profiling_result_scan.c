@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "pfo/models.h"
+#include "pfo/result_scan.h"
 
 static const char USUAL[] =
     "{\"rank\": 12, \"iter_time\": [6.8, 1e-3, -2.5E+10], \"iter_energy\": [900.1, 0, "

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pfo/models.h"
 #include "pfo/rank_clocks.h"
+#include "pfo/result_scan.h"
 
 enum { RUNS_MAX = 3 };
 

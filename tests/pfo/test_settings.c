@@ -12,7 +12,6 @@
 #include <jansson.h>
 
 #include "pfo/settings.h"
-#include "pfo/settings_sources.h"
 #include "server/store/address.h"
 
 static int make(void **state) {

@@ -21,7 +21,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "pfo/json_look.h"
+#include "pfo/json_tree.h"
 
 /* Describes a request as the server understands it: the decoded path, and of the body the members
  * that the route has, each with a bounded length. The bytes that a client sends could hide these in

@@ -8,6 +8,9 @@
 
 #include <harpe/version.h>
 
+#include "pfo/models.h"
+#include "pfo/result_scan.h"
+
 /* Limits for bodies that the loop's thread decodes, and for bodies that are always small. A job has
  * at most 65,536 bytes of metadata, and JSON may use six bytes for each. */
 enum { JOB_BYTES = 512 << 10, SMALL_BYTES = 64 << 10, PRICES_BYTES = 1 << 20 };
@@ -153,40 +156,15 @@ _Static_assert(sizeof harpe_route_table / sizeof *harpe_route_table <= HARPE_ROU
 
 /* ---- The OpenAPI document -------------------------------------------------------------------- */
 
-/* Makes /openapi.json from the table of routes. Only the schemas of the models are written here. */
+/* Makes /openapi.json from the table of routes and the tables of the models. Only the other schemas
+ * are written here. */
 
-/* Schemas of bodies and answers, with the names that the table uses. */
+/* Schemas of bodies and answers, with the names that the table uses. The empty ones come from the
+ * models. */
 static const char SCHEMAS[] =
     "{\"Null\":{\"type\":\"null\"},"
     "\"JobId\":{\"type\":\"string\"},"
-    "\"JobInfo\":{\"type\":\"object\","
-    "\"required\":[\"pp_degree\",\"dp_degree\",\"tp_degree\",\"world_size\"],\"properties\":{"
-    "\"job_id\":{\"type\":\"string\",\"default\":\"\",\"maxLength\":0},"
-    "\"pp_degree\":{\"type\":\"integer\",\"minimum\":1},"
-    "\"dp_degree\":{\"type\":\"integer\",\"minimum\":1},"
-    "\"tp_degree\":{\"type\":\"integer\",\"minimum\":1},"
-    "\"world_size\":{\"type\":\"integer\",\"minimum\":1},"
-    "\"job_metadata\":{\"type\":[\"string\",\"null\"]},"
-    "\"job_key\":{\"type\":[\"string\",\"null\"],\"minLength\":1,\"maxLength\":256}}},"
-    "\"RankInfo\":{\"type\":\"object\",\"required\":[\"rank\",\"dp_rank\",\"pp_rank\",\"tp_rank\","
-    "\"available_frequencies\"],\"properties\":{"
-    "\"rank\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"dp_rank\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"pp_rank\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"tp_rank\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"available_frequencies\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}},"
-    "\"FrequencySchedule\":{\"type\":\"object\",\"required\":[\"rank\",\"frequencies\"],"
-    "\"properties\":{\"rank\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"frequencies\":{\"type\":\"array\",\"items\":{\"type\":\"array\",\"minItems\":2,"
-    "\"maxItems\":2,\"prefixItems\":[{\"type\":\"string\"},{\"type\":\"integer\"}]}}}},"
-    "\"ProfilingResult\":{\"type\":\"object\",\"required\":[\"rank\",\"iter_time\","
-    "\"iter_energy\"],\"properties\":{\"rank\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"iter_time\":{\"type\":\"array\",\"items\":{\"type\":\"number\"}},"
-    "\"iter_energy\":{\"type\":\"array\",\"items\":{\"type\":\"number\"}},"
-    "\"time_breakdown\":{\"$ref\":\"#/components/schemas/Breakdown\"},"
-    "\"energy_breakdown\":{\"$ref\":\"#/components/schemas/Breakdown\"},"
-    "\"conduct\":{\"$ref\":\"#/components/schemas/Conduct\"},"
-    "\"clocks\":{\"$ref\":\"#/components/schemas/Clocks\"}}},"
+    "\"JobInfo\":{},\"RankInfo\":{},\"FrequencySchedule\":{},\"ProfilingResult\":{},"
     "\"Clocks\":{\"type\":\"object\",\"description\":\"Optional: how long changes of the clock "
     "take, and the clocks at which the instructions really ran. Wrong clocks are ignored.\","
     "\"required\":[\"latencies\",\"runs\"],\"properties\":{"
@@ -195,23 +173,7 @@ static const char SCHEMAS[] =
     "\"runs\":{\"type\":\"array\",\"description\":\"For each instruction of the schedule: null "
     "(not known), or clocks in MHz, each followed by its share of the time; empty: the clock of "
     "the schedule\",\"items\":{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"number\"}}}}},"
-    "\"Conduct\":{\"type\":\"object\",\"description\":\"Optional: how the steps since the previous "
-    "result ran. A wrong conduct is ignored.\",\"properties\":{"
-    "\"steps\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"as_planned\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"misfits\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"misfits_measured\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"disobeyed\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"lost\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"impossible\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"left_out\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"wanted_mhz\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"held_mhz\":{\"type\":\"integer\",\"minimum\":0},"
-    "\"tokens_per_step\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":1000000000},"
-    "\"counter_energy\":{\"type\":\"number\",\"minimum\":0},"
-    "\"power_energy\":{\"type\":\"number\",\"minimum\":0},"
-    "\"energy_uncertainty\":{\"type\":\"number\",\"minimum\":0},"
-    "\"late_energy\":{\"type\":\"number\",\"minimum\":0}}},"
+    "\"Conduct\":{},"
     "\"Breakdown\":{\"type\":\"object\",\"default\":{},\"additionalProperties\":{\"type\":"
     "\"array\",\"items\":{\"type\":\"array\",\"items\":{\"type\":\"number\"}}}},"
     "\"Straggler\":{\"type\":\"object\",\"properties\":{\"slowdown\":{\"type\":\"number\","
@@ -408,10 +370,22 @@ static void add_route(json_t *paths, const harpe_route *route) {
     json_object_set_new(path, method, operation(route));
 }
 
+static void set_reference(json_t *properties, const char *name, const char *schema) {
+    json_object_set_new(properties, name,
+                        json_pack("{s:s+}", "$ref", "#/components/schemas/", schema));
+}
+
 static json_t *all_schemas(void) {
     json_t *schemas = json_loads(SCHEMAS, 0, NULL);
+    json_t *models = harpe_model_schemas();
     json_t *fleet = json_loads(FLEET_SCHEMAS, 0, NULL);
+    json_t *result = json_object_get(json_object_get(models, "ProfilingResult"), "properties");
+    set_reference(result, "conduct", "Conduct");
+    set_reference(result, "clocks", "Clocks");
+    json_object_update(schemas, models);
+    json_object_set_new(schemas, "Conduct", harpe_conduct_schema());
     json_object_update(schemas, fleet);
+    json_decref(models);
     json_decref(fleet);
     return schemas;
 }

@@ -17,6 +17,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "pfo/metadata.h"
 #include "pfo/models.h"
 #include "server/scheduler/scheduler_host.h"
 

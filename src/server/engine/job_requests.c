@@ -13,9 +13,8 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "base/text.h"
-#include "pfo/documents.h"
 #include "pfo/fields.h"
-#include "pfo/json_look.h"
+#include "pfo/json_tree.h"
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */
 

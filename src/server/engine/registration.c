@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "pfo/documents.h"
 #include "pfo/fields.h"
 #include "rights/tokens.h"
 

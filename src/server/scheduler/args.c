@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "pfo/conduct.h"
 #include "pfo/metadata.h"
+#include "pfo/result_scan.h"
 #include "server/scheduler/builtin.h"
 
 static bool is_text(const json_t *value) {

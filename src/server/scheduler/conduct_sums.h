@@ -11,7 +11,7 @@
 
 #include <harpe/pfo.h>
 
-#include "pfo/conduct.h"
+#include "pfo/result_scan.h"
 
 /* Why the measurements of a round are spoiled. A round can have several reasons. */
 typedef enum harpe_spoil {

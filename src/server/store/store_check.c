@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "pfo/models.h"
+#include "pfo/result_scan.h"
 #include "server/store/sqlite_internal.h"
 
 enum { PROBLEMS_TOLD = 20 };

@@ -6,11 +6,18 @@
  * us instead of 17 us for 640 numbers), because it builds no objects and does not convert the
  * numbers of the breakdowns. Without the scan, the server needs a quarter more processor time for
  * each result (122 us instead of 98 us, bench/bench_server). */
-#include <stdint.h>
+#include "pfo/result_scan.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/number.h"
 #include "base/possible.h"
+#include "base/text.h"
 #include "pfo/models.h"
 
 /* A value above these limits is not plausible for an iteration. */
@@ -19,14 +26,82 @@
 
 enum { NUMBER_BYTES_MAX = 200, EXPONENT_DIGITS_MAX = 2, RANK_DIGITS_MAX = 9, NAMES_MAX = 32 };
 
-typedef struct name {
-    const char *bytes;
-    size_t length;
-} name;
+/* ---- Members of a conduct, which is a flat object of numbers --------------------------------- */
+
+#define COUNT_MAX 1e15
+#define CONDUCT_ENERGY_MAX_J 1e15
+
+typedef struct conduct_member {
+    const char *name;
+    size_t offset;
+    bool is_energy; /* otherwise it is a whole number */
+} conduct_member;
+
+#define COUNT(name) \
+    { #name, offsetof(harpe_conduct, name), false }
+static const conduct_member CONDUCT_MEMBERS[] = {
+    COUNT(steps),
+    COUNT(as_planned),
+    COUNT(misfits),
+    COUNT(misfits_measured),
+    COUNT(disobeyed),
+    COUNT(lost),
+    COUNT(impossible),
+    COUNT(left_out),
+    COUNT(wanted_mhz),
+    COUNT(held_mhz),
+    COUNT(tokens_per_step),
+    {"counter_energy", offsetof(harpe_conduct, counter_j), true},
+    {"power_energy", offsetof(harpe_conduct, power_j), true},
+    {"energy_uncertainty", offsetof(harpe_conduct, energy_uncertainty_j), true},
+    {"late_energy", offsetof(harpe_conduct, late_energy_j), true},
+};
+enum { CONDUCT_MEMBER_COUNT = sizeof CONDUCT_MEMBERS / sizeof *CONDUCT_MEMBERS };
+
+static int64_t *count_of(harpe_conduct *conduct, const conduct_member *one) {
+    return (int64_t *)(void *)((char *)conduct + one->offset);
+}
+
+static double *energy_of(harpe_conduct *conduct, const conduct_member *one) {
+    return (double *)(void *)((char *)conduct + one->offset);
+}
+
+/* Sets the member that has this name in JSON. Ignores unknown names. */
+static void set_conduct(harpe_conduct *conduct, const char *name, size_t length, double value) {
+    for (size_t i = 0; i < CONDUCT_MEMBER_COUNT; i++) {
+        const conduct_member *one = &CONDUCT_MEMBERS[i];
+        if (strlen(one->name) != length || memcmp(one->name, name, length) != 0) continue;
+        if (one->is_energy)
+            *energy_of(conduct, one) = value;
+        else
+            *count_of(conduct, one) = value >= 0 && value <= COUNT_MAX ? (int64_t)value : -1;
+    }
+}
+
+static bool is_possible(harpe_conduct *conduct) {
+    for (size_t i = 0; i < CONDUCT_MEMBER_COUNT; i++) {
+        const conduct_member *one = &CONDUCT_MEMBERS[i];
+        double energy_j = one->is_energy ? *energy_of(conduct, one) : 0;
+        if (!(energy_j >= 0 && energy_j <= CONDUCT_ENERGY_MAX_J)) return false;
+        if (!one->is_energy && *count_of(conduct, one) < 0) return false;
+    }
+    return conduct->as_planned <= conduct->steps && conduct->misfits <= conduct->steps &&
+           conduct->misfits_measured <= conduct->misfits && conduct->disobeyed <= conduct->steps &&
+           conduct->late_energy_j <= conduct->energy_uncertainty_j &&
+           conduct->tokens_per_step <= HARPE_TOKENS_MAX;
+}
+
+/* Ends a conduct whose members were set. A conduct with an impossible value becomes unknown. */
+static void settle_conduct(harpe_conduct *conduct) {
+    conduct->is_known = is_possible(conduct);
+    if (!conduct->is_known) *conduct = (harpe_conduct){0};
+}
+
+/* ---- The scan -------------------------------------------------------------------------------- */
 
 typedef struct scan {
     const char *at, *end;
-    name names[NAMES_MAX]; /* names of the breakdown's instructions so far */
+    harpe_slice names[NAMES_MAX]; /* names of the breakdown's instructions so far */
     size_t name_count;
     harpe_result_totals totals;
 } scan;
@@ -115,7 +190,7 @@ static inline __attribute__((always_inline)) bool take_all(scan *s, char open, c
 }
 
 /* Reads a text of plain ASCII and the colon after it. */
-static bool take_name(scan *s, name *out) {
+static bool take_name(scan *s, harpe_slice *out) {
     if (!take(s, '"')) return false;
     out->bytes = s->at;
     while (s->at < s->end && *s->at >= ' ' && *s->at <= '~' && *s->at != '"' && *s->at != '\\')
@@ -209,7 +284,7 @@ bool harpe_profiling_result_can_be(const harpe_profiling_result *result, int gpu
 /* ---- The conduct ----------------------------------------------------------------------------- */
 
 static bool take_conduct_member(scan *s) {
-    name own;
+    harpe_slice own;
     double value;
     bool is_integer;
     if (!take_name(s, &own)) return false;
@@ -217,13 +292,13 @@ static bool take_conduct_member(scan *s) {
     if (!take_number(s)) return false;
     size_t length = (size_t)(s->at - first);
     if (harpe_scan_number(first, length, &value, &is_integer) != length) return false;
-    harpe_conduct_set(&s->totals.conduct, own.bytes, own.length, value);
+    set_conduct(&s->totals.conduct, own.bytes, own.length, value);
     return true;
 }
 
 static bool take_conduct(scan *s) {
     if (!take_all(s, '{', '}', take_conduct_member)) return false;
-    harpe_conduct_settle(&s->totals.conduct);
+    settle_conduct(&s->totals.conduct);
     return true;
 }
 
@@ -231,9 +306,9 @@ static bool take_conduct(scan *s) {
 
 /* Returns true if the name is new. A name that occurs again replaces the earlier name's value, so
  * the scan leaves such breakdowns to the full reader. */
-static bool is_new(const scan *s, const name *candidate) {
+static bool is_new(const scan *s, const harpe_slice *candidate) {
     for (size_t i = 0; i < s->name_count; i++) {
-        const name *known = &s->names[i];
+        const harpe_slice *known = &s->names[i];
         if (known->length == candidate->length &&
             memcmp(known->bytes, candidate->bytes, known->length) == 0)
             return false;
@@ -242,7 +317,7 @@ static bool is_new(const scan *s, const name *candidate) {
 }
 
 static bool take_instruction(scan *s) {
-    name own;
+    harpe_slice own;
     if (!take_name(s, &own) || s->name_count == NAMES_MAX || !is_new(s, &own)) return false;
     s->names[s->name_count++] = own;
     return take_all(s, '[', ']', take_numbers);
@@ -266,7 +341,7 @@ static bool take_run(scan *s) {
 
 /* rank_clocks.c checks the values. */
 static bool take_clocks_member(scan *s) {
-    name own;
+    harpe_slice own;
     return take_name(s, &own) && take_all(s, '[', ']', take_run);
 }
 
@@ -283,7 +358,7 @@ typedef enum member {
     MEMBER_COUNT,
 } member;
 
-static member member_of(const name *own) {
+static member member_of(const harpe_slice *own) {
     static const char *const names[MEMBER_COUNT] = {
         "rank",    "iter_time", "iter_energy", "time_breakdown", "energy_breakdown",
         "conduct", "clocks"};
@@ -296,7 +371,7 @@ static member member_of(const name *own) {
 /* Reads a member. Each member may occur at most once. The full reader handles repeated members, of
  * which the last counts. */
 static bool take_member(scan *s, unsigned *seen, int *rank) {
-    name own;
+    harpe_slice own;
     if (!take_name(s, &own)) return false;
     member which = member_of(&own);
     if (*seen & 1U << which) return false;
@@ -341,4 +416,89 @@ bool harpe_profiling_result_scan_totals(const char *body, size_t length, int *ra
 bool harpe_profiling_result_scan(const char *body, size_t length, int *rank) {
     harpe_result_totals totals;
     return harpe_profiling_result_scan_totals(body, length, rank, &totals);
+}
+
+/* ---- Reading a conduct from any text --------------------------------------------------------- */
+
+/* A known member that is no number makes the conduct unknown. */
+static harpe_conduct read_object(json_t *object) {
+    harpe_conduct conduct = {0};
+    const char *name;
+    json_t *value;
+    if (!json_is_object(object)) return conduct;
+    json_object_foreach(object, name, value) {
+        double number = json_is_number(value) ? json_number_value(value) : -1;
+        set_conduct(&conduct, name, strlen(name), number);
+    }
+    settle_conduct(&conduct);
+    return conduct;
+}
+
+harpe_conduct harpe_conduct_read(const char *text, size_t length) {
+    static const char name[] = "\"conduct\"";
+    int rank;
+    harpe_result_totals totals;
+    if (harpe_profiling_result_scan_totals(text, length, &rank, &totals)) return totals.conduct;
+    if (!memmem(text, length, name, sizeof name - 1)) return (harpe_conduct){0};
+    json_t *json = json_loadb(text, length, 0, NULL);
+    harpe_conduct conduct = read_object(json_object_get(json, "conduct"));
+    json_decref(json);
+    return conduct;
+}
+
+bool harpe_profiling_result_decode_totals(const char *body, size_t length, int *rank,
+                                          harpe_result_totals *totals, harpe_problems *problems) {
+    harpe_profiling_result result = {0};
+    bool is_valid = harpe_profiling_result_decode(body, length, &result, problems);
+    *rank = result.rank;
+    *totals = harpe_profiling_result_totals(&result);
+    if (is_valid) totals->conduct = harpe_conduct_read(body, length);
+    harpe_profiling_result_free(&result);
+    return is_valid;
+}
+
+json_t *harpe_conduct_schema(void) {
+    json_t *properties = json_object();
+    for (size_t i = 0; i < CONDUCT_MEMBER_COUNT; i++) {
+        const conduct_member *one = &CONDUCT_MEMBERS[i];
+        json_t *made =
+            json_pack("{s:s, s:i}", "type", one->is_energy ? "number" : "integer", "minimum", 0);
+        if (one->offset == offsetof(harpe_conduct, tokens_per_step))
+            json_object_set_new(made, "maximum", json_integer(HARPE_TOKENS_MAX));
+        json_object_set_new(properties, one->name, made);
+    }
+    return json_pack("{s:s, s:s, s:o}", "type", "object", "description",
+                     "Optional: how the steps since the previous result ran. A wrong conduct is "
+                     "ignored.",
+                     "properties", properties);
+}
+
+/* ---- Writing a conduct ----------------------------------------------------------------------- */
+
+static void write_member(harpe_text *text, harpe_conduct *conduct, const conduct_member *one) {
+    harpe_text_printf(text, "\"%s\":", one->name);
+    if (one->is_energy)
+        harpe_text_number(text, *energy_of(conduct, one));
+    else
+        harpe_text_printf(text, "%" PRId64, *count_of(conduct, one));
+}
+
+harpe_status harpe_conduct_append(const harpe_conduct *conduct, char **json, harpe_error *error) {
+    harpe_text text = {0};
+    harpe_conduct copy = *conduct;
+    size_t length = strlen(*json);
+    harpe_text_append(&text, *json, length - 1); /* without the brace at its end */
+    harpe_text_printf(&text, ",\"conduct\":{");
+    for (size_t i = 0; i < CONDUCT_MEMBER_COUNT; i++) {
+        if (i > 0) harpe_text_append(&text, ",", 1);
+        write_member(&text, &copy, &CONDUCT_MEMBERS[i]);
+    }
+    harpe_text_append(&text, "}}", 2);
+    if (text.failed) {
+        harpe_text_free(&text);
+        return harpe_fail_memory(error);
+    }
+    free(*json);
+    *json = text.data;
+    return HARPE_OK;
 }
