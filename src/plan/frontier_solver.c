@@ -74,11 +74,11 @@ static void put_into_cut(harpe_frontier_solver *s, int32_t edge, int64_t tight_a
  * does not change. */
 static void refresh_cut_edge(harpe_frontier_solver *s, int32_t edge) {
     const harpe_edge_state *state = &s->edges[edge];
-    if (s->is_late[state->tail] == s->is_late[state->head]) return;
+    if (s->side[state->tail] == s->side[state->head]) return;
     const harpe_network_curve *curve = &s->network->curves[state->curve];
     int64_t duration_ps = harpe_frontier_solver_event_ps(s, state->head) -
                           harpe_frontier_solver_event_ps(s, state->tail);
-    if (s->is_late[state->head])
+    if (harpe_frontier_solver_is_late(s, state->head))
         put_into_cut(s, edge, s->time_ps - (duration_ps - curve->time_ps[state->segment]));
     else if (state->segment < curve->segment_count)
         put_into_cut(s, edge, s->time_ps - (curve->time_ps[state->segment + 1] - duration_ps));
@@ -141,17 +141,17 @@ static void reset_edges(harpe_frontier_solver *s) {
 }
 
 uint64_t harpe_frontier_solver_bytes(const harpe_network *network) {
-    uint64_t per_node = sizeof(int64_t) + sizeof(uint8_t) + 3 * sizeof(int32_t);
-    uint64_t per_edge = sizeof(harpe_edge_state) + sizeof(int64_t) + 4 * sizeof(int32_t);
+    uint64_t per_node = sizeof(int64_t) + sizeof(uint8_t) + 4 * sizeof(int32_t);
+    uint64_t per_edge = sizeof(harpe_edge_state) + sizeof(int64_t) + 2 * sizeof(int32_t);
     return per_node * (uint64_t)network->node_count + per_edge * (uint64_t)network->edge_count;
 }
 
 harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const harpe_network *network,
                                         harpe_error *error) {
-    harpe_frontier_solver s = {.network = network, .entering = -1};
+    harpe_frontier_solver s = {.network = network, .late_side = 1, .entering = -1};
     size_t nodes = (size_t)network->node_count, edges = (size_t)network->edge_count;
     s.position = harpe_calloc(nodes, sizeof *s.position);
-    s.is_late = harpe_calloc(nodes, sizeof *s.is_late);
+    s.side = harpe_calloc(nodes, sizeof *s.side);
     s.parent = harpe_calloc(nodes, sizeof *s.parent);
     s.parent_edge = harpe_calloc(nodes, sizeof *s.parent_edge);
     s.edges = harpe_calloc(edges, sizeof *s.edges);
@@ -159,9 +159,9 @@ harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const har
     s.heap_index = harpe_calloc(edges, sizeof *s.heap_index);
     s.tight_at_ps = harpe_calloc(edges, sizeof *s.tight_at_ps);
     s.subtree = harpe_calloc(nodes + 1, sizeof *s.subtree);
-    s.boundary = harpe_calloc(edges * 2 + 1, sizeof *s.boundary);
-    if (!s.position || !s.is_late || !s.parent || !s.parent_edge || !s.edges || !s.heap ||
-        !s.heap_index || !s.tight_at_ps || !s.subtree || !s.boundary) {
+    s.rest = harpe_calloc(nodes + 1, sizeof *s.rest);
+    if (!s.position || !s.side || !s.parent || !s.parent_edge || !s.edges || !s.heap ||
+        !s.heap_index || !s.tight_at_ps || !s.subtree || !s.rest) {
         harpe_frontier_solver_clear(&s);
         return harpe_fail_memory(error);
     }
@@ -177,7 +177,7 @@ harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const har
 
 void harpe_frontier_solver_clear(harpe_frontier_solver *solver) {
     free(solver->position);
-    free(solver->is_late);
+    free(solver->side);
     free(solver->parent);
     free(solver->parent_edge);
     free(solver->edges);
@@ -185,7 +185,7 @@ void harpe_frontier_solver_clear(harpe_frontier_solver *solver) {
     free(solver->heap_index);
     free(solver->tight_at_ps);
     free(solver->subtree);
-    free(solver->boundary);
+    free(solver->rest);
     memset(solver, 0, sizeof *solver);
 }
 
@@ -256,41 +256,48 @@ static void rest_between_segments(harpe_frontier_solver *s, harpe_edge_state *st
         set_segment(s, state, state->segment - 1);
 }
 
-/* Moves the tree below `top` to the other side, and collects the edges that may now cross the cut.
- * An edge is collected if its other end is still on the old side when the edge is visited. The
- * leaving edge is also collected. This is the hot loop of the planner. The processor cannot predict
- * whether a neighbour is a child, so both lists are written without a branch (they have one spare
- * element). All array pointers are copied to local variables. Otherwise the compiler would have to
- * assume that a store to the byte array changes them. */
-static void move_subtree(harpe_frontier_solver *s, int32_t top) {
-    const int32_t *restrict first_incidence = s->network->first_incidence;
-    const harpe_incidence *restrict incidences = s->network->incidences;
-    const int32_t *restrict parent_edge = s->parent_edge;
-    uint8_t *restrict is_late = s->is_late;
-    int32_t *restrict subtree = s->subtree, *restrict boundary = s->boundary;
-    uint8_t old_side = is_late[top];
-    int32_t count = 1, boundary_count = 0;
-    subtree[0] = top;
-    is_late[top] = !old_side;
-    for (int32_t i = 0; i < count; i++) {
-        int32_t v = subtree[i], last = first_incidence[v + 1];
-        for (int32_t a = first_incidence[v]; a < last; a++) {
-            int32_t w = incidences[a].node, edge = incidences[a].edge;
-            int32_t is_old = is_late[w] == old_side;
-            int32_t is_child = is_old & (parent_edge[w] == edge);
-            subtree[count] = w;
-            count += is_child;
-            boundary[boundary_count] = edge;
-            boundary_count += is_old & !is_child;
-            is_late[w] ^= (uint8_t)is_child;
-        }
+/* Appends the children of an event to a list, except for one. The processor cannot predict whether
+ * a neighbour is a child, so the list is written without a branch (it has one spare element). */
+static int32_t append_children(const harpe_frontier_solver *s, int32_t v, int32_t except,
+                               int32_t *list, int32_t count) {
+    const int32_t *first = &s->network->first_incidence[v];
+    const harpe_incidence *end = &s->network->incidences[first[1]];
+    for (const harpe_incidence *at = &s->network->incidences[first[0]]; at < end; at++) {
+        list[count] = at->node;
+        count += (s->parent_edge[at->node] == at->edge) & (at->node != except);
     }
-    int64_t shift = old_side ? s->late_offset : -s->late_offset;
-    for (int32_t i = 0; i < count; i++)
-        s->position[subtree[i]] += shift;
-    for (int32_t i = 0; i < boundary_count; i++)
-        refresh_cut_edge(s, boundary[i]);
-    s->work.nodes_moved += (uint64_t)count;
+    return count;
+}
+
+/* Moves the tree below `top` to the other side, and puts the edges that now cross the cut into the
+ * heap. The tree may contain nearly all events, so it is listed in turn with the other events until
+ * one of the two lists is complete. If these are the others, they change the numbers of their
+ * sides instead, and the other number is late. This is the hot loop of the planner. */
+static void move_subtree(harpe_frontier_solver *s, int32_t top) {
+    int32_t sink = s->network->sink, count = 1, rest_count = 0, listed = 0;
+    s->subtree[0] = top;
+    s->rest[rest_count++] = s->network->source;
+    if (s->parent_edge[sink] < 0) s->rest[rest_count++] = sink;
+    for (; listed < count && listed < rest_count; listed++) {
+        count = append_children(s, s->subtree[listed], -1, s->subtree, count);
+        rest_count = append_children(s, s->rest[listed], top, s->rest, rest_count);
+    }
+    uint8_t old_side = s->side[top];
+    const int32_t *moved = listed == count ? s->subtree : s->rest;
+    for (int32_t i = 0; i < listed; i++) {
+        uint8_t *side = &s->side[moved[i]];
+        s->position[moved[i]] += s->offset_ps[*side] - s->offset_ps[!*side];
+        *side = !*side;
+    }
+    if (moved == s->rest) s->late_side = !s->late_side;
+    for (int32_t i = 0; i < listed; i++) {
+        int32_t v = moved[i], end = s->network->first_incidence[v + 1];
+        if (s->side[v] == old_side) continue;
+        for (int32_t a = s->network->first_incidence[v]; a < end; a++)
+            if (s->side[s->network->incidences[a].node] == old_side)
+                refresh_cut_edge(s, s->network->incidences[a].edge);
+    }
+    s->work.nodes_moved += (uint64_t)listed;
 }
 
 /* Attaches the subtree of `top` to `new_parent` at the subtree's node `joint`. Reverses the path
@@ -339,14 +346,14 @@ static void pass_entering_edge(harpe_frontier_solver *s) {
 static void find_entering_edge(harpe_frontier_solver *s) {
     for (;;) {
         int32_t edge = s->heap_size > 0 ? s->heap[0] : -1;
-        if (edge >= 0 && s->is_late[s->edges[edge].tail] == s->is_late[s->edges[edge].head]) {
+        if (edge >= 0 && s->side[s->edges[edge].tail] == s->side[s->edges[edge].head]) {
             remove_from_cut(s, edge);
             continue;
         }
         s->entering = edge;
         if (edge < 0) return;
         const harpe_edge_state *state = &s->edges[edge];
-        bool along = s->is_late[state->head];
+        bool along = harpe_frontier_solver_is_late(s, state->head);
         s->early_end = along ? state->tail : state->head;
         s->late_end = along ? state->head : state->tail;
         return;
@@ -392,7 +399,7 @@ bool harpe_frontier_solver_next(harpe_frontier_solver *solver, harpe_frontier_se
 void harpe_frontier_solver_advance(harpe_frontier_solver *solver, int64_t time_ps) {
     int64_t step_ps = solver->time_ps - time_ps;
     solver->spent += (harpe_int128)step_ps * solver->flow_uw;
-    solver->late_offset -= step_ps;
+    solver->offset_ps[solver->late_side] -= step_ps;
     solver->time_ps = time_ps;
 }
 

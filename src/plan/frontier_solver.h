@@ -45,12 +45,11 @@ typedef struct harpe_edge_state {
 
 typedef struct harpe_frontier_solver {
     const harpe_network *network;
-    /* Event v is at position[v] if it is on the early side, and at position[v] + late_offset if it
-     * is on the late side. */
     int64_t time_ps; /* iteration time of the current tree */
-    int64_t late_offset;
-    int64_t *position;
-    uint8_t *is_late;
+    /* The two sides of the cut have the numbers 0 and 1. Event v is at position[v] +
+     * offset_ps[side[v]]. Only the late side moves. */
+    uint8_t *side, late_side;
+    int64_t *position, offset_ps[2];
     /* The tree: the parent of each event, and the edge to the parent; -1 for the source and the
      * sink. */
     int32_t *parent, *parent_edge;
@@ -65,7 +64,7 @@ typedef struct harpe_frontier_solver {
     harpe_int128 spent; /* energy added since all instructions were at their slowest, in 1e-18 J */
     bool at_end;        /* the walk has reached T_min */
     int32_t entering, early_end, late_end; /* the edge that becomes tight next, and its ends */
-    int32_t *subtree, *boundary; /* working memory: events that change sides, edges to examine */
+    int32_t *subtree, *rest; /* working memory: events that change sides, and all others */
     harpe_work work;
 } harpe_frontier_solver;
 
@@ -92,11 +91,16 @@ void harpe_frontier_solver_advance(harpe_frontier_solver *solver, int64_t time_p
 /* Returns the compute energy (effective, without blocking) at the current time. */
 double harpe_frontier_solver_energy_j(const harpe_frontier_solver *solver);
 
+static inline bool harpe_frontier_solver_is_late(const harpe_frontier_solver *solver,
+                                                 int32_t node) {
+    return solver->side[node] == solver->late_side;
+}
+
 /* Returns the time of an event in ps since the start of the iteration, if the iteration takes the
  * current iteration time. */
 static inline int64_t harpe_frontier_solver_event_ps(const harpe_frontier_solver *solver,
                                                      int32_t node) {
-    return solver->position[node] + (solver->is_late[node] ? solver->late_offset : 0);
+    return solver->position[node] + solver->offset_ps[solver->side[node]];
 }
 
 #endif
