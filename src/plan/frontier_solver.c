@@ -74,7 +74,9 @@ static void put_into_cut(harpe_frontier_solver *s, int32_t edge, int64_t tight_a
  * does not change. */
 static void refresh_cut_edge(harpe_frontier_solver *s, int32_t edge) {
     const harpe_edge_state *state = &s->edges[edge];
-    if (s->side[state->tail] == s->side[state->head]) return;
+    if (harpe_frontier_solver_is_late(s, state->tail) ==
+        harpe_frontier_solver_is_late(s, state->head))
+        return;
     const harpe_network_curve *curve = &s->network->curves[state->curve];
     int64_t duration_ps = harpe_frontier_solver_event_ps(s, state->head) -
                           harpe_frontier_solver_event_ps(s, state->tail);
@@ -148,10 +150,10 @@ uint64_t harpe_frontier_solver_bytes(const harpe_network *network) {
 
 harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const harpe_network *network,
                                         harpe_error *error) {
-    harpe_frontier_solver s = {.network = network, .late_side = 1, .entering = -1};
+    harpe_frontier_solver s = {.network = network, .group_count = 2, .entering = -1};
     size_t nodes = (size_t)network->node_count, edges = (size_t)network->edge_count;
     s.position = harpe_calloc(nodes, sizeof *s.position);
-    s.side = harpe_calloc(nodes, sizeof *s.side);
+    s.group = harpe_calloc(nodes, sizeof *s.group);
     s.parent = harpe_calloc(nodes, sizeof *s.parent);
     s.parent_edge = harpe_calloc(nodes, sizeof *s.parent_edge);
     s.edges = harpe_calloc(edges, sizeof *s.edges);
@@ -160,7 +162,7 @@ harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const har
     s.tight_at_ps = harpe_calloc(edges, sizeof *s.tight_at_ps);
     s.subtree = harpe_calloc(nodes + 1, sizeof *s.subtree);
     s.rest = harpe_calloc(nodes + 1, sizeof *s.rest);
-    if (!s.position || !s.side || !s.parent || !s.parent_edge || !s.edges || !s.heap ||
+    if (!s.position || !s.group || !s.parent || !s.parent_edge || !s.edges || !s.heap ||
         !s.heap_index || !s.tight_at_ps || !s.subtree || !s.rest) {
         harpe_frontier_solver_clear(&s);
         return harpe_fail_memory(error);
@@ -170,6 +172,7 @@ harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const har
     s.time_ps = s.position[network->sink];
     s.early_end = network->sink;
     s.late_end = -1;
+    s.is_late[1] = true;
     s.work.memory_bytes = harpe_frontier_solver_bytes(network);
     *solver = s;
     return HARPE_OK;
@@ -177,7 +180,7 @@ harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const har
 
 void harpe_frontier_solver_clear(harpe_frontier_solver *solver) {
     free(solver->position);
-    free(solver->side);
+    free(solver->group);
     free(solver->parent);
     free(solver->parent_edge);
     free(solver->edges);
@@ -269,33 +272,54 @@ static int32_t append_children(const harpe_frontier_solver *s, int32_t v, int32_
     return count;
 }
 
+/* Makes the early events group 0 and the late events group 1. */
+static void join_groups(harpe_frontier_solver *s) {
+    for (int32_t v = 0; v < s->network->node_count; v++) {
+        s->position[v] = harpe_frontier_solver_event_ps(s, v);
+        s->group[v] = harpe_frontier_solver_is_late(s, v);
+    }
+    s->offset_ps[0] = s->offset_ps[1] = 0;
+    s->is_late[0] = false;
+    s->is_late[1] = true;
+    s->group_count = 2;
+}
+
+static uint8_t new_group(harpe_frontier_solver *s, bool is_late) {
+    if (s->group_count == HARPE_MOST_GROUPS) join_groups(s);
+    s->offset_ps[s->group_count] = 0;
+    s->is_late[s->group_count] = is_late;
+    return (uint8_t)s->group_count++;
+}
+
 /* Moves the tree below `top` to the other side, and puts the edges that now cross the cut into the
- * heap. The tree may contain nearly all events, so it is listed in turn with the other events until
- * one of the two lists is complete. If these are the others, they change the numbers of their
- * sides instead, and the other number is late. This is the hot loop of the planner. */
+ * heap. The tree may contain nearly all events of its side, so it is listed in turn with the rest
+ * of this side until one of the two lists is complete. If this is the rest, it becomes a new group,
+ * and the other groups of the side move. This is the hot loop of the planner. */
 static void move_subtree(harpe_frontier_solver *s, int32_t top) {
-    int32_t sink = s->network->sink, count = 1, rest_count = 0, listed = 0;
+    bool was_late = harpe_frontier_solver_is_late(s, top);
+    int32_t sink = s->network->sink, count = 1, rest_count = 1, listed = 0;
     s->subtree[0] = top;
-    s->rest[rest_count++] = s->network->source;
-    if (s->parent_edge[sink] < 0) s->rest[rest_count++] = sink;
+    s->rest[0] = was_late ? sink : s->network->source;
     for (; listed < count && listed < rest_count; listed++) {
         count = append_children(s, s->subtree[listed], -1, s->subtree, count);
         rest_count = append_children(s, s->rest[listed], top, s->rest, rest_count);
     }
-    uint8_t old_side = s->side[top];
-    const int32_t *moved = listed == count ? s->subtree : s->rest;
+    bool splits = listed < count;
+    const int32_t *regrouped = splits ? s->rest : s->subtree;
+    int32_t across = was_late ? s->early_end : s->late_end;
+    uint8_t group = splits ? new_group(s, was_late) : across >= 0 ? s->group[across] : 1;
     for (int32_t i = 0; i < listed; i++) {
-        uint8_t *side = &s->side[moved[i]];
-        s->position[moved[i]] += s->offset_ps[*side] - s->offset_ps[!*side];
-        *side = !*side;
+        int32_t v = regrouped[i];
+        s->position[v] += s->offset_ps[s->group[v]] - s->offset_ps[group];
+        s->group[v] = group;
     }
-    if (moved == s->rest) s->late_side = !s->late_side;
+    for (int32_t g = 0; splits && g < group; g++)
+        if (s->is_late[g] == was_late) s->is_late[g] = !was_late;
     for (int32_t i = 0; i < listed; i++) {
-        int32_t v = moved[i], end = s->network->first_incidence[v + 1];
-        if (s->side[v] == old_side) continue;
-        for (int32_t a = s->network->first_incidence[v]; a < end; a++)
-            if (s->side[s->network->incidences[a].node] == old_side)
-                refresh_cut_edge(s, s->network->incidences[a].edge);
+        const int32_t *first = &s->network->first_incidence[regrouped[i]];
+        const harpe_incidence *end = &s->network->incidences[first[1]];
+        for (const harpe_incidence *at = &s->network->incidences[first[0]]; at < end; at++)
+            if (s->group[at->node] != group) refresh_cut_edge(s, at->edge);
     }
     s->work.nodes_moved += (uint64_t)listed;
 }
@@ -346,7 +370,8 @@ static void pass_entering_edge(harpe_frontier_solver *s) {
 static void find_entering_edge(harpe_frontier_solver *s) {
     for (;;) {
         int32_t edge = s->heap_size > 0 ? s->heap[0] : -1;
-        if (edge >= 0 && s->side[s->edges[edge].tail] == s->side[s->edges[edge].head]) {
+        if (edge >= 0 && harpe_frontier_solver_is_late(s, s->edges[edge].tail) ==
+                             harpe_frontier_solver_is_late(s, s->edges[edge].head)) {
             remove_from_cut(s, edge);
             continue;
         }
@@ -399,7 +424,8 @@ bool harpe_frontier_solver_next(harpe_frontier_solver *solver, harpe_frontier_se
 void harpe_frontier_solver_advance(harpe_frontier_solver *solver, int64_t time_ps) {
     int64_t step_ps = solver->time_ps - time_ps;
     solver->spent += (harpe_int128)step_ps * solver->flow_uw;
-    solver->offset_ps[solver->late_side] -= step_ps;
+    for (int32_t g = 0; g < solver->group_count; g++)
+        solver->offset_ps[g] -= solver->is_late[g] ? step_ps : 0;
     solver->time_ps = time_ps;
 }
 

@@ -43,13 +43,17 @@ typedef struct harpe_edge_state {
     int32_t segment, curve;
 } harpe_edge_state;
 
+#define HARPE_MOST_GROUPS 128 /* at most 256 */
+
 typedef struct harpe_frontier_solver {
     const harpe_network *network;
     int64_t time_ps; /* iteration time of the current tree */
-    /* The two sides of the cut have the numbers 0 and 1. Event v is at position[v] +
-     * offset_ps[side[v]]. Only the late side moves. */
-    uint8_t *side, late_side;
-    int64_t *position, offset_ps[2];
+    /* All events of a group are on the same side of the cut and move together. Event v is at
+     * position[v] plus the offset of its group. */
+    uint8_t *group; /* [node] */
+    int64_t *position, offset_ps[HARPE_MOST_GROUPS];
+    bool is_late[HARPE_MOST_GROUPS];
+    int32_t group_count;
     /* The tree: the parent of each event, and the edge to the parent; -1 for the source and the
      * sink. */
     int32_t *parent, *parent_edge;
@@ -64,7 +68,7 @@ typedef struct harpe_frontier_solver {
     harpe_int128 spent; /* energy added since all instructions were at their slowest, in 1e-18 J */
     bool at_end;        /* the walk has reached T_min */
     int32_t entering, early_end, late_end; /* the edge that becomes tight next, and its ends */
-    int32_t *subtree, *rest; /* working memory: events that change sides, and all others */
+    int32_t *subtree, *rest; /* working memory: events that change sides, and others that do not */
     harpe_work work;
 } harpe_frontier_solver;
 
@@ -93,14 +97,14 @@ double harpe_frontier_solver_energy_j(const harpe_frontier_solver *solver);
 
 static inline bool harpe_frontier_solver_is_late(const harpe_frontier_solver *solver,
                                                  int32_t node) {
-    return solver->side[node] == solver->late_side;
+    return solver->is_late[solver->group[node]];
 }
 
 /* Returns the time of an event in ps since the start of the iteration, if the iteration takes the
  * current iteration time. */
 static inline int64_t harpe_frontier_solver_event_ps(const harpe_frontier_solver *solver,
                                                      int32_t node) {
-    return solver->position[node] + solver->offset_ps[solver->side[node]];
+    return solver->position[node] + solver->offset_ps[solver->group[node]];
 }
 
 #endif
