@@ -142,7 +142,8 @@ static void reset_edges(harpe_frontier_solver *s) {
     }
 }
 
-uint64_t harpe_frontier_solver_bytes(const harpe_network *network) {
+/* Returns the number of bytes that a solver for `network` allocates. */
+static uint64_t frontier_solver_bytes(const harpe_network *network) {
     uint64_t per_node = sizeof(int64_t) + sizeof(uint8_t) + 4 * sizeof(int32_t);
     uint64_t per_edge = sizeof(harpe_edge_state) + sizeof(int64_t) + 2 * sizeof(int32_t);
     return per_node * (uint64_t)network->node_count + per_edge * (uint64_t)network->edge_count;
@@ -173,7 +174,7 @@ harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const har
     s.early_end = network->sink;
     s.late_end = -1;
     s.is_late[1] = true;
-    s.work.memory_bytes = harpe_frontier_solver_bytes(network);
+    s.work.memory_bytes = frontier_solver_bytes(network);
     *solver = s;
     return HARPE_OK;
 }

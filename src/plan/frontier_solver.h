@@ -76,9 +76,6 @@ harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const har
                                         harpe_error *error);
 void harpe_frontier_solver_clear(harpe_frontier_solver *solver);
 
-/* Returns the number of bytes that a solver for `network` allocates. */
-uint64_t harpe_frontier_solver_bytes(const harpe_network *network);
-
 /* Makes pivots until the iteration can become shorter, writes the segment that begins here to
  * `*segment`, and returns true. The caller must then call harpe_frontier_solver_advance. Returns
  * false at T_min. */
