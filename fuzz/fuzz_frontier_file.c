@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "plan/frontier_file.h"
+#include "plan/plan_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -17,7 +17,7 @@
 #include <harpe/plan.h>
 
 #include "base/text.h"
-#include "plan/frontier_file.h"
+#include "plan/plan_file.h"
 #include "plan/problem.h"
 
 /* ---- Frontier -------------------------------------------------------------------------------- */

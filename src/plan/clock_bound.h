@@ -21,9 +21,17 @@
 #ifndef HARPE_PLAN_CLOCK_BOUND_H
 #define HARPE_PLAN_CLOCK_BOUND_H
 
-#include "plan/flow.h"
+#include "plan/frontier_solver.h"
 #include "plan/rank_clocks.h"
 #include "plan/walk.h"
+
+typedef struct harpe_flow {
+    const harpe_network *network;
+    double total_w;
+    double *edge_w; /* [edge], >= 0 */
+    double *time_s; /* [node]: near the times that explain the lengths of the last step */
+    double *memory; /* 4 numbers for each node */
+} harpe_flow;
 
 typedef struct harpe_clock_bound {
     harpe_rank_clocks clocks;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Computes the convex decreasing curve that the relaxation uses, from the options of a (stage,
- * instruction). */
+/* From the measured points of a (stage, instruction) to its options, and from these to the convex
+ * decreasing curve that the relaxation uses. */
 #ifndef HARPE_PLAN_COST_MODEL_H
 #define HARPE_PLAN_COST_MODEL_H
 
@@ -9,6 +9,15 @@
 
 #include <harpe/plan.h>
 #include <harpe/profile.h>
+
+/* Finds the Pareto-optimal points in (time, effective energy), fastest first: time strictly
+ * increases, and effective energy strictly decreases. If points are equal, the point with the
+ * lowest frequency is kept. Sets is_on_hull for the corners of the lower convex hull. The first and
+ * the last option are always corners. Collinear points between two corners are not corners.
+ * `*options` receives 1 to point_count options; the caller frees it with free(). */
+harpe_status harpe_options_from_points(const harpe_profile_point *points, size_t point_count,
+                                       double blocking_power_w, harpe_option **options,
+                                       size_t *option_count, harpe_error *error);
 
 /* A convex, strictly decreasing, piecewise linear curve, fastest point first. Its slopes strictly
  * increase towards 0. The owner frees time_s and effective_energy_j with free(). */
@@ -28,6 +37,22 @@ size_t harpe_hull_corners(const harpe_option *options, size_t option_count, size
 /* Makes the curve that follows the lower convex hull of the options. */
 harpe_status harpe_curve_from_hull(const harpe_option *options, size_t option_count,
                                    harpe_curve *out, harpe_error *error);
+
+/* Fits a*exp(b*t)+c (a > 0, b < 0) to the *energy* of the Pareto points of (time, energy), converts
+ * it to effective energy, and samples it every unit_time_s (0: 0.001) from the fastest to the
+ * slowest option, including both. If fewer than 4 Pareto points remain, noise_factor (0: 0.95)
+ * relaxes the filter: it then drops a point p only if a strictly faster point needs less than
+ * noise_factor times the energy of p.
+ *
+ * No curve can be fitted to fewer than 3 distinct times, to a single option, or to energies that do
+ * not fall with the time. The function then uses the hull and sets *fitted to false. `coefficients`
+ * receives a, b and c (time in s, energy in J), or zeros if no curve is fitted. Fails with
+ * HARPE_LIMIT_EXCEEDED for more than 20,000 steps. */
+harpe_status harpe_curve_from_exponential(const harpe_profile_point *points, size_t point_count,
+                                          const harpe_option *options, size_t option_count,
+                                          double blocking_power_w, double unit_time_s,
+                                          double noise_factor, harpe_curve *out, bool *fitted,
+                                          double coefficients[3], harpe_error *error);
 
 void harpe_curve_clear(harpe_curve *curve);
 

@@ -9,7 +9,6 @@
 
 #include "plan/assignment.h"
 #include "plan/dive.h"
-#include "plan/splice.h"
 #include "plan/walk.h"
 
 /* Working memory of one thread. */

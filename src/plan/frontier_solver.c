@@ -74,11 +74,13 @@ static void put_into_cut(harpe_frontier_solver *s, int32_t edge, int64_t tight_a
  * does not change. */
 static void refresh_cut_edge(harpe_frontier_solver *s, int32_t edge) {
     const harpe_edge_state *state = &s->edges[edge];
-    if (s->is_late[state->tail] == s->is_late[state->head]) return;
+    if (harpe_frontier_solver_is_late(s, state->tail) ==
+        harpe_frontier_solver_is_late(s, state->head))
+        return;
     const harpe_network_curve *curve = &s->network->curves[state->curve];
     int64_t duration_ps = harpe_frontier_solver_event_ps(s, state->head) -
                           harpe_frontier_solver_event_ps(s, state->tail);
-    if (s->is_late[state->head])
+    if (harpe_frontier_solver_is_late(s, state->head))
         put_into_cut(s, edge, s->time_ps - (duration_ps - curve->time_ps[state->segment]));
     else if (state->segment < curve->segment_count)
         put_into_cut(s, edge, s->time_ps - (curve->time_ps[state->segment + 1] - duration_ps));
@@ -140,18 +142,19 @@ static void reset_edges(harpe_frontier_solver *s) {
     }
 }
 
-uint64_t harpe_frontier_solver_bytes(const harpe_network *network) {
-    uint64_t per_node = sizeof(int64_t) + sizeof(uint8_t) + 3 * sizeof(int32_t);
-    uint64_t per_edge = sizeof(harpe_edge_state) + sizeof(int64_t) + 4 * sizeof(int32_t);
+/* Returns the number of bytes that a solver for `network` allocates. */
+static uint64_t frontier_solver_bytes(const harpe_network *network) {
+    uint64_t per_node = sizeof(int64_t) + sizeof(uint8_t) + 4 * sizeof(int32_t);
+    uint64_t per_edge = sizeof(harpe_edge_state) + sizeof(int64_t) + 2 * sizeof(int32_t);
     return per_node * (uint64_t)network->node_count + per_edge * (uint64_t)network->edge_count;
 }
 
 harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const harpe_network *network,
                                         harpe_error *error) {
-    harpe_frontier_solver s = {.network = network, .entering = -1};
+    harpe_frontier_solver s = {.network = network, .group_count = 2, .entering = -1};
     size_t nodes = (size_t)network->node_count, edges = (size_t)network->edge_count;
     s.position = harpe_calloc(nodes, sizeof *s.position);
-    s.is_late = harpe_calloc(nodes, sizeof *s.is_late);
+    s.group = harpe_calloc(nodes, sizeof *s.group);
     s.parent = harpe_calloc(nodes, sizeof *s.parent);
     s.parent_edge = harpe_calloc(nodes, sizeof *s.parent_edge);
     s.edges = harpe_calloc(edges, sizeof *s.edges);
@@ -159,9 +162,9 @@ harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const har
     s.heap_index = harpe_calloc(edges, sizeof *s.heap_index);
     s.tight_at_ps = harpe_calloc(edges, sizeof *s.tight_at_ps);
     s.subtree = harpe_calloc(nodes + 1, sizeof *s.subtree);
-    s.boundary = harpe_calloc(edges * 2 + 1, sizeof *s.boundary);
-    if (!s.position || !s.is_late || !s.parent || !s.parent_edge || !s.edges || !s.heap ||
-        !s.heap_index || !s.tight_at_ps || !s.subtree || !s.boundary) {
+    s.rest = harpe_calloc(nodes + 1, sizeof *s.rest);
+    if (!s.position || !s.group || !s.parent || !s.parent_edge || !s.edges || !s.heap ||
+        !s.heap_index || !s.tight_at_ps || !s.subtree || !s.rest) {
         harpe_frontier_solver_clear(&s);
         return harpe_fail_memory(error);
     }
@@ -170,14 +173,15 @@ harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const har
     s.time_ps = s.position[network->sink];
     s.early_end = network->sink;
     s.late_end = -1;
-    s.work.memory_bytes = harpe_frontier_solver_bytes(network);
+    s.is_late[1] = true;
+    s.work.memory_bytes = frontier_solver_bytes(network);
     *solver = s;
     return HARPE_OK;
 }
 
 void harpe_frontier_solver_clear(harpe_frontier_solver *solver) {
     free(solver->position);
-    free(solver->is_late);
+    free(solver->group);
     free(solver->parent);
     free(solver->parent_edge);
     free(solver->edges);
@@ -185,7 +189,7 @@ void harpe_frontier_solver_clear(harpe_frontier_solver *solver) {
     free(solver->heap_index);
     free(solver->tight_at_ps);
     free(solver->subtree);
-    free(solver->boundary);
+    free(solver->rest);
     memset(solver, 0, sizeof *solver);
 }
 
@@ -256,41 +260,69 @@ static void rest_between_segments(harpe_frontier_solver *s, harpe_edge_state *st
         set_segment(s, state, state->segment - 1);
 }
 
-/* Moves the tree below `top` to the other side, and collects the edges that may now cross the cut.
- * An edge is collected if its other end is still on the old side when the edge is visited. The
- * leaving edge is also collected. This is the hot loop of the planner. The processor cannot predict
- * whether a neighbour is a child, so both lists are written without a branch (they have one spare
- * element). All array pointers are copied to local variables. Otherwise the compiler would have to
- * assume that a store to the byte array changes them. */
-static void move_subtree(harpe_frontier_solver *s, int32_t top) {
-    const int32_t *restrict first_incidence = s->network->first_incidence;
-    const harpe_incidence *restrict incidences = s->network->incidences;
-    const int32_t *restrict parent_edge = s->parent_edge;
-    uint8_t *restrict is_late = s->is_late;
-    int32_t *restrict subtree = s->subtree, *restrict boundary = s->boundary;
-    uint8_t old_side = is_late[top];
-    int32_t count = 1, boundary_count = 0;
-    subtree[0] = top;
-    is_late[top] = !old_side;
-    for (int32_t i = 0; i < count; i++) {
-        int32_t v = subtree[i], last = first_incidence[v + 1];
-        for (int32_t a = first_incidence[v]; a < last; a++) {
-            int32_t w = incidences[a].node, edge = incidences[a].edge;
-            int32_t is_old = is_late[w] == old_side;
-            int32_t is_child = is_old & (parent_edge[w] == edge);
-            subtree[count] = w;
-            count += is_child;
-            boundary[boundary_count] = edge;
-            boundary_count += is_old & !is_child;
-            is_late[w] ^= (uint8_t)is_child;
-        }
+/* Appends the children of an event to a list, except for one. The processor cannot predict whether
+ * a neighbour is a child, so the list is written without a branch (it has one spare element). */
+static int32_t append_children(const harpe_frontier_solver *s, int32_t v, int32_t except,
+                               int32_t *list, int32_t count) {
+    const int32_t *first = &s->network->first_incidence[v];
+    const harpe_incidence *end = &s->network->incidences[first[1]];
+    for (const harpe_incidence *at = &s->network->incidences[first[0]]; at < end; at++) {
+        list[count] = at->node;
+        count += (s->parent_edge[at->node] == at->edge) & (at->node != except);
     }
-    int64_t shift = old_side ? s->late_offset : -s->late_offset;
-    for (int32_t i = 0; i < count; i++)
-        s->position[subtree[i]] += shift;
-    for (int32_t i = 0; i < boundary_count; i++)
-        refresh_cut_edge(s, boundary[i]);
-    s->work.nodes_moved += (uint64_t)count;
+    return count;
+}
+
+/* Makes the early events group 0 and the late events group 1. */
+static void join_groups(harpe_frontier_solver *s) {
+    for (int32_t v = 0; v < s->network->node_count; v++) {
+        s->position[v] = harpe_frontier_solver_event_ps(s, v);
+        s->group[v] = harpe_frontier_solver_is_late(s, v);
+    }
+    s->offset_ps[0] = s->offset_ps[1] = 0;
+    s->is_late[0] = false;
+    s->is_late[1] = true;
+    s->group_count = 2;
+}
+
+static uint8_t new_group(harpe_frontier_solver *s, bool is_late) {
+    if (s->group_count == HARPE_MOST_GROUPS) join_groups(s);
+    s->offset_ps[s->group_count] = 0;
+    s->is_late[s->group_count] = is_late;
+    return (uint8_t)s->group_count++;
+}
+
+/* Moves the tree below `top` to the other side, and puts the edges that now cross the cut into the
+ * heap. The tree may contain nearly all events of its side, so it is listed in turn with the rest
+ * of this side until one of the two lists is complete. If this is the rest, it becomes a new group,
+ * and the other groups of the side move. This is the hot loop of the planner. */
+static void move_subtree(harpe_frontier_solver *s, int32_t top) {
+    bool was_late = harpe_frontier_solver_is_late(s, top);
+    int32_t sink = s->network->sink, count = 1, rest_count = 1, listed = 0;
+    s->subtree[0] = top;
+    s->rest[0] = was_late ? sink : s->network->source;
+    for (; listed < count && listed < rest_count; listed++) {
+        count = append_children(s, s->subtree[listed], -1, s->subtree, count);
+        rest_count = append_children(s, s->rest[listed], top, s->rest, rest_count);
+    }
+    bool splits = listed < count;
+    const int32_t *regrouped = splits ? s->rest : s->subtree;
+    int32_t across = was_late ? s->early_end : s->late_end;
+    uint8_t group = splits ? new_group(s, was_late) : across >= 0 ? s->group[across] : 1;
+    for (int32_t i = 0; i < listed; i++) {
+        int32_t v = regrouped[i];
+        s->position[v] += s->offset_ps[s->group[v]] - s->offset_ps[group];
+        s->group[v] = group;
+    }
+    for (int32_t g = 0; splits && g < group; g++)
+        if (s->is_late[g] == was_late) s->is_late[g] = !was_late;
+    for (int32_t i = 0; i < listed; i++) {
+        const int32_t *first = &s->network->first_incidence[regrouped[i]];
+        const harpe_incidence *end = &s->network->incidences[first[1]];
+        for (const harpe_incidence *at = &s->network->incidences[first[0]]; at < end; at++)
+            if (s->group[at->node] != group) refresh_cut_edge(s, at->edge);
+    }
+    s->work.nodes_moved += (uint64_t)listed;
 }
 
 /* Attaches the subtree of `top` to `new_parent` at the subtree's node `joint`. Reverses the path
@@ -339,14 +371,15 @@ static void pass_entering_edge(harpe_frontier_solver *s) {
 static void find_entering_edge(harpe_frontier_solver *s) {
     for (;;) {
         int32_t edge = s->heap_size > 0 ? s->heap[0] : -1;
-        if (edge >= 0 && s->is_late[s->edges[edge].tail] == s->is_late[s->edges[edge].head]) {
+        if (edge >= 0 && harpe_frontier_solver_is_late(s, s->edges[edge].tail) ==
+                             harpe_frontier_solver_is_late(s, s->edges[edge].head)) {
             remove_from_cut(s, edge);
             continue;
         }
         s->entering = edge;
         if (edge < 0) return;
         const harpe_edge_state *state = &s->edges[edge];
-        bool along = s->is_late[state->head];
+        bool along = harpe_frontier_solver_is_late(s, state->head);
         s->early_end = along ? state->tail : state->head;
         s->late_end = along ? state->head : state->tail;
         return;
@@ -392,7 +425,8 @@ bool harpe_frontier_solver_next(harpe_frontier_solver *solver, harpe_frontier_se
 void harpe_frontier_solver_advance(harpe_frontier_solver *solver, int64_t time_ps) {
     int64_t step_ps = solver->time_ps - time_ps;
     solver->spent += (harpe_int128)step_ps * solver->flow_uw;
-    solver->late_offset -= step_ps;
+    for (int32_t g = 0; g < solver->group_count; g++)
+        solver->offset_ps[g] -= solver->is_late[g] ? step_ps : 0;
     solver->time_ps = time_ps;
 }
 

@@ -43,14 +43,17 @@ typedef struct harpe_edge_state {
     int32_t segment, curve;
 } harpe_edge_state;
 
+#define HARPE_MOST_GROUPS 128 /* at most 256 */
+
 typedef struct harpe_frontier_solver {
     const harpe_network *network;
-    /* Event v is at position[v] if it is on the early side, and at position[v] + late_offset if it
-     * is on the late side. */
     int64_t time_ps; /* iteration time of the current tree */
-    int64_t late_offset;
-    int64_t *position;
-    uint8_t *is_late;
+    /* All events of a group are on the same side of the cut and move together. Event v is at
+     * position[v] plus the offset of its group. */
+    uint8_t *group; /* [node] */
+    int64_t *position, offset_ps[HARPE_MOST_GROUPS];
+    bool is_late[HARPE_MOST_GROUPS];
+    int32_t group_count;
     /* The tree: the parent of each event, and the edge to the parent; -1 for the source and the
      * sink. */
     int32_t *parent, *parent_edge;
@@ -65,16 +68,13 @@ typedef struct harpe_frontier_solver {
     harpe_int128 spent; /* energy added since all instructions were at their slowest, in 1e-18 J */
     bool at_end;        /* the walk has reached T_min */
     int32_t entering, early_end, late_end; /* the edge that becomes tight next, and its ends */
-    int32_t *subtree, *boundary; /* working memory: events that change sides, edges to examine */
+    int32_t *subtree, *rest; /* working memory: events that change sides, and others that do not */
     harpe_work work;
 } harpe_frontier_solver;
 
 harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const harpe_network *network,
                                         harpe_error *error);
 void harpe_frontier_solver_clear(harpe_frontier_solver *solver);
-
-/* Returns the number of bytes that a solver for `network` allocates. */
-uint64_t harpe_frontier_solver_bytes(const harpe_network *network);
 
 /* Makes pivots until the iteration can become shorter, writes the segment that begins here to
  * `*segment`, and returns true. The caller must then call harpe_frontier_solver_advance. Returns
@@ -92,11 +92,16 @@ void harpe_frontier_solver_advance(harpe_frontier_solver *solver, int64_t time_p
 /* Returns the compute energy (effective, without blocking) at the current time. */
 double harpe_frontier_solver_energy_j(const harpe_frontier_solver *solver);
 
+static inline bool harpe_frontier_solver_is_late(const harpe_frontier_solver *solver,
+                                                 int32_t node) {
+    return solver->is_late[solver->group[node]];
+}
+
 /* Returns the time of an event in ps since the start of the iteration, if the iteration takes the
  * current iteration time. */
 static inline int64_t harpe_frontier_solver_event_ps(const harpe_frontier_solver *solver,
                                                      int32_t node) {
-    return solver->position[node] + (solver->is_late[node] ? solver->late_offset : 0);
+    return solver->position[node] + solver->offset_ps[solver->group[node]];
 }
 
 #endif

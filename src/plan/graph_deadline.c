@@ -13,8 +13,81 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "plan/deadline_variant.h"
+#include "plan/graph.h"
+#include "plan/network.h"
+#include "plan/plan_set_contents.h"
+#include "plan/power_limits.h"
+#include "plan/problem.h"
 #include "plan/walk.h"
+
+/* The variant shares everything with the problem except for the delays. It must stay in its
+ * place. */
+typedef struct deadline_variant {
+    harpe_problem problem; /* without deadlines */
+    int64_t time_ps;
+    harpe_graph_layout layout;
+    harpe_choice *choices;
+    size_t deadline_count;
+    double *delay_s; /* [deadline_count] */
+    harpe_profile_point *points;
+    harpe_option *options;
+    double no_energy_j;
+} deadline_variant;
+
+/* ---- The problem at one time ----------------------------------------------------------------- */
+
+/* The problem of a graph with deadlines at one iteration time T has, in place of each deadline D, a
+ * fixed delay of T - D between the end of the activity and the end of the iteration. */
+
+static void deadline_variant_set_time(deadline_variant *variant, int64_t time_ps) {
+    deadline_variant *v = variant;
+    const harpe_graph_layout *layout = &v->layout;
+    v->time_ps = time_ps;
+    for (size_t d = 0; d < v->deadline_count; d++) {
+        int64_t left_ps = time_ps - harpe_round_down(layout->deadline_s[d] * HARPE_PS_PER_S);
+        double delay_s = left_ps > 0 ? (double)left_ps / HARPE_PS_PER_S : 0;
+        v->delay_s[d] = v->points[d].time_s = v->options[d].time_s = delay_s;
+    }
+}
+
+/* Makes the variant for the time 0, which has no limits. Clear it also after a failure. */
+static harpe_status deadline_variant_init(deadline_variant *variant, const harpe_problem *problem,
+                                          harpe_error *error) {
+    deadline_variant *v = variant;
+    const harpe_graph_layout *layout = problem->graph;
+    size_t deadlines = layout->deadline_count;
+    *v = (deadline_variant){.problem = *problem, .layout = *layout, .deadline_count = deadlines};
+    v->choices = harpe_calloc(problem->choice_count, sizeof *v->choices);
+    v->delay_s = harpe_calloc(deadlines, sizeof *v->delay_s);
+    v->points = harpe_calloc(deadlines, sizeof *v->points);
+    v->options = harpe_calloc(deadlines, sizeof *v->options);
+    if (!v->choices || !v->delay_s || !v->points || !v->options) return harpe_fail_memory(error);
+    memcpy(v->choices, problem->choices, problem->choice_count * sizeof *v->choices);
+    for (size_t d = 0; d < deadlines; d++) {
+        harpe_choice *choice = &v->choices[problem->choice_of[layout->deadline_instruction[d]]];
+        v->points[d] = choice->points[0];
+        v->options[d] = choice->list.options[0];
+        choice->points = &v->points[d];
+        choice->list.options = &v->options[d];
+        choice->list.curve_time_s = &v->delay_s[d];
+        choice->list.curve_effective_energy_j = &v->no_energy_j;
+    }
+    v->layout.deadline_count = 0;
+    v->problem.graph = &v->layout;
+    v->problem.choices = v->choices;
+    deadline_variant_set_time(v, 0);
+    return HARPE_OK;
+}
+
+static void deadline_variant_clear(deadline_variant *variant) {
+    free(variant->choices);
+    free(variant->delay_s);
+    free(variant->points);
+    free(variant->options);
+    memset(variant, 0, sizeof *variant);
+}
+
+/* ---- The frontier ---------------------------------------------------------------------------- */
 
 #define SAME_ENERGY \
     1e-12 /* relative difference of two energies that are equal but for rounding \
@@ -31,7 +104,7 @@ typedef struct line {
 typedef struct solver {
     const harpe_problem *problem;
     const harpe_progress *progress;
-    harpe_deadline_variant variant;
+    deadline_variant variant;
     int64_t fastest_ps, slowest_ps; /* T_min; the time with everything at its slowest */
     int64_t minimum_energy_ps;      /* T* */
     line *lines;                    /* of the frontier, fastest first */
@@ -39,8 +112,8 @@ typedef struct solver {
     harpe_work work;
 } solver;
 
-static harpe_status report(const solver *s, const char *phase, double fraction,
-                           harpe_error *error) {
+static harpe_status report_solving(const solver *s, const char *phase, double fraction,
+                                   harpe_error *error) {
     const harpe_progress *progress = s->progress;
     if (!progress || !progress->report || progress->report(progress->user, phase, fraction))
         return HARPE_OK;
@@ -52,7 +125,7 @@ static harpe_status report(const solver *s, const char *phase, double fraction,
 static harpe_status solver_init(solver *s, const harpe_problem *problem,
                                 const harpe_progress *progress, harpe_error *error) {
     *s = (solver){.problem = problem, .progress = progress};
-    harpe_status status = harpe_deadline_variant_init(&s->variant, problem, error);
+    harpe_status status = deadline_variant_init(&s->variant, problem, error);
     if (status != HARPE_OK) return status;
     harpe_walk walk;
     status = harpe_walk_begin(&walk, &s->variant.problem, NULL, error);
@@ -64,7 +137,7 @@ static harpe_status solver_init(solver *s, const harpe_problem *problem,
 }
 
 static void solver_clear(solver *s) {
-    harpe_deadline_variant_clear(&s->variant);
+    deadline_variant_clear(&s->variant);
     free(s->lines);
 }
 
@@ -72,10 +145,10 @@ static void solver_clear(solver *s) {
  * given; there is then no line. */
 static harpe_status solve_at(solver *s, int64_t time_ps, line *out, bool *is_beyond,
                              harpe_error *error) {
-    harpe_status status = report(s, "solving", 0, error);
+    harpe_status status = report_solving(s, "solving", 0, error);
     if (status != HARPE_OK) return status;
     harpe_walk walk;
-    harpe_deadline_variant_set_time(&s->variant, time_ps);
+    deadline_variant_set_time(&s->variant, time_ps);
     status = harpe_walk_begin(&walk, &s->variant.problem, NULL, error);
     if (status != HARPE_OK) return status;
     *is_beyond = time_ps > walk.minimum_energy_ps;
@@ -244,7 +317,7 @@ harpe_status harpe_deadline_frontier(const harpe_problem *problem, const harpe_p
     harpe_frontier *frontier = NULL;
     harpe_status status = solver_init(&s, problem, progress, error);
     if (status == HARPE_OK) status = solve_frontier(&s, &frontier, error);
-    if (status == HARPE_OK) status = report(&s, "solving", 1, error);
+    if (status == HARPE_OK) status = report_solving(&s, "solving", 1, error);
     solver_clear(&s);
     if (status != HARPE_OK) {
         harpe_frontier_free(frontier);
@@ -259,7 +332,7 @@ harpe_status harpe_deadline_frontier(const harpe_problem *problem, const harpe_p
 static harpe_status verify_at(solver *s, const harpe_frontier *frontier, double time_s,
                               double rounding_j, harpe_error *error) {
     harpe_frontier *found = NULL;
-    harpe_deadline_variant_set_time(&s->variant, harpe_round_down(time_s * HARPE_PS_PER_S));
+    deadline_variant_set_time(&s->variant, harpe_round_down(time_s * HARPE_PS_PER_S));
     harpe_status status = harpe_frontier_new(&s->variant.problem, NULL, &found, error);
     if (status == HARPE_OK) status = harpe_frontier_verify(&s->variant.problem, found, 3, error);
     if (status == HARPE_OK && time_s <= found->vertices[found->count - 1].time_s) {
@@ -292,4 +365,184 @@ harpe_status harpe_deadline_verify(const harpe_problem *problem, const harpe_fro
     }
     solver_clear(&s);
     return status;
+}
+
+/* ---- Plans ----------------------------------------------------------------------------------- */
+
+/* Makes the plans. A plan for a time is made with the problem's variant at
+ * this time, which has no deadlines. */
+
+#define DEFAULT_PLANS 100
+/* Plans made besides those for the times that were asked for. */
+#define BESIDE_ASKED 8
+/* The part of the reported progress that is for the frontier. The plans have the rest. */
+#define SOLVING_SHARE 0.05
+
+typedef struct maker {
+    const harpe_problem *problem;
+    const harpe_plan_request *request;
+    const harpe_progress *progress;
+    const harpe_frontier *frontier;
+    int64_t fastest_ps, minimum_energy_ps; /* T_min, T* */
+    deadline_variant variant;
+    harpe_plan_set *plans;
+    double fraction; /* progress reported last; never falls */
+} maker;
+
+/* ---- Progress -------------------------------------------------------------------------------- */
+
+static bool report(maker *m, const char *phase, double fraction) {
+    m->fraction = fmin(1, fmax(m->fraction, fraction));
+    if (!m->progress || !m->progress->report) return true;
+    return m->progress->report(m->progress->user, phase, m->fraction);
+}
+
+static harpe_status report_planning(maker *m, double done, harpe_error *error) {
+    if (report(m, "planning", SOLVING_SHARE + (1 - SOLVING_SHARE) * done)) return HARPE_OK;
+    return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
+}
+
+static bool report_search(void *user, const char *phase, double fraction) {
+    return report(user, phase, SOLVING_SHARE * fraction);
+}
+
+/* ---- Plans ----------------------------------------------------------------------------------- */
+
+/* Adds the plan of least energy that was found for an iteration of at most `time_ps`. */
+static harpe_status make_plan(maker *m, int64_t time_ps, harpe_error *error) {
+    double time_s = (double)time_ps / HARPE_PS_PER_S;
+    harpe_plan_request request = {.choice = HARPE_PLANS_AT,
+                                  .times_s = &time_s,
+                                  .time_count = 1,
+                                  .threads = m->request->threads};
+    harpe_plan_set *set = NULL;
+    deadline_variant_set_time(&m->variant, time_ps);
+    harpe_status status =
+        harpe_plan_set_new(&m->variant.problem, &request, NULL, NULL, &set, error);
+    if (status != HARPE_OK) return status;
+    status = harpe_plan_set_add(m->plans, m->problem, set->plans[0].frequency_mhz, error);
+    harpe_plan_set_free(set);
+    return status;
+}
+
+/* ---- Times ----------------------------------------------------------------------------------- */
+
+/* Returns the i-th time for which a plan is made: those that were asked for, then some that are
+ * spread from the fastest time to the longest of them. */
+static double asked_s(const harpe_plan_request *request, double fastest_s, size_t i) {
+    if (i < request->time_count) return request->times_s[i] == 0 ? fastest_s : request->times_s[i];
+    double longest_s = fastest_s;
+    for (size_t k = 0; k < request->time_count; k++)
+        longest_s = fmax(longest_s, request->times_s[k]);
+    double share = (double)(i - request->time_count) / BESIDE_ASKED;
+    return fastest_s + share * (longest_s - fastest_s);
+}
+
+/* Lists the times of plans, in ps. */
+static harpe_status list_times(const maker *m, const harpe_plan_request *request,
+                               int64_t **times_ps, size_t *count, harpe_error *error) {
+    const harpe_frontier *frontier = m->frontier;
+    size_t spread = request->count > 0 ? (size_t)request->count : DEFAULT_PLANS;
+    *count = request->choice == HARPE_PLANS_AT    ? request->time_count + BESIDE_ASKED
+             : request->choice == HARPE_PLANS_ALL ? frontier->count
+                                                  : spread;
+    *times_ps = harpe_calloc(*count, sizeof **times_ps);
+    if (!*times_ps) return harpe_fail_memory(error);
+    double fastest_s = (double)m->fastest_ps / HARPE_PS_PER_S;
+    double length_ps = (double)(m->minimum_energy_ps - m->fastest_ps);
+    for (size_t i = 0; i < *count; i++) {
+        double share = *count > 1 ? (double)i / (double)(*count - 1) : 1;
+        double time_s = request->choice == HARPE_PLANS_AT    ? asked_s(request, fastest_s, i)
+                        : request->choice == HARPE_PLANS_ALL ? frontier->vertices[i].time_s
+                                                             : fastest_s;
+        if (!(time_s >= fastest_s - harpe_time_slack_s(fastest_s))) {
+            return harpe_fail(error, HARPE_INFEASIBLE,
+                              "no plan runs in %s s: the fastest takes %s s",
+                              HARPE_DIGITS(time_s, 9), HARPE_DIGITS(fastest_s, 9));
+        }
+        double most_ps = fmin(time_s * HARPE_PS_PER_S, (double)m->minimum_energy_ps);
+        int64_t time_ps = harpe_round_down(most_ps);
+        if (request->choice == HARPE_PLANS_SPREAD)
+            time_ps = m->fastest_ps + (int64_t)(share * length_ps);
+        (*times_ps)[i] = time_ps > m->fastest_ps ? time_ps : m->fastest_ps;
+    }
+    return HARPE_OK;
+}
+
+/* ---- The set --------------------------------------------------------------------------------- */
+
+static harpe_status make_plans(maker *m, harpe_error *error) {
+    const harpe_plan_request *request = m->request;
+    int64_t *times_ps = NULL;
+    size_t count = 0;
+    harpe_status status = list_times(m, request, &times_ps, &count, error);
+    for (size_t i = 0; i < count && status == HARPE_OK; i++) {
+        status = report_planning(m, (double)i / (double)count, error);
+        if (status == HARPE_OK) status = make_plan(m, times_ps[i], error);
+    }
+    free(times_ps);
+    return status;
+}
+
+/* Chooses the plans, and writes their bounds. */
+static harpe_status fill_set(const maker *m, harpe_error *error) {
+    const harpe_plan_request *request = m->request;
+    harpe_status status = HARPE_OK;
+    harpe_plan_set_drop_dominated(m->plans, m->problem, 0);
+    if (request->choice == HARPE_PLANS_AT)
+        status =
+            harpe_plan_set_pick(m->plans, m->problem, request->times_s, request->time_count, error);
+    for (size_t i = 0; i < m->plans->count; i++) {
+        harpe_plan *plan = &m->plans->plans[i];
+        plan->lower_bound_j = harpe_frontier_bound_at(m->frontier, plan->time_s);
+    }
+    return status;
+}
+
+static harpe_status maker_init(maker *m, const harpe_problem *problem,
+                               const harpe_plan_request *request, const harpe_progress *progress,
+                               harpe_frontier **frontier, harpe_error *error) {
+    *m = (maker){.problem = problem, .request = request, .progress = progress};
+    m->plans = harpe_calloc(1, sizeof *m->plans);
+    if (!m->plans) return harpe_fail_memory(error);
+    harpe_status status = deadline_variant_init(&m->variant, problem, error);
+    const harpe_progress solving = {.report = report_search, .user = m};
+    if (status == HARPE_OK) status = harpe_deadline_frontier(problem, &solving, frontier, error);
+    if (status != HARPE_OK) return status;
+    const harpe_frontier *solved = m->frontier = *frontier;
+    m->fastest_ps = llround(solved->vertices[0].time_s * HARPE_PS_PER_S);
+    m->minimum_energy_ps = llround(solved->vertices[solved->count - 1].time_s * HARPE_PS_PER_S);
+    return HARPE_OK;
+}
+
+harpe_status harpe_deadline_plans(const harpe_problem *problem, const harpe_plan_request *request,
+                                  const harpe_progress *progress, harpe_frontier **frontier,
+                                  harpe_plan_set **out, harpe_error *error) {
+    const harpe_clock_switch *change = &request->clock_switch;
+    if (change->latency_s > 0 || change->energy_j > 0 || change->minimum_dwell_s > 0)
+        return harpe_fail(error, HARPE_NOT_SUPPORTED, "changes of clock have no cost in a graph");
+    if (harpe_power_limits_are_wanted(request))
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "a graph with deadlines has no limits on power");
+    maker m;
+    harpe_frontier *solved = NULL;
+    harpe_status status = maker_init(&m, problem, request, progress, &solved, error);
+    double began_s = harpe_clock_s();
+    if (status == HARPE_OK) status = make_plans(&m, error);
+    if (status == HARPE_OK) status = fill_set(&m, error);
+    if (status == HARPE_OK && !report(&m, "planning", 1))
+        status = harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
+    deadline_variant_clear(&m.variant);
+    if (status != HARPE_OK) {
+        harpe_plan_set_free(m.plans);
+        harpe_frontier_free(solved);
+        return status;
+    }
+    *out = m.plans;
+    solved->work.assign_s = harpe_clock_s() - began_s;
+    if (frontier)
+        *frontier = solved;
+    else
+        harpe_frontier_free(solved);
+    return HARPE_OK;
 }

@@ -6,6 +6,8 @@
 #ifndef HARPE_PLAN_GRAPH_DEADLINE_H
 #define HARPE_PLAN_GRAPH_DEADLINE_H
 
+#include <harpe/plan.h>
+
 #include "plan/graph.h"
 #include "plan/problem.h"
 
@@ -21,5 +23,10 @@ harpe_status harpe_deadline_frontier(const harpe_problem *problem, const harpe_p
                                      harpe_frontier **out, harpe_error *error);
 harpe_status harpe_deadline_verify(const harpe_problem *problem, const harpe_frontier *frontier,
                                    size_t samples, double rounding_j, harpe_error *error);
+
+/* Does the same as harpe_plan_set_new, for problems with deadlines. Each plan takes one walk. */
+harpe_status harpe_deadline_plans(const harpe_problem *problem, const harpe_plan_request *request,
+                                  const harpe_progress *progress, harpe_frontier **frontier,
+                                  harpe_plan_set **out, harpe_error *error);
 
 #endif

@@ -17,7 +17,7 @@
  * and the limit of int64 is 9.2e18:
  * - Every instruction is on a path from the source to the sink, so no option is longer than L, and
  *   no event is before 0 or after L, at any choice of options.
- * - The solver stores the late events' positions without an offset, which goes from 0 to -L. They
+ * - The solver stores positions without the offset of their group, which goes from 0 to -L. They
  *   are at most 2 L. The difference of two positions with their offsets is a difference of event
  *   times, at most L. The time at which an edge becomes tight is an iteration time, less or plus a
  *   difference of such a difference and an option: between -2 L and 3 L.

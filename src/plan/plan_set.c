@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "plan/clock_bound.h"
-#include "plan/deadline_plans.h"
 #include "plan/evaluate.h"
 #include "plan/graph_deadline.h"
 #include "plan/plan_set_contents.h"

@@ -23,9 +23,6 @@ harpe_status harpe_plan_set_add(harpe_plan_set *set, const harpe_problem *proble
 /* Returns the energy of a plan with `change_j` for each change of clock. */
 double harpe_plan_set_cost_j(const harpe_problem *problem, double change_j, const harpe_plan *plan);
 
-/* Sorts the fastest first. Of equally fast plans the one with less energy is first. */
-void harpe_plan_set_sort(harpe_plan_set *set);
-
 /* Keeps the plans that need less energy, with `change_j` for each change of clock, than every
  * faster plan. Sorts the fastest first. */
 void harpe_plan_set_drop_dominated(harpe_plan_set *set, const harpe_problem *problem,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The instruction profile: sorts the collected rows, aggregates repeats and ranks, and returns the
- * points of a (stage, instruction). profile_csv.c reads files, and options.c decides which
+ * points of a (stage, instruction). profile_csv.c reads files, and cost_model.c decides which
  * frequencies are worth using. */
 #include "plan/profile.h"
 

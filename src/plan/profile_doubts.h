@@ -8,6 +8,7 @@
 #include <harpe/status.h>
 
 #include "base/array.h"
+#include "base/text.h"
 #include "plan/profile_rows.h"
 
 #define HARPE_PROFILE_DOUBTS_MAX 3 /* lines about single rows */
@@ -23,5 +24,9 @@ harpe_status harpe_profile_doubts_find(const harpe_profile_rows *rows, const cha
                                        harpe_profile_entry *entries, harpe_arena *arena,
                                        const char *lines[HARPE_PROFILE_LINES_MAX],
                                        harpe_error *error);
+
+/* If rows were averaged, appends one sentence about them to `text`, without a full stop. `path` is
+ * the path of the profile. */
+void harpe_profile_note_repeats(const harpe_profile *profile, const char *path, harpe_text *text);
 
 #endif

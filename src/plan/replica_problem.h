@@ -5,10 +5,30 @@
 #ifndef HARPE_PLAN_REPLICA_PROBLEM_H
 #define HARPE_PLAN_REPLICA_PROBLEM_H
 
+#include <stddef.h>
+
+#include <harpe/profile.h>
+
 #include "plan/evaluate.h"
-#include "plan/peers.h"
 #include "plan/problem.h"
 #include "plan/replica_profiles.h"
+
+/* Combinations of the clocks of all peers. The first one has all peers at their highest clocks. The
+ * others are the Pareto-optimal combinations that differ from it, fastest first. */
+typedef struct harpe_peer_options {
+    int peer_count;
+    size_t count;
+    double *time_s;     /* [count]: the longest time of a peer */
+    double *energy_j;   /* [count]: of all peers until then, waiting included */
+    int *frequency_mhz; /* [count * peer_count] */
+} harpe_peer_options;
+
+/* Combines the points of each peer. `power_w` has the power of each peer while it waits. After a
+ * failure there is nothing to clear. O(n log n) for n points of all peers, plus the size of the
+ * result. */
+harpe_status harpe_peers_combine(const harpe_profile_entry *const *entries, const double *power_w,
+                                 int peer_count, harpe_peer_options *out, harpe_error *error);
+void harpe_peer_options_clear(harpe_peer_options *options);
 
 /* The clocks that a replica follows are an array of peer_count lists, each of which has
  * instruction_count clocks in the order of the problem. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The profile of each GPU of a job: makes, copies, compares and writes them.
+/* The profile of each GPU of a job: makes, smooths, copies, compares and writes them.
  * replica_profiles_csv.c reads files. */
 #include "plan/replica_profiles.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,187 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "plan/synth.h"
+
+/* ---- Smoothing ------------------------------------------------------------------------------- */
+
+/* Removes noise from the profiles of GPUs of one model. If such GPUs differ by factors, the
+ * logarithm of a time is the sum of a number for the GPU and one for the clock, and both are means
+ * over many measurements (a two-way analysis of variance without interaction). The same holds for
+ * energies. An instruction whose measurements do not fit this model is left alone. */
+
+/* If GPUs lack clocks, the two kinds of means depend on each other and are repeated. */
+#define ROUNDS 50
+#define CONVERGED 1e-12
+/* Fewer GPUs or clocks say nothing about noise. */
+#define FEWEST 3
+
+/* The measurements of one instruction on all GPUs. NAN: not measured. */
+typedef struct table {
+    size_t gpu_count, clock_count;
+    int *mhz;      /* [clock]: sorted, highest first */
+    double *value; /* [gpu * clock_count + clock]: logarithms */
+    double *of_gpu, *of_clock;
+} table;
+
+/* ---- The model ------------------------------------------------------------------------------- */
+
+/* Moves the mean of what `other` leaves into `into`. Returns the largest change. */
+static double fit_means(const table *t, bool by_gpu, double *into, const double *other) {
+    size_t outer = by_gpu ? t->gpu_count : t->clock_count;
+    size_t inner = by_gpu ? t->clock_count : t->gpu_count;
+    double change = 0;
+    for (size_t a = 0; a < outer; a++) {
+        double sum = 0;
+        size_t count = 0;
+        for (size_t b = 0; b < inner; b++) {
+            double value = t->value[by_gpu ? a * t->clock_count + b : b * t->clock_count + a];
+            if (isnan(value)) continue;
+            sum += value - other[b];
+            count++;
+        }
+        double mean = count > 0 ? sum / (double)count : 0;
+        change = fmax(change, fabs(mean - into[a]));
+        into[a] = mean;
+    }
+    return change;
+}
+
+/* Returns the standard deviation of the measurements from the model. */
+static double fit(table *t) {
+    memset(t->of_gpu, 0, t->gpu_count * sizeof *t->of_gpu);
+    memset(t->of_clock, 0, t->clock_count * sizeof *t->of_clock);
+    for (int round = 0; round < ROUNDS; round++) {
+        double change = fit_means(t, true, t->of_gpu, t->of_clock);
+        change = fmax(change, fit_means(t, false, t->of_clock, t->of_gpu));
+        if (change < CONVERGED) break;
+    }
+    double sum = 0;
+    size_t count = 0;
+    for (size_t g = 0; g < t->gpu_count; g++) {
+        for (size_t c = 0; c < t->clock_count; c++) {
+            double value = t->value[g * t->clock_count + c];
+            if (isnan(value)) continue;
+            double difference = value - t->of_gpu[g] - t->of_clock[c];
+            sum += difference * difference;
+            count++;
+        }
+    }
+    size_t parameters = t->gpu_count + t->clock_count - 1;
+    return count > parameters ? sqrt(sum / (double)(count - parameters)) : INFINITY;
+}
+
+/* ---- One instruction ------------------------------------------------------------------------- */
+
+static int compare_clocks(const void *left, const void *right) {
+    int a = *(const int *)left, b = *(const int *)right;
+    return (a < b) - (a > b);
+}
+
+static size_t clock_index(const table *t, int mhz) {
+    const int *found = bsearch(&mhz, t->mhz, t->clock_count, sizeof *t->mhz, compare_clocks);
+    return (size_t)(found - t->mhz);
+}
+
+/* The profile's own entry, which the maker of the profile may change. */
+static harpe_profile_point *points_of(const harpe_replica_profiles *profiles, size_t gpu,
+                                      size_t entry, size_t *count) {
+    const harpe_profile_entry *of = harpe_profile_entry_at(profiles->gpus[gpu], entry);
+    *count = of->point_count;
+    return (harpe_profile_point *)of->points;
+}
+
+static void table_clear(table *t) {
+    free(t->mhz);
+    free(t->value);
+    free(t->of_gpu);
+    free(t->of_clock);
+    memset(t, 0, sizeof *t);
+}
+
+static harpe_status table_init(table *t, const harpe_replica_profiles *profiles, size_t entry,
+                               harpe_error *error) {
+    size_t total = 0, count = 0, kept = 0;
+    *t = (table){.gpu_count = (size_t)profiles->replica_count * (size_t)profiles->peer_count};
+    for (size_t g = 0; g < t->gpu_count; g++, total += count)
+        (void)points_of(profiles, g, entry, &count);
+    t->mhz = harpe_calloc(total, sizeof *t->mhz);
+    if (!t->mhz) return harpe_fail_memory(error);
+    total = 0;
+    for (size_t g = 0; g < t->gpu_count; g++) {
+        const harpe_profile_point *points = points_of(profiles, g, entry, &count);
+        for (size_t p = 0; p < count; p++)
+            t->mhz[total++] = points[p].frequency_mhz;
+    }
+    qsort(t->mhz, total, sizeof *t->mhz, compare_clocks);
+    for (size_t k = 0; k < total; k++)
+        if (kept == 0 || t->mhz[k] != t->mhz[kept - 1]) t->mhz[kept++] = t->mhz[k];
+    t->clock_count = kept;
+    size_t cells = 0;
+    if (!__builtin_mul_overflow(t->gpu_count, kept, &cells))
+        t->value = harpe_calloc(cells, sizeof *t->value);
+    t->of_gpu = harpe_calloc(t->gpu_count, sizeof *t->of_gpu);
+    t->of_clock = harpe_calloc(kept, sizeof *t->of_clock);
+    return t->value && t->of_gpu && t->of_clock ? HARPE_OK : harpe_fail_memory(error);
+}
+
+static double *number_of(harpe_profile_point *point, bool is_time) {
+    return is_time ? &point->time_s : &point->energy_j;
+}
+
+/* Replaces the times or the energies of one instruction if they fit the model. */
+static void smooth(table *t, const harpe_replica_profiles *profiles, size_t entry, bool is_time,
+                   double most_deviation) {
+    size_t count = 0;
+    for (size_t k = 0; k < t->gpu_count * t->clock_count; k++)
+        t->value[k] = NAN;
+    for (size_t g = 0; g < t->gpu_count; g++) {
+        harpe_profile_point *points = points_of(profiles, g, entry, &count);
+        for (size_t p = 0; p < count; p++)
+            t->value[g * t->clock_count + clock_index(t, points[p].frequency_mhz)] =
+                log(*number_of(&points[p], is_time));
+    }
+    if (!(fit(t) <= most_deviation)) return;
+    for (size_t g = 0; g < t->gpu_count; g++) {
+        harpe_profile_point *points = points_of(profiles, g, entry, &count);
+        for (size_t p = 0; p < count; p++)
+            *number_of(&points[p], is_time) =
+                exp(t->of_gpu[g] + t->of_clock[clock_index(t, points[p].frequency_mhz)]);
+    }
+}
+
+/* ---- Public ---------------------------------------------------------------------------------- */
+
+harpe_status harpe_replica_profiles_smooth(const harpe_replica_profiles *profiles,
+                                           double most_deviation, harpe_replica_profiles **out,
+                                           harpe_error *error) {
+    if (!profiles || !out || !(most_deviation >= 0 && most_deviation <= 1))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "smoothing needs profiles, a deviation of 0 to 1 and a place for the "
+                          "result");
+    harpe_replica_profiles *made = NULL;
+    harpe_status status =
+        harpe_replica_profiles_new((const harpe_profile *const *)profiles->gpus,
+                                   profiles->replica_count, profiles->peer_count, &made, error);
+    if (status != HARPE_OK) return status;
+    for (size_t e = 0; e < harpe_profile_entry_count(made->gpus[0]) && status == HARPE_OK; e++) {
+        table t;
+        status = table_init(&t, made, e, error);
+        if (status == HARPE_OK && t.gpu_count >= FEWEST && t.clock_count >= FEWEST) {
+            smooth(&t, made, e, true, most_deviation);
+            smooth(&t, made, e, false, most_deviation);
+        }
+        table_clear(&t);
+    }
+    if (status != HARPE_OK) {
+        harpe_replica_profiles_free(made);
+        return status;
+    }
+    *out = made;
+    return HARPE_OK;
+}
+
+/* ---- Profiles -------------------------------------------------------------------------------- */
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
@@ -63,9 +245,11 @@ harpe_status harpe_replica_profiles_check(const harpe_replica_profiles *profiles
     return HARPE_OK;
 }
 
-harpe_status harpe_replica_profile_copy(const harpe_profile *from,
-                                        void (*change)(void *user, harpe_measurement *row),
-                                        void *user, harpe_profile **out, harpe_error *error) {
+/* Makes a profile of one GPU from the rows of another profile. `change` (may be NULL) may change
+ * time, energy and blocking power of each row. */
+static harpe_status replica_profile_copy(const harpe_profile *from,
+                                         void (*change)(void *user, harpe_measurement *row),
+                                         void *user, harpe_profile **out, harpe_error *error) {
     size_t count = 0, at = 0;
     for (size_t e = 0; e < harpe_profile_entry_count(from); e++)
         count += harpe_profile_entry_at(from, e)->point_count;
@@ -114,7 +298,7 @@ harpe_status harpe_replica_profiles_new(const harpe_profile *const *profiles, in
     for (size_t g = 0; g < count && status == HARPE_OK; g++) {
         status = check_one_gpu(profiles[g], g, error);
         if (status == HARPE_OK)
-            status = harpe_replica_profile_copy(profiles[g], NULL, NULL, &made->gpus[g], error);
+            status = replica_profile_copy(profiles[g], NULL, NULL, &made->gpus[g], error);
     }
     if (status == HARPE_OK) status = harpe_replica_profiles_check(made, NULL, error);
     if (status != HARPE_OK) {
@@ -253,4 +437,125 @@ harpe_status harpe_replica_profiles_write_csv(const harpe_replica_profiles *prof
                                       : harpe_file_write(path, text.data, text.length, error);
     harpe_text_free(&text);
     return status;
+}
+
+/* ---- Variability ----------------------------------------------------------------------------- */
+
+/* Makes the profiles of GPUs that differ: each GPU of each stage has a factor for its times and one
+ * for its power. The factors have a normal distribution, and some GPUs are much slower. Sinha et
+ * al., "Not All GPUs Are Created Equal" (2022), measured differences of 8 % on average between GPUs
+ * of one model, and outliers of 1.5 times. The form of the distribution is an assumption. */
+
+#define DEVIATION_MAX 0.3
+#define NOISE_MAX 0.2
+#define OUTLIER_FACTOR_MAX 10.0
+#define DEFAULT_OUTLIER_FACTOR 1.5
+/* No factor is below this, whatever the deviation. */
+#define LOWEST_FACTOR 0.25
+
+/* What the rows of one GPU number are changed by. */
+typedef struct gpu_draw {
+    const harpe_profile *base;
+    const harpe_variability *how;
+    double outlier_factor;
+    double blocking_power_w; /* 0: that of the base */
+    uint64_t gpu;            /* number of the GPU among all peers of all replicas */
+    uint64_t noise_state;
+} gpu_draw;
+
+typedef struct factors {
+    double time, power;
+} factors;
+
+static double uniform(uint64_t bits) { return (double)(bits >> 11) * 0x1p-53; }
+
+static factors draw_factors(const gpu_draw *draw, int stage) {
+    const harpe_variability *how = draw->how;
+    uint64_t place = (uint64_t)stage;
+    uint64_t speed = harpe_synth_random_stream(how->seed, 1001, draw->gpu, place);
+    uint64_t power = harpe_synth_random_stream(how->seed, 1002, draw->gpu, place);
+    double time_factor = 1 + how->speed_deviation * harpe_synth_random_normal(&speed);
+    double power_factor = 1 + how->power_deviation * harpe_synth_random_normal(&power);
+    if (uniform(harpe_synth_random_stream(how->seed, 1003, draw->gpu, place)) <
+        how->outlier_share) {
+        double share = uniform(harpe_synth_random_stream(how->seed, 1004, draw->gpu, place));
+        time_factor *= 1 + (draw->outlier_factor - 1) * share;
+    }
+    return (factors){fmax(time_factor, LOWEST_FACTOR), fmax(power_factor, LOWEST_FACTOR)};
+}
+
+static double noise_factor(gpu_draw *draw) {
+    if (draw->how->noise <= 0) return 1;
+    return fmax(1 + draw->how->noise * harpe_synth_random_normal(&draw->noise_state),
+                LOWEST_FACTOR);
+}
+
+static void change_row(void *user, harpe_measurement *row) {
+    gpu_draw *draw = user;
+    factors by = draw_factors(draw, row->stage);
+    double blocking_w = draw->blocking_power_w > 0 ? draw->blocking_power_w : row->blocking_power_w;
+    row->time_s *= by.time * noise_factor(draw);
+    row->energy_j *=
+        by.time * by.power * noise_factor(draw) / harpe_profile_gpu_count(draw->base, row->stage);
+    row->blocking_power_w = blocking_w * by.power;
+}
+
+static harpe_status check_variability(const harpe_variability *how, double blocking_power_w,
+                                      harpe_error *error) {
+    bool is_good = how->speed_deviation >= 0 && how->speed_deviation <= DEVIATION_MAX &&
+                   how->power_deviation >= 0 && how->power_deviation <= DEVIATION_MAX;
+    if (!is_good)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "the deviations of speed and power must be 0 to %g, not %g and %g",
+                          DEVIATION_MAX, how->speed_deviation, how->power_deviation);
+    if (!(how->noise >= 0 && how->noise <= NOISE_MAX))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the noise must be 0 to %g, not %g",
+                          NOISE_MAX, how->noise);
+    if (!(how->outlier_share >= 0 && how->outlier_share <= 1))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "the share of outliers must be 0 to 1, not %g", how->outlier_share);
+    bool has_factor = how->outlier_factor < 0 || how->outlier_factor > 0;
+    if (has_factor && !(how->outlier_factor >= 1 && how->outlier_factor <= OUTLIER_FACTOR_MAX))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "the factor of outliers must be 1 to %g, not %g", OUTLIER_FACTOR_MAX,
+                          how->outlier_factor);
+    if (!(blocking_power_w >= 0 && blocking_power_w <= 1e5))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "the blocking power must be 0 to 100000 W, not %g W", blocking_power_w);
+    return HARPE_OK;
+}
+
+harpe_status harpe_replica_profiles_vary(const harpe_profile *base, double blocking_power_w,
+                                         const harpe_variability *variability,
+                                         harpe_replica_profiles **out, harpe_error *error) {
+    if (!base || !variability || !out)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "varying a profile needs a profile, a variability and a place for the "
+                          "result");
+    harpe_status status = check_variability(variability, blocking_power_w, error);
+    if (status != HARPE_OK) return status;
+    int replicas = variability->replica_count ? variability->replica_count : 1;
+    int peers = variability->peer_count ? variability->peer_count : 1;
+    harpe_replica_profiles *made = NULL;
+    status = harpe_replica_profiles_begin(replicas, peers, &made, error);
+    if (status != HARPE_OK) return status;
+    gpu_draw draw = {
+        .base = base,
+        .how = variability,
+        .outlier_factor =
+            variability->outlier_factor > 0 ? variability->outlier_factor : DEFAULT_OUTLIER_FACTOR,
+        .blocking_power_w = blocking_power_w,
+    };
+    size_t count = (size_t)replicas * (size_t)peers;
+    for (size_t g = 0; g < count && status == HARPE_OK; g++) {
+        draw.gpu = g;
+        draw.noise_state = harpe_synth_random_stream(variability->noise_seed, 1005, g, 0);
+        status = replica_profile_copy(base, change_row, &draw, &made->gpus[g], error);
+    }
+    if (status != HARPE_OK) {
+        harpe_replica_profiles_free(made);
+        return status;
+    }
+    *out = made;
+    return HARPE_OK;
 }

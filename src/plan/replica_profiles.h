@@ -23,12 +23,6 @@ harpe_status harpe_replica_profiles_begin(int replica_count, int peer_count,
 harpe_status harpe_replica_profiles_check(const harpe_replica_profiles *profiles, const char *name,
                                           harpe_error *error);
 
-/* Makes a profile of one GPU from the rows of another profile. `change` (may be NULL) may change
- * time, energy and blocking power of each row. */
-harpe_status harpe_replica_profile_copy(const harpe_profile *from,
-                                        void (*change)(void *user, harpe_measurement *row),
-                                        void *user, harpe_profile **out, harpe_error *error);
-
 /* Returns true if two replicas have the same rows on all of their GPUs. */
 bool harpe_replica_profiles_are_same(const harpe_replica_profiles *profiles, int one, int other);
 /* Returns a number that is the same for equal replicas. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* DualPipe and DualPipe-V as the runtime of DeepSeek-AI runs them (github.com/deepseek-ai/DualPipe,
- * dualpipe.py and dualpipev.py, 2025). The lists are those of schedule_dualpipe_v.c. In DualPipe
- * two copies of the model run in opposite directions: rank r holds stage r for the first half of
- * the microbatches, which enter at rank 0, and stage N-1-r for the second half, which enter at the
- * last rank.
+ * dualpipe.py and dualpipev.py, 2025). The lists are those of torch's DualPipe-V, which is here
+ * too. In DualPipe two copies of the model run in opposite directions: rank r holds stage r for the
+ * first half of the microbatches, which enter at rank 0, and stage N-1-r for the second half, which
+ * enter at the last rank.
  *
  * The runtime collects sends and receives, and starts them as one batch before the next
  * instruction, which waits for the whole batch (batch_isend_irecv). A transfer takes place when
@@ -11,12 +11,121 @@
  * transfer of the batch before it, for the instruction that is before the batch on the other rank:
  * for its own input, for input of a later instruction that is received early, and for the other
  * rank to take what this rank sends. The transfers themselves take no time. */
-#include "plan/schedule_dualpipe_v.h"
-
 #include <stdlib.h>
 
 #include "base/array.h"
 #include "base/error.h"
+#include "plan/schedule.h"
+
+typedef struct harpe_dualpipe_place {
+    int depth;        /* ranks from an end of the pipeline to the fold */
+    int position;     /* ranks between this one and the end, 0 to depth - 1 */
+    int down, up;     /* the rank's stage on the way to the fold, and after it */
+    int microbatches; /* that enter at one end */
+} harpe_dualpipe_place;
+
+/* Returns the number of steps in which both a forward of `down` with a backward of `up`, and a
+ * forward of `up` with a backward of `down` run. At least 1. */
+static inline int harpe_dualpipe_steady_steps(const harpe_dualpipe_place *place) {
+    return place->microbatches - 2 * place->depth + place->position + 1;
+}
+
+/* ---- DualPipe-V ------------------------------------------------------------------------------ */
+
+/* DualPipe-V, the V-shaped half of DeepSeek-AI's DualPipe (DeepSeek-V3 technical report, arXiv
+ * 2412.19437, section 3.2.1). The stages go down the ranks and up again: rank r owns stage r and
+ * stage 2N-1-r. In the steady state, a forward of one stage overlaps with a full backward of the
+ * other. The backward is split only if a weight half fills a bubble. An instruction waits only for
+ * those that make its input, as in torch (ScheduleDualPipeV). schedule_dualpipe.c has the same
+ * lists with the dependencies of DeepSeek-AI's own runtime, and DualPipe itself. */
+
+/* Refuses fewer than two microbatches per rank. */
+static harpe_status dualpipe_check(const harpe_schedule_shape *shape, harpe_error *error) {
+    if (shape->microbatches >= 2 * shape->ranks) return HARPE_OK;
+    return harpe_fail(
+        error, HARPE_INVALID_ARGUMENT,
+        "DualPipe schedules need at least %d microbatches on %d ranks (two per rank), "
+        "not %d",
+        2 * shape->ranks, shape->ranks, shape->microbatches);
+}
+
+static void list_warm_up(harpe_schedule_builder *builder, const harpe_dualpipe_place *place) {
+    int ranks_behind = place->depth - 1 - place->position;
+    for (int i = 0; i < 2 * ranks_behind; i++)
+        harpe_schedule_run(builder, HARPE_FORWARD, place->down);
+    for (int i = 0; i < place->position + 1; i++) {
+        harpe_schedule_run(builder, HARPE_FORWARD, place->down);
+        harpe_schedule_run(builder, HARPE_FORWARD, place->up);
+    }
+    for (int i = 0; i < ranks_behind; i++) {
+        harpe_schedule_run(builder, HARPE_BACKWARD_INPUT, place->up);
+        harpe_schedule_run(builder, HARPE_BACKWARD_WEIGHT, place->up);
+        harpe_schedule_run(builder, HARPE_FORWARD, place->up);
+    }
+}
+
+static void list_steady_state(harpe_schedule_builder *builder, const harpe_dualpipe_place *place) {
+    for (int i = 0; i < harpe_dualpipe_steady_steps(place); i++) {
+        if (i == 0 && place->position == place->depth - 1) {
+            /* Not overlapped, so that the forward need not wait for the gradient that the backward
+             * needs. */
+            harpe_schedule_run(builder, HARPE_FORWARD, place->down);
+            harpe_schedule_run(builder, HARPE_BACKWARD, place->up);
+        } else {
+            harpe_schedule_run_overlapped(builder, place->down, place->up);
+        }
+        harpe_schedule_run_overlapped(builder, place->up, place->down);
+    }
+    for (int i = 0; i < place->depth - 1 - place->position; i++) {
+        harpe_schedule_run(builder, HARPE_BACKWARD, place->up);
+        harpe_schedule_run_overlapped(builder, place->up, place->down);
+    }
+}
+
+/* Lists the drain. In the first loop, the last `position` + 1 backwards run only their input
+ * halves. Their weight halves are placed between the remaining backwards and at the end. */
+static void list_drain(harpe_schedule_builder *builder, const harpe_dualpipe_place *place) {
+    for (int i = 0; i < 2 * (place->position + 1); i++) {
+        harpe_operation operation = i < place->position + 1 ? HARPE_BACKWARD : HARPE_BACKWARD_INPUT;
+        harpe_schedule_run(builder, operation, i % 2 == 0 ? place->up : place->down);
+    }
+    for (int i = 0; i < place->depth - 1 - place->position; i++) {
+        harpe_schedule_run_oldest_weight(builder);
+        harpe_schedule_run(builder, HARPE_BACKWARD_INPUT, place->down);
+    }
+    for (int i = 0; i < place->position + 1; i++)
+        harpe_schedule_run_oldest_weight(builder);
+}
+
+/* Lists a rank. */
+static void dualpipe_list(harpe_schedule_builder *builder, const harpe_dualpipe_place *place) {
+    list_warm_up(builder, place);
+    list_steady_state(builder, place);
+    list_drain(builder, place);
+}
+
+static void list_dualpipe_v(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,
+                            int rank) {
+    harpe_dualpipe_place place = {.depth = shape->ranks,
+                                  .position = rank,
+                                  .down = rank,
+                                  .up = 2 * shape->ranks - 1 - rank,
+                                  .microbatches = shape->microbatches};
+    dualpipe_list(builder, &place);
+}
+
+const harpe_schedule_kind harpe_schedule_dualpipe_v = {
+    .name = "dualpipe-v",
+    .description = "DualPipe-V: two stages per rank, in a V, forwards overlapping backwards",
+    .default_chunks = 2,
+    .minimum_chunks = 2,
+    .maximum_chunks = 2,
+    .instructions_per_microbatch = 3,
+    .check = dualpipe_check,
+    .list_rank = list_dualpipe_v,
+};
+
+/* ---- DualPipe -------------------------------------------------------------------------------- */
 
 /* What a rank sends or receives: outputs (F) and gradients (B) of its stage on the way down (0) and
  * on the way up (1). F0 and B1 flow towards the fold, F1 and B0 away from it. */
@@ -220,7 +329,7 @@ static void add_waits(harpe_schedule_builder *builder, const harpe_schedule_shap
 static void list_v_rank(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,
                         int rank) {
     harpe_dualpipe_place place = place_of(shape, true, rank);
-    harpe_dualpipe_list(builder, &place);
+    dualpipe_list(builder, &place);
 }
 
 static void add_v_waits(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,
@@ -235,7 +344,7 @@ const harpe_schedule_kind harpe_schedule_dualpipe_v_deepseek = {
     .minimum_chunks = 2,
     .maximum_chunks = 2,
     .instructions_per_microbatch = 3,
-    .check = harpe_dualpipe_check,
+    .check = dualpipe_check,
     .list_rank = list_v_rank,
     .add_waits = add_v_waits,
 };
@@ -243,8 +352,7 @@ const harpe_schedule_kind harpe_schedule_dualpipe_v_deepseek = {
 /* ---- DualPipe -------------------------------------------------------------------------------- */
 
 static harpe_status check(const harpe_schedule_shape *shape, harpe_error *error) {
-    if (shape->ranks % 2 == 0 && shape->microbatches % 2 == 0)
-        return harpe_dualpipe_check(shape, error);
+    if (shape->ranks % 2 == 0 && shape->microbatches % 2 == 0) return dualpipe_check(shape, error);
     return harpe_fail(
         error, HARPE_INVALID_ARGUMENT,
         "schedule dualpipe needs an even number of ranks and of microbatches, one half "
@@ -258,7 +366,7 @@ static void list_rank(harpe_schedule_builder *builder, const harpe_schedule_shap
     bool is_mirrored = rank >= place.depth;
     harpe_schedule_begin_at(builder, place.down, is_mirrored ? place.microbatches : 0);
     harpe_schedule_begin_at(builder, place.up, is_mirrored ? 0 : place.microbatches);
-    harpe_dualpipe_list(builder, &place);
+    dualpipe_list(builder, &place);
 }
 
 static void add_dualpipe_waits(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,

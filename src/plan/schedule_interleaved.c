@@ -63,8 +63,8 @@ static int backward_stage(const harpe_schedule_shape *shape, int rank, int step)
     return (shape->chunks - 1 - chunk_of_step(shape, step)) * shape->ranks + rank;
 }
 
-static void list_rank(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,
-                      int rank) {
+static void list_interleaved(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,
+                             int rank) {
     int steps = shape->microbatches * shape->chunks;
     int warm_up = (shape->ranks - 1 - rank) * 2 + (shape->chunks - 1) * group_size_of(shape) +
                   shape->overlaps_expert_comm;
@@ -95,5 +95,5 @@ const harpe_schedule_kind harpe_schedule_interleaved = {
     .takes_group_size = true,
     .takes_overlap = true,
     .check = check,
-    .list_rank = list_rank,
+    .list_rank = list_interleaved,
 };

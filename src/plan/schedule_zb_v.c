@@ -64,7 +64,7 @@ static void list_drain(harpe_schedule_builder *builder, int ranks, int rank) {
         harpe_schedule_run(builder, HARPE_BACKWARD_WEIGHT, down);
 }
 
-static void list_rank(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,
+static void list_zb_v(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,
                       int rank) {
     list_warm_up(builder, shape->ranks, rank);
     list_steady_state(builder, shape->ranks, rank, listed_microbatches(shape));
@@ -78,5 +78,5 @@ const harpe_schedule_kind harpe_schedule_zb_v = {
     .minimum_chunks = 2,
     .maximum_chunks = 2,
     .instructions_per_microbatch = 3,
-    .list_rank = list_rank,
+    .list_rank = list_zb_v,
 };

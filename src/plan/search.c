@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search for better drafts; see search.h. draft.c, splice.c and assignment.c do the work on one
+/* The search for better drafts; see search.h. draft.c and assignment.c do the work on one
  * draft. */
 #include "plan/search.h"
 

@@ -144,12 +144,13 @@ static harpe_status check_cut(const claim *c, harpe_error *error) {
     const harpe_frontier_solver *solver = &c->walk->solver;
     const harpe_network *network = c->network;
     if (!c->walk->in_segment) return HARPE_OK; /* between two trees there is no cut */
-    if (solver->is_late[network->source] || !solver->is_late[network->sink])
+    if (harpe_frontier_solver_is_late(solver, network->source) ||
+        !harpe_frontier_solver_is_late(solver, network->sink))
         return harpe_fail(error, HARPE_INTERNAL, "the cut does not part source and sink");
     int64_t crossing = 0;
     for (int32_t e = 0; e < network->edge_count; e++) {
-        bool tail_late = solver->is_late[network->tail[e]];
-        bool head_late = solver->is_late[network->head[e]];
+        bool tail_late = harpe_frontier_solver_is_late(solver, network->tail[e]);
+        bool head_late = harpe_frontier_solver_is_late(solver, network->head[e]);
         if (tail_late == head_late) continue;
         crossing += head_late ? solver->edges[e].flow : -solver->edges[e].flow;
     }

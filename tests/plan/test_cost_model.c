@@ -15,8 +15,6 @@
 #include <unistd.h>
 
 #include "plan/cost_model.h"
-#include "plan/cost_model_exponential.h"
-#include "plan/options.h"
 #include "skip.h"
 
 #define POINTS_MAX 60

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "plan/frontier_file.h"
+#include "plan/plan_file.h"
 
 static char path[64]; /* text of the file that a test writes and reads */
 

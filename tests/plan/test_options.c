@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "plan/options.h"
+#include "plan/cost_model.h"
 
 #define POINTS_MAX 40
 

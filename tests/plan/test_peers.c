@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "instances.h"
-#include "plan/peers.h"
+#include "plan/replica_problem.h"
 
 #define MOST_PEERS 4
 #define MOST_POINTS 6

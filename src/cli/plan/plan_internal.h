@@ -17,7 +17,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "plan/frontier_file.h"
+#include "plan/plan_file.h"
 
 /* ---- Rows of plans (plan_output.c) ----------------------------------------------------------- */
 
