@@ -30,6 +30,19 @@ HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
 SCHEDULER = f"program:exec {shlex.quote(sys.executable)} " \
             f"{shlex.quote(str(pathlib.Path(counting_scheduler.__file__).resolve()))}"
 
+# Answers the first request with an error, as soon as there is a file "go" in the given directory.
+FAILS_ONCE = """
+import json, pathlib, sys, time
+place = pathlib.Path(sys.argv[1])
+for line in sys.stdin:
+    is_first = not (place / "asked").exists()
+    (place / "asked").touch()
+    while not (place / "go").exists():
+        time.sleep(0.01)
+    answer = {"error": "not now"} if is_first else {"schedules": [{"rank": 0, "frequencies": []}]}
+    print(json.dumps(answer), flush=True)
+"""
+
 
 class Trial:
     """The parameters of kill_trial's jobs."""
@@ -229,6 +242,31 @@ class TwoServers(OnPostgres):
                 self.postgres.start()  # here: it ends with the thread that starts it
                 await asyncio.sleep(1)
         self.run_jobs(restart)
+
+    def test_a_failure_that_the_next_leader_will_not_know_is_not_told(self):
+        """The scheduler fails while the database is away, so the failure cannot be stored. A new
+        scheduler is asked later, and answers."""
+        program = self.path / "fails_once.py"
+        program.write_text(FAILS_ONCE)
+        for server in self.servers:
+            self.assertEqual(server.stop(), 0)
+        scheduler = shlex.join(["exec", sys.executable, str(program), str(self.path)])
+        self.servers = [self.start("--scheduler", f"program:{scheduler}") for _ in range(2)]
+        leader, _ = self.leader_and_follower()
+        job = register(leader)
+        held = leader.connect().send("GET", f"/schedule/{job.id}?rank=0")
+        self.wait_until((self.path / "asked").exists, "the scheduler is asked")
+        self.postgres.stop(signal.SIGQUIT)
+        (self.path / "go").touch()
+        try:
+            time.sleep(1)
+        finally:
+            self.postgres.start()
+        self.assertIn(held.receive().status, (200, 503), self.logs())
+        held.close()
+        self.wait_until(lambda: any(server.get(f"/schedule/{job.id}?rank=0").status == 200
+                                    for server in self.servers), "a server has a schedule")
+        self.assertNotIn("failed: not now", self.logs())
 
     def test_database_that_hangs_is_told_and_holds_up_no_server(self):
         """Connections are accepted, and nothing is answered. The loop of each server goes on."""

@@ -93,8 +93,15 @@ bool harpe_turn_is_back(harpe_turn *turn) {
 
 /* ---- Failing --------------------------------------------------------------------------------- */
 
+/* Returns true if another server, or this one later, loads the jobs again. */
+static bool jobs_are_lost(const harpe_store *store) {
+    return harpe_store_is_shared(store) && !harpe_store_is_owned(store);
+}
+
 /* The job also fails if its failure could not be stored, because the scheduler may be in a wrong
- * state and cannot be asked again. After a restart a new scheduler is asked. */
+ * state and cannot be asked again. After a restart a new scheduler is asked. If this server no
+ * longer owns the store, the next leader asks a new scheduler, so the ranks are told to ask again.
+ */
 static void failure_is_stored(void *user, harpe_status status, const harpe_error *error) {
     harpe_turn *turn = user;
     harpe_job *job = turn->operation.job;
@@ -102,7 +109,9 @@ static void failure_is_stored(void *user, harpe_status status, const harpe_error
         harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING,
                        "%s: its failure could not be stored: %s", job->id, error->message);
     }
-    if (!job->is_evicted && !job->failure) {
+    if (status != HARPE_OK && jobs_are_lost(job->jobs->options.store)) {
+        harpe_job_refuse_held(job, 503, "the server could not continue: try again");
+    } else if (!job->is_evicted && !job->failure) {
         job->failure = turn->operation.body;
         turn->operation.body = NULL;
         job->jobs->counts.failed++;
