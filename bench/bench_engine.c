@@ -15,8 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/engine/jobs.h"
-#include "server/engine/pools.h"
+#include "server/engine/engine.h"
 
 enum { RUNS = 5, STAGES = 8, TENSOR = 8, PHASES = 4, SIZES_MAX = 16, DIRECTORIES = 16 };
 

@@ -9,13 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/fleet/bodies.h"
-#include "server/fleet/decide.h"
-#include "server/fleet/fleet_life.h"
-#include "server/fleet/frontier_read.h"
-#include "server/fleet/limits.h"
-#include "server/fleet/member.h"
-#include "server/fleet/show.h"
+#include "server/fleet/fleet_state.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

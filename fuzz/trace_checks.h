@@ -8,9 +8,7 @@
 #include <string.h>
 
 #include "plan/graph_json.h"
-#include "trace/kineto.h"
-#include "trace/trace_file.h"
-#include "trace/trace_graph.h"
+#include "trace/trace.h"
 
 enum { TRACES = 2 };
 

@@ -11,7 +11,6 @@
 #include "client/controller.h"
 #include "client/controller_process.h"
 #include "http/client/transport_curl.h"
-#include "server/scheduler/library.h"
 #include "server/scheduler/library_host.h"
 #include "server/scheduler/supervisor.h"
 #include "server/server.h"

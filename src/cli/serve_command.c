@@ -15,7 +15,7 @@
 #include "cli/commands.h"
 #include "pfo/settings.h"
 #include "pfo/settings_sources.h"
-#include "server/scheduler/scheduler_kind.h"
+#include "server/scheduler/scheduler_host.h"
 #include "server/server.h"
 #include "server/store/address.h"
 

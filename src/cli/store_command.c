@@ -11,8 +11,7 @@
 #include "pfo/settings.h"
 #include "pfo/settings_sources.h"
 #include "server/store/address.h"
-#include "server/store/store_restore.h"
-#include "server/store/store_tool.h"
+#include "server/store/store_tools.h"
 
 typedef enum store_action {
     ACTION_BACKUP,

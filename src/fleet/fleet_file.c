@@ -32,16 +32,8 @@ double harpe_fleet_file_watts(const harpe_fleet_file *file, int group, double at
 }
 
 harpe_fleet_price harpe_fleet_file_price_at(const harpe_fleet_file *file, double at_s) {
-    if (file->price_count == 0) return (harpe_fleet_price){0};
-    size_t low = 0, high = file->price_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (file->prices[middle].from_s <= at_s)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    const harpe_fleet_file_price *price = &file->prices[low > 0 ? low - 1 : 0];
+    const harpe_fleet_file_price *price = harpe_price_at(file->prices, file->price_count, at_s);
+    if (!price) return (harpe_fleet_price){0};
     return (harpe_fleet_price){.energy_per_kwh = price->energy_per_kwh,
                                .carbon_g_per_kwh = price->carbon_g_per_kwh,
                                .carbon_per_kg = file->carbon_per_kg,
@@ -104,16 +96,20 @@ static harpe_status add_groups(const harpe_fleet_file *file, double at_s, harpe_
     return status;
 }
 
+harpe_fleet_job harpe_fleet_file_description(const harpe_fleet_file_job *job) {
+    return (harpe_fleet_job){.name = job->name,
+                             .group = job->group,
+                             .weight = job->weight,
+                             .max_slowdown = job->max_slowdown,
+                             .plan_count = job->plan_count,
+                             .plans = job->plans};
+}
+
 static harpe_status add_jobs(const harpe_fleet_file *file, double at_s, harpe_fleet *fleet,
                              harpe_error *error) {
     for (size_t j = 0; j < file->job_count; j++) {
         const harpe_fleet_file_job *job = &file->jobs[j];
-        harpe_fleet_job description = {.name = job->name,
-                                       .group = job->group,
-                                       .weight = job->weight,
-                                       .max_slowdown = job->max_slowdown,
-                                       .plan_count = job->plan_count,
-                                       .plans = job->plans};
+        const harpe_fleet_job description = harpe_fleet_file_description(job);
         int number;
         harpe_status status = harpe_fleet_add(fleet, &description, &number, error);
         if (status != HARPE_OK) return status;
@@ -152,44 +148,26 @@ harpe_status harpe_fleet_file_fleet(const harpe_fleet_file *file, const char *na
 typedef struct linker {
     const char *name;
     harpe_fleet_file *file;
+    json_t *groups; /* by name: the index in "budgets" */
     harpe_error *error;
 } linker;
 
-/* A name with its index, sorted to find names and to see which occur twice. */
-typedef struct named {
-    const char *name;
-    size_t index;
-} named;
-
-static int compare_names(const void *left, const void *right) {
-    const named *a = left, *b = right;
-    int order = strcmp(a->name, b->name);
-    return order ? order : (a->index > b->index) - (a->index < b->index);
+/* Returns the index of a group in "budgets", or -1. */
+static int index_of(const linker *l, const char *group) {
+    const json_t *index = group ? json_object_get(l->groups, group) : NULL;
+    return index ? (int)json_integer_value(index) : -1;
 }
 
-static const named *find_name(const named *names, size_t count, const char *name) {
-    size_t low = 0, high = count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int order = strcmp(names[middle].name, name);
-        if (order == 0) return &names[middle];
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
-}
-
-static harpe_status check_once(const linker *l, const char *kind, named *names, size_t count) {
-    qsort(names, count, sizeof *names, compare_names);
-    for (size_t i = 1; i < count; i++) {
-        if (strcmp(names[i].name, names[i - 1].name) != 0) continue;
-        char clean[HARPE_FLEET_NAME_MAX];
+/* Enters a name into a map. Fails if it is there already. */
+static harpe_status enter(const linker *l, json_t *map, const char *kind, const char *name,
+                          size_t index) {
+    char clean[HARPE_FLEET_NAME_MAX];
+    if (json_object_get(map, name))
         return harpe_fail(l->error, HARPE_INVALID_INPUT, "%s: %s '%s' occurs twice", l->name, kind,
-                          harpe_clean_text(clean, sizeof clean, names[i].name));
-    }
-    return HARPE_OK;
+                          harpe_clean_text(clean, sizeof clean, name));
+    return json_object_set_new_nocheck(map, name, json_integer((json_int_t)index)) == 0
+               ? HARPE_OK
+               : harpe_fail_memory(l->error);
 }
 
 /* Moves the groups from `read` to the file, parents first. A round adds the groups of one depth, or
@@ -231,22 +209,20 @@ static harpe_status fail_group(const linker *l, const char *kind, const char *of
 }
 
 /* Sets the numbers of the groups of jobs and events. */
-static harpe_status find_groups(const linker *l, const named *names, size_t count,
-                                const int *number) {
+static harpe_status find_groups(const linker *l, const int *number) {
     for (size_t j = 0; j < l->file->job_count; j++) {
         harpe_fleet_file_job *job = &l->file->jobs[j];
-        if (!job->group_name) continue;
-        const named *found = find_name(names, count, job->group_name);
-        if (!found) return fail_group(l, "job", job->name, job->group_name);
-        job->group = number[found->index];
+        int found = index_of(l, job->group_name);
+        if (job->group_name && found < 0) return fail_group(l, "job", job->name, job->group_name);
+        if (found >= 0) job->group = number[found];
     }
     for (size_t e = 0; e < l->file->event_count; e++) {
         harpe_fleet_file_event *event = &l->file->events[e];
         char text[24];
         (void)snprintf(text, sizeof text, "%zu", e);
-        const named *found = event->group_name ? find_name(names, count, event->group_name) : NULL;
-        if (event->group_name && !found) return fail_group(l, "event", text, event->group_name);
-        event->group = found ? number[found->index] : 0;
+        int found = index_of(l, event->group_name);
+        if (event->group_name && found < 0) return fail_group(l, "event", text, event->group_name);
+        event->group = found >= 0 ? number[found] : 0;
         if (l->file->groups[event->group].budget.watts >= 0) continue;
         return harpe_fail(
             l->error, HARPE_INVALID_INPUT,
@@ -258,32 +234,19 @@ static harpe_status find_groups(const linker *l, const named *names, size_t coun
 }
 
 static harpe_status link_groups(const linker *l, harpe_fleet_file_group *read, size_t count) {
-    named *names = harpe_arena_alloc(&l->file->arena, count + 1, sizeof *names);
     int *number = harpe_arena_alloc(&l->file->arena, count + 1, sizeof *number);
-    if (!names || !number) return harpe_fail_memory(l->error);
-    size_t named_count = 0;
-    for (size_t i = 0; i < count; i++) {
-        number[i] = -1;
-        if (read[i].name) names[named_count++] = (named){read[i].name, i};
-    }
-    harpe_status status = check_once(l, "budget of group", names, named_count);
+    harpe_status status = number ? HARPE_OK : harpe_fail_memory(l->error);
     for (size_t i = 0; i < count && status == HARPE_OK; i++) {
-        const char *parent = read[i].parent_name;
-        const named *found = parent ? find_name(names, named_count, parent) : NULL;
-        if (parent && !found) return fail_group(l, "budget of group", read[i].name, parent);
-        read[i].parent = found ? (int)found->index : -1;
+        number[i] = -1;
+        if (read[i].name) status = enter(l, l->groups, "budget of group", read[i].name, i);
+    }
+    for (size_t i = 0; i < count && status == HARPE_OK; i++) {
+        read[i].parent = index_of(l, read[i].parent_name);
+        if (read[i].parent_name && read[i].parent < 0)
+            return fail_group(l, "budget of group", read[i].name, read[i].parent_name);
     }
     if (status == HARPE_OK) status = order_groups(l, read, count, number);
-    return status == HARPE_OK ? find_groups(l, names, named_count, number) : status;
-}
-
-static harpe_status check_job_names(const linker *l) {
-    size_t count = l->file->job_count;
-    named *names = harpe_arena_alloc(&l->file->arena, count, sizeof *names);
-    if (!names) return harpe_fail_memory(l->error);
-    for (size_t j = 0; j < count; j++)
-        names[j] = (named){l->file->jobs[j].name, j};
-    return check_once(l, "job", names, count);
+    return status == HARPE_OK ? find_groups(l, number) : status;
 }
 
 /* Moves the groups that were read from "budgets" to the file, which has group 0 and room for
@@ -291,9 +254,15 @@ static harpe_status check_job_names(const linker *l) {
  * or if an event lowers a budget that does not exist. `name` begins the error. Changes `read`. */
 static harpe_status link_names(harpe_fleet_file *file, const char *name,
                                harpe_fleet_file_group *read, size_t count, harpe_error *error) {
-    linker l = {.name = name, .file = file, .error = error};
-    harpe_status status = link_groups(&l, read, count);
-    return status == HARPE_OK ? check_job_names(&l) : status;
+    linker l = {.name = name, .file = file, .groups = json_object(), .error = error};
+    json_t *jobs = json_object();
+    harpe_status status =
+        l.groups && jobs ? link_groups(&l, read, count) : harpe_fail_memory(error);
+    for (size_t j = 0; j < file->job_count && status == HARPE_OK; j++)
+        status = enter(&l, jobs, "job", file->jobs[j].name, j);
+    json_decref(l.groups);
+    json_decref(jobs);
+    return status;
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -328,9 +297,21 @@ typedef struct object_form {
 typedef struct reader {
     const char *name;
     harpe_fleet_file *file;
+    harpe_fleet_file_group *budgets; /* as they are read, without order */
+    size_t budget_count;
+    bool has_fleet; /* a budget of the whole fleet was read */
     harpe_error *error;
     char at[HARPE_FLEET_NAME_MAX + 64]; /* what is read: "job 'a'" */
 } reader;
+
+/* A list of the file, and where its entries go. */
+typedef struct list_form {
+    const char *key;
+    size_t most, element;
+    void *items; /* receives the address of the array */
+    size_t *count;
+    harpe_status (*read)(reader *r, const json_t *object, size_t index);
+} list_form;
 
 /* ---- Objects --------------------------------------------------------------------------------- */
 
@@ -417,19 +398,24 @@ static void move_to(reader *r, const char *kind, size_t index, const json_t *obj
         (void)snprintf(r->at, sizeof r->at, "%s %zu (the first is 0)", kind, index);
 }
 
-/* Allocates the array of a list, which may be missing. */
-static harpe_status start_list(reader *r, const json_t *root, const char *key, size_t most,
-                               size_t extra, size_t element, void **items, size_t *count) {
-    const json_t *list = member(root, key);
+/* Reads a list, which may be missing. */
+static harpe_status read_list(reader *r, const json_t *root, const list_form *form) {
+    const json_t *list = member(root, form->key);
     (void)snprintf(r->at, sizeof r->at, "the fleet");
-    if (list && !json_is_array(list)) return fail_key(r, key, "must be a list, [...]", "");
-    *count = json_array_size(list);
-    if (*count > most) {
+    if (list && !json_is_array(list)) return fail_key(r, form->key, "must be a list, [...]", "");
+    size_t count = json_array_size(list);
+    if (count > form->most) {
         return harpe_fail(r->error, HARPE_LIMIT_EXCEEDED, "%s: \"%s\" has more than %zu entries",
-                          r->name, key, most);
+                          r->name, form->key, form->most);
     }
-    *items = harpe_arena_alloc(&r->file->arena, *count + extra, element);
-    return *items ? HARPE_OK : harpe_fail_memory(r->error);
+    void *items = harpe_arena_alloc(&r->file->arena, count + 1, form->element);
+    if (!items) return harpe_fail_memory(r->error);
+    memcpy(form->items, &items, sizeof items);
+    *form->count = count;
+    harpe_status status = HARPE_OK;
+    for (size_t i = 0; i < count && status == HARPE_OK; i++)
+        status = form->read(r, json_array_get(list, i), i);
+    return status;
 }
 
 /* ---- Jobs ------------------------------------------------------------------------------------ */
@@ -532,46 +518,32 @@ static const number_member event_numbers[] = {
     {NULL, 0, 0, 0, 0, NULL}};
 static const object_form event_form = {event_numbers, event_texts, no_others};
 
-static harpe_status read_prices(reader *r, const json_t *list) {
-    for (size_t i = 0; i < r->file->price_count; i++) {
-        harpe_fleet_file_price *price = &r->file->prices[i];
-        move_to(r, "price", i, NULL, "");
-        harpe_status status = read_object(r, json_array_get(list, i), &price_form, price);
-        if (status != HARPE_OK) return status;
-        if (i > 0 && price->from_s <= price[-1].from_s)
-            return fail_key(r, "from", "must be later than that of the price before", "");
-    }
-    return HARPE_OK;
+static harpe_status read_price(reader *r, const json_t *object, size_t index) {
+    harpe_fleet_file_price *price = &r->file->prices[index];
+    move_to(r, "price", index, NULL, "");
+    harpe_status status = read_object(r, object, &price_form, price);
+    if (status == HARPE_OK && index > 0 && price->from_s <= price[-1].from_s)
+        return fail_key(r, "from", "must be later than that of the price before", "");
+    return status;
 }
 
-static harpe_status read_events(reader *r, const json_t *list) {
-    for (size_t i = 0; i < r->file->event_count; i++) {
-        harpe_fleet_file_event *event = &r->file->events[i];
-        const json_t *object = json_array_get(list, i);
-        move_to(r, "event", i, NULL, "");
-        harpe_status status = read_object(r, object, &event_form, event);
-        if (status != HARPE_OK) return status;
-        if (!member(object, "watts") == !member(object, "share"))
-            return fail_here(r, "must have either \"watts\" or \"share\"");
-    }
-    return HARPE_OK;
+static harpe_status read_event(reader *r, const json_t *object, size_t index) {
+    move_to(r, "event", index, NULL, "");
+    harpe_status status = read_object(r, object, &event_form, &r->file->events[index]);
+    if (status == HARPE_OK && !member(object, "watts") == !member(object, "share"))
+        return fail_here(r, "must have either \"watts\" or \"share\"");
+    return status;
 }
 
-/* Reads the budgets into `read`, without order. */
-static harpe_status read_budgets(reader *r, const json_t *list, harpe_fleet_file_group *read,
-                                 size_t count) {
-    bool has_fleet = false;
-    for (size_t i = 0; i < count; i++) {
-        const json_t *object = json_array_get(list, i);
-        move_to(r, member(object, "group") ? "budget of group" : "budget", i, object, "group");
-        harpe_status status = read_object(r, object, &budget_form, &read[i]);
-        if (status != HARPE_OK) return status;
-        if (read[i].name) continue;
-        if (read[i].parent_name) return fail_key(r, "parent", "needs a \"group\"", "");
-        if (has_fleet) return fail_here(r, "is the second without a \"group\"");
-        has_fleet = true;
-        r->file->groups[0].budget = read[i].budget;
-    }
+static harpe_status read_budget(reader *r, const json_t *object, size_t index) {
+    harpe_fleet_file_group *group = &r->budgets[index];
+    move_to(r, member(object, "group") ? "budget of group" : "budget", index, object, "group");
+    harpe_status status = read_object(r, object, &budget_form, group);
+    if (status != HARPE_OK || group->name) return status;
+    if (group->parent_name) return fail_key(r, "parent", "needs a \"group\"", "");
+    if (r->has_fleet) return fail_here(r, "is the second without a \"group\"");
+    r->has_fleet = true;
+    r->file->groups[0].budget = group->budget;
     return HARPE_OK;
 }
 
@@ -591,40 +563,27 @@ static const object_form file_form = {file_numbers, no_texts, file_lists};
 
 static harpe_status read_file(reader *r, const json_t *root) {
     harpe_fleet_file *file = r->file;
-    void *items = NULL;
-    size_t budgets = 0;
+    const list_form lists[] = {
+        {"jobs", HARPE_FLEET_JOBS_MAX, sizeof *file->jobs, &file->jobs, &file->job_count, read_job},
+        {"prices", PRICES_MAX, sizeof *file->prices, &file->prices, &file->price_count, read_price},
+        {"events", EVENTS_MAX, sizeof *file->events, &file->events, &file->event_count, read_event},
+        {"budgets", HARPE_FLEET_GROUPS_MAX - 1, sizeof *r->budgets, &r->budgets, &r->budget_count,
+         read_budget},
+    };
     (void)snprintf(r->at, sizeof r->at, "the fleet");
     harpe_status status = read_object(r, root, &file_form, file);
     if (status != HARPE_OK) return status;
     if (!member(root, "jobs")) return fail_key(r, "jobs", "is missing", "");
-    status = start_list(r, root, "jobs", HARPE_FLEET_JOBS_MAX, 1, sizeof *file->jobs, &items,
-                        &file->job_count);
-    if (status != HARPE_OK) return status;
-    file->jobs = items;
-    for (size_t j = 0; j < file->job_count && status == HARPE_OK; j++)
-        status = read_job(r, json_array_get(json_object_get(root, "jobs"), j), j);
-    if (status == HARPE_OK)
-        status = start_list(r, root, "prices", PRICES_MAX, 1, sizeof *file->prices, &items,
-                            &file->price_count);
-    if (status == HARPE_OK) file->prices = items;
-    if (status == HARPE_OK) status = read_prices(r, json_object_get(root, "prices"));
-    if (status == HARPE_OK)
-        status = start_list(r, root, "events", EVENTS_MAX, 1, sizeof *file->events, &items,
-                            &file->event_count);
-    if (status == HARPE_OK) file->events = items;
-    if (status == HARPE_OK) status = read_events(r, json_object_get(root, "events"));
-    if (status == HARPE_OK)
-        status = start_list(r, root, "budgets", HARPE_FLEET_GROUPS_MAX - 1, 1, sizeof *file->groups,
-                            &items, &budgets);
-    if (status != HARPE_OK) return status;
-    harpe_fleet_file_group *read = items;
+    size_t budgets = json_array_size(json_object_get(root, "budgets"));
     file->groups = harpe_arena_alloc(&file->arena, budgets + 1, sizeof *file->groups);
     if (!file->groups) return harpe_fail_memory(r->error);
     file->groups[0] =
         (harpe_fleet_file_group){.name = "", .parent = -1, .budget = {.watts = -1, .overhead = 1}};
     file->group_count = 1;
-    status = read_budgets(r, json_object_get(root, "budgets"), read, budgets);
-    return status == HARPE_OK ? link_names(file, r->name, read, budgets, r->error) : status;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists && status == HARPE_OK; i++)
+        status = read_list(r, root, &lists[i]);
+    return status == HARPE_OK ? link_names(file, r->name, r->budgets, r->budget_count, r->error)
+                              : status;
 }
 
 harpe_status harpe_fleet_file_parse(const char *text, size_t length, const char *name,

@@ -63,6 +63,9 @@ harpe_fleet_price harpe_fleet_file_price_at(const harpe_fleet_file *file, double
 harpe_status harpe_fleet_file_read_prices(harpe_fleet_file *file, const char *path,
                                           harpe_error *error);
 
+/* Returns the description of a job for harpe_fleet_add. It points into the file. */
+harpe_fleet_job harpe_fleet_file_description(const harpe_fleet_file_job *job);
+
 /* Makes the fleet of a moment. The jobs have the numbers of the file's jobs; jobs that are not
  * there at the moment have been removed. Checks the numbers of all jobs and budgets. `name` begins
  * the error. */

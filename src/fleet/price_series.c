@@ -144,6 +144,19 @@ static harpe_status finish(draft *self, harpe_status status, harpe_price_series 
     return status;
 }
 
+const harpe_fleet_file_price *harpe_price_at(const harpe_fleet_file_price *prices, size_t count,
+                                             double at_s) {
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (prices[middle].from_s <= at_s)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return count == 0 ? NULL : &prices[low > 0 ? low - 1 : 0];
+}
+
 void harpe_price_series_free(harpe_price_series *series) {
     free(series->prices);
     *series = (harpe_price_series){0};

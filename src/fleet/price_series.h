@@ -26,6 +26,10 @@ typedef struct harpe_fleet_file_price {
     double from_s, energy_per_kwh, carbon_g_per_kwh;
 } harpe_fleet_file_price;
 
+/* Returns the price at a moment; NULL: there is none. Before the first one, the first one holds. */
+const harpe_fleet_file_price *harpe_price_at(const harpe_fleet_file_price *prices, size_t count,
+                                             double at_s);
+
 typedef struct harpe_price_series {
     harpe_fleet_file_price *prices; /* by time; at least one */
     size_t count;

@@ -220,6 +220,8 @@ static harpe_status search_jobs(harpe_fleet *fleet, const int *jobs, size_t coun
 
 #define PROOF_JOBS_MAX 48
 #define PROOF_NODES 100000
+#define SMALL_FLEET 16      /* jobs, of which this search may take longer */
+#define SMALL_NODES 2000000 /* nodes then */
 
 /* Returns how far the objective is above the lower bound. */
 static double whole_excess(const harpe_fleet *fleet) {
@@ -228,9 +230,8 @@ static double whole_excess(const harpe_fleet *fleet) {
         if (fleet->jobs[j].is_used) sum += excess_of(fleet, &fleet->jobs[j], fleet->jobs[j].option);
     for (size_t g = 0; g < fleet->group_count; g++) {
         const harpe_fleet_group *group = &fleet->groups[g];
-        double around = g > 0 ? fleet->groups[group->parent].price : 0;
-        if (group->price > around)
-            sum += (group->price - around) * (double)(group->limit_uw - group->power_uw);
+        double price = own_price(fleet, (int)g);
+        if (price > 0) sum += price * (double)(group->limit_uw - group->power_uw);
     }
     return sum;
 }
@@ -264,7 +265,7 @@ static bool could_change(const harpe_fleet *fleet, const harpe_fleet_member *job
  * `*is_complete` is true if the choice is then the best of all. */
 static harpe_status prove(harpe_fleet *fleet, bool *is_complete, harpe_error *error) {
     int jobs[PROOF_JOBS_MAX];
-    size_t count = 0, nodes = PROOF_NODES;
+    size_t count = 0, nodes = fleet->job_count <= SMALL_FLEET ? SMALL_NODES : PROOF_NODES;
     double limit = whole_excess(fleet);
     *is_complete = false;
     for (size_t j = 0; j < fleet->job_slots; j++) {
@@ -277,8 +278,6 @@ static harpe_status prove(harpe_fleet *fleet, bool *is_complete, harpe_error *er
 
 /* ---- Vertices and segments ------------------------------------------------------------------- */
 
-#define SMALL_FLEET 16         /* jobs that are searched completely */
-#define SMALL_NODES 2000000    /* nodes of that search */
 #define CORE_JOBS 24           /* jobs nearest to the price of a group */
 #define CORE_NODES 20000       /* nodes of the search of one core */
 #define ALL_CORES_NODES 100000 /* nodes of all cores */
@@ -297,10 +296,8 @@ typedef struct core {
 
 static bool take(harpe_fleet *fleet, harpe_fleet_member *job, size_t option) {
     int64_t more = job->hull.options[option].power_uw - job->hull.options[job->option].power_uw;
-    for (int g = job->group; g >= 0; g = fleet->groups[g].parent)
-        if (more > fleet->groups[g].limit_uw - fleet->groups[g].power_uw) return false;
-    for (int g = job->group; g >= 0; g = fleet->groups[g].parent)
-        fleet->groups[g].power_uw += more;
+    if (!has_room(fleet, job->group, more)) return false;
+    add_power(fleet, job->group, more);
     job->option = option;
     return true;
 }
@@ -437,23 +434,10 @@ static harpe_status improve_cores(harpe_fleet *fleet, harpe_error *error) {
 
 /* ---- Rounding -------------------------------------------------------------------------------- */
 
-static harpe_status search_all(harpe_fleet *fleet, bool *is_complete, harpe_error *error) {
-    int jobs[SMALL_FLEET];
-    size_t count = 0, nodes = SMALL_NODES;
-    for (size_t j = 0; j < fleet->job_slots; j++)
-        if (fleet->jobs[j].is_used) jobs[count++] = (int)j;
-    return search_jobs(fleet, jobs, count, &nodes, is_complete, error);
-}
-
 harpe_status harpe_fleet_round(harpe_fleet *fleet, bool *is_complete, harpe_error *error) {
-    *is_complete = false;
     begin(fleet);
     fill_segments_at_price(fleet);
-    if (fleet->job_count <= SMALL_FLEET) {
-        fill_rest(fleet);
-        return search_all(fleet, is_complete, error);
-    }
-    harpe_status status = improve_cores(fleet, error);
+    harpe_status status = fleet->job_count > SMALL_FLEET ? improve_cores(fleet, error) : HARPE_OK;
     if (status != HARPE_OK) return status;
     fill_rest(fleet);
     return prove(fleet, is_complete, error);

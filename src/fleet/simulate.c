@@ -22,7 +22,9 @@ typedef struct job_pace {
     double time_s; /* of an iteration */
 } job_pace;
 
+/* All arrays of the simulation are in `arena`. */
 typedef struct steering {
+    harpe_arena *arena;
     const harpe_fleet_file *file;
     harpe_fleet_policy policy;
     harpe_fleet *fleet;      /* of the split */
@@ -42,12 +44,7 @@ static harpe_status follow_jobs(steering *s, const bool *is_here, harpe_error *e
     for (size_t j = 0; j < s->file->job_count && status == HARPE_OK; j++) {
         const harpe_fleet_file_job *job = &s->file->jobs[j];
         if (is_here[j] == (s->number[j] >= 0)) continue;
-        harpe_fleet_job description = {.name = job->name,
-                                       .group = job->group,
-                                       .weight = job->weight,
-                                       .max_slowdown = job->max_slowdown,
-                                       .plan_count = job->plan_count,
-                                       .plans = job->plans};
+        const harpe_fleet_job description = harpe_fleet_file_description(job);
         if (is_here[j]) {
             status = harpe_fleet_add(s->fleet, &description, &s->number[j], error);
         } else {
@@ -184,14 +181,13 @@ static int compare_ranked(const void *left, const void *right) {
 }
 
 static bool order_jobs(steering *s) {
-    ranked *list = harpe_calloc(s->file->job_count, sizeof *list);
+    ranked *list = harpe_arena_alloc(s->arena, s->file->job_count, sizeof *list);
     if (!list) return false;
     for (size_t j = 0; j < s->file->job_count; j++)
         list[j] = (ranked){s->file->jobs[j].priority, s->file->jobs[j].weight, j};
     qsort(list, s->file->job_count, sizeof *list, compare_ranked);
     for (size_t j = 0; j < s->file->job_count; j++)
         s->order[j] = list[j].job;
-    free(list);
     return true;
 }
 
@@ -219,47 +215,32 @@ static harpe_status make_runs(steering *s, harpe_error *error) {
     return HARPE_OK;
 }
 
-static void free_steering(steering *s) {
-    if (!s) return;
+static void end_steering(steering *s) {
     for (size_t j = 0; s->run && j < s->file->job_count; j++)
         harpe_fleet_hull_clear(&s->run[j].hull);
     harpe_fleet_free(s->fleet);
-    free(s->number);
-    free(s->run);
-    free(s->share);
-    free(s->order);
-    free(s->room_w);
-    free(s);
 }
 
-/* Makes the state of a policy for the jobs of a file, of which none is there yet. The file must
- * outlive it. Free with free_steering. */
-static harpe_status new_steering(const harpe_fleet_file *file, harpe_fleet_policy policy,
-                                 const char *name, steering **out, harpe_error *error) {
-    steering *s = harpe_calloc(1, sizeof *s);
-    if (!s) return harpe_fail_memory(error);
-    *s = (steering){.file = file,
-                    .policy = policy,
-                    .number = harpe_calloc(file->job_count, sizeof *s->number),
-                    .run = harpe_calloc(file->job_count, sizeof *s->run),
-                    .share = harpe_calloc(file->job_count, sizeof *s->share),
-                    .order = harpe_calloc(file->job_count, sizeof *s->order),
-                    .room_w = harpe_calloc(file->group_count, sizeof *s->room_w)};
-    bool has_memory = s->number && s->run && s->share && s->order && s->room_w && order_jobs(s);
-    harpe_status status = has_memory ? HARPE_OK : harpe_fail_memory(error);
+/* Makes the state of a policy for the jobs of a file, of which none is there yet. End it with
+ * end_steering, also after a failure. */
+static harpe_status begin_steering(steering *s, const char *name, harpe_error *error) {
+    const harpe_fleet_file *file = s->file;
+    size_t jobs = file->job_count;
+    s->number = harpe_arena_alloc(s->arena, jobs, sizeof *s->number);
+    s->run = harpe_arena_alloc(s->arena, jobs, sizeof *s->run);
+    s->share = harpe_arena_alloc(s->arena, jobs, sizeof *s->share);
+    s->order = harpe_arena_alloc(s->arena, jobs, sizeof *s->order);
+    s->room_w = harpe_arena_alloc(s->arena, file->group_count, sizeof *s->room_w);
+    if (!s->number || !s->run || !s->share || !s->order || !s->room_w || !order_jobs(s))
+        return harpe_fail_memory(error);
     /* This checks the numbers of all jobs. */
-    if (status == HARPE_OK) status = harpe_fleet_file_fleet(file, name, 0, &s->fleet, error);
-    for (size_t j = 0; j < file->job_count && status == HARPE_OK; j++) {
+    harpe_status status = harpe_fleet_file_fleet(file, name, 0, &s->fleet, error);
+    for (size_t j = 0; j < jobs && status == HARPE_OK; j++) {
         s->number[j] = -1;
         if (harpe_fleet_job_name(s->fleet, (int)j))
             status = harpe_fleet_remove(s->fleet, (int)j, error);
     }
-    if (status == HARPE_OK) status = make_runs(s, error);
-    if (status == HARPE_OK)
-        *out = s;
-    else
-        free_steering(s);
-    return status;
+    return status == HARPE_OK ? make_runs(s, error) : status;
 }
 
 /* Chooses how the jobs run for which `is_here` is set, under `watts` for each group and the price
@@ -282,8 +263,9 @@ static harpe_status steer(steering *s, const bool *is_here, const double *watts,
 #define ROUNDING_W 1e-3 /* powers of capped jobs are not exact */
 
 typedef struct runner {
+    harpe_arena arena;
     const harpe_fleet_file *file;
-    steering *steering;
+    steering steering;
     harpe_fleet_day *day;
     double now_s;
     bool *is_here;         /* [jobs] */
@@ -309,7 +291,7 @@ static void add_moment(runner *r, double at_s) {
 static bool list_moments(runner *r) {
     const harpe_fleet_file *file = r->file;
     size_t most = 2 * file->job_count + file->price_count + 4 * file->event_count;
-    r->moments = harpe_calloc(most, sizeof *r->moments);
+    r->moments = harpe_arena_alloc(&r->arena, most, sizeof *r->moments);
     if (!r->moments) return false;
     for (size_t j = 0; j < file->job_count; j++) {
         add_moment(r, file->jobs[j].arrival_s);
@@ -431,7 +413,7 @@ static void set_changes(runner *r, const job_pace *wanted) {
 
 static harpe_status decide(runner *r, job_pace *wanted, harpe_error *error) {
     set_allowed(r);
-    harpe_status status = steer(r->steering, r->is_here, r->allowed_w, r->now_s, wanted, error);
+    harpe_status status = steer(&r->steering, r->is_here, r->allowed_w, r->now_s, wanted, error);
     if (status != HARPE_OK) return status;
     set_changes(r, wanted);
     r->day->decisions++;
@@ -582,14 +564,14 @@ static harpe_status run(runner *r, job_pace *wanted, harpe_status (*check)(harpe
 
 static bool start(runner *r) {
     size_t jobs = r->file->job_count, groups = r->file->group_count;
-    r->is_here = harpe_calloc(jobs, sizeof *r->is_here);
-    r->pace = harpe_calloc(jobs, sizeof *r->pace);
-    r->next = harpe_calloc(jobs, sizeof *r->next);
-    r->change_s = harpe_calloc(jobs, sizeof *r->change_s);
-    r->allowed_w = harpe_calloc(groups, sizeof *r->allowed_w);
-    r->grown_s = harpe_calloc(groups, sizeof *r->grown_s);
-    r->power_w = harpe_calloc(groups, sizeof *r->power_w);
-    r->open_breach = harpe_calloc(groups, sizeof *r->open_breach);
+    r->is_here = harpe_arena_alloc(&r->arena, jobs, sizeof *r->is_here);
+    r->pace = harpe_arena_alloc(&r->arena, jobs, sizeof *r->pace);
+    r->next = harpe_arena_alloc(&r->arena, jobs, sizeof *r->next);
+    r->change_s = harpe_arena_alloc(&r->arena, jobs, sizeof *r->change_s);
+    r->allowed_w = harpe_arena_alloc(&r->arena, groups, sizeof *r->allowed_w);
+    r->grown_s = harpe_arena_alloc(&r->arena, groups, sizeof *r->grown_s);
+    r->power_w = harpe_arena_alloc(&r->arena, groups, sizeof *r->power_w);
+    r->open_breach = harpe_arena_alloc(&r->arena, groups, sizeof *r->open_breach);
     r->day->jobs = harpe_calloc(jobs, sizeof *r->day->jobs);
     if (!r->is_here || !r->pace || !r->next || !r->change_s || !r->allowed_w || !r->grown_s ||
         !r->power_w || !r->open_breach || !r->day->jobs)
@@ -604,30 +586,19 @@ static bool start(runner *r) {
     return list_moments(r);
 }
 
-static void stop(runner *r) {
-    free(r->is_here);
-    free(r->pace);
-    free(r->next);
-    free(r->change_s);
-    free(r->moments);
-    free(r->allowed_w);
-    free(r->grown_s);
-    free(r->power_w);
-    free(r->open_breach);
-}
-
 harpe_status harpe_fleet_simulate(const harpe_fleet_file *file, const char *name,
                                   harpe_fleet_policy policy, harpe_status (*check)(harpe_error *),
                                   harpe_fleet_day *day, harpe_error *error) {
     harpe_fleet_day made = {.jobs = NULL};
     runner r = {.file = file, .day = &made, .again_s = INFINITY, .must_decide = true};
-    harpe_status status = new_steering(file, policy, name, &r.steering, error);
-    if (status != HARPE_OK) return status;
-    job_pace *wanted = harpe_calloc(file->job_count, sizeof *wanted);
-    status = wanted && start(&r) ? run(&r, wanted, check, error) : harpe_fail_memory(error);
-    stop(&r);
-    free(wanted);
-    free_steering(r.steering);
+    r.steering = (steering){.arena = &r.arena, .file = file, .policy = policy};
+    job_pace *wanted = harpe_arena_alloc(&r.arena, file->job_count, sizeof *wanted);
+    harpe_status status =
+        wanted ? begin_steering(&r.steering, name, error) : harpe_fail_memory(error);
+    if (status == HARPE_OK)
+        status = start(&r) ? run(&r, wanted, check, error) : harpe_fail_memory(error);
+    end_steering(&r.steering);
+    harpe_arena_free(&r.arena);
     if (status == HARPE_OK)
         *day = made;
     else

@@ -21,15 +21,14 @@
 #include "base/file.h"
 #include "base/file_processes.h"
 #include "base/log.h"
+#include "base/platform.h"
 #include "base/process.h"
 #include "base/token.h"
 #include "base/wait.h"
 #include "http/http.h"
 #include "rights/tokens.h"
-#include "server/api/audit_file.h"
-#include "server/api/routes.h"
-#include "server/engine/dump_files.h"
-#include "server/engine/pools.h"
+#include "server/api/api.h"
+#include "server/engine/engine.h"
 #include "server/store/address.h"
 
 enum {

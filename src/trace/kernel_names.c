@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matches names of kernels with regular expressions. A trace has millions of kernels but only some
  * hundred names, so the result for each name is kept. */
-#include "trace/kernel_names.h"
+#include "trace/trace.h"
 
 #include <jansson.h>
 #include <regex.h>

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads a trace file: unpacks gzip, finds out which format the bytes have, and calls its reader. */
-#include "trace/trace_file.h"
+#define ZLIB_CONST /* zlib.h: the input is constant */
+#include "trace/trace.h"
 
 #include <ctype.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define ZLIB_CONST
 #include <zlib.h>
 
 #include "base/array.h"
@@ -15,9 +14,6 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "base/number.h"
-#include "trace/chakra.h"
-#include "trace/chakra_json.h"
-#include "trace/kineto.h"
 
 #define FILE_LIMIT_BYTES ((size_t)512 << 20)
 #define FIRST_UNPACKED_BYTES ((size_t)1 << 16)

@@ -20,7 +20,7 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "base/wait.h"
-#include "server/store/sqlite_files.h"
+#include "server/store/sqlite_internal.h"
 
 #define SCHEME "world:"
 

@@ -2,10 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`harpe fleet prices set` with a URL: a small HTTP or HTTPS server gives the prices, and another
 one takes them. With --every the program goes on, and logs each change of state once."""
-import http.server
 import os
 import shutil
-import ssl
 import threading
 
 from program import HARPE, LIMIT_S, ProgramTest, environment, signal, subprocess, unittest
@@ -18,52 +16,10 @@ SERIES = [{"at": 1764136800, "energy_per_kwh": 0.2, "carbon_g_per_kwh": 300},
           {"at": 1764140400, "energy_per_kwh": 0.1, "carbon_g_per_kwh": 200}]
 
 
-class Feed:
-    """Answers every request with `answer`: a status, a body, and more headers. It records targets
-    and headers. While `held` is set, it holds requests."""
-
-    def __init__(self, certificate=None, key=None):
-        feed = self
-        self.answer, self.requests, self.held = (200, CSV, {}), [], None
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                feed.requests.append((self.path, dict(self.headers)))
-                if feed.held:
-                    feed.held.wait(LIMIT_S)
-                status, body, headers = feed.answer
-                self.send_response(status)
-                # Without its length, a client of TLS cannot tell an answer from a part of one.
-                for name, value in {"Content-Length": len(body.encode()), **headers}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body.encode())
-
-            def log_message(self, *_):
-                pass
-
-        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        self.http.handle_error = lambda *_: None  # a client that a signal has ended
-        if certificate:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate, key)
-            self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
-        self.url = (f"https://localhost:{self.http.server_port}" if certificate
-                    else f"http://127.0.0.1:{self.http.server_port}")
-        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
-
-    def close(self):
-        if self.held:
-            self.held.set()
-        self.http.shutdown()
-        self.http.server_close()
-
-
 class Prices(ProgramTest):
     def setUp(self):
         super().setUp()
-        self.server, self.feed = FakeServer(), Feed()
+        self.server, self.feed = FakeServer(), FakeServer((200, CSV, {}))
         self.addCleanup(self.server.close)
         self.addCleanup(self.feed.close)
         self.env = environment(HARPE_SERVER=self.server.url, HARPE_TOKEN="secret", LC_ALL="C")
@@ -95,7 +51,7 @@ class Prices(ProgramTest):
                 self.assertEqual((result.out, result.err), ("", ""))
                 self.assertEqual(self.taken(), {"currency": "EUR", "value_per_s": 2,
                                                 "series": SERIES})
-        target, headers = self.feed.requests[0]
+        _, target, _, headers = self.feed.requests[0]
         self.assertEqual(target, "/day?key=a&b=%20c")
         self.assertNotIn("secret", str(headers))  # the token is for the server alone
         self.assertNotIn("Authorization", headers)
@@ -133,8 +89,8 @@ class Prices(ProgramTest):
                 self.assertNotIn("hidden", line)
                 self.assertNotIn("\x1b", line)
                 self.assertTrue(line.startswith(f"harpe fleet: {self.feed.url}/p:"), line)
-        self.assertNotIn("/other", [target for target, _ in self.feed.requests])
-        gone = Feed()
+        self.assertNotIn("/other", [request[1] for request in self.feed.requests])
+        gone = FakeServer()
         gone.close()
         self.refused("/x: cannot be fetched: ", f"{gone.url}/x")
 
@@ -251,7 +207,7 @@ class Prices(ProgramTest):
                         "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout",
                         "k.pem", "-out", "c.pem"],
                        cwd=self.path, check=True, capture_output=True, timeout=LIMIT_S)
-        feed = Feed(self.path / "c.pem", self.path / "k.pem")
+        feed = FakeServer((200, CSV, {}), self.path / "c.pem", self.path / "k.pem")
         self.addCleanup(feed.close)
         self.set_prices(f"{feed.url}/p", "--feed-ca-file", "c.pem")
         self.assertEqual(self.taken(), {"series": SERIES})

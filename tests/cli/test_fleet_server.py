@@ -5,11 +5,12 @@ errors. A small server of this file records the requests and answers as the test
 server is in tests/server."""
 import http.server
 import json
+import ssl
 import threading
 import time
 import unittest
 
-from program import ProgramTest, environment
+from program import LIMIT_S, ProgramTest, environment
 
 FLEET = {
     "at": 1764100000.5, "revision": 17, "state": "within",
@@ -89,25 +90,31 @@ WRONG = (
 
 
 class FakeServer:
-    """Answers every request with `answer`, a pair of status and JSON, and records it."""
+    """Answers every request with `answer`: a status and JSON, or a status, a text and more headers. It
+    records methods, targets, bodies and headers. While `held` is set, it holds requests."""
 
-    def __init__(self):
+    def __init__(self, answer=(200, None), certificate=None, key=None):
         fake = self
-        self.requests, self.answer = [], (200, None)
+        self.requests, self.answer, self.held = [], answer, None
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def serve(self):
-                length = int(self.headers.get("content-length") or 0)
-                body = self.rfile.read(length)
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
                 fake.requests.append((self.command, self.path, json.loads(body) if body else None,
-                                      self.headers.get("authorization")))
-                text = json.dumps(fake.answer[1]).encode()
-                self.send_response(fake.answer[0])
-                self.send_header("content-length", str(len(text)))
+                                      dict(self.headers)))
+                if fake.held:
+                    fake.held.wait(LIMIT_S)
+                status, content, *headers = fake.answer
+                text = (content if headers else json.dumps(content)).encode()
+                self.send_response(status)
+                # Without its length, a client of TLS cannot tell an answer from a part of one.
+                for name, value in ({"Content-Length": len(text)} | (headers[0] if headers else {})).items():
+                    self.send_header(name, str(value))
                 self.end_headers()
                 self.wfile.write(text)
+                self.close_connection = bool(headers)
 
             do_GET = do_PUT = do_POST = do_DELETE = serve
 
@@ -115,10 +122,19 @@ class FakeServer:
                 pass
 
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        self.http.daemon_threads = True
+        self.http.handle_error = lambda *_: None  # a client that a signal has ended
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, key)
+            self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
+        self.url = (f"https://localhost:{self.http.server_port}" if certificate
+                    else f"http://127.0.0.1:{self.http.server_port}")
         threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self):
+        if self.held:
+            self.held.set()
         self.http.shutdown()
         self.http.server_close()
 
@@ -148,11 +164,11 @@ class Fleet(ProgramTest):
             with self.subTest(words=words):
                 before = time.time()
                 self.fleet(words, (200, self.answer_for(target, method)))
-                (got_method, got_target, got_body, token), = self.server.requests
+                (got_method, got_target, got_body, headers), = self.server.requests
                 if method == "POST" and "from" not in body:
                     got_body.pop("from", None)
                 self.assertEqual((got_method, got_target, got_body), (method, target, body))
-                self.assertEqual(token, "Bearer secret")
+                self.assertEqual(headers["Authorization"], "Bearer secret")
         self.fleet("event add --watts 5 --for 9 --from +100", (200, {"id": 1, "promised_w": 1,
                                                                      "missing_w": 0}))
         start = self.server.requests[0][2]["from"]

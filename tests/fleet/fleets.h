@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random fleets for the tests of src/fleet. Odd members are common: jobs with one plan, equal
- * plans, plans of equal power, plans that others beat, huge and zero weights, groups that nest,
- * tight and infeasible budgets. The same seed gives the same fleet. Checks nothing itself. */
+/* Solves a fleet for a test. Random fleets for the tests of src/fleet. Odd members are common: jobs
+ * with one plan, equal plans, plans of equal power, plans that others beat, huge and zero weights,
+ * groups that nest, tight and infeasible budgets. The same seed gives the same fleet. */
 #ifndef HARPE_TESTS_FLEET_FLEETS_H
 #define HARPE_TESTS_FLEET_FLEETS_H
 
@@ -13,6 +13,22 @@
 #include "plan/instances.h"
 
 enum { FLEET_JOBS_MAX = 400, FLEET_PLANS_MAX = 12, FLEET_GROUPS_MAX = 8 };
+
+/* Solves and verifies. */
+static inline harpe_fleet_split solve(harpe_fleet *fleet) {
+    harpe_fleet_split split;
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_fleet_solve(fleet, &split, &error), error);
+    assert_ok(harpe_fleet_verify(fleet, &error), error);
+    return split;
+}
+
+static inline harpe_fleet_use use_of(const harpe_fleet *fleet, int group) {
+    harpe_fleet_use use;
+    harpe_error error = {.message = ""};
+    assert_ok(harpe_fleet_use_of(fleet, group, &use, &error), error);
+    return use;
+}
 
 /* A fleet as the caller states it, for oracles. */
 typedef struct stated_fleet {

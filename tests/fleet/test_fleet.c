@@ -16,14 +16,6 @@
 
 static stated_fleet stated; /* large */
 
-static harpe_fleet_split solve(harpe_fleet *fleet) {
-    harpe_fleet_split split;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_fleet_solve(fleet, &split, &error), error);
-    assert_ok(harpe_fleet_verify(fleet, &error), error);
-    return split;
-}
-
 /* ---- By hand --------------------------------------------------------------------------------- */
 
 static const harpe_fleet_plan steep[] = {{1, 400}, {1.1, 300}, {1.4, 200}};
@@ -49,13 +41,6 @@ static harpe_fleet_choice choice_of(const harpe_fleet *fleet, int job) {
     harpe_error error = {.message = ""};
     assert_ok(harpe_fleet_choice_of(fleet, job, &choice, &error), error);
     return choice;
-}
-
-static harpe_fleet_use use_of(const harpe_fleet *fleet, int group) {
-    harpe_fleet_use use;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_fleet_use_of(fleet, group, &use, &error), error);
-    return use;
 }
 
 static void the_job_that_loses_least_gives_the_watts(void **state) {
@@ -430,41 +415,34 @@ static void an_empty_fleet_has_a_solution(void **state) {
 
 /* ---- Bad input ------------------------------------------------------------------------------- */
 
-static void expect_refused(harpe_fleet *fleet, const harpe_fleet_job *job, const char *part) {
-    int number = -7;
-    harpe_error error = {.message = ""};
-    assert_int_equal(harpe_fleet_add(fleet, job, &number, &error), HARPE_INVALID_INPUT);
-    assert_int_equal(number, -7);
-    if (!strstr(error.message, part)) fail_msg("'%s' lacks '%s'", error.message, part);
-}
-
 static void bad_jobs_are_refused(void **state) {
     (void)state;
     harpe_fleet *fleet = two_jobs(700);
-    harpe_fleet_plan unsorted[] = {{2, 1}, {1, 1}}, negative[] = {{1, -1}}, endless[] = {{NAN, 1}};
-    harpe_fleet_job job = {.name = "c", .weight = 1, .plan_count = 1, .plans = steep}, bad = job;
-    bad.name = "";
-    expect_refused(fleet, &bad, "no name");
-    bad.name = "a\nb";
-    expect_refused(fleet, &bad, "control character");
-    bad = job;
-    bad.group = 1;
-    expect_refused(fleet, &bad, "group");
-    bad = job;
-    bad.weight = -1;
-    expect_refused(fleet, &bad, "job 'c': the weight");
-    bad = job;
-    bad.max_slowdown = 0.5;
-    expect_refused(fleet, &bad, "slowdown");
-    bad = job;
-    bad.plan_count = 0;
-    expect_refused(fleet, &bad, "number of plans");
-    bad = (harpe_fleet_job){.name = "c", .plan_count = 2, .plans = unsorted};
-    expect_refused(fleet, &bad, "plan 1: it is faster");
-    bad = (harpe_fleet_job){.name = "c", .plan_count = 1, .plans = negative};
-    expect_refused(fleet, &bad, "plan 0: the power");
-    bad.plans = endless;
-    expect_refused(fleet, &bad, "plan 0: the time");
+    const harpe_fleet_plan unsorted[] = {{2, 1}, {1, 1}}, negative[] = {{1, -1}},
+                           endless[] = {{NAN, 1}};
+    const struct {
+        harpe_fleet_job job;
+        const char *part; /* of the message */
+    } cases[] = {
+        {{.name = "", .plan_count = 1, .plans = steep}, "no name"},
+        {{.name = "a\nb", .plan_count = 1, .plans = steep}, "control character"},
+        {{.name = "c", .group = 1, .plan_count = 1, .plans = steep}, "group"},
+        {{.name = "c", .weight = -1, .plan_count = 1, .plans = steep}, "job 'c': the weight"},
+        {{.name = "c", .max_slowdown = 0.5, .plan_count = 1, .plans = steep}, "slowdown"},
+        {{.name = "c", .plans = steep}, "number of plans"},
+        {{.name = "c", .plan_count = 2, .plans = unsorted}, "plan 1: it is faster"},
+        {{.name = "c", .plan_count = 1, .plans = negative}, "plan 0: the power"},
+        {{.name = "c", .plan_count = 1, .plans = endless}, "plan 0: the time"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int number = -7;
+        harpe_error error = {.message = ""};
+        assert_int_equal(harpe_fleet_add(fleet, &cases[i].job, &number, &error),
+                         HARPE_INVALID_INPUT);
+        assert_int_equal(number, -7);
+        if (!strstr(error.message, cases[i].part))
+            fail_msg("'%s' lacks '%s'", error.message, cases[i].part);
+    }
     harpe_fleet_free(fleet);
 }
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "fleet/fleet_file.h"
-#include "plan/instances.h"
+#include "fleets.h"
 
 #define A "{\"name\":\"a\",\"plans\":[{\"time\":1,\"power\":400},{\"time\":1.1,\"power\":300}]}"
 #define JOBS(more) "{\"jobs\":[" A "]," more "}"
@@ -26,26 +26,11 @@ static harpe_fleet *fleet_at(const char *text, double at_s) {
     return fleet;
 }
 
-static harpe_fleet_split solve(harpe_fleet *fleet) {
-    harpe_fleet_split split;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_fleet_solve(fleet, &split, &error), error);
-    assert_ok(harpe_fleet_verify(fleet, &error), error);
-    return split;
-}
-
 static double power_at(const char *text, double at_s) {
     harpe_fleet *fleet = fleet_at(text, at_s);
     harpe_fleet_split split = solve(fleet);
     harpe_fleet_free(fleet);
     return split.power_w;
-}
-
-static harpe_fleet_use use_of(const harpe_fleet *fleet, int group) {
-    harpe_fleet_use use;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_fleet_use_of(fleet, group, &use, &error), error);
-    return use;
 }
 
 /* ---- What a file means ----------------------------------------------------------------------- */

@@ -15,11 +15,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/engine/job_state.h"
-#include "server/engine/job_table.h"
-#include "server/engine/jobs.h"
-#include "server/engine/pools.h"
-#include "server/scheduler/scheduler_kind.h"
+#include "server/engine/engine.h"
+#include "server/engine/engine_internal.h"
+#include "server/scheduler/scheduler_host.h"
 
 enum { WAIT_LIMIT_MS = 300000 };
 
@@ -164,6 +162,8 @@ typedef struct engine {
     harpe_jobs *jobs;
     atomic_int warnings;
     bool is_late;
+    char **ids; /* of registered jobs */
+    size_t id_count;
 } engine;
 
 static double engine_clock_s = 0; /* 0: the system's clock */
@@ -220,6 +220,13 @@ static inline void engine_restart(engine *e) {
     engine_start(e);
 }
 
+static inline void engine_free_ids(engine *e) {
+    while (e->id_count > 0)
+        free(e->ids[--e->id_count]);
+    free(e->ids);
+    e->ids = NULL;
+}
+
 static char learner_name[] = "Learner";
 static char no_settings[] = "{}";
 
@@ -241,10 +248,17 @@ static inline int engine_make(void **state) {
     return 0;
 }
 
+static inline int engine_make_started(void **state) {
+    int failed = engine_make(state);
+    if (!failed) engine_start(*state);
+    return failed;
+}
+
 static inline int engine_remove(void **state) {
     engine *e = *state;
     char command[PATH_MAX];
     if (e->loop) engine_stop(e);
+    engine_free_ids(e);
     harpe_settings_free(&e->settings);
     (void)snprintf(command, sizeof command, "chmod -R u+rwx %s; rm -rf %s", e->directory,
                    e->directory);
@@ -324,6 +338,12 @@ static inline void asked_free(asked *a) {
     free(a);
 }
 
+/* The client of the call leaves before the answer. */
+static inline void leave(asked *a) {
+    harpe_jobs_forget(a->engine->jobs, &a->call);
+    asked_free(a);
+}
+
 static inline void await(asked *a) {
     engine *e = a->engine;
     harpe_timer *timer;
@@ -350,19 +370,26 @@ static inline void expect_held(engine *e, const asked *a) {
     if (a->is_answered) fail_msg("expected a held call, got %d %s", a->status, a->body);
 }
 
-static inline char *register_job(engine *e, int pp_degree, const char *metadata) {
+/* Waits for the answer to a registration and returns the job's id, which belongs to the engine. */
+static inline const char *registered_id(asked *a) {
+    engine *e = a->engine;
+    await(a);
+    if (a->status != 200) fail_msg("%d %s", a->status, a->body);
+    e->ids = realloc(e->ids, (e->id_count + 1) * sizeof *e->ids);
+    char *id = strndup(a->body + 1, strlen(a->body) - 2);
+    e->ids[e->id_count++] = id;
+    asked_free(a);
+    return id;
+}
+
+static inline const char *register_job(engine *e, int pp_degree, const char *metadata) {
     char body[256];
     (void)snprintf(body, sizeof body,
                    "{\"job_id\":\"\",\"pp_degree\":%d,\"dp_degree\":1,\"tp_degree\":1,"
                    "\"world_size\":%d,\"job_metadata\":%s%s%s}",
                    pp_degree, pp_degree, metadata ? "\"" : "", metadata ? metadata : "null",
                    metadata ? "\"" : "");
-    asked *a = ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, body);
-    await(a);
-    if (a->status != 200) fail_msg("%d %s", a->status, a->body);
-    char *id = strndup(a->body + 1, strlen(a->body) - 2);
-    asked_free(a);
-    return id;
+    return registered_id(ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, body));
 }
 
 static inline asked *ask_register_rank(engine *e, const char *job, int rank, int pp_rank) {
@@ -374,8 +401,8 @@ static inline asked *ask_register_rank(engine *e, const char *job, int rank, int
     return ask(e, HARPE_CALL_REGISTER_RANK, job, 0, -1, body);
 }
 
-static inline char *job_of(engine *e, int ranks, const char *metadata) {
-    char *job = register_job(e, ranks, metadata);
+static inline const char *job_of(engine *e, int ranks, const char *metadata) {
+    const char *job = register_job(e, ranks, metadata);
     for (int r = 0; r < ranks; r++)
         expect(ask_register_rank(e, job, r, r), 200, "null");
     return job;
@@ -416,5 +443,8 @@ static inline int whole_round(engine *e, const char *job, int ranks, int64_t rou
 }
 
 #define ENGINE_TEST(function) cmocka_unit_test_setup_teardown(function, engine_make, engine_remove)
+/* The engine is started with its usual settings. */
+#define STARTED_TEST(function) \
+    cmocka_unit_test_setup_teardown(function, engine_make_started, engine_remove)
 
 #endif

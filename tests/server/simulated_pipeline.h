@@ -232,6 +232,11 @@ static inline void one_round(simulated_pipeline *s) {
     must(s, observe(s));
 }
 
+static inline void some_rounds(simulated_pipeline *s, int count) {
+    for (int i = 0; i < count; i++)
+        one_round(s);
+}
+
 /* Runs rounds until the scheduler is in that phase. Returns their number. */
 static inline int rounds_until(simulated_pipeline *s, const char *phase) {
     int rounds = 0;
@@ -240,6 +245,20 @@ static inline int rounds_until(simulated_pipeline *s, const char *phase) {
         one_round(s);
     }
     return rounds;
+}
+
+/* Reads the profile that the scheduler has written into the job's directory. */
+static inline harpe_profile *written_profile(simulated_pipeline *s) {
+    harpe_profile *written;
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/profile.csv", s->directory);
+    must(s, harpe_profile_read_csv(path, &written, &s->error));
+    return written;
+}
+
+static inline void assert_refuses(simulated_pipeline *s, harpe_scheduler_job_request kind,
+                                  double value, harpe_status status) {
+    assert_int_equal(harpe_scheduler_handle_request(s->scheduler, kind, value, &s->error), status);
 }
 
 /* Computes the true time and energy of the next schedule. */
@@ -320,5 +339,33 @@ static inline double slowest_within(simulated_pipeline *s, double limit_s) {
     json_decref(json);
     return found_s;
 }
+
+/* ---- Tests of one pipeline ------------------------------------------------------------------- */
+
+/* The shape of the pipeline that a test gets as its state, and the arguments with which Perseus has
+ * planned it; NULL: it was not started. */
+typedef struct simulated_shape {
+    int pp, dp, tp, microbatches;
+    const char *planned;
+} simulated_shape;
+
+static inline int simulated_set_up(void **state) {
+    const simulated_shape *shape = *state;
+    *state = shape->planned ? planned(shape->planned)
+                            : simulate(shape->pp, shape->dp, shape->tp, shape->microbatches, NULL);
+    return 0;
+}
+
+static inline int simulated_tear_down(void **state) {
+    simulated_free(*state);
+    return 0;
+}
+
+#define SHAPED_TEST(test, ...) \
+    cmocka_unit_test_prestate_setup_teardown(test, simulated_set_up, simulated_tear_down, \
+                                             &((simulated_shape){__VA_ARGS__}))
+#define SIMULATED_TEST(test, pp, dp, tp, microbatches) \
+    SHAPED_TEST(test, pp, dp, tp, microbatches, NULL)
+#define PLANNED_TEST(test, args) SHAPED_TEST(test, 0, 0, 0, 0, args)
 
 #endif

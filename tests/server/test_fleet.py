@@ -24,6 +24,16 @@ class FleetTest(ServerTest):
     def fleet(self, server):
         return self.expect(server.get("/fleet"), 200).json
 
+    def at_once(self, server, method, target, bodies):
+        """Sends requests on a connection each before it reads an answer, and returns the answers."""
+        connections = [self.connect(server) for _ in bodies]
+        for connection, body in zip(connections, bodies):
+            connection.send(method, target, body)
+        answers = [self.expect(connection.receive(), 200) for connection in connections]
+        for connection in connections:
+            connection.close()
+        return answers
+
     def wait_for(self, server, holds, what):
         end = time.monotonic() + LIMIT_S
         while True:
@@ -247,13 +257,8 @@ class SettingsTest(FleetTest):
         self.put(server, "/fleet/budget", watts=1000)
         for number in range(20):
             body = {"duration_s": 1000, "watts": 1, "key": f"key{number}"}
-            connections = [self.connect(server) for _ in range(4)]
-            for connection in connections:
-                connection.send("POST", "/fleet/events", body)
-            ids = {self.expect(connection.receive(), 200).json["id"] for connection in connections}
+            ids = {answer.json["id"] for answer in self.at_once(server, "POST", "/fleet/events", 4 * [body])}
             self.assertEqual(len(ids), 1)
-            for connection in connections:
-                connection.close()
         self.assertEqual(len(self.fleet(server)["events"]), 20)
 
     def test_two_changes_of_a_job_at_once_are_both_kept(self):
@@ -262,12 +267,7 @@ class SettingsTest(FleetTest):
         self.expect(server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
         self.put(server, "/fleet/budget", watts=1000)
         for number in range(1, 21):
-            connections = [self.connect(server) for _ in range(2)]
-            for connection, term in zip(connections, ("weight", "priority")):
-                connection.send("PUT", f"/fleet/jobs/{job.id}", {term: number})
-            for connection in connections:
-                self.expect(connection.receive(), 200)
-                connection.close()
+            self.at_once(server, "PUT", f"/fleet/jobs/{job.id}", [{"weight": number}, {"priority": number}])
             row, = self.fleet(server)["jobs"]
             self.assertEqual((row["weight"], row["priority"]), (number, number))
 
@@ -275,12 +275,8 @@ class SettingsTest(FleetTest):
         server = self.start()
         for _ in range(20):
             self.put(server, "/fleet/budget", watts=1000, margin=0, overhead=1)
-            connections = [self.connect(server) for _ in range(2)]
-            for connection, (name, value) in zip(connections, (("margin", 0.1), ("overhead", 1.5))):
-                connection.send("PUT", "/fleet/budget", {"watts": 900, name: value})
-            for connection in connections:
-                self.expect(connection.receive(), 200)
-                connection.close()
+            self.at_once(server, "PUT", "/fleet/budget",
+                         [{"watts": 900, "margin": 0.1}, {"watts": 900, "overhead": 1.5}])
             row, = self.fleet(server)["budgets"]
             self.assertEqual((row["margin"], row["overhead"]), (0.1, 1.5))
 

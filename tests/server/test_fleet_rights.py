@@ -88,11 +88,7 @@ class Fleet(test_rights.Rights):
         self.declare("row1", "one-more", 1, 200)
 
     def test_what_a_job_says_of_itself_is_bounded_by_its_gpus(self):
-        job = self.register(self.running, "all", "row1 fleet_highest_w=9e7")
-        rank = server.Job(job, 1, 1, 1).rank(0)
-        self.expect(self.call(self.running, "all", "POST", f"/register_rank/{job}", rank), 200)
-        self.wait_until(lambda: any(row["job_id"] == job for row in self.shown()["jobs"]),
-                        "the job is in the fleet")
+        self.register_whole("row1 fleet_highest_w=9e7")
         self.assertEqual(self.shown()["power"]["counted_w"], 3000)
 
     def test_each_action(self):

@@ -15,18 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/fleet/bodies.h"
-#include "server/fleet/decide.h"
-#include "server/fleet/fleet_events.h"
-#include "server/fleet/fleet_life.h"
-#include "server/fleet/groups.h"
-#include "server/fleet/history.h"
-#include "server/fleet/limits.h"
-#include "server/fleet/member.h"
-#include "server/fleet/metrics_fleet.h"
-#include "server/fleet/notes.h"
-#include "server/fleet/price_energy.h"
-#include "server/fleet/show.h"
+#include "server/fleet/fleet_state.h"
 #include "trials.h"
 
 enum { JOBS_MAX = 12, PLANS_MAX = 12 };
@@ -56,6 +45,7 @@ typedef struct world {
     size_t job_count;
     double now_s;
     size_t raises;
+    struct world *next; /* another one of the same test */
 } world;
 
 static harpe_fleet_now now_of(const world *w) { return (harpe_fleet_now){w->now_s, w->now_s}; }
@@ -111,6 +101,25 @@ static void begin(world *w, uint64_t seed) {
 
 static void end(world *w) { harpe_fleet_end(&w->state); }
 
+/* Makes a world that ends with the test. */
+static world *fresh(void **state, uint64_t seed) {
+    world *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    begin(w, seed);
+    w->next = *state;
+    *state = w;
+    return w;
+}
+
+static int end_worlds(void **state) {
+    for (world *w = *state, *next; w; w = next) {
+        next = w->next;
+        end(w);
+        free(w);
+    }
+    return 0;
+}
+
 /* Adds a job with plans whose power falls from `highest_w`. */
 static real_job *add_job(world *w, const char *group, double highest_w, size_t plans) {
     char name[16];
@@ -138,6 +147,11 @@ static real_job *add_job(world *w, const char *group, double highest_w, size_t p
         .member = member, .factor = 1, .is_measured = true, .round_s = between(w, 0.3, 12)};
     job->ends_s = w->now_s + job->round_s;
     return job;
+}
+
+static void add_jobs(world *w, int count, size_t plans, double round_s) {
+    for (int j = 0; j < count; j++)
+        add_job(w, "", 1000, plans)->round_s = round_s;
 }
 
 /* ---- Time ------------------------------------------------------------------------------------ */
@@ -316,71 +330,59 @@ static void budgets_hold_whatever_is_lost(void **state) {
 
 /* A job that hangs counts with the power that it may draw, so the other jobs get less. */
 static void silent_job_is_counted_with_what_it_may_draw(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 5);
-    for (int j = 0; j < 4; j++)
-        add_job(&w, "", 1000, 10)->round_s = 2;
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":4000}");
-    pass(&w, 60);
-    assert_true(counted_in(&w, 0) <= 4000.01);
-    w.jobs[0].hangs_until_s = w.now_s + 1000;
-    double stuck_w = real_power(&w.jobs[0]);
-    pass(&w, 1);
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3300}");
-    pass(&w, 120);
-    assert_string_equal(harpe_fleet_member_state_name(w.jobs[0].member, true), "silent");
-    assert_true(harpe_member_counted_w(w.jobs[0].member) >= stuck_w);
-    assert_true(counted_in(&w, 0) <= 3300.01);
-    end(&w);
+    world *w = fresh(state, 5);
+    add_jobs(w, 4, 10, 2);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":4000}");
+    pass(w, 60);
+    assert_true(counted_in(w, 0) <= 4000.01);
+    w->jobs[0].hangs_until_s = w->now_s + 1000;
+    double stuck_w = real_power(&w->jobs[0]);
+    pass(w, 1);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3300}");
+    pass(w, 120);
+    assert_string_equal(harpe_fleet_member_state_name(w->jobs[0].member, true), "silent");
+    assert_true(harpe_member_counted_w(w->jobs[0].member) >= stuck_w);
+    assert_true(counted_in(w, 0) <= 3300.01);
 }
 
 /* A silent job keeps its power, so the budget does not hold. The server then asks this job for its
  * least power. The job was overdue before it was silent. */
 static void silent_job_is_lowered_while_the_budget_does_not_hold(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 5);
-    for (int j = 0; j < 2; j++)
-        add_job(&w, "", 1000, 10)->round_s = 2;
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1950}");
-    pass(&w, 60);
-    const harpe_member *member = w.jobs[0].member;
-    w.jobs[0].hangs_until_s = w.now_s + 1000;
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1400}");
-    pass(&w, 20);
+    world *w = fresh(state, 5);
+    add_jobs(w, 2, 10, 2);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1950}");
+    pass(w, 60);
+    const harpe_member *member = w->jobs[0].member;
+    w->jobs[0].hangs_until_s = w->now_s + 1000;
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1400}");
+    pass(w, 20);
     assert_true(member->is_overdue && !member->is_silent);
     double least_w = member->plans[member->plan_count - 1].power_w;
     assert_true(member->cap_w > least_w * 1.05);
-    pass(&w, 100);
+    pass(w, 100);
     assert_true(member->is_silent);
-    assert_true(counted_in(&w, 0) > 1400.01);
+    assert_true(counted_in(w, 0) > 1400.01);
     assert_true(fabs(member->cap_w - least_w) < 1e-6 * least_w);
-    w.jobs[0].hangs_until_s = 0;
-    pass(&w, 60);
-    assert_true(counted_in(&w, 0) <= 1400.01);
-    end(&w);
+    w->jobs[0].hangs_until_s = 0;
+    pass(w, 60);
+    assert_true(counted_in(w, 0) <= 1400.01);
 }
 
 static void power_above_the_plan_is_corrected_within_two_rounds(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 6);
+    world *w = fresh(state, 6);
+    add_jobs(w, 3, 12, 5);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2500}");
+    pass(w, 100);
     for (int j = 0; j < 3; j++)
-        add_job(&w, "", 1000, 12)->round_s = 5;
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2500}");
-    pass(&w, 100);
-    for (int j = 0; j < 3; j++)
-        set_factor(&w.jobs[j], 1.08);
+        set_factor(&w->jobs[j], 1.08);
     /* One round that measures, and one that ends after the job got its new cap. A command is lost
      * with some probability in a tick, so there is one more round of time. */
-    pass(&w, 3 * 5 + 5);
+    pass(w, 3 * 5 + 5);
     double sum_w = 0;
     for (int j = 0; j < 3; j++)
-        sum_w += real_power(&w.jobs[j]);
+        sum_w += real_power(&w->jobs[j]);
     assert_true(sum_w <= 2500.01);
-    assert_true(w.jobs[0].member->scale >= 1.08);
-    end(&w);
+    assert_true(w->jobs[0].member->scale >= 1.08);
 }
 
 /* Returns what GET /fleet shows to a client with this scope, a new reference. */
@@ -403,32 +405,28 @@ static void keep(world *to, harpe_fleet_note *note) {
 /* ---- Events ---------------------------------------------------------------------------------- */
 
 static void fleet_is_under_an_event_with_notice_when_it_begins(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 7);
-    for (int j = 0; j < 5; j++)
-        add_job(&w, "", 1000, 12)->round_s = 8;
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000}");
-    pass(&w, 60);
-    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL,
+    world *w = fresh(state, 7);
+    add_jobs(w, 5, 12, 8);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000}");
+    pass(w, 60);
+    set(w, HARPE_CALL_FLEET_POST_EVENT, NULL,
         "{\"from\":%.3f,\"duration_s\":100,\"share\":0.2,\"notice_s\":60,\"ramp_s\":100}",
-        w.now_s + 100);
-    double from_s = w.now_s + 100;
-    pass(&w, 50);
-    assert_true(counted_in(&w, 0) > 4000); /* not long before the event */
-    pass(&w, from_s - w.now_s);
-    assert_true(counted_in(&w, 0) <= 4000.01);
-    pass(&w, 90);
-    assert_true(counted_in(&w, 0) <= 4000.01);
-    const harpe_fleet_event *event = &w.state.events[0];
+        w->now_s + 100);
+    double from_s = w->now_s + 100;
+    pass(w, 50);
+    assert_true(counted_in(w, 0) > 4000); /* not long before the event */
+    pass(w, from_s - w->now_s);
+    assert_true(counted_in(w, 0) <= 4000.01);
+    pass(w, 90);
+    assert_true(counted_in(w, 0) <= 4000.01);
+    const harpe_fleet_event *event = &w->state.events[0];
     assert_int_equal(event->breaches, 0);
     assert_true(event->reached_s > 0 && event->highest_w <= 4000.01);
-    pass(&w, 60); /* in the ramp */
-    double limit_w = 4000 + 1000 * (w.now_s - from_s - 100) / 100;
-    assert_true(counted_in(&w, 0) <= limit_w);
-    pass(&w, 200);
-    assert_true(counted_in(&w, 0) > 4500);
-    end(&w);
+    pass(w, 60); /* in the ramp */
+    double limit_w = 4000 + 1000 * (w->now_s - from_s - 100) / 100;
+    assert_true(counted_in(w, 0) <= limit_w);
+    pass(w, 200);
+    assert_true(counted_in(w, 0) > 4500);
 }
 
 /* A job stops answering just before an event without notice. The other jobs are lowered in its
@@ -463,117 +461,100 @@ static void event_is_kept_although_a_job_does_not_answer(void **state) {
 
 /* While no limit is exceeded, a job that answers late is not overdue. */
 static void answer_is_not_overdue_while_the_budget_holds(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 11);
-    for (int j = 0; j < 4; j++)
-        add_job(&w, "", 1000, 12)->round_s = 1;
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3500}");
-    pass(&w, 60);
-    real_job *job = &w.jobs[1];
-    job->hangs_until_s = w.now_s + 25;
-    pass(&w, 20);
+    world *w = fresh(state, 11);
+    add_jobs(w, 4, 12, 1);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3500}");
+    pass(w, 60);
+    real_job *job = &w->jobs[1];
+    job->hangs_until_s = w->now_s + 25;
+    pass(w, 20);
     assert_false(job->member->is_overdue || job->member->is_silent);
     assert_true(harpe_member_can_follow(job->member));
-    end(&w);
 }
 
 /* A pause between two reports of a member counts little for its round, which is its usual time
  * between reports. */
 static void pause_is_no_longer_round(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 12);
-    set(&w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
+    world *w = fresh(state, 12);
+    set(w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
         "{\"plans\":[{\"time\":1,\"power\":500},{\"time\":1.1,\"power\":400}]}");
-    harpe_member *member = harpe_member_find(&w.state, HARPE_MEMBER_DECLARED, "m");
+    harpe_member *member = harpe_member_find(&w->state, HARPE_MEMBER_DECLARED, "m");
     for (int i = 0; i < 5; i++) {
-        w.now_s += 5;
-        harpe_member_follow(member, 0, 500, now_of(&w));
+        w->now_s += 5;
+        harpe_member_follow(member, 0, 500, now_of(w));
     }
     assert_float_equal(member->round_s, 5, 1e-9);
-    w.now_s += 20;
-    harpe_member_follow(member, 0, 500, now_of(&w));
+    w->now_s += 20;
+    harpe_member_follow(member, 0, 500, now_of(w));
     assert_float_equal(member->round_s, 10, 1e-6);
     for (int i = 0; i < 5; i++) {
-        w.now_s += 5;
-        harpe_member_follow(member, 0, 500, now_of(&w));
+        w->now_s += 5;
+        harpe_member_follow(member, 0, 500, now_of(w));
     }
-    w.now_s += 80;
-    harpe_member_watch(member, false, now_of(&w));
+    w->now_s += 80;
+    harpe_member_watch(member, false, now_of(w));
     assert_true(member->is_silent);
-    harpe_member_follow(member, 0, 500, now_of(&w));
+    harpe_member_follow(member, 0, 500, now_of(w));
     assert_float_equal(member->round_s, 10, 1e-6);
-    end(&w);
 }
 
 /* The time before a member's first report is not a round. If a member sends two reports at once,
  * its round is right again after two further reports. */
 static void round_of_a_member_is_known_after_few_reports(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 13);
-    set(&w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
+    world *w = fresh(state, 13);
+    set(w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
         "{\"plans\":[{\"time\":1,\"power\":500},{\"time\":1.1,\"power\":400}]}");
-    harpe_member *member = harpe_member_find(&w.state, HARPE_MEMBER_DECLARED, "m");
-    harpe_member_watch(member, false, now_of(&w));
-    w.now_s += 0.01;
-    harpe_member_follow(member, 0, 500, now_of(&w));
+    harpe_member *member = harpe_member_find(&w->state, HARPE_MEMBER_DECLARED, "m");
+    harpe_member_watch(member, false, now_of(w));
+    w->now_s += 0.01;
+    harpe_member_follow(member, 0, 500, now_of(w));
     assert_true(member->round_s == 0);
-    w.now_s += 0.01;
-    harpe_member_follow(member, 0, 500, now_of(&w));
+    w->now_s += 0.01;
+    harpe_member_follow(member, 0, 500, now_of(w));
     for (int i = 0; i < 2; i++) {
-        w.now_s += 20;
-        harpe_member_follow(member, 0, 500, now_of(&w));
+        w->now_s += 20;
+        harpe_member_follow(member, 0, 500, now_of(w));
     }
     assert_float_equal(member->round_s, 20, 1e-6);
-    end(&w);
 }
 
 /* If a job answers late, no other job gets a cap below the power of its slowest plan. */
 static void late_answer_drives_nobody_below_the_slowest_plan(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 14);
-    for (int j = 0; j < 3; j++)
-        add_job(&w, "", 1000, 3)->round_s = 2;
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3000}");
-    pass(&w, 60);
+    world *w = fresh(state, 14);
+    add_jobs(w, 3, 3, 2);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3000}");
+    pass(w, 60);
     double least_w = 0;
     for (int j = 0; j < 3; j++)
-        least_w += w.jobs[j].member->plans[2].power_w;
-    w.jobs[0].hangs_until_s = w.now_s + 20;
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":%g}", least_w * 1.001);
-    pass(&w, 15);
-    assert_true(w.jobs[0].member->is_overdue);
+        least_w += w->jobs[j].member->plans[2].power_w;
+    w->jobs[0].hangs_until_s = w->now_s + 20;
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":%g}", least_w * 1.001);
+    pass(w, 15);
+    assert_true(w->jobs[0].member->is_overdue);
     for (int j = 1; j < 3; j++)
-        assert_true(w.jobs[j].member->cap_w >= w.jobs[j].member->plans[2].power_w * (1 - 1e-9));
-    end(&w);
+        assert_true(w->jobs[j].member->cap_w >= w->jobs[j].member->plans[2].power_w * (1 - 1e-9));
 }
 
 static void event_that_cannot_be_met_says_by_how_much(void **state) {
-    (void)state;
-    world w;
+    world *w = fresh(state, 8);
     harpe_text text = {0};
-    begin(&w, 8);
-    real_job *job = add_job(&w, "", 1000, 12);
+    real_job *job = add_job(w, "", 1000, 12);
     job->member->said.max_slowdown = 1;
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1250,\"overhead\":1.25}");
-    pass(&w, 60);
-    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":100,\"watts\":250}");
-    harpe_fleet_show_event_answer(&w.state, 1, &text);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1250,\"overhead\":1.25}");
+    pass(w, 60);
+    set(w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":100,\"watts\":250}");
+    harpe_fleet_show_event_answer(&w->state, 1, &text);
     assert_string_equal(text.data, "{\"id\":1,\"promised_w\":1000,\"missing_w\":250}");
     harpe_text_free(&text);
-    pass(&w, 60);
-    assert_string_equal(harpe_fleet_state_name(&w.state, w.now_s), "infeasible");
+    pass(w, 60);
+    assert_string_equal(harpe_fleet_state_name(&w->state, w->now_s), "infeasible");
     assert_int_equal(job->plan, 0);
-    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL,
+    set(w, HARPE_CALL_FLEET_POST_EVENT, NULL,
         "{\"duration_s\":50,\"watts\":100,\"may_exceed_slowdown\":true}");
-    pass(&w, 40);
+    pass(w, 40);
     assert_true(job->plan > 0);
-    pass(&w, 200);
+    pass(w, 200);
     assert_int_equal(job->plan, 0);
-    end(&w);
 }
 
 /* Returns a member of an event as GET /fleet shows it. */
@@ -593,61 +574,54 @@ static double shown_of_event(const world *w, int64_t id, const char *name) {
 /* The promise of an event does not change if the budget changes, or when the event ends or is
  * cancelled. The event is judged by this promise. */
 static void promise_of_an_event_does_not_change(void **state) {
-    (void)state;
-    world w, again;
+    world *w = fresh(state, 20);
+    world *again = fresh(state, 20);
     harpe_fleet_note note;
-    begin(&w, 20);
-    begin(&again, 20);
-    real_job *job = add_job(&w, "", 1000, 12);
+    real_job *job = add_job(w, "", 1000, 12);
     job->member->said.max_slowdown = 1;
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1600}");
-    pass(&w, 60);
-    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":200,\"share\":0.25}");
-    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":100,\"watts\":1500,\"from\":%.1f}",
-        w.now_s + 1000);
-    pass(&w, 60);
-    assert_true(w.state.events[0].reached_s > 0 && w.state.events[0].breaches == 0);
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1200}"); /* the limit is 900 W */
-    set(&w, HARPE_CALL_FLEET_DELETE_EVENT, "2", "%s", "");
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1600}");
+    pass(w, 60);
+    set(w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":200,\"share\":0.25}");
+    set(w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":100,\"watts\":1500,\"from\":%.1f}",
+        w->now_s + 1000);
+    pass(w, 60);
+    assert_true(w->state.events[0].reached_s > 0 && w->state.events[0].breaches == 0);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1200}"); /* the limit is 900 W */
+    set(w, HARPE_CALL_FLEET_DELETE_EVENT, "2", "%s", "");
     for (int i = 0; i < 2; i++) {
-        assert_float_equal(shown_of_event(&w, 1, "promised_w"), 1200, 1e-6);
-        assert_float_equal(shown_of_event(&w, 1, "missing_w"), 0, 1e-6);
-        assert_int_equal(shown_of_event(&w, 1, "breaches"), 0);
-        assert_float_equal(shown_of_event(&w, 2, "promised_w"), 100, 1e-6);
-        assert_float_equal(shown_of_event(&w, 2, "missing_w"), 900, 1e-6);
-        pass(&w, 300); /* the events are over */
+        assert_float_equal(shown_of_event(w, 1, "promised_w"), 1200, 1e-6);
+        assert_float_equal(shown_of_event(w, 1, "missing_w"), 0, 1e-6);
+        assert_int_equal(shown_of_event(w, 1, "breaches"), 0);
+        assert_float_equal(shown_of_event(w, 2, "promised_w"), 100, 1e-6);
+        assert_float_equal(shown_of_event(w, 2, "missing_w"), 900, 1e-6);
+        pass(w, 300); /* the events are over */
     }
     for (size_t i = 0; i < 2; i++) {
-        assert_true(harpe_notes_of_event(&w.state.events[i], &note));
-        keep(&again, &note);
+        assert_true(harpe_notes_of_event(&w->state.events[i], &note));
+        keep(again, &note);
     }
-    again.now_s = w.now_s;
-    assert_float_equal(shown_of_event(&again, 1, "promised_w"), 1200, 1e-6);
-    assert_float_equal(shown_of_event(&again, 2, "missing_w"), 900, 1e-6);
-    end(&again);
-    end(&w);
+    again->now_s = w->now_s;
+    assert_float_equal(shown_of_event(again, 1, "promised_w"), 1200, 1e-6);
+    assert_float_equal(shown_of_event(again, 2, "missing_w"), 900, 1e-6);
 }
 
 /* If the budget rises during an event, the jobs may draw more than the event promises. That is a
  * breach of the event, and not of the budget. */
 static void power_above_the_promise_is_a_breach(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 21);
-    add_job(&w, "", 1000, 12);
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
-    pass(&w, 60);
-    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":200,\"share\":0.25}");
-    pass(&w, 60);
+    world *w = fresh(state, 21);
+    add_job(w, "", 1000, 12);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    pass(w, 60);
+    set(w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":200,\"share\":0.25}");
+    pass(w, 60);
     uint64_t before =
-        w.state.groups[0].breaches; /* at the beginning of the event, which had no notice */
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2000}");
-    pass(&w, 60);
-    assert_float_equal(shown_of_event(&w, 1, "promised_w"), 750, 1e-6);
-    assert_true(shown_of_event(&w, 1, "highest_w") > 750);
-    assert_int_equal(shown_of_event(&w, 1, "breaches"), 1);
-    assert_int_equal(w.state.groups[0].breaches, before);
-    end(&w);
+        w->state.groups[0].breaches; /* at the beginning of the event, which had no notice */
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2000}");
+    pass(w, 60);
+    assert_float_equal(shown_of_event(w, 1, "promised_w"), 750, 1e-6);
+    assert_true(shown_of_event(w, 1, "highest_w") > 750);
+    assert_int_equal(shown_of_event(w, 1, "breaches"), 1);
+    assert_int_equal(w->state.groups[0].breaches, before);
 }
 
 static void promise_is_the_highest_limit_during_the_event(void **state) {
@@ -691,131 +665,98 @@ static void promise_is_the_highest_limit_during_the_event(void **state) {
 /* The power that a job may draw before its first results is counted power. It is not measured
  * power, so it causes no breach. */
 static void assumed_power_is_not_measured(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 24);
-    add_job(&w, "", 1000, 12)->round_s = 2;
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1500,\"group\":\"a\"}");
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1500}");
-    pass(&w, 60);
-    double measured_w = w.state.groups[0].measured_w;
+    world *w = fresh(state, 24);
+    add_job(w, "", 1000, 12)->round_s = 2;
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1500,\"group\":\"a\"}");
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1500}");
+    pass(w, 60);
+    double measured_w = w->state.groups[0].measured_w;
     assert_true(measured_w > 0);
-    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":300,\"watts\":100}");
-    pass(&w, 60);
-    harpe_member *member = harpe_member_add(&w.state, HARPE_MEMBER_JOB, "new");
+    set(w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":300,\"watts\":100}");
+    pass(w, 60);
+    harpe_member *member = harpe_member_add(&w->state, HARPE_MEMBER_JOB, "new");
     member->world_size = 4; /* 2800 W are assumed */
     member->said.has_group = true;
     (void)snprintf(member->said.group, sizeof member->said.group, "a");
-    harpe_groups_place(&w.state, member);
-    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":100,\"watts\":0,\"group\":\"a\"}");
-    pass(&w, 60);
-    double most_w = w.jobs[0].member->measured_w;
-    assert_true(w.state.groups[0].measured_w == most_w && w.state.groups[0].unmeasured == 1);
-    assert_true(w.state.groups[0].counted_w >= 2800);
-    assert_true(w.state.groups[w.jobs[0].member->group].unmeasured == 1);
-    assert_int_equal(shown_of_event(&w, 1, "breaches"), 0);
-    assert_true(shown_of_event(&w, 1, "highest_w") <= measured_w);
+    harpe_groups_place(&w->state, member);
+    set(w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":100,\"watts\":0,\"group\":\"a\"}");
+    pass(w, 60);
+    double most_w = w->jobs[0].member->measured_w;
+    assert_true(w->state.groups[0].measured_w == most_w && w->state.groups[0].unmeasured == 1);
+    assert_true(w->state.groups[0].counted_w >= 2800);
+    assert_true(w->state.groups[w->jobs[0].member->group].unmeasured == 1);
+    assert_int_equal(shown_of_event(w, 1, "breaches"), 0);
+    assert_true(shown_of_event(w, 1, "highest_w") <= measured_w);
     /* Nothing of the other group is measured, and it may draw more than the promise. */
-    assert_true(isnan(shown_of_event(&w, 2, "reached_at")));
-    assert_int_equal(shown_of_event(&w, 2, "breaches"), 0);
+    assert_true(isnan(shown_of_event(w, 2, "reached_at")));
+    assert_int_equal(shown_of_event(w, 2, "breaches"), 0);
     for (int i = 0; i < 2; i++) {
         harpe_member_measure(member, 1800 - 1000 * i, 0);
-        pass(&w, 1);
+        pass(w, 1);
     }
-    assert_int_equal(shown_of_event(&w, 2, "breaches"), 1);
-    assert_true(shown_of_event(&w, 2, "reached_at") > 0);
-    end(&w);
-}
-
-/* An event that an older version has stored has no promise. The promise is then computed from the
- * budget. */
-static void event_of_an_older_store_has_a_promise(void **state) {
-    (void)state;
-    world w;
-    harpe_error error = {0};
-    char text[300];
-    begin(&w, 22);
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
-    (void)snprintf(
-        text, sizeof text,
-        "{\"posted\":%.1f,\"from\":%.1f,\"duration_s\":100,\"notice_s\":0,\"ramp_s\":0,"
-        "\"watts\":null,\"share\":0.25,\"base_w\":0,\"cancelled\":0,\"may_exceed\":false,"
-        "\"reached\":0,\"highest_w\":-1,\"breaches\":0,\"group\":\"\",\"note\":\"\",\"key\":\"\"}",
-        w.now_s, w.now_s);
-    if (harpe_notes_apply(&w.state, "event/3", text, strlen(text), true, &error))
-        fail_msg("%s", error.message);
-    assert_float_equal(shown_of_event(&w, 3, "promised_w"), 750, 1e-6);
-    assert_float_equal(shown_of_event(&w, 3, "missing_w"), 0, 1e-6);
-    end(&w);
+    assert_int_equal(shown_of_event(w, 2, "breaches"), 1);
+    assert_true(shown_of_event(w, 2, "reached_at") > 0);
 }
 
 static void event_is_repeated_by_its_key_and_cancelled(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 9);
-    add_job(&w, "", 1000, 12);
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
-    pass(&w, 40);
+    world *w = fresh(state, 9);
+    add_job(w, "", 1000, 12);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    pass(w, 40);
     for (int i = 0; i < 2; i++)
-        set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL,
+        set(w, HARPE_CALL_FLEET_POST_EVENT, NULL,
             "{\"duration_s\":1000,\"share\":0.3,\"key\":\"k\",\"ramp_s\":20}");
-    assert_int_equal(w.state.event_count, 1);
-    pass(&w, 60);
-    assert_true(counted_in(&w, 0) <= 700.01);
-    set(&w, HARPE_CALL_FLEET_DELETE_EVENT, "1", "%s", "");
-    pass(&w, 10);
-    assert_true(counted_in(&w, 0) <= 1000);
+    assert_int_equal(w->state.event_count, 1);
+    pass(w, 60);
+    assert_true(counted_in(w, 0) <= 700.01);
+    set(w, HARPE_CALL_FLEET_DELETE_EVENT, "1", "%s", "");
+    pass(w, 10);
+    assert_true(counted_in(w, 0) <= 1000);
     assert_string_equal(
-        harpe_fleet_event_state_name(harpe_fleet_event_state_of(&w.state.events[0], w.now_s)),
+        harpe_fleet_event_state_name(harpe_fleet_event_state_of(&w->state.events[0], w->now_s)),
         "ramp");
-    pass(&w, 60);
-    assert_true(counted_in(&w, 0) > 900);
-    assert_int_equal(try_set(&w, HARPE_CALL_FLEET_DELETE_EVENT, "7", NULL), 404);
-    assert_int_equal(try_set(&w, HARPE_CALL_FLEET_DELETE_EVENT, "x", NULL), 404);
-    end(&w);
+    pass(w, 60);
+    assert_true(counted_in(w, 0) > 900);
+    assert_int_equal(try_set(w, HARPE_CALL_FLEET_DELETE_EVENT, "7", NULL), 404);
+    assert_int_equal(try_set(w, HARPE_CALL_FLEET_DELETE_EVENT, "x", NULL), 404);
 }
 
 /* ---- Restart --------------------------------------------------------------------------------- */
 
 static void restart_continues_with_the_same_split(void **state) {
-    (void)state;
-    world w, again;
+    world *w = fresh(state, 10);
+    world *again = fresh(state, 10);
     harpe_fleet_note note;
-    begin(&w, 10);
-    begin(&again, 10);
     for (int j = 0; j < 6; j++)
-        set_factor(add_job(&w, j % 2 ? "a" : "", 1000, 12), 1.02);
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000}");
-    pass(&w, 200);
-    again.now_s = w.now_s;
-    again.state.groups[0].budget = w.state.groups[0].budget;
+        set_factor(add_job(w, j % 2 ? "a" : "", 1000, 12), 1.02);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000}");
+    pass(w, 200);
+    again->now_s = w->now_s;
+    again->state.groups[0].budget = w->state.groups[0].budget;
     for (int j = 0; j < 6; j++) {
-        const harpe_member *member = w.jobs[j].member;
+        const harpe_member *member = w->jobs[j].member;
         assert_true(harpe_notes_of_cap(member, &note));
-        keep(&again, &note);
+        keep(again, &note);
         assert_true(harpe_notes_of_plans(member, &note));
-        keep(&again, &note);
-        harpe_member *copy = again.state.members[j];
+        keep(again, &note);
+        harpe_member *copy = again->state.members[j];
         copy->said = member->said;
-        harpe_groups_place(&again.state, copy);
-        again.jobs[j] = w.jobs[j];
-        again.jobs[j].member = copy;
-        again.job_count++;
+        harpe_groups_place(&again->state, copy);
+        again->jobs[j] = w->jobs[j];
+        again->jobs[j].member = copy;
+        again->job_count++;
         assert_true(copy->cap_w == member->cap_w && copy->most_w == member->most_w);
         assert_false(copy->has_command);
     }
-    pass(&again, 30);
+    pass(again, 30);
     for (int j = 0; j < 6; j++)
-        assert_int_equal(again.jobs[j].plan, w.jobs[j].plan);
-    assert_int_equal(again.raises, 0);
-    end(&again);
-    end(&w);
+        assert_int_equal(again->jobs[j].plan, w->jobs[j].plan);
+    assert_int_equal(again->raises, 0);
 }
 
 /* ---- Settings -------------------------------------------------------------------------------- */
 
 static void wrong_settings_are_refused(void **state) {
-    (void)state;
     static const struct {
         harpe_call_kind kind;
         const char *id, *body;
@@ -852,27 +793,26 @@ static void wrong_settings_are_refused(void **state) {
          "{\"series\":[{\"at\":2,\"energy_per_kwh\":1},{\"at\":1,\"energy_per_kwh\":1}]}", 422},
         {HARPE_CALL_FLEET_DELETE_PRICES, NULL, NULL, 404},
     };
-    world w;
-    begin(&w, 11);
-    set(&w, HARPE_CALL_FLEET_PUT_GROUP, "a", "{}");
-    set(&w, HARPE_CALL_FLEET_PUT_GROUP, "b", "{\"parent\":\"a\"}");
+    world *w = fresh(state, 11);
+    set(w, HARPE_CALL_FLEET_PUT_GROUP, "a", "{}");
+    set(w, HARPE_CALL_FLEET_PUT_GROUP, "b", "{\"parent\":\"a\"}");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int status = try_set(&w, cases[i].kind, cases[i].id, cases[i].body);
+        int status = try_set(w, cases[i].kind, cases[i].id, cases[i].body);
         if (status != cases[i].status)
             fail_msg("%s: %d", cases[i].body ? cases[i].body : "", status);
     }
-    assert_int_equal(w.state.group_count, 3);
-    assert_int_equal(w.state.event_count, 0);
-    end(&w);
+    assert_int_equal(w->state.group_count, 3);
+    assert_int_equal(w->state.event_count, 0);
 }
 
 static void metadata_says_the_terms(void **state) {
     (void)state;
     char name[HARPE_FLEET_TEXT_MAX + 1];
-    harpe_member_terms terms = harpe_member_read_words(
-        "llama tokens_per_step=9,fleet_weight=2.5+fleet_max_slowdown=1.2;"
-        "fleet_priority=-3 fleet_name=chat fleet_weight=x fleet_highest_w=1e99",
-        name);
+    harpe_member_terms terms =
+        harpe_member_read_words("llama tokens_per_step=9,fleet_weight=2.5+fleet_max_slowdown=1.2;"
+                                "fleet_priority=-3 fleet_name=chat fleet_weight=x "
+                                "fleet_highest_w=1e99 fleet_max_slowdown=0.9",
+                                name);
     assert_string_equal(name, "chat");
     assert_true(terms.weight == 2.5 && terms.max_slowdown == 1.2 && terms.priority == -3);
     assert_true(isnan(terms.highest_w) && isnan(terms.most_w));
@@ -882,20 +822,17 @@ static void metadata_says_the_terms(void **state) {
 
 /* With a price alone, each job runs where energy and time cost least. */
 static void price_chooses_the_cheapest_plan(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 12);
-    real_job *job = add_job(&w, "", 1000, 12);
+    world *w = fresh(state, 12);
+    real_job *job = add_job(w, "", 1000, 12);
     job->member->said.weight = 1;
-    set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL,
+    set(w, HARPE_CALL_FLEET_PUT_PRICES, NULL,
         "{\"currency\":\"EUR\",\"value_per_s\":0.001,\"series\":["
         "{\"at\":0,\"energy_per_kwh\":0.0001},{\"at\":%.1f,\"energy_per_kwh\":100}]}",
-        w.now_s + 100);
-    pass(&w, 90);
+        w->now_s + 100);
+    pass(w, 90);
     assert_int_equal(job->plan, 0);
-    pass(&w, 90);
+    pass(w, 90);
     assert_true(job->plan > 0);
-    end(&w);
 }
 
 static double shown_of_energy(const world *w, const char *name) {
@@ -926,107 +863,74 @@ static bool is_near(double a, double b) { return fabs(a - b) < 1e-9 * (1 + fabs(
 /* Energy counts only while a budget, an event or a price is set. `since` is the beginning of that
  * time. */
 static void energy_of_an_idle_fleet_is_not_counted(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 27);
-    real_job *job = add_job(&w, "", 1000, 3);
-    use(&w, job, 1000, 100, 30, false);
-    use(&w, job, 5000, 500, 150, false);
-    use(&w, job, 9000, 900, 270, true);
-    double since_s = w.now_s;
-    use(&w, job, 10000, 1000, 300, true);
-    const harpe_fleet_energy *energy = &w.state.energy;
+    world *w = fresh(state, 27);
+    real_job *job = add_job(w, "", 1000, 3);
+    use(w, job, 1000, 100, 30, false);
+    use(w, job, 5000, 500, 150, false);
+    use(w, job, 9000, 900, 270, true);
+    double since_s = w->now_s;
+    use(w, job, 10000, 1000, 300, true);
+    const harpe_fleet_energy *energy = &w->state.energy;
     assert_true(energy->since_s == since_s && energy->used_j == 1000 && energy->saved_j == 100);
-    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&w.state), 30));
-    use(&w, job, 20000, 2000, 600, false);
-    use(&w, job, 30000, 3000, 900, true);
-    use(&w, job, 31000, 3100, 930, true);
+    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&w->state), 30));
+    use(w, job, 20000, 2000, 600, false);
+    use(w, job, 30000, 3000, 900, true);
+    use(w, job, 31000, 3100, 930, true);
     assert_true(energy->since_s == since_s && energy->used_j == 2000 && energy->saved_j == 200);
-    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&w.state), 60));
-    end(&w);
+    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&w->state), 60));
 }
 
 /* A server that is killed loses nothing: the next one adds what the stored sums lack of each job. A
  * job that has begun since then has no account, and all of its energy counts. */
 static void restart_adds_what_the_stored_sums_lack(void **state) {
-    (void)state;
-    world w, again;
+    world *w = fresh(state, 26);
+    world *again = fresh(state, 26);
     harpe_fleet_note note;
-    begin(&w, 26);
-    begin(&again, 26);
-    real_job *job = add_job(&w, "", 1000, 3), *other = add_job(&w, "", 1000, 3);
-    use(&w, job, 9000, 900, 270, true);
-    use(&w, job, 10000, 1000, 300, true);
-    use(&w, other, 500, 50, 15, true);
-    assert_true(harpe_notes_of_energy(&w.state, &note));
-    use(&w, job, 11000, 1100, 330, true); /* not stored */
-    keep(&again, &note);
-    assert_false(again.state.energy.is_known);
-    assert_true(isnan(shown_of_energy(&again, "used_kwh")));
-    (void)add_job(&again, "", 1000, 3);
-    (void)add_job(&again, "", 1000, 3);
-    real_job *third = add_job(&again, "", 1000, 3);
+    real_job *job = add_job(w, "", 1000, 3), *other = add_job(w, "", 1000, 3);
+    use(w, job, 9000, 900, 270, true);
+    use(w, job, 10000, 1000, 300, true);
+    use(w, other, 500, 50, 15, true);
+    assert_true(harpe_notes_of_energy(&w->state, &note));
+    use(w, job, 11000, 1100, 330, true); /* not stored */
+    keep(again, &note);
+    assert_false(again->state.energy.is_known);
+    assert_true(isnan(shown_of_energy(again, "used_kwh")));
+    (void)add_job(again, "", 1000, 3);
+    (void)add_job(again, "", 1000, 3);
+    real_job *third = add_job(again, "", 1000, 3);
     for (int i = 0; i < 3; i++) {
-        use(&again, &again.jobs[0], 12000, 1200, 360, true);
-        use(&again, &again.jobs[1], 500, 50, 15, true);
-        use(&again, third, 70, 7, 2, true);
+        use(again, &again->jobs[0], 12000, 1200, 360, true);
+        use(again, &again->jobs[1], 500, 50, 15, true);
+        use(again, third, 70, 7, 2, true);
     }
-    assert_true(again.state.energy.used_j == 3000 + 500 + 70);
-    assert_true(is_near(again.state.energy.saved_j, 300 + 50 + 7));
-    assert_true(is_near(shown_of_energy(&again, "used_kwh"), 3570 / 3.6e6));
+    assert_true(again->state.energy.used_j == 3000 + 500 + 70);
+    assert_true(is_near(again->state.energy.saved_j, 300 + 50 + 7));
+    assert_true(is_near(shown_of_energy(again, "used_kwh"), 3570 / 3.6e6));
     /* Figures that are below what was added, as those of a job without figures, change nothing. */
-    use(&again, &again.jobs[0], 0, 0, 0, true);
-    use(&again, &again.jobs[0], 12000, 1200, 360, true);
-    assert_true(again.state.energy.used_j == 3570);
-    end(&again);
-    end(&w);
+    use(again, &again->jobs[0], 0, 0, 0, true);
+    use(again, &again->jobs[0], 12000, 1200, 360, true);
+    assert_true(again->state.energy.used_j == 3570);
 }
 
 /* After a restart, the uncertainty goes on with that of the accounts that were stored. */
 static void uncertainty_is_that_of_the_counted_savings(void **state) {
-    (void)state;
-    world w, again;
+    world *w = fresh(state, 28);
+    world *again = fresh(state, 28);
     harpe_fleet_note note;
-    begin(&w, 28);
-    begin(&again, 28);
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000,\"overhead\":1.5}");
-    set(&again, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000,\"overhead\":1.5}");
-    real_job *job = add_job(&w, "", 1000, 3), *other = add_job(&w, "", 1000, 3);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000,\"overhead\":1.5}");
+    set(again, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000,\"overhead\":1.5}");
+    real_job *job = add_job(w, "", 1000, 3), *other = add_job(w, "", 1000, 3);
     for (int i = 0; i < 2; i++) {
-        use(&w, job, 1000 * i, 100 * i, 30 * i, true);
-        use(&w, other, 1000 * i, 100 * i, 40 * i, true);
+        use(w, job, 1000 * i, 100 * i, 30 * i, true);
+        use(w, other, 1000 * i, 100 * i, 40 * i, true);
     }
-    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&w.state), 1.5 * 50));
-    assert_true(harpe_notes_of_energy(&w.state, &note));
-    keep(&again, &note);
-    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&again.state), 75));
-    use(&again, add_job(&again, "", 1000, 3), 2000, 200, 60, true);
-    assert_true(again.state.energy.used_j == 1.5 * 3000);
-    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&again.state), 1.5 * hypot(60, 40)));
-    end(&again);
-    end(&w);
-    /* The energy as an older version stored it. */
-    static const char older[] = "{\"since\":5.0,\"used_j\":900.0,\"saved_j\":90.0,\"cost\":3.0,"
-                                "\"cost_saved\":0.3,\"gone_variance\":16.0,\"has_price\":true}";
-    harpe_error error;
-    begin(&w, 29);
-    assert_int_equal(harpe_notes_apply(&w.state, "energy", older, strlen(older), true, &error),
-                     HARPE_OK);
-    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&w.state), 4));
-    assert_true(w.state.energy.cost == 3 && w.state.energy.currency[0] == '\0');
-    /* The next prices say which currency that was, also after one more restart. */
-    begin(&again, 29);
-    assert_true(harpe_notes_of_energy(&w.state, &note));
-    keep(&again, &note);
-    set(&again, HARPE_CALL_FLEET_PUT_PRICES, NULL,
-        "{\"currency\":\"EUR\",\"series\":[{\"at\":0,\"energy_per_kwh\":3.6}]}");
-    job = add_job(&again, "", 1000, 3);
-    use(&again, job, 0, 0, 0, true);
-    use(&again, job, 1e6, 0, 0, true);
-    assert_true(is_near(again.state.energy.cost, 4));
-    assert_string_equal(again.state.energy.currency, "EUR");
-    end(&again);
-    end(&w);
+    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&w->state), 1.5 * 50));
+    assert_true(harpe_notes_of_energy(&w->state, &note));
+    keep(again, &note);
+    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&again->state), 75));
+    use(again, add_job(again, "", 1000, 3), 2000, 200, 60, true);
+    assert_true(again->state.energy.used_j == 1.5 * 3000);
+    assert_true(is_near(harpe_fleet_energy_uncertainty_j(&again->state), 1.5 * hypot(60, 40)));
 }
 
 static bool has_currency(const world *w, const char *name) {
@@ -1041,107 +945,96 @@ static bool has_currency(const world *w, const char *name) {
 /* When the prices are removed, the costs keep their currency. When prices in another currency are
  * set, the costs begin again at 0. */
 static void costs_have_a_currency(void **state) {
-    (void)state;
     static const char prices[] = "{\"currency\":\"%s\",\"carbon_per_kg\":0,\"series\":[{\"at\":0,"
                                  "\"energy_per_kwh\":0.2,\"carbon_g_per_kwh\":500}]}";
-    world w;
+    world *w = fresh(state, 30);
     harpe_fleet_note note;
-    begin(&w, 30);
-    real_job *job = add_job(&w, "", 1000, 3);
+    real_job *job = add_job(w, "", 1000, 3);
     double kwh = 3.6e6;
-    use(&w, job, 0, 0, 0, true);
-    assert_true(isnan(shown_of_energy(&w, "cost")));
-    assert_true(isnan(shown_of_energy(&w, "cost_saved_uncertainty")));
-    set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL, prices, "EUR");
-    use(&w, job, 10 * kwh, 2 * kwh, 0.5 * kwh, true);
-    set(&w, HARPE_CALL_FLEET_DELETE_PRICES, NULL, "%s", "");
-    assert_true(is_near(shown_of_energy(&w, "cost"), 2) && has_currency(&w, "EUR"));
-    assert_true(is_near(shown_of_energy(&w, "cost_saved_uncertainty"), 0.1));
-    assert_true(is_near(shown_of_energy(&w, "carbon_kg_saved_uncertainty"), 0.25));
-    set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL, prices, "USD");
-    assert_true(is_near(shown_of_energy(&w, "cost"), 2) && has_currency(&w, "EUR"));
-    use(&w, job, 15 * kwh, 3 * kwh, 0.75 * kwh, true);
-    assert_true(is_near(shown_of_energy(&w, "cost"), 1) && has_currency(&w, "USD"));
-    assert_true(is_near(shown_of_energy(&w, "cost_saved"), 0.2));
-    assert_true(is_near(shown_of_energy(&w, "carbon_kg"), 7.5));
+    use(w, job, 0, 0, 0, true);
+    assert_true(isnan(shown_of_energy(w, "cost")));
+    assert_true(isnan(shown_of_energy(w, "cost_saved_uncertainty")));
+    set(w, HARPE_CALL_FLEET_PUT_PRICES, NULL, prices, "EUR");
+    use(w, job, 10 * kwh, 2 * kwh, 0.5 * kwh, true);
+    set(w, HARPE_CALL_FLEET_DELETE_PRICES, NULL, "%s", "");
+    assert_true(is_near(shown_of_energy(w, "cost"), 2) && has_currency(w, "EUR"));
+    assert_true(is_near(shown_of_energy(w, "cost_saved_uncertainty"), 0.1));
+    assert_true(is_near(shown_of_energy(w, "carbon_kg_saved_uncertainty"), 0.25));
+    set(w, HARPE_CALL_FLEET_PUT_PRICES, NULL, prices, "USD");
+    assert_true(is_near(shown_of_energy(w, "cost"), 2) && has_currency(w, "EUR"));
+    use(w, job, 15 * kwh, 3 * kwh, 0.75 * kwh, true);
+    assert_true(is_near(shown_of_energy(w, "cost"), 1) && has_currency(w, "USD"));
+    assert_true(is_near(shown_of_energy(w, "cost_saved"), 0.2));
+    assert_true(is_near(shown_of_energy(w, "carbon_kg"), 7.5));
     /* Prices without a currency are of another one, too, also after a restart. */
-    set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL, prices, "");
-    use(&w, job, 25 * kwh, 5 * kwh, 1.25 * kwh, true);
-    assert_true(is_near(shown_of_energy(&w, "cost"), 2) && has_currency(&w, ""));
-    assert_true(harpe_notes_of_energy(&w.state, &note));
-    keep(&w, &note);
-    set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL, prices, "EUR");
-    use(&w, job, 30 * kwh, 6 * kwh, 1.5 * kwh, true);
-    assert_true(is_near(shown_of_energy(&w, "cost"), 1) && has_currency(&w, "EUR"));
-    end(&w);
+    set(w, HARPE_CALL_FLEET_PUT_PRICES, NULL, prices, "");
+    use(w, job, 25 * kwh, 5 * kwh, 1.25 * kwh, true);
+    assert_true(is_near(shown_of_energy(w, "cost"), 2) && has_currency(w, ""));
+    assert_true(harpe_notes_of_energy(&w->state, &note));
+    keep(w, &note);
+    set(w, HARPE_CALL_FLEET_PUT_PRICES, NULL, prices, "EUR");
+    use(w, job, 30 * kwh, 6 * kwh, 1.5 * kwh, true);
+    assert_true(is_near(shown_of_energy(w, "cost"), 1) && has_currency(w, "EUR"));
 }
 
 /* While the price is negative, the cost falls, so it is a gauge and no counter. */
 static void cost_falls_while_the_price_is_negative(void **state) {
-    (void)state;
     static const char sample[] = "\nharpe_fleet_cost{currency=\"EUR\"} ";
-    world w;
-    begin(&w, 31);
-    real_job *job = add_job(&w, "", 1000, 3);
-    use(&w, job, 0, 0, 0, true);
+    world *w = fresh(state, 31);
+    real_job *job = add_job(w, "", 1000, 3);
+    use(w, job, 0, 0, 0, true);
     for (int i = 0; i < 2; i++) {
         harpe_text text = {0};
-        set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL,
+        set(w, HARPE_CALL_FLEET_PUT_PRICES, NULL,
             "{\"currency\":\"EUR\",\"series\":[{\"at\":0,\"energy_per_kwh\":%s}]}",
             i == 0 ? "0.2" : "-0.3");
-        use(&w, job, 3.6e6 * 5 * (i + 1), 0, 0, true);
-        harpe_fleet_metrics(&w.state, now_of(&w), &text);
+        use(w, job, 3.6e6 * 5 * (i + 1), 0, 0, true);
+        harpe_fleet_metrics(&w->state, now_of(w), &text);
         const char *found = strstr(text.data, sample);
         assert_non_null(found);
         assert_true(is_near(strtod(found + strlen(sample), NULL), i == 0 ? 1 : -0.5));
         assert_non_null(strstr(text.data, "# TYPE harpe_fleet_cost gauge\n"));
         harpe_text_free(&text);
     }
-    end(&w);
 }
 
 /* Without a value of time, nothing says what a slower job costs. Prices then value the energy and
  * the power, and the split is that without prices. */
 static void prices_without_a_value_of_time_change_no_split(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 32);
-    real_job *job = add_job(&w, "", 1000, 12);
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2000,\"overhead\":1.5}");
-    set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL,
+    world *w = fresh(state, 32);
+    real_job *job = add_job(w, "", 1000, 12);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2000,\"overhead\":1.5}");
+    set(w, HARPE_CALL_FLEET_PUT_PRICES, NULL,
         "{\"currency\":\"EUR\",\"carbon_per_kg\":0.1,\"series\":[{\"at\":0,"
         "\"energy_per_kwh\":100,\"carbon_g_per_kwh\":500}]}");
-    pass(&w, 90);
+    pass(w, 90);
     assert_int_equal(job->plan, 0);
-    json_t *json = shown(&w, NULL), *price = json_object_get(json, "price");
+    json_t *json = shown(w, NULL), *price = json_object_get(json, "price");
     assert_true(json_is_null(json_object_get(price, "value_per_s")));
     assert_true(json_number_value(json_object_get(json, "objective")) == 0);
     double cost = json_number_value(json_object_get(price, "cost_per_h"));
     double meter_kw = 1.5 * job->member->measured_w / 1000;
     assert_true(meter_kw > 1 && fabs(cost - meter_kw * (100 + 0.05)) < 1e-6);
     json_decref(json);
-    end(&w);
 }
 
 /* With prices, the objective and its bound are costs per second, also if the price of energy is 0.
  */
 static void objective_has_the_unit_of_the_prices(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 26);
-    real_job *job = add_job(&w, "", 1000, 12);
+    world *w = fresh(state, 26);
+    real_job *job = add_job(w, "", 1000, 12);
     job->member->said.weight = 2;
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":600,\"overhead\":1}");
-    set(&w, HARPE_CALL_FLEET_PUT_PRICES, NULL,
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":600,\"overhead\":1}");
+    set(w, HARPE_CALL_FLEET_PUT_PRICES, NULL,
         "{\"value_per_s\":0.01,\"series\":[{\"at\":0,\"energy_per_kwh\":0},"
         "{\"at\":%.1f,\"energy_per_kwh\":0.2}]}",
-        w.now_s + 100);
+        w->now_s + 100);
     for (int i = 0; i < 2; i++) {
-        pass(&w, 90);
+        pass(w, 90);
         const harpe_fleet_plan *plan = &job->member->plans[job->plan];
         double slowdown = plan->time_s / job->member->plans[0].time_s;
         double per_j = i == 0 ? 0 : 0.2 / 3.6e6;
-        json_t *json = shown(&w, NULL);
+        json_t *json = shown(w, NULL);
         double objective = json_number_value(json_object_get(json, "objective"));
         double bound = json_number_value(json_object_get(json, "lower_bound"));
         double weighted = json_number_value(json_object_get(json, "weighted_slowdown"));
@@ -1150,7 +1043,6 @@ static void objective_has_the_unit_of_the_prices(void **state) {
         assert_true(slowdown > 1.01 && bound <= objective && bound > 0.5 * objective);
         json_decref(json);
     }
-    end(&w);
 }
 
 static void history_is_kept_for_a_day(void **state) {
@@ -1221,24 +1113,21 @@ static void prune(world *w, double wall_s, double steady_s, int64_t *gone) {
 /* An event is kept for a week after its end. Then harpe_fleet_events_prune removes it, and tells
  * the caller its number, so that the caller can remove it from the store. */
 static void old_events_are_removed_and_named(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 13);
-    add_job(&w, "", 1000, 12);
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    world *w = fresh(state, 13);
+    add_job(w, "", 1000, 12);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
     for (int i = 0; i < 2; i++)
-        set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":%d,\"watts\":10}",
+        set(w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":%d,\"watts\":10}",
             10 + i * 1000);
     int64_t gone = 0;
-    double day_s = 86400, from_s = w.now_s;
-    prune(&w, from_s + 10, 50, &gone);
-    prune(&w, from_s + 10 + 7 * day_s - 1, 50 + 7 * day_s - 1, &gone);
+    double day_s = 86400, from_s = w->now_s;
+    prune(w, from_s + 10, 50, &gone);
+    prune(w, from_s + 10 + 7 * day_s - 1, 50 + 7 * day_s - 1, &gone);
     assert_int_equal(gone, 0);
-    prune(&w, from_s + 10 + 7 * day_s, 50 + 7 * day_s, &gone);
+    prune(w, from_s + 10 + 7 * day_s, 50 + 7 * day_s, &gone);
     assert_int_equal(gone, 1);
-    assert_int_equal(w.state.event_count, 1);
-    assert_int_equal(w.state.events[0].id, 2);
-    end(&w);
+    assert_int_equal(w->state.event_count, 1);
+    assert_int_equal(w->state.events[0].id, 2);
 }
 
 /* A clock that is wrong for some minutes makes no event too old, also not one of too many. */
@@ -1271,142 +1160,132 @@ static void clock_that_jumps_removes_no_event(void **state) {
 
 /* Events that end at once do not fill the memory. */
 static void many_events_that_are_over_are_removed_at_once(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 13);
-    add_job(&w, "", 1000, 12);
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    world *w = fresh(state, 13);
+    add_job(w, "", 1000, 12);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
     for (int i = 0; i < 1300; i++) {
-        set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":1,\"watts\":1000}");
-        if (i % 600 == 599) w.now_s += 10;
+        set(w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":1,\"watts\":1000}");
+        if (i % 600 == 599) w->now_s += 10;
     }
     int64_t gone = 0;
-    assert_int_equal(w.state.event_count, 1300);
-    prune(&w, w.now_s + 10, 50, &gone);
-    assert_int_equal(w.state.event_count, 1200);
-    assert_int_equal(w.state.events[0].id, 101);
-    end(&w);
+    assert_int_equal(w->state.event_count, 1300);
+    prune(w, w->now_s + 10, 50, &gone);
+    assert_int_equal(w->state.event_count, 1200);
+    assert_int_equal(w->state.events[0].id, 101);
 }
 
 static void state_of_a_job_says_what_happens_to_it(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 14);
-    real_job *job = add_job(&w, "", 1000, 12);
-    pass(&w, 10);
+    world *w = fresh(state, 14);
+    real_job *job = add_job(w, "", 1000, 12);
+    pass(w, 10);
     assert_string_equal(harpe_fleet_member_state_name(job->member, false), "not steered");
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":600}");
-    pass(&w, 60);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":600}");
+    pass(w, 60);
     assert_string_equal(harpe_fleet_member_state_name(job->member, true), "follows");
     /* All plans need more than this budget, so the cap is below all plans. The job runs its slowest
      * plan, and is not raised. */
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1}");
-    pass(&w, 60);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1}");
+    pass(w, 60);
     assert_int_equal(job->plan, 11);
     assert_string_equal(harpe_fleet_member_state_name(job->member, true), "follows");
-    end(&w);
 }
 
 /* A declared member reports a plan that does not exist, while a higher cap is not stored yet. Its
  * answer has the plan of the cap that is stored. */
 static void declared_member_waits_for_a_stored_cap(void **state) {
-    (void)state;
-    world w;
+    world *w = fresh(state, 15);
     harpe_text text = {0};
-    begin(&w, 15);
-    set(&w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
+    set(w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
         "{\"plans\":[{\"time\":1,\"power\":500},{\"time\":1.2,\"power\":400}]}");
-    harpe_member *member = harpe_member_find(&w.state, HARPE_MEMBER_DECLARED, "m");
+    harpe_member *member = harpe_member_find(&w->state, HARPE_MEMBER_DECLARED, "m");
     member->stored_w = 400;
-    harpe_member_decide(member, 500, now_of(&w));
-    harpe_member_follow(member, 5000, 450, now_of(&w));
+    harpe_member_decide(member, 500, now_of(w));
+    harpe_member_follow(member, 5000, 450, now_of(w));
     harpe_fleet_show_plan(member, fmin(member->cap_w, member->stored_w), &text);
     assert_string_equal(text.data, "{\"plan\":1,\"watts\":400,\"time_s\":1.2}");
     harpe_text_free(&text);
-    end(&w);
 }
 
 /* A second request with the same key and group makes no second event. Another group may use the
  * same key. */
 static void key_of_an_event_counts_in_its_group(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 16);
+    world *w = fresh(state, 16);
     for (int i = 0; i < 2; i++)
-        set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000,\"group\":\"row%d\"}", i);
+        set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000,\"group\":\"row%d\"}", i);
     for (int i = 0; i < 4; i++)
-        set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL,
+        set(w, HARPE_CALL_FLEET_POST_EVENT, NULL,
             "{\"duration_s\":100,\"watts\":10,\"key\":\"k\",\"group\":\"row%d\"}", i % 2);
-    assert_int_equal(w.state.event_count, 2);
-    assert_string_equal(w.state.events[0].group, "row0");
-    assert_string_equal(w.state.events[1].group, "row1");
-    end(&w);
+    assert_int_equal(w->state.event_count, 2);
+    assert_string_equal(w->state.events[0].group, "row0");
+    assert_string_equal(w->state.events[1].group, "row1");
 }
 
 static void too_many_groups_are_refused(void **state) {
-    (void)state;
-    world w;
+    world *w = fresh(state, 17);
     harpe_error error;
-    begin(&w, 17);
-    for (int i = 0; !harpe_groups_are_full(&w.state); i++) {
+    for (int i = 0; !harpe_groups_are_full(&w->state); i++) {
         char name[24];
         (void)snprintf(name, sizeof name, "g%d", i);
-        assert_true(harpe_groups_need(&w.state, name) >= 0);
+        assert_true(harpe_groups_need(&w->state, name) >= 0);
     }
     assert_int_equal(
-        try_set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1,\"group\":\"more\"}"), 429);
-    assert_int_equal(try_set(&w, HARPE_CALL_FLEET_PUT_GROUP, "more", "{}"), 429);
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1,\"group\":\"g1\"}");
-    /* Older versions stored a budget for a group that could not be made. A server must start with
-     * such a store. */
-    assert_int_equal(harpe_notes_apply(&w.state, "budget/more", "{}", 2, true, &error), HARPE_OK);
-    assert_int_equal(harpe_notes_apply(&w.state, "budget/more", "{}", 2, false, &error),
+        try_set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1,\"group\":\"more\"}"), 429);
+    assert_int_equal(try_set(w, HARPE_CALL_FLEET_PUT_GROUP, "more", "{}"), 429);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1,\"group\":\"g1\"}");
+    /* A server must start with a store that has too many groups. */
+    assert_int_equal(harpe_notes_apply(&w->state, "budget/more", "{}", 2, true, &error), HARPE_OK);
+    assert_int_equal(harpe_notes_apply(&w->state, "budget/more", "{}", 2, false, &error),
                      HARPE_LIMIT_EXCEEDED);
-    end(&w);
+}
+
+static void notes_of_another_shape_are_refused(void **state) {
+    static const char *const notes[][2] = {
+        {"prices", "{\"series\":[[0,1,2]]}"}, {"plans/j", "{\"plans\":[[1,2]]}"}, {"load/l", "[]"}};
+    world *w = fresh(state, 17);
+    harpe_error error;
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
+        assert_int_equal(harpe_notes_apply(&w->state, notes[i][0], notes[i][1], strlen(notes[i][1]),
+                                           true, &error),
+                         HARPE_INVALID_INPUT);
+    assert_int_equal(w->state.member_count, 0);
 }
 
 /* A member leaves while the solver works. The next solution gives its power to the others. */
 static void member_that_leaves_during_a_solution_frees_its_power(void **state) {
-    (void)state;
-    world w;
+    world *w = fresh(state, 18);
     harpe_error error;
-    begin(&w, 18);
     for (int i = 0; i < 2; i++)
-        add_job(&w, "", 1000, 12);
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1200}");
-    harpe_limits_update(&w.state, now_of(&w));
-    assert_true(harpe_decide_prepare(&w.state, now_of(&w)));
-    harpe_member_remove(&w.state, 1);
-    harpe_decide_solve(&w.state);
-    assert_int_equal(harpe_decide_take(&w.state, &error), HARPE_OK);
-    assert_true(harpe_decide_prepare(&w.state, now_of(&w)));
-    w.job_count = 1;
-    pass(&w, 120);
-    assert_int_equal(w.jobs[0].plan, 0);
-    end(&w);
+        add_job(w, "", 1000, 12);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1200}");
+    harpe_limits_update(&w->state, now_of(w));
+    assert_true(harpe_decide_prepare(&w->state, now_of(w)));
+    harpe_member_remove(&w->state, 1);
+    harpe_decide_solve(&w->state);
+    assert_int_equal(harpe_decide_take(&w->state, &error), HARPE_OK);
+    assert_true(harpe_decide_prepare(&w->state, now_of(w)));
+    w->job_count = 1;
+    pass(w, 120);
+    assert_int_equal(w->jobs[0].plan, 0);
 }
 
 static void events_that_run_are_always_shown(void **state) {
-    (void)state;
-    world w;
-    begin(&w, 19);
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000,\"group\":\"row\"}");
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
-    set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL,
+    world *w = fresh(state, 19);
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000,\"group\":\"row\"}");
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    set(w, HARPE_CALL_FLEET_POST_EVENT, NULL,
         "{\"duration_s\":100000,\"watts\":7,\"group\":\"row\"}");
     for (int i = 0; i < 250; i++) {
-        set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":1,\"watts\":1}");
-        w.now_s += 2;
+        set(w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":1,\"watts\":1}");
+        w->now_s += 2;
     }
-    json_t *json = shown(&w, "row");
+    json_t *json = shown(w, "row");
     assert_int_equal(json_array_size(json_object_get(json, "events")), 1);
     json_decref(json);
-    json = shown(&w, NULL);
+    json = shown(w, NULL);
     json_t *events = json_object_get(json, "events");
     assert_int_equal(json_array_size(events), 201); /* the newest 200 that are over */
     assert_true(json_number_value(json_object_get(json_array_get(events, 0), "watts")) == 7);
     json_decref(json);
-    end(&w);
 }
 
 /* After a pause, new points have replaced some old points of the ring. The history must not show
@@ -1476,44 +1355,44 @@ static void history_is_shown_after_the_clock_was_set_back(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(budgets_hold_whatever_is_lost),
-        cmocka_unit_test(silent_job_is_counted_with_what_it_may_draw),
-        cmocka_unit_test(silent_job_is_lowered_while_the_budget_does_not_hold),
-        cmocka_unit_test(power_above_the_plan_is_corrected_within_two_rounds),
-        cmocka_unit_test(fleet_is_under_an_event_with_notice_when_it_begins),
+        cmocka_unit_test_teardown(silent_job_is_counted_with_what_it_may_draw, end_worlds),
+        cmocka_unit_test_teardown(silent_job_is_lowered_while_the_budget_does_not_hold, end_worlds),
+        cmocka_unit_test_teardown(power_above_the_plan_is_corrected_within_two_rounds, end_worlds),
+        cmocka_unit_test_teardown(fleet_is_under_an_event_with_notice_when_it_begins, end_worlds),
         cmocka_unit_test(event_is_kept_although_a_job_does_not_answer),
-        cmocka_unit_test(answer_is_not_overdue_while_the_budget_holds),
-        cmocka_unit_test(pause_is_no_longer_round),
-        cmocka_unit_test(round_of_a_member_is_known_after_few_reports),
-        cmocka_unit_test(late_answer_drives_nobody_below_the_slowest_plan),
-        cmocka_unit_test(event_that_cannot_be_met_says_by_how_much),
-        cmocka_unit_test(promise_of_an_event_does_not_change),
-        cmocka_unit_test(power_above_the_promise_is_a_breach),
+        cmocka_unit_test_teardown(answer_is_not_overdue_while_the_budget_holds, end_worlds),
+        cmocka_unit_test_teardown(pause_is_no_longer_round, end_worlds),
+        cmocka_unit_test_teardown(round_of_a_member_is_known_after_few_reports, end_worlds),
+        cmocka_unit_test_teardown(late_answer_drives_nobody_below_the_slowest_plan, end_worlds),
+        cmocka_unit_test_teardown(event_that_cannot_be_met_says_by_how_much, end_worlds),
+        cmocka_unit_test_teardown(promise_of_an_event_does_not_change, end_worlds),
+        cmocka_unit_test_teardown(power_above_the_promise_is_a_breach, end_worlds),
         cmocka_unit_test(promise_is_the_highest_limit_during_the_event),
-        cmocka_unit_test(assumed_power_is_not_measured),
-        cmocka_unit_test(event_of_an_older_store_has_a_promise),
-        cmocka_unit_test(event_is_repeated_by_its_key_and_cancelled),
-        cmocka_unit_test(restart_continues_with_the_same_split),
-        cmocka_unit_test(wrong_settings_are_refused),
+        cmocka_unit_test_teardown(assumed_power_is_not_measured, end_worlds),
+        cmocka_unit_test_teardown(event_is_repeated_by_its_key_and_cancelled, end_worlds),
+        cmocka_unit_test_teardown(restart_continues_with_the_same_split, end_worlds),
+        cmocka_unit_test_teardown(wrong_settings_are_refused, end_worlds),
         cmocka_unit_test(metadata_says_the_terms),
-        cmocka_unit_test(price_chooses_the_cheapest_plan),
-        cmocka_unit_test(energy_of_an_idle_fleet_is_not_counted),
-        cmocka_unit_test(restart_adds_what_the_stored_sums_lack),
-        cmocka_unit_test(uncertainty_is_that_of_the_counted_savings),
-        cmocka_unit_test(costs_have_a_currency),
-        cmocka_unit_test(cost_falls_while_the_price_is_negative),
-        cmocka_unit_test(objective_has_the_unit_of_the_prices),
-        cmocka_unit_test(prices_without_a_value_of_time_change_no_split),
+        cmocka_unit_test_teardown(price_chooses_the_cheapest_plan, end_worlds),
+        cmocka_unit_test_teardown(energy_of_an_idle_fleet_is_not_counted, end_worlds),
+        cmocka_unit_test_teardown(restart_adds_what_the_stored_sums_lack, end_worlds),
+        cmocka_unit_test_teardown(uncertainty_is_that_of_the_counted_savings, end_worlds),
+        cmocka_unit_test_teardown(costs_have_a_currency, end_worlds),
+        cmocka_unit_test_teardown(cost_falls_while_the_price_is_negative, end_worlds),
+        cmocka_unit_test_teardown(objective_has_the_unit_of_the_prices, end_worlds),
+        cmocka_unit_test_teardown(prices_without_a_value_of_time_change_no_split, end_worlds),
         cmocka_unit_test(mean_power_stands_beside_the_mean_limit),
         cmocka_unit_test(history_is_kept_for_a_day),
-        cmocka_unit_test(old_events_are_removed_and_named),
+        cmocka_unit_test_teardown(old_events_are_removed_and_named, end_worlds),
         cmocka_unit_test(clock_that_jumps_removes_no_event),
-        cmocka_unit_test(many_events_that_are_over_are_removed_at_once),
-        cmocka_unit_test(state_of_a_job_says_what_happens_to_it),
-        cmocka_unit_test(declared_member_waits_for_a_stored_cap),
-        cmocka_unit_test(key_of_an_event_counts_in_its_group),
-        cmocka_unit_test(too_many_groups_are_refused),
-        cmocka_unit_test(member_that_leaves_during_a_solution_frees_its_power),
-        cmocka_unit_test(events_that_run_are_always_shown),
+        cmocka_unit_test_teardown(many_events_that_are_over_are_removed_at_once, end_worlds),
+        cmocka_unit_test_teardown(state_of_a_job_says_what_happens_to_it, end_worlds),
+        cmocka_unit_test_teardown(declared_member_waits_for_a_stored_cap, end_worlds),
+        cmocka_unit_test_teardown(key_of_an_event_counts_in_its_group, end_worlds),
+        cmocka_unit_test_teardown(too_many_groups_are_refused, end_worlds),
+        cmocka_unit_test_teardown(notes_of_another_shape_are_refused, end_worlds),
+        cmocka_unit_test_teardown(member_that_leaves_during_a_solution_frees_its_power, end_worlds),
+        cmocka_unit_test_teardown(events_that_run_are_always_shown, end_worlds),
         cmocka_unit_test(history_has_no_hole_after_a_pause),
         cmocka_unit_test(history_is_shown_after_the_clock_was_set_back),
     };

@@ -21,35 +21,22 @@ static asked *ask_with_key(engine *e, const char *key, int pp_degree) {
     return ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, body);
 }
 
-static char *id_of(asked *a) {
-    await(a);
-    if (a->status != 200) fail_msg("%d %s", a->status, a->body);
-    char *id = strdup(a->body);
-    asked_free(a);
-    return id;
-}
-
 static void ranks_with_the_same_key_meet_in_one_job(void **state) {
     engine *e = *state;
-    engine_start(e);
     asked *at_once[3]; /* the first registration is not stored yet when the others arrive */
     for (int r = 0; r < 3; r++)
         at_once[r] = ask_with_key(e, "slurm-17", 3);
-    char *first = id_of(at_once[0]);
+    const char *first = registered_id(at_once[0]);
     for (int r = 1; r < 3; r++) {
-        char *other = id_of(at_once[r]);
+        const char *other = registered_id(at_once[r]);
         assert_string_equal(first, other);
-        free(other);
     }
-    char *second_job = id_of(ask_with_key(e, "slurm-18", 3));
+    const char *second_job = registered_id(ask_with_key(e, "slurm-18", 3));
     assert_string_not_equal(first, second_job);
     engine_restart(e);
-    char *after_restart = id_of(ask_with_key(e, "slurm-17", 3));
+    const char *after_restart = registered_id(ask_with_key(e, "slurm-17", 3));
     assert_string_equal(first, after_restart);
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 2);
-    free(first);
-    free(second_job);
-    free(after_restart);
 }
 
 static void key_of_another_shape_or_length_is_refused(void **state) {
@@ -58,7 +45,7 @@ static void key_of_another_shape_or_length_is_refused(void **state) {
     memset(long_key, 'k', 257);
     long_key[257] = '\0';
     engine_start(e);
-    free(id_of(ask_with_key(e, "k", 2)));
+    (void)registered_id(ask_with_key(e, "k", 2));
     expect(ask_with_key(e, "k", 4), 409, "has other degrees");
     expect(ask_with_key(e, "", 2), 422, "job_key must have 1 to 256 bytes");
     expect(ask_with_key(e, long_key, 2), 422, "job_key must have 1 to 256 bytes");
@@ -67,17 +54,12 @@ static void key_of_another_shape_or_length_is_refused(void **state) {
 
 static void key_is_free_again_once_its_job_is_evicted(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *first = id_of(ask_with_key(e, "k", 1));
-    char *bare = strndup(first + 1, strlen(first) - 2);
-    asked *eviction = ask(e, HARPE_CALL_EVICT, bare, 0, -1, NULL);
+    const char *first = registered_id(ask_with_key(e, "k", 1));
+    asked *eviction = ask(e, HARPE_CALL_EVICT, first, 0, -1, NULL);
     asked *meanwhile = ask_with_key(e, "k", 1);
     expect(eviction, 200, "null");
-    char *second = id_of(meanwhile);
+    const char *second = registered_id(meanwhile);
     assert_string_not_equal(first, second);
-    free(first);
-    free(bare);
-    free(second);
 }
 
 /* The newest job of a key is used, even if the clock was set back before it was created. */
@@ -85,22 +67,17 @@ static void newest_job_of_a_key_is_found_whatever_the_clock_says(void **state) {
     engine *e = *state;
     engine_clock_s = 1.7e9;
     engine_start(e);
-    char *first = id_of(ask_with_key(e, "nightly", 1));
-    char *bare = strndup(first + 1, strlen(first) - 2);
-    expect(ask_register_rank(e, bare, 0, 0), 200, "null");
-    expect(ask(e, HARPE_CALL_END, bare, 0, -1, "{\"rank\":0}"), 200, "null");
+    const char *first = registered_id(ask_with_key(e, "nightly", 1));
+    expect(ask_register_rank(e, first, 0, 0), 200, "null");
+    expect(ask(e, HARPE_CALL_END, first, 0, -1, "{\"rank\":0}"), 200, "null");
     engine_clock_s = 1.6e9;
-    char *second = id_of(ask_with_key(e, "nightly", 2));
+    const char *second = registered_id(ask_with_key(e, "nightly", 2));
     for (int restart = 0; restart < 2; restart++) {
-        char *same = id_of(ask_with_key(e, "nightly", 2));
+        const char *same = registered_id(ask_with_key(e, "nightly", 2));
         assert_string_equal(same, second);
-        free(same);
         engine_restart(e);
     }
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 2);
-    free(first);
-    free(bare);
-    free(second);
 }
 
 /* The requests that wait for it try again themselves. */
@@ -121,15 +98,14 @@ static void job_that_cannot_be_stored_keeps_no_key(void **state) {
     expect(first, 503, "could not be stored");
     expect(waiting, 503, "could not be stored");
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 0);
-    free(id_of(ask_with_key(e, "k", 1)));
+    (void)registered_id(ask_with_key(e, "k", 1));
 }
 
 /* Rank 1 has reported and waits for round 1. Rank 0's process dies after it has received round 0.
  */
 static void restarted_rank_gets_the_round_that_it_lost(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, -1);
     expect(ask_result(e, job, 1, 0, 5), 200, "null");
     asked *patient = ask_schedule(e, job, 1, -1);
@@ -146,14 +122,12 @@ static void restarted_rank_gets_the_round_that_it_lost(void **state) {
     await(patient);
     assert_int_equal(patient->round, 1);
     asked_free(patient);
-    free(job);
 }
 
 /* Its result is stored, so it waits for the next round like the other ranks. */
 static void restarted_rank_that_has_reported_waits_for_the_next_round(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, -1);
     expect(ask_result(e, job, 0, 0, 5), 200, "null");
     expect(ask_register_rank(e, job, 0, 0), 200, "null");
@@ -164,18 +138,17 @@ static void restarted_rank_that_has_reported_waits_for_the_next_round(void **sta
     await(held);
     assert_int_equal(held->round, 1);
     asked_free(held);
-    free(job);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ENGINE_TEST(ranks_with_the_same_key_meet_in_one_job),
+        STARTED_TEST(ranks_with_the_same_key_meet_in_one_job),
         ENGINE_TEST(key_of_another_shape_or_length_is_refused),
-        ENGINE_TEST(key_is_free_again_once_its_job_is_evicted),
+        STARTED_TEST(key_is_free_again_once_its_job_is_evicted),
         ENGINE_TEST(newest_job_of_a_key_is_found_whatever_the_clock_says),
         ENGINE_TEST(job_that_cannot_be_stored_keeps_no_key),
-        ENGINE_TEST(restarted_rank_gets_the_round_that_it_lost),
-        ENGINE_TEST(restarted_rank_that_has_reported_waits_for_the_next_round),
+        STARTED_TEST(restarted_rank_gets_the_round_that_it_lost),
+        STARTED_TEST(restarted_rank_that_has_reported_waits_for_the_next_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,8 +9,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 
-#include "server/engine/job.h"
-#include "server/engine/job_ranks.h"
+#include "server/engine/engine_internal.h"
 
 enum { MOST = 1 << 24 };
 

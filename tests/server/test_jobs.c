@@ -14,13 +14,11 @@
 
 #include "base/text.h"
 #include "engine.h"
-#include "server/engine/eviction.h"
-#include "server/engine/job.h"
-#include "server/engine/job_view.h"
+#include "server/engine/engine.h"
+#include "server/engine/engine_internal.h"
 
 static void unknown_job_is_named(void **state) {
     engine *e = *state;
-    engine_start(e);
     expect(ask_schedule(e, "no-such-job", 0, -1), 404, "no-such-job");
     expect(ask_schedule(e, "bad\xff\"job", 0, -1), 404, "bad?\\\"job");
     expect(ask(e, HARPE_CALL_SHOW, "", 0, -1, NULL), 404, "detail");
@@ -29,7 +27,6 @@ static void unknown_job_is_named(void **state) {
 
 static void job_bodies_are_checked(void **state) {
     engine *e = *state;
-    engine_start(e);
     expect(ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, "{\"pp_degree\":0}"), 422,
            "value_error.number.not_ge");
     expect(ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, "{"), 422, "value_error.jsondecode");
@@ -41,17 +38,14 @@ static void ids_of_one_second_differ_also_from_stored_ones(void **state) {
     engine *e = *state;
     engine_clock_s = 1.7e9;
     engine_start(e);
-    char *first = register_job(e, 2, "x");
-    char *second = register_job(e, 2, "x");
+    const char *first = register_job(e, 2, "x");
+    const char *second = register_job(e, 2, "x");
     assert_null(strstr(first, ".2+"));
     assert_non_null(strstr(second, ".2+"));
     expect(ask(e, HARPE_CALL_EVICT, first, 0, -1, NULL), 200, "null");
     engine_restart(e);
-    char *third = register_job(e, 2, "x");
+    const char *third = register_job(e, 2, "x");
     assert_non_null(strstr(third, ".3+"));
-    free(first);
-    free(second);
-    free(third);
 }
 
 static void limits_are_told(void **state) {
@@ -59,8 +53,8 @@ static void limits_are_told(void **state) {
     e->settings.max_jobs = 2;
     e->settings.max_ranks_per_job = 8;
     engine_start(e);
-    free(register_job(e, 2, NULL));
-    char *job = register_job(e, 8, NULL);
+    (void)register_job(e, 2, NULL);
+    const char *job = register_job(e, 8, NULL);
     static const char more[] = "{\"job_id\":\"\",\"pp_degree\":3,\"dp_degree\":3,\"tp_degree\":1,"
                                "\"world_size\":9}";
     expect(ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, more), 422, "\"limit_value\":8");
@@ -68,14 +62,12 @@ static void limits_are_told(void **state) {
                        "{\"pp_degree\":1,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":1}");
     expect(third, 429, "at most 2 jobs (max_jobs)");
     expect(ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL), 200, "null");
-    free(job);
-    free(register_job(e, 8, NULL));
+    (void)register_job(e, 8, NULL);
 }
 
 static void rank_registered_again_is_a_retry_or_a_conflict(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = register_job(e, 4, NULL);
+    const char *job = register_job(e, 4, NULL);
     expect(ask_register_rank(e, job, 1, 1), 200, "null");
     expect(ask_register_rank(e, job, 1, 1), 200, "null");
     expect(ask_register_rank(e, job, 1, 2), 409, "rank 1 is registered with other data");
@@ -84,45 +76,37 @@ static void rank_registered_again_is_a_retry_or_a_conflict(void **state) {
     expect(ask_register_rank(e, job, 0, 4), 422, "assertion_error");
     expect(ask_register_rank(e, job, -1, 0), 422, "value_error.number.not_ge");
     assert_int_equal(harpe_jobs_count(e->jobs).ranks, 1);
-    free(job);
 }
 
 /* The first registration is not stored yet when the others arrive. */
 static void registrations_at_the_same_moment_are_ordered(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = register_job(e, 4, NULL);
+    const char *job = register_job(e, 4, NULL);
     asked *first = ask_register_rank(e, job, 1, 1);
     asked *same = ask_register_rank(e, job, 1, 1);
     asked *other_data = ask_register_rank(e, job, 1, 2);
     asked *same_place = ask_register_rank(e, job, 3, 1);
     asked *gone = ask_register_rank(e, job, 1, 3);
-    harpe_jobs_forget(e->jobs, &gone->call);
-    asked_free(gone);
+    leave(gone);
     expect(first, 200, "null");
     expect(same, 200, "null");
     expect(other_data, 409, "other data");
     expect(same_place, 409, "taken by rank 1");
-    free(job);
 }
 
 static void client_that_goes_away_is_registered_nevertheless(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = register_job(e, 2, NULL);
+    const char *job = register_job(e, 2, NULL);
     asked *gone = ask_register_rank(e, job, 0, 0);
-    harpe_jobs_forget(e->jobs, &gone->call);
-    asked_free(gone);
+    leave(gone);
     engine_settle(e);
     expect(ask_register_rank(e, job, 0, 0), 200, "null");
     assert_int_equal(harpe_jobs_count(e->jobs).registered_ranks, 1);
-    free(job);
 }
 
 static void results_are_counted_once(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     expect(ask_result(e, job, 0, -1, 5), 409, "no schedule");
     (void)whole_round(e, job, 2, 0, -1);
     expect(ask_result(e, job, 7, -1, 5), 422, "rank 7 is not in a job of 2 ranks");
@@ -149,14 +133,12 @@ static void results_are_counted_once(void **state) {
     (void)whole_round(e, job, 2, 1, -1);
     expect(ask_result(e, job, 1, 0, 6), 200, "null");
     expect(ask_result(e, job, 1, 0, 7), 409, "round 0");
-    free(job);
 }
 
 /* Larger than results that the loop itself decodes. */
 static void large_result_is_taken(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 1, NULL);
+    const char *job = job_of(e, 1, NULL);
     (void)whole_round(e, job, 1, 0, -1);
     harpe_text body = {0};
     harpe_text_printf(&body, "{\"rank\":0,\"iter_time\":[");
@@ -164,19 +146,16 @@ static void large_result_is_taken(void **state) {
         harpe_text_printf(&body, "%s%d.5", i ? "," : "", i);
     harpe_text_printf(&body, "],\"iter_energy\":[]}");
     asked *gone = ask(e, HARPE_CALL_RESULT, job, 0, -1, body.data);
-    harpe_jobs_forget(e->jobs, &gone->call);
-    asked_free(gone);
+    leave(gone);
     expect(ask(e, HARPE_CALL_RESULT, job, 0, -1, body.data), 200, "null");
     expect(ask(e, HARPE_CALL_RESULT, job, 0, 0, body.data), 200, "null");
     harpe_text_free(&body);
-    free(job);
 }
 
 static void nothing_is_taken_that_cannot_be_stored(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
-    char *other = register_job(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
+    const char *other = register_job(e, 2, NULL);
     struct rlimit before, none;
     asked *held = ask_schedule(e, job, 0, -1);
     engine_settle(e);
@@ -207,16 +186,13 @@ static void nothing_is_taken_that_cannot_be_stored(void **state) {
     assert_int_equal(counts.rounds, 0);
     expect(ask_register_rank(e, other, 1, 0), 200, "null");
     (void)whole_round(e, job, 2, 0, 5);
-    free(other);
-    free(job);
 }
 
 /* ---- Eviction -------------------------------------------------------------------------------- */
 
 static void evicted_job_is_gone_for_all(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     asked *held = ask_schedule(e, job, 0, -1);
     engine_settle(e);
     asked *eviction = ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL);
@@ -231,7 +207,6 @@ static void evicted_job_is_gone_for_all(void **state) {
     expect(ask_schedule(e, job, 0, -1), 410, job);
     expect(ask(e, HARPE_CALL_SHOW, job, 0, -1, NULL), 410, job);
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 0);
-    free(job);
 }
 
 /* Registers `count` jobs, trains and evicts each, and returns the bytes that the last half of them
@@ -240,11 +215,11 @@ static size_t bytes_of_evicted(engine *e, int count) {
     size_t half = 0;
     for (int i = 0; i < count; i++) {
         if (i == count / 2) half = mallinfo2().uordblks;
-        char *job = job_of(e, 2, NULL);
+        const char *job = job_of(e, 2, NULL);
         (void)whole_round(e, job, 2, 0, 1);
         expect(ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL), 200, "null");
         engine_settle(e);
-        free(job);
+        engine_free_ids(e);
     }
     size_t now = mallinfo2().uordblks;
     return now > half ? now - half : 0;
@@ -260,13 +235,12 @@ static void evicted_job_leaves_little_behind(void **state) {
     /* The store keeps their ids too. A sanitizer's allocator counts nothing here. */
     if (bytes >= KEPT_BYTES * JOBS / 2)
         fail_msg("%zu bytes for each evicted job", bytes / (JOBS / 2));
-    char *last = job_of(e, 2, NULL);
+    const char *last = job_of(e, 2, NULL);
     expect(ask(e, HARPE_CALL_EVICT, last, 0, -1, NULL), 200, "null");
     assert_null(e->jobs->table.leaving->ranks);
     assert_int_equal(e->jobs->table.count, 1);
     assert_int_equal(e->jobs->table.evicted.count, JOBS);
     expect(ask_schedule(e, last, 0, -1), 410, last);
-    free(last);
 }
 
 static harpe_job *add_job_to(harpe_job_table *table, int number) {
@@ -324,7 +298,6 @@ static asked *ask_with_metadata(engine *e, size_t length) {
 
 static void metadata_has_a_limit(void **state) {
     engine *e = *state;
-    engine_start(e);
     expect(ask_with_metadata(e, 65536), 200, NULL);
     expect(ask_with_metadata(e, 65537), 422, "\"limit_value\":65536");
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
@@ -348,8 +321,8 @@ static void start_with_clocks(engine *e, int64_t idle_s) {
 static void idle_job_is_evicted_and_a_busy_one_stays(void **state) {
     engine *e = *state;
     start_with_clocks(e, 100);
-    char *idle = job_of(e, 2, "idle");
-    char *busy = job_of(e, 2, "busy");
+    const char *idle = job_of(e, 2, "idle");
+    const char *busy = job_of(e, 2, "busy");
     asked *held = ask_schedule(e, idle, 0, -1);
     pass(e, 99);
     expect_held(e, held);
@@ -371,14 +344,12 @@ static void idle_job_is_evicted_and_a_busy_one_stays(void **state) {
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
     pass(e, 100);
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 0);
-    free(idle);
-    free(busy);
 }
 
 static void clock_that_is_set_evicts_nobody(void **state) {
     engine *e = *state;
     start_with_clocks(e, 100);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     char registered[64];
     (void)snprintf(registered, sizeof registered, "\"registered_at\":%" PRId64 ",",
                    harpe_job_table_find(&e->jobs->table, job)->registered_s);
@@ -399,14 +370,13 @@ static void clock_that_is_set_evicts_nobody(void **state) {
     expect_held(e, held);
     pass(e, 1);
     expect(held, 410, "evicted");
-    free(job);
 }
 
 /* The time between two runs does not count, whatever the clocks show. */
 static void idle_time_of_several_runs_is_added(void **state) {
     engine *e = *state;
     start_with_clocks(e, 10000);
-    char *job = job_of(e, 2, NULL);
+    (void)job_of(e, 2, NULL);
     pass(e, 4000);
     for (int run = 0; run < 2; run++) {
         engine_stop(e);
@@ -422,13 +392,12 @@ static void idle_time_of_several_runs_is_added(void **state) {
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
     pass(e, 1);
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 0);
-    free(job);
 }
 
 static void job_that_sends_requests_after_a_restart_is_young(void **state) {
     engine *e = *state;
     start_with_clocks(e, 10000);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     pass(e, 9990);
     engine_restart(e);
     expect(ask_register_rank(e, job, 0, 0), 200, "null");
@@ -437,7 +406,6 @@ static void job_that_sends_requests_after_a_restart_is_young(void **state) {
     engine_restart(e);
     pass(e, 3600);
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 0);
-    free(job);
 }
 
 /* Uses the system's clocks and the timer of the loop, without an explicit check. */
@@ -445,12 +413,11 @@ static void timer_evicts_a_job_that_idles(void **state) {
     engine *e = *state;
     e->settings.max_job_idle_time_s = 60; /* the job does not idle before it is complete */
     engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     asked *held = ask_schedule(e, job, 0, -1);
     e->settings.max_job_idle_time_s = 1;
     expect(held, 410, "evicted");
     expect(ask_schedule(e, job, 0, -1), 410, "evicted");
-    free(job);
 }
 
 /* ---- Final reports --------------------------------------------------------------------------- */
@@ -460,8 +427,8 @@ static void evict(engine *e, const char *job) {
     engine_settle(e);
 }
 
-static char *finished_job(engine *e, const char *metadata) {
-    char *job = job_of(e, 2, metadata);
+static const char *finished_job(engine *e, const char *metadata) {
+    const char *job = job_of(e, 2, metadata);
     (void)whole_round(e, job, 2, 0, 5);
     evict(e, job);
     return job;
@@ -469,12 +436,11 @@ static char *finished_job(engine *e, const char *metadata) {
 
 static void final_report_of_an_evicted_job_survives_restarts(void **state) {
     engine *e = *state;
-    engine_start(e);
     expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200,
            "{\"jobs\":[],\"count\":0,\"sums\":{\"jobs\":0,");
-    char *first = finished_job(e, "first");
-    char *second = finished_job(e, "second");
-    char *idle = job_of(e, 2, "had no round");
+    const char *first = finished_job(e, "first");
+    const char *second = finished_job(e, "second");
+    const char *idle = job_of(e, 2, "had no round");
     evict(e, idle);
     for (int run = 0; run < 3; run++) {
         asked *list = ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL);
@@ -487,14 +453,11 @@ static void final_report_of_an_evicted_job_survives_restarts(void **state) {
         expect(ask(e, HARPE_CALL_SHOW, first, 0, -1, NULL), 410, first);
         engine_restart(e);
     }
-    free(first);
-    free(second);
-    free(idle);
 }
 
 static void only_the_newest_final_reports_are_kept(void **state) {
     engine *e = *state;
-    char *jobs[5];
+    const char *jobs[5];
     e->settings.max_finished_jobs = 3;
     engine_start(e);
     for (int i = 0; i < 5; i++)
@@ -508,17 +471,15 @@ static void only_the_newest_final_reports_are_kept(void **state) {
     e->settings.max_finished_jobs = 0;
     engine_restart(e);
     expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "\"count\":0,");
-    for (int i = 0; i < 5; i++)
-        free(jobs[i]);
 }
 
 static void old_final_reports_are_forgotten(void **state) {
     engine *e = *state;
     e->settings.max_finished_job_time_s = 500;
     start_with_clocks(e, 10000);
-    char *old = finished_job(e, "old");
+    const char *old = finished_job(e, "old");
     pass(e, 300);
-    char *young = finished_job(e, "young");
+    const char *young = finished_job(e, "young");
     engine_restart(e);
     engine_clock_s = 4.0e9; /* a wrong wall clock deletes no report */
     pass(e, 200);
@@ -530,8 +491,6 @@ static void old_final_reports_are_forgotten(void **state) {
     expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "\"count\":1,");
     pass(e, 301);
     expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "\"count\":0,");
-    free(old);
-    free(young);
 }
 
 static void eviction_does_not_wait_for_a_slow_scheduler(void **state) {
@@ -541,12 +500,11 @@ static void eviction_does_not_wait_for_a_slow_scheduler(void **state) {
     e->settings.dump_data = true;
     e->kind.class = &learner_with_history;
     engine_start(e);
-    char *job = job_of(e, 2, "slow");
+    const char *job = job_of(e, 2, "slow");
     asked *held = ask_schedule(e, job, 0, -1);
     expect(ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL), 200, "null");
     expect(held, 410, "evicted");
     engine_settle(e);
-    free(job);
 }
 
 /* ---- Looking at it --------------------------------------------------------------------------- */
@@ -555,9 +513,9 @@ static void list_and_show_tell_the_state(void **state) {
     engine *e = *state;
     engine_clock_s = 1.7e9;
     engine_start(e);
-    char *first = job_of(e, 2, "first");
+    const char *first = job_of(e, 2, "first");
     engine_clock_s += 1;
-    char *second = register_job(e, 3, "second");
+    const char *second = register_job(e, 3, "second");
     expect(ask_register_rank(e, second, 2, 2), 200, "null");
     (void)whole_round(e, first, 2, 0, -1);
     expect(ask_result(e, first, 1, -1, 4), 200, "null");
@@ -573,14 +531,11 @@ static void list_and_show_tell_the_state(void **state) {
            "{\"rank\":1,\"state\":\"reported\",\"dp_rank\":0,\"pp_rank\":1,\"tp_rank\":0}");
     expect(ask(e, HARPE_CALL_SHOW, first, 0, -1, NULL), 200, "\"state\":\"running\"");
     expect(ask(e, HARPE_CALL_SHOW, second, 0, -1, NULL), 200, "{\"rank\":0,\"state\":\"unknown\"}");
-    free(first);
-    free(second);
 }
 
 static void stopping_engine_answers_all(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     asked *held = ask_schedule(e, job, 0, -1);
     asked *storing = ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL);
     harpe_jobs_stop(e->jobs);
@@ -589,36 +544,35 @@ static void stopping_engine_answers_all(void **state) {
     await(storing);
     asked_free(storing);
     engine_settle(e);
-    free(job);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ENGINE_TEST(unknown_job_is_named),
-        ENGINE_TEST(job_bodies_are_checked),
+        STARTED_TEST(unknown_job_is_named),
+        STARTED_TEST(job_bodies_are_checked),
         ENGINE_TEST(ids_of_one_second_differ_also_from_stored_ones),
         ENGINE_TEST(limits_are_told),
-        ENGINE_TEST(rank_registered_again_is_a_retry_or_a_conflict),
-        ENGINE_TEST(registrations_at_the_same_moment_are_ordered),
-        ENGINE_TEST(client_that_goes_away_is_registered_nevertheless),
-        ENGINE_TEST(results_are_counted_once),
-        ENGINE_TEST(large_result_is_taken),
-        ENGINE_TEST(nothing_is_taken_that_cannot_be_stored),
-        ENGINE_TEST(evicted_job_is_gone_for_all),
+        STARTED_TEST(rank_registered_again_is_a_retry_or_a_conflict),
+        STARTED_TEST(registrations_at_the_same_moment_are_ordered),
+        STARTED_TEST(client_that_goes_away_is_registered_nevertheless),
+        STARTED_TEST(results_are_counted_once),
+        STARTED_TEST(large_result_is_taken),
+        STARTED_TEST(nothing_is_taken_that_cannot_be_stored),
+        STARTED_TEST(evicted_job_is_gone_for_all),
         ENGINE_TEST(evicted_job_leaves_little_behind),
         cmocka_unit_test(only_the_latest_evicted_jobs_are_known),
-        ENGINE_TEST(metadata_has_a_limit),
+        STARTED_TEST(metadata_has_a_limit),
         ENGINE_TEST(idle_job_is_evicted_and_a_busy_one_stays),
         ENGINE_TEST(clock_that_is_set_evicts_nobody),
         ENGINE_TEST(idle_time_of_several_runs_is_added),
         ENGINE_TEST(job_that_sends_requests_after_a_restart_is_young),
         ENGINE_TEST(timer_evicts_a_job_that_idles),
-        ENGINE_TEST(final_report_of_an_evicted_job_survives_restarts),
+        STARTED_TEST(final_report_of_an_evicted_job_survives_restarts),
         ENGINE_TEST(only_the_newest_final_reports_are_kept),
         ENGINE_TEST(old_final_reports_are_forgotten),
         ENGINE_TEST(eviction_does_not_wait_for_a_slow_scheduler),
         ENGINE_TEST(list_and_show_tell_the_state),
-        ENGINE_TEST(stopping_engine_answers_all),
+        STARTED_TEST(stopping_engine_answers_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,31 +54,26 @@ static void queued_job_requests_that_nobody_takes_are_refused(void **state) {
     engine *e = *state;
     e->kind.class = &learner_with_history;
     engine_start(e);
-    char *job = job_of(e, 2, "slow");
+    const char *job = job_of(e, 2, "slow");
     expect_many(ask_many(e, job, ask_plan), 409, "serves one plan");
     (void)whole_round(e, job, 2, 0, 1);
-    free(job);
 }
 
 static void queued_calls_end_with_the_job_that_fails(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, "fail create");
+    const char *job = job_of(e, 2, "fail create");
     expect_many(ask_many(e, job, ask_plan_or_frontier), 500, "plan.py has 4 lists");
-    free(job);
 }
 
 static void queued_calls_end_with_the_job_that_is_evicted(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, "slow");
+    const char *job = job_of(e, 2, "slow");
     asked **queued = ask_many(e, job, ask_plan_or_frontier);
     asked *eviction = ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL);
     asked **later = ask_many(e, job, ask_plan);
     expect(eviction, 200, "null");
     expect_many(queued, 410, "was evicted");
     expect_many(later, 410, "was evicted");
-    free(job);
 }
 
 /* ---- Calls that wait for another one --------------------------------------------------------- */
@@ -98,16 +93,13 @@ static asked *ask_same_key(engine *e, const char *job, int number) {
 
 static void registrations_of_one_rank_are_all_answered(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = register_job(e, 2, NULL);
+    const char *job = register_job(e, 2, NULL);
     expect_many(ask_many(e, job, ask_first_rank), 200, "null");
     assert_int_equal(harpe_jobs_count(e->jobs).ranks, 1);
-    free(job);
 }
 
 static void registrations_of_one_key_are_all_answered(void **state) {
     engine *e = *state;
-    engine_start(e);
     expect_many(ask_many(e, NULL, ask_same_key), 200, NULL);
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
 }
@@ -115,10 +107,10 @@ static void registrations_of_one_key_are_all_answered(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         ENGINE_TEST(queued_job_requests_that_nobody_takes_are_refused),
-        ENGINE_TEST(queued_calls_end_with_the_job_that_fails),
-        ENGINE_TEST(queued_calls_end_with_the_job_that_is_evicted),
-        ENGINE_TEST(registrations_of_one_rank_are_all_answered),
-        ENGINE_TEST(registrations_of_one_key_are_all_answered),
+        STARTED_TEST(queued_calls_end_with_the_job_that_fails),
+        STARTED_TEST(queued_calls_end_with_the_job_that_is_evicted),
+        STARTED_TEST(registrations_of_one_rank_are_all_answered),
+        STARTED_TEST(registrations_of_one_key_are_all_answered),
     };
     return cmocka_run_group_tests(tests, limit_stack, NULL);
 }

@@ -40,7 +40,7 @@ static harpe_scheduler_kind *start_with(engine *e, const char *source) {
 static void program_that_died_is_shown_all_rounds_again(void **state) {
     engine *e = *state;
     harpe_scheduler_kind *kind = start_with(e, MORTAL("1"));
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     int expected = 1000;
     for (int k = 0; k < 6; k++) {
         assert_int_equal(whole_round(e, job, 2, k, 10 * k), expected);
@@ -49,19 +49,17 @@ static void program_that_died_is_shown_all_rounds_again(void **state) {
     assert_int_equal(e->warnings, 1);
     engine_stop(e);
     harpe_scheduler_kind_close(kind);
-    free(job);
 }
 
 static void program_that_dies_again_fails_the_job(void **state) {
     engine *e = *state;
     harpe_scheduler_kind *kind = start_with(e, MORTAL("2"));
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     for (int k = 0; k < 3; k++)
         (void)whole_round(e, job, 2, k, 5);
     expect(ask_schedule(e, job, 0, -1), 500, "ended without an answer");
     engine_stop(e);
     harpe_scheduler_kind_close(kind);
-    free(job);
 }
 
 int main(void) {

@@ -143,9 +143,8 @@ static int live(void *user) {
         return 1;
     }
     if (!l->c->job[0]) {
-        char *job = register_job(e, RANKS, NULL);
-        (void)snprintf(l->c->job, sizeof l->c->job, "%s", job);
-        free(job);
+        (void)snprintf(l->c->job, sizeof l->c->job, "%s", register_job(e, RANKS, NULL));
+        engine_free_ids(e);
     }
     for (int r = 0; r < RANKS; r++) {
         ranks[r] = (rank_client){.life = l, .rank = r};
@@ -290,8 +289,7 @@ IN_A_WORLD(server_may_die_at_any_moment)
 
 static void job_requests_survive(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     expect(ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":2}"), 200, "null");
     engine_restart(e); /* before the first round */
     assert_int_equal(whole_round(e, job, 2, 0, -1), 201000);
@@ -307,20 +305,18 @@ static void job_requests_survive(void **state) {
     assert_int_equal(whole_round(e, job, 2, 2, 0), 401001);
     engine_restart(e); /* and after it is part of the state */
     assert_int_equal(whole_round(e, job, 2, 3, 0) / 100000, 4);
-    free(job);
 }
 
 static void finished_job_goes_on_without_its_scheduler(void **state) {
     engine *e = *state;
     e->kind.class = &learner_with_history;
     engine_start(e);
-    char *job = job_of(e, 2, "finished");
+    const char *job = job_of(e, 2, "finished");
     for (int k = 0; k < 4; k++) {
         (void)whole_round(e, job, 2, k, k);
         engine_restart(e);
     }
     assert_int_equal(whole_round(e, job, 2, 4, 1), 1000);
-    free(job);
 }
 
 static void another_scheduler_does_not_go_on_with_a_job(void **state) {
@@ -328,7 +324,7 @@ static void another_scheduler_does_not_go_on_with_a_job(void **state) {
     char other_name[] = "Other";
     char *own_name = e->kind.name;
     engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, 1);
     engine_settle(e);
     engine_stop(e);
@@ -339,7 +335,6 @@ static void another_scheduler_does_not_go_on_with_a_job(void **state) {
     e->kind.name = own_name;
     engine_start(e);
     (void)whole_round(e, job, 2, 1, 1);
-    free(job);
 }
 
 /* An earlier version stored the name with which the scheduler was chosen. */
@@ -349,7 +344,7 @@ static void another_name_of_the_scheduler_goes_on_with_a_job(void **state) {
     e->kind.class = &harpe_all_max_frequency;
     e->kind.name = other_name;
     engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     engine_settle(e);
     engine_stop(e);
     e->kind.name = own_name;
@@ -357,7 +352,6 @@ static void another_name_of_the_scheduler_goes_on_with_a_job(void **state) {
     asked *first = ask_schedule(e, job, 0, -1), *second = ask_schedule(e, job, 1, -1);
     expect(first, 200, "frequencies");
     expect(second, 200, "frequencies");
-    free(job);
 }
 
 /* ---- Ends ------------------------------------------------------------------------------------ */
@@ -377,8 +371,7 @@ static void expect_state(engine *e, const char *job, const char *state) {
 
 static void job_has_ended_when_all_ranks_have(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 3, NULL);
+    const char *job = job_of(e, 3, NULL);
     (void)whole_round(e, job, 3, 0, 1);
     asked *held = ask_schedule(e, job, 2, -1);
     expect(ask_end(e, job, 0), 200, "null");
@@ -395,13 +388,11 @@ static void job_has_ended_when_all_ranks_have(void **state) {
     engine_restart(e);
     expect_state(e, job, "ended");
     expect(ask(e, HARPE_CALL_SHOW, job, 0, -1, NULL), 200, "\"rank\":1,\"state\":\"ended\"");
-    free(job);
 }
 
 static void ended_job_goes_on_when_its_ranks_register_again(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, 1);
     for (int r = 0; r < 2; r++)
         expect(ask_end(e, job, r), 200, "null");
@@ -413,13 +404,11 @@ static void ended_job_goes_on_when_its_ranks_register_again(void **state) {
     expect(ask_register_rank(e, job, 1, 1), 200, "null");
     (void)whole_round(e, job, 2, 1, 1);
     assert_int_equal(harpe_jobs_count(e->jobs).ended, 0);
-    free(job);
 }
 
 static void end_of_nobody_is_refused(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = register_job(e, 2, NULL);
+    const char *job = register_job(e, 2, NULL);
     expect(ask_end(e, job, 0), 409, "rank 0 is not registered");
     expect(ask_end(e, job, 2), 422, "rank 2 is not in a job of 2 ranks");
     expect(ask_end(e, job, -1), 422, "not_ge");
@@ -428,65 +417,50 @@ static void end_of_nobody_is_refused(void **state) {
     expect(ask_end(e, "another", 0), 404, "no job another");
     expect(ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL), 200, "null");
     expect(ask_end(e, job, 0), 410, "evicted");
-    free(job);
 }
 
 static void failed_job_stays_failed(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 1, "fail next");
+    const char *job = job_of(e, 1, "fail next");
     expect(ask_schedule(e, job, 0, -1), 500, "no plan fits");
     expect(ask_end(e, job, 0), 200, "null");
     expect_state(e, job, "failed");
-    free(job);
 }
 
-static char *register_key(engine *e, int ranks) {
+static asked *register_key(engine *e, int ranks) {
     char body[200];
     (void)snprintf(body, sizeof body,
                    "{\"job_id\":\"\",\"pp_degree\":%d,\"dp_degree\":1,\"tp_degree\":1,"
                    "\"world_size\":%d,\"job_key\":\"slurm 7\"}",
                    ranks, ranks);
-    asked *a = ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, body);
-    await(a);
-    char *id = a->status == 200 ? strndup(a->body + 1, strlen(a->body) - 2) : NULL;
-    asked_free(a);
-    return id;
+    return ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, body);
 }
 
 static void key_of_an_ended_job_may_get_another_shape(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = register_key(e, 1);
+    const char *job = registered_id(register_key(e, 1));
     expect(ask_register_rank(e, job, 0, 0), 200, "null");
-    assert_null(register_key(e, 2)); /* 409: the job has not ended */
+    expect(register_key(e, 2), 409, NULL); /* the job has not ended */
     expect(ask_end(e, job, 0), 200, "null");
-    char *same = register_key(e, 1);
-    assert_string_equal(same, job);
-    char *other = register_key(e, 2);
-    assert_non_null(other);
+    assert_string_equal(registered_id(register_key(e, 1)), job);
+    const char *other = registered_id(register_key(e, 2));
     assert_string_not_equal(other, job);
-    char *again = register_key(e, 2);
-    assert_string_equal(again, other);
-    free(again);
-    free(other);
-    free(same);
-    free(job);
+    assert_string_equal(registered_id(register_key(e, 2)), other);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ENGINE_TEST(job_has_ended_when_all_ranks_have),
-        ENGINE_TEST(ended_job_goes_on_when_its_ranks_register_again),
-        ENGINE_TEST(end_of_nobody_is_refused),
-        ENGINE_TEST(failed_job_stays_failed),
-        ENGINE_TEST(key_of_an_ended_job_may_get_another_shape),
+        STARTED_TEST(job_has_ended_when_all_ranks_have),
+        STARTED_TEST(ended_job_goes_on_when_its_ranks_register_again),
+        STARTED_TEST(end_of_nobody_is_refused),
+        STARTED_TEST(failed_job_stays_failed),
+        STARTED_TEST(key_of_an_ended_job_may_get_another_shape),
         ENGINE_TEST(server_may_die_after_any_answer_in_a_world),
         ENGINE_TEST(server_may_die_before_an_answer_is_known_in_a_world),
         ENGINE_TEST(job_with_history_is_lived_through_again_in_a_world),
         ENGINE_TEST(clients_may_name_rounds_in_a_world),
         ENGINE_TEST(server_may_die_at_any_moment_in_a_world),
-        ENGINE_TEST(job_requests_survive),
+        STARTED_TEST(job_requests_survive),
         ENGINE_TEST(finished_job_goes_on_without_its_scheduler),
         ENGINE_TEST(another_scheduler_does_not_go_on_with_a_job),
         ENGINE_TEST(another_name_of_the_scheduler_goes_on_with_a_job),

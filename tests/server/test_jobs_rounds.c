@@ -11,17 +11,11 @@
 
 #include "engine.h"
 
-static void forget(engine *e, asked *a) {
-    harpe_jobs_forget(e->jobs, &a->call);
-    asked_free(a);
-}
-
 /* ---- Held requests --------------------------------------------------------------------------- */
 
 static void schedules_are_handed_out_when_all_ask(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = register_job(e, 2, NULL);
+    const char *job = register_job(e, 2, NULL);
     expect(ask_schedule(e, job, 2, -1), 422, "rank 2 is not in a job of 2 ranks");
     expect(ask_schedule(e, job, -1, -1), 422, "value_error.number.not_ge");
     expect(ask_schedule(e, job, 0, 1), 409, "the next one is 0");
@@ -39,13 +33,11 @@ static void schedules_are_handed_out_when_all_ask(void **state) {
     assert_string_equal(last->body, "{\"rank\":1,\"frequencies\":[[\"forward\",1000]]}");
     asked_free(last);
     assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 0);
-    free(job);
 }
 
 static void engine_goes_on_from_the_loop_and_not_inside_a_call(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     asked *first = ask_schedule(e, job, 0, -1);
     expect_held(e, first);
     assert_int_equal(harpe_store_count(e->store).queued, 0);
@@ -54,13 +46,11 @@ static void engine_goes_on_from_the_loop_and_not_inside_a_call(void **state) {
     assert_false(harpe_jobs_are_idle(e->jobs));
     expect(last, 200, "\"rank\":1");
     expect(first, 200, "\"rank\":0");
-    free(job);
 }
 
 static void retry_replaces_the_earlier_request(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     asked *older = ask_schedule(e, job, 0, -1);
     asked *newer = ask_schedule(e, job, 0, -1);
     expect(older, 409, "rank 0 asked again");
@@ -68,7 +58,6 @@ static void retry_replaces_the_earlier_request(void **state) {
     assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 1);
     expect(ask_schedule(e, job, 1, -1), 200, "\"rank\":1");
     expect(newer, 200, "\"rank\":0");
-    free(job);
 }
 
 /* The oldest of them is dropped, which is the request that is replaced. */
@@ -76,7 +65,7 @@ static void oldest_request_of_an_unregistered_rank_is_replaced(void **state) {
     engine *e = *state;
     e->settings.max_connections = 16; /* two requests for unregistered ranks are held */
     engine_start(e);
-    char *job = register_job(e, 3, NULL);
+    const char *job = register_job(e, 3, NULL);
     asked *first = ask_schedule(e, job, 0, -1);
     asked *second = ask_schedule(e, job, 1, -1);
     asked *again = ask_schedule(e, job, 0, -1);
@@ -88,34 +77,30 @@ static void oldest_request_of_an_unregistered_rank_is_replaced(void **state) {
     expect(second, 503, "rank 1 is not registered");
     expect_held(e, again);
     assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 2);
-    forget(e, again);
-    forget(e, third);
+    leave(again);
+    leave(third);
     assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 0);
-    free(job);
 }
 
 static void client_that_goes_away_no_longer_asks(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
-    forget(e, ask_schedule(e, job, 0, -1));
+    const char *job = job_of(e, 2, NULL);
+    leave(ask_schedule(e, job, 0, -1));
     asked *other = ask_schedule(e, job, 1, -1);
     expect_held(e, other);
     expect(ask_schedule(e, job, 0, -1), 200, "\"rank\":0");
     expect(other, 200, "\"rank\":1");
-    free(job);
 }
 
 static void client_lost_while_the_round_is_stored_gets_it_later(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     asked *lost = ask_schedule(e, job, 0, -1);
     engine_settle(e);
     asked *other = ask_schedule(e, job, 1, -1);
     engine_run_ms(e, 0); /* begins to store the round */
     assert_int_equal(harpe_store_count(e->store).queued, 1);
-    forget(e, lost);
+    leave(lost);
     expect(other, 200, "\"rank\":1");
     asked *again = ask_schedule(e, job, 0, -1);
     await(again);
@@ -124,14 +109,12 @@ static void client_lost_while_the_round_is_stored_gets_it_later(void **state) {
     /* Answered once: now it waits for the next round. */
     asked *next = ask_schedule(e, job, 0, -1);
     expect_held(e, next);
-    forget(e, next);
-    free(job);
+    leave(next);
 }
 
 static void rank_gets_its_round_again_when_it_says_so(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, -1);
     expect(ask_schedule(e, job, 0, 0), 200, "1000");
     expect(ask_schedule(e, job, 0, 0), 200, "1000");
@@ -145,13 +128,11 @@ static void rank_gets_its_round_again_when_it_says_so(void **state) {
     assert_int_equal(next->round, 1);
     asked_free(next);
     expect(ask_schedule(e, job, 0, 0), 409, "the next one is 2");
-    free(job);
 }
 
 static void answer_that_did_not_arrive_is_given_again(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, -1);
     harpe_jobs_delivered(e->jobs, job, 0, 0, true);
     harpe_jobs_delivered(e->jobs, job, 1, 0, false);
@@ -163,7 +144,6 @@ static void answer_that_did_not_arrive_is_given_again(void **state) {
     expect_held(e, back);
     harpe_jobs_delivered(e->jobs, job, 0, 0, false);
     expect(back, 200, "\"rank\":0");
-    free(job);
 }
 
 /* ---- Learning -------------------------------------------------------------------------------- */
@@ -172,25 +152,22 @@ static void scheduler_learns_from_all_results_in_rank_order(void **state) {
     engine *e = *state;
     e->kind.class = &learner_with_history;
     engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     assert_int_equal(whole_round(e, job, 2, 0, 10), 1000);
     assert_int_equal(whole_round(e, job, 2, 1, 20), 1000 + 10 * 31 + 11);
     int learnt = ((10 * 31 + 11) * 31 + 20) * 31 + 21;
     assert_int_equal(whole_round(e, job, 2, 2, -1), 1000 + learnt % 10000);
-    free(job);
 }
 
 static void finished_scheduler_serves_its_last_schedule_for_ever(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, "finished");
+    const char *job = job_of(e, 2, "finished");
     for (int k = 0; k < 4; k++)
         assert_int_equal(whole_round(e, job, 2, k, k), 1000);
     expect(ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL), 200, "{\"observed\":0}");
     /* Old results are removed; those of the last two rounds are kept. */
     expect(ask_result(e, job, 0, 0, 0), 409, "no longer kept");
     expect(ask_result(e, job, 0, 2, 2), 200, "null");
-    free(job);
 }
 
 static void failing_scheduler_tells_everyone(void **state) {
@@ -200,7 +177,7 @@ static void failing_scheduler_tells_everyone(void **state) {
                                           {"fail observe", "this makes no sense"}};
     engine_start(e);
     for (int i = 0; i < 3; i++) {
-        char *job = job_of(e, 2, ways[i][0]);
+        const char *job = job_of(e, 2, ways[i][0]);
         if (i == 2) (void)whole_round(e, job, 2, 0, 1);
         asked *held = ask_schedule(e, job, 0, -1);
         expect(held, 500, ways[i][1]);
@@ -210,7 +187,6 @@ static void failing_scheduler_tells_everyone(void **state) {
         engine_restart(e);
         expect(ask_schedule(e, job, 1, -1), 500, ways[i][1]);
         expect(ask(e, HARPE_CALL_SHOW, job, 0, -1, NULL), 200, "\"state\":\"failed\"");
-        free(job);
     }
     assert_int_equal(harpe_jobs_count(e->jobs).failed, 3);
 }
@@ -219,8 +195,7 @@ static void failing_scheduler_tells_everyone(void **state) {
 
 static void job_request_bodies_are_checked(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     static const struct {
         harpe_call_kind kind;
         const char *body, *answer;
@@ -238,15 +213,12 @@ static void job_request_bodies_are_checked(void **state) {
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         expect(ask(e, bad[i].kind, job, 0, -1, bad[i].body), 422, bad[i].answer);
-    free(job);
 }
 
 static void job_request_changes_the_next_round(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = register_job(e, 2, NULL);
+    const char *job = register_job(e, 2, NULL);
     expect(ask(e, HARPE_CALL_STRAGGLER, job, 0, -1, "{\"slowdown\":2}"), 409, "0 of 2 ranks");
-    free(job);
     job = job_of(e, 2, NULL);
     /* Before the first round, also while the scheduler is being created. */
     expect(ask(e, HARPE_CALL_STRAGGLER, job, 0, -1, "{\"slowdown\":2}"), 200, "null");
@@ -264,51 +236,44 @@ static void job_request_changes_the_next_round(void **state) {
     expect(ask_schedule(e, job, 1, -1), 200, "401001");
     expect(held, 200, "401001");
     expect(ask(e, HARPE_CALL_POWER_CAP, job, 0, -1, "{\"watts\":5000}"), 422, "too much");
-    free(job);
 }
 
 static void job_request_moves_a_finished_scheduler(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, "finished");
+    const char *job = job_of(e, 2, "finished");
     (void)whole_round(e, job, 2, 0, 1);
     expect(ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}"), 200, "null");
     /* The host serves the last schedules of a finished scheduler. */
     (void)whole_round(e, job, 2, 1, 1);
     engine_restart(e);
     (void)whole_round(e, job, 2, 2, 1);
-    free(job);
 }
 
 static void scheduler_that_takes_no_job_requests_refuses_them(void **state) {
     engine *e = *state;
     e->kind.class = &learner_with_history;
     engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     expect(ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}"), 409, "serves one plan");
     expect(ask(e, HARPE_CALL_POWER_CAP, job, 0, -1, "{\"watts\":3}"), 409, "serves one plan");
     expect(ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL), 409, "no frontier");
     (void)whole_round(e, job, 2, 0, 1);
-    free(job);
 }
 
 static void forgotten_job_request_harms_nobody(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, "slow");
+    const char *job = job_of(e, 2, "slow");
     asked *first = ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}");
     asked *second = ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL);
     asked *third = ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":4}");
-    forget(e, second);
-    forget(e, first);
+    leave(second);
+    leave(first);
     expect(third, 200, "null");
-    free(job);
 }
 
 static void round_is_handed_out_before_more_is_looked_at(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, 1);
     asked *looks[4], *asks[2];
     for (int i = 0; i < 4; i++)
@@ -322,13 +287,11 @@ static void round_is_handed_out_before_more_is_looked_at(void **state) {
         expect(asks[r], 200, "forward");
     for (int i = 0; i < 4; i++)
         expect(looks[i], 200, "observed");
-    free(job);
 }
 
 static void job_request_behind_a_frontier_request_counts_in_the_next_round(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = job_of(e, 2, NULL);
+    const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, 1);
     asked *first = ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL);
     asked *second = ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL);
@@ -343,7 +306,6 @@ static void job_request_behind_a_frontier_request_counts_in_the_next_round(void 
     expect(first, 200, "observed");
     expect(second, 200, "observed");
     expect(request, 200, "null");
-    free(job);
 }
 
 /* ---- Many ------------------------------------------------------------------------------------ */
@@ -352,8 +314,7 @@ enum { MANY = 2048 };
 
 static void thousands_of_ranks_pass_in_a_moment(void **state) {
     engine *e = *state;
-    engine_start(e);
-    char *job = register_job(e, MANY, NULL);
+    const char *job = register_job(e, MANY, NULL);
     asked **all = calloc(MANY, sizeof *all);
     for (int r = 0; r < MANY; r++)
         all[r] = ask_register_rank(e, job, r, r);
@@ -368,30 +329,29 @@ static void thousands_of_ranks_pass_in_a_moment(void **state) {
     }
     assert_true(harpe_store_count(e->store).batches < MANY / 4);
     free(all);
-    free(job);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ENGINE_TEST(schedules_are_handed_out_when_all_ask),
-        ENGINE_TEST(engine_goes_on_from_the_loop_and_not_inside_a_call),
-        ENGINE_TEST(retry_replaces_the_earlier_request),
+        STARTED_TEST(schedules_are_handed_out_when_all_ask),
+        STARTED_TEST(engine_goes_on_from_the_loop_and_not_inside_a_call),
+        STARTED_TEST(retry_replaces_the_earlier_request),
         ENGINE_TEST(oldest_request_of_an_unregistered_rank_is_replaced),
-        ENGINE_TEST(client_that_goes_away_no_longer_asks),
-        ENGINE_TEST(client_lost_while_the_round_is_stored_gets_it_later),
-        ENGINE_TEST(rank_gets_its_round_again_when_it_says_so),
-        ENGINE_TEST(answer_that_did_not_arrive_is_given_again),
+        STARTED_TEST(client_that_goes_away_no_longer_asks),
+        STARTED_TEST(client_lost_while_the_round_is_stored_gets_it_later),
+        STARTED_TEST(rank_gets_its_round_again_when_it_says_so),
+        STARTED_TEST(answer_that_did_not_arrive_is_given_again),
         ENGINE_TEST(scheduler_learns_from_all_results_in_rank_order),
-        ENGINE_TEST(finished_scheduler_serves_its_last_schedule_for_ever),
+        STARTED_TEST(finished_scheduler_serves_its_last_schedule_for_ever),
         ENGINE_TEST(failing_scheduler_tells_everyone),
-        ENGINE_TEST(job_request_bodies_are_checked),
-        ENGINE_TEST(job_request_changes_the_next_round),
-        ENGINE_TEST(job_request_moves_a_finished_scheduler),
+        STARTED_TEST(job_request_bodies_are_checked),
+        STARTED_TEST(job_request_changes_the_next_round),
+        STARTED_TEST(job_request_moves_a_finished_scheduler),
         ENGINE_TEST(scheduler_that_takes_no_job_requests_refuses_them),
-        ENGINE_TEST(forgotten_job_request_harms_nobody),
-        ENGINE_TEST(round_is_handed_out_before_more_is_looked_at),
-        ENGINE_TEST(job_request_behind_a_frontier_request_counts_in_the_next_round),
-        ENGINE_TEST(thousands_of_ranks_pass_in_a_moment),
+        STARTED_TEST(forgotten_job_request_harms_nobody),
+        STARTED_TEST(round_is_handed_out_before_more_is_looked_at),
+        STARTED_TEST(job_request_behind_a_frontier_request_counts_in_the_next_round),
+        STARTED_TEST(thousands_of_ranks_pass_in_a_moment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

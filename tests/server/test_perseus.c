@@ -29,8 +29,7 @@ static void converges(int pp, int dp, int tp, double noise, const char *args) {
     assert_logged(s, "sweep finished");
     assert_logged(s, "planned: iterations of");
     /* And it stays there. */
-    for (int i = 0; i < 20; i++)
-        one_round(s);
+    some_rounds(s, 20);
     assert_true(is_in_phase(s, "plan"));
     assert_null(strstr(s->log, "drift"));
     simulated_free(s);
@@ -62,8 +61,7 @@ static void a_pipeline_of_one_stage_never_waits(void **state) {
 }
 
 static void microbatches_are_counted_in_a_first_round_without_schedule(void **state) {
-    simulated_pipeline *s = simulate(4, 1, 1, 10, NULL);
-    (void)state;
+    simulated_pipeline *s = *state;
     start(s, "Perseus", "{}");
     next(s);
     for (int r = 0; r < 4; r++)
@@ -74,24 +72,20 @@ static void microbatches_are_counted_in_a_first_round_without_schedule(void **st
     for (int r = 0; r < 4; r++)
         assert_int_equal(s->schedules[r].instruction_count, 20);
     assert_logged(s, "counted 10 microbatches");
-    simulated_free(s);
 }
 
 static void what_lies_outside_of_the_pipeline_is_no_drift(void **state) {
-    simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
-    (void)state;
+    simulated_pipeline *s = *state;
     harpe_plan all;
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     s->outside_time_s = 0.2 * all.time_s;
     s->outside_energy_j = 0.1 * all.energy_j;
     start(s, "Perseus", "{\"num_microbatches\": 8, \"blocking_power\": 84, \"plans\": 8}");
     rounds_until(s, "plan");
-    for (int i = 0; i < 10; i++)
-        one_round(s);
+    some_rounds(s, 10);
     assert_null(strstr(s->log, "drift"));
     harpe_plan offline = offline_plan(s);
     assert_close(run_next(s)->energy_j, offline.energy_j, 0.01);
-    simulated_free(s);
 }
 
 /* Returns the least energy of one clock for all GPUs within a time, by evaluating each clock. */
@@ -112,8 +106,7 @@ static double least_with_one_clock_j(const simulated_pipeline *s, double most_s)
 }
 
 static void a_plan_is_shown_beside_the_best_single_clock(void **state) {
-    simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
-    (void)state;
+    simulated_pipeline *s = *state;
     start(s, "Perseus",
           "{\"num_microbatches\": 8, \"blocking_power\": 84, \"plans\": 8, \"slowdown\": 1.2}");
     rounds_until(s, "plan");
@@ -136,7 +129,6 @@ static void a_plan_is_shown_beside_the_best_single_clock(void **state) {
             fmin(least_j, json_number_value(json_object_get(json_array_get(list, i), "energy")));
     assert_close(least_j, least_with_one_clock_j(s, INFINITY), 1e-6);
     json_decref(json);
-    simulated_free(s);
 }
 
 /* ---- The sweep ------------------------------------------------------------------------------- */
@@ -176,10 +168,7 @@ static void the_sweep_stops_after_five_rises_in_a_row(void **state) {
     assert_true(is_in_phase(s, "plan"));
     next(s);
     assert_false(s->schedules[0].is_trial || s->schedules[1].is_trial);
-    harpe_profile *written;
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/profile.csv", s->directory);
-    must(s, harpe_profile_read_csv(path, &written, &s->error));
+    harpe_profile *written = written_profile(s);
     for (int stage = 0; stage < 2; stage++) {
         assert_int_equal(harpe_profile_find(written, stage, "forward")->point_count, 8);
         assert_int_equal(harpe_profile_find(written, stage, "backward")->point_count, 12);
@@ -226,8 +215,7 @@ static void the_sweep_reports_its_cost(void **state) {
 /* ---- Job requests ---------------------------------------------------------------------------- */
 
 static void the_very_next_schedule_answers_a_straggler(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8}");
-    (void)state;
+    simulated_pipeline *s = *state;
     double fastest_s = plan_number(s, 0, "time"), slowest_s = plan_number(s, -1, "time");
     simulated_run(s);
     assert_close(s->ran.time_s, fastest_s, 1e-9);
@@ -237,21 +225,18 @@ static void the_very_next_schedule_answers_a_straggler(void **state) {
         must(s, observe(s));
         run_next(s);
         assert_close(s->ran.time_s, slowest_within(s, fmin(slowest_s, slowdown * fastest_s)), 1e-9);
-        for (int i = 0; i < 5; i++)
-            one_round(s); /* its waiting is not drift */
+        some_rounds(s, 5); /* its waiting is not drift */
     }
     assert_null(strstr(s->log, "drift"));
     wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.2); /* and 1.0 ends it, between two rounds */
     wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.0);
     s->straggler_time_s = 0;
     assert_close(run_next(s)->time_s, fastest_s, 1e-9);
-    simulated_free(s);
 }
 
 /* The job's own stage is slow: Perseus detects drift and corrects it before anyone reports it. */
 static void a_straggler_that_was_corrected_before_it_was_told_is_answered_as_well(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8}");
-    (void)state;
+    simulated_pipeline *s = *state;
     double fastest_s = plan_number(s, 0, "time");
     int slowest = 0;
     for (int stage = 1; stage < 4; stage++)
@@ -259,8 +244,7 @@ static void a_straggler_that_was_corrected_before_it_was_told_is_answered_as_wel
             simulated_point(s, slowest, "forward", 0)->time_s)
             slowest = stage;
     simulated_throttle(s, slowest, 1.15);
-    for (int i = 0; i < 4; i++)
-        one_round(s);
+    some_rounds(s, 4);
     assert_logged(s, "planned again");
     assert_true(plan_number(s, 0, "time") > 1.05 * fastest_s);
     wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.15);
@@ -279,45 +263,36 @@ static void a_straggler_that_was_corrected_before_it_was_told_is_answered_as_wel
         assert_close(s->ran.time_s, fastest_s, 1e-9);
     }
     assert_null(strstr(end, "drift"));
-    simulated_free(s);
 }
 
 /* The stage is so slow that it is swept again, with the straggler. */
 static void a_straggler_that_was_swept_before_it_was_told_is_answered_as_well(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8}");
-    (void)state;
+    simulated_pipeline *s = *state;
     double fastest_s = plan_number(s, 0, "time");
     for (int stage = 0; stage < 4; stage++)
         simulated_throttle(s, stage, 1.3);
-    one_round(s);
-    one_round(s);
+    some_rounds(s, 2);
     assert_true(is_in_phase(s, "sweep"));
     rounds_until(s, "plan");
     wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.3);
     assert_close(run_next(s)->time_s, 1.3 * fastest_s, 0.01);
-    simulated_free(s);
 }
 
 static void a_straggler_that_was_there_before_it_was_told_is_answered_as_well(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8}");
-    (void)state;
+    simulated_pipeline *s = *state;
     double fastest_s = plan_number(s, 0, "time");
     s->straggler_time_s = 1.1 * fastest_s;
-    for (int i = 0; i < 4; i++)
-        one_round(s);
+    some_rounds(s, 4);
     assert_logged(s, "drift");
     const char *end = s->log + strlen(s->log);
     wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.1);
     assert_close(run_next(s)->time_s, slowest_within(s, 1.1 * fastest_s), 1e-9);
-    for (int i = 0; i < 6; i++)
-        one_round(s);
+    some_rounds(s, 6);
     assert_null(strstr(end, "drift"));
-    simulated_free(s);
 }
 
 static void a_straggler_can_be_told_in_seconds(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8}");
-    (void)state;
+    simulated_pipeline *s = *state;
     double fastest_s = plan_number(s, 0, "time");
     wish(s, HARPE_JOB_REQUEST_ITERATION_TIME, 1.07 * fastest_s);
     assert_close(run_next(s)->time_s, slowest_within(s, 1.07 * fastest_s), 1e-9);
@@ -325,12 +300,10 @@ static void a_straggler_can_be_told_in_seconds(void **state) {
     assert_close(run_next(s)->time_s, fastest_s, 1e-9);
     wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.03); /* the last request counts */
     assert_close(run_next(s)->time_s, slowest_within(s, 1.03 * fastest_s), 1e-9);
-    simulated_free(s);
 }
 
 static void a_power_cap_gets_the_fastest_plan_within(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8}");
-    (void)state;
+    simulated_pipeline *s = *state;
     double fastest_w = plan_number(s, 0, "energy") / plan_number(s, 0, "time");
     double slowest_w = plan_number(s, -1, "energy") / plan_number(s, -1, "time");
     double cap_w = 0.6 * fastest_w + 0.4 * slowest_w;
@@ -346,12 +319,10 @@ static void a_power_cap_gets_the_fastest_plan_within(void **state) {
     assert_logged(s, "no plan's average power is within");
     wish(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
     assert_close(run_next(s)->time_s, plan_number(s, 0, "time"), 1e-9);
-    simulated_free(s);
 }
 
 static void a_power_cap_counts_what_lies_outside_of_the_pipeline(void **state) {
-    simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
-    (void)state;
+    simulated_pipeline *s = *state;
     s->outside_time_s = 0.5;
     s->outside_energy_j = 3000;
     start(s, "Perseus", "{\"plans\": 8, \"blocking_power\": 84}");
@@ -366,12 +337,10 @@ static void a_power_cap_counts_what_lies_outside_of_the_pipeline(void **state) {
             (plan_number(s, -1, "time") + json_number_value(json_array_get(outside, 0))));
     json_decref(json);
     assert_logged(s, says);
-    simulated_free(s);
 }
 
 static void a_plan_can_be_asked_for_by_its_time(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8, \"slowdown\": 1.05}");
-    (void)state;
+    simulated_pipeline *s = *state;
     double fastest_s = plan_number(s, 0, "time");
     assert_close(run_next(s)->time_s, slowest_within(s, 1.05 * fastest_s), 1e-9);
     wish(s, HARPE_JOB_REQUEST_PLAN_TIME, 1.02 * fastest_s);
@@ -383,35 +352,26 @@ static void a_plan_can_be_asked_for_by_its_time(void **state) {
     assert_close(run_next(s)->time_s, fastest_s, 1e-9);
     wish(s, HARPE_JOB_REQUEST_PLAN_TIME, 0); /* as if it had never been requested */
     assert_close(run_next(s)->time_s, slowest_within(s, 1.05 * fastest_s), 1e-9);
-    simulated_free(s);
 }
 
 static void job_requests_during_the_sweep_are_remembered(void **state) {
-    simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
-    (void)state;
+    simulated_pipeline *s = *state;
     start(s, "Perseus", "{\"num_microbatches\": 8, \"plans\": 8}");
     one_round(s);
     wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.06);
     rounds_until(s, "plan");
     run_next(s);
     assert_close(s->ran.time_s, slowest_within(s, 1.06 * plan_number(s, 0, "time")), 1e-9);
-    simulated_free(s);
 }
 
 static void job_requests_that_make_no_sense_are_refused(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8}");
-    (void)state;
+    simulated_pipeline *s = *state;
     double before_s = run_next(s)->time_s;
     const double bad[] = {0.99, 0, -1, NAN, INFINITY};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_int_equal(harpe_scheduler_handle_request(s->scheduler, HARPE_JOB_REQUEST_SLOWDOWN,
-                                                        bad[i], &s->error),
-                         HARPE_INVALID_ARGUMENT);
-    assert_int_equal(
-        harpe_scheduler_handle_request(s->scheduler, HARPE_JOB_REQUEST_POWER_CAP, -1, &s->error),
-        HARPE_INVALID_ARGUMENT);
+        assert_refuses(s, HARPE_JOB_REQUEST_SLOWDOWN, bad[i], HARPE_INVALID_ARGUMENT);
+    assert_refuses(s, HARPE_JOB_REQUEST_POWER_CAP, -1, HARPE_INVALID_ARGUMENT);
     assert_close(run_next(s)->time_s, before_s, 1e-12);
-    simulated_free(s);
 }
 
 int main(void) {
@@ -421,22 +381,25 @@ int main(void) {
         cmocka_unit_test(converges_with_data_and_tensor_parallel_ranks),
         cmocka_unit_test(converges_with_half_of_the_frequencies_and_a_given_blocking_power),
         cmocka_unit_test(a_pipeline_of_one_stage_never_waits),
-        cmocka_unit_test(microbatches_are_counted_in_a_first_round_without_schedule),
-        cmocka_unit_test(what_lies_outside_of_the_pipeline_is_no_drift),
-        cmocka_unit_test(a_plan_is_shown_beside_the_best_single_clock),
+        SIMULATED_TEST(microbatches_are_counted_in_a_first_round_without_schedule, 4, 1, 1, 10),
+        SIMULATED_TEST(what_lies_outside_of_the_pipeline_is_no_drift, 4, 1, 1, 8),
+        SIMULATED_TEST(a_plan_is_shown_beside_the_best_single_clock, 4, 1, 1, 8),
         cmocka_unit_test(the_sweep_stops_after_five_rises_in_a_row),
         cmocka_unit_test(the_sweep_ends_when_all_have_stopped),
         cmocka_unit_test(the_sweep_reports_its_cost),
-        cmocka_unit_test(the_very_next_schedule_answers_a_straggler),
-        cmocka_unit_test(a_straggler_that_was_corrected_before_it_was_told_is_answered_as_well),
-        cmocka_unit_test(a_straggler_that_was_swept_before_it_was_told_is_answered_as_well),
-        cmocka_unit_test(a_straggler_that_was_there_before_it_was_told_is_answered_as_well),
-        cmocka_unit_test(a_straggler_can_be_told_in_seconds),
-        cmocka_unit_test(a_power_cap_gets_the_fastest_plan_within),
-        cmocka_unit_test(a_power_cap_counts_what_lies_outside_of_the_pipeline),
-        cmocka_unit_test(a_plan_can_be_asked_for_by_its_time),
-        cmocka_unit_test(job_requests_during_the_sweep_are_remembered),
-        cmocka_unit_test(job_requests_that_make_no_sense_are_refused),
+        PLANNED_TEST(the_very_next_schedule_answers_a_straggler, "{\"plans\": 8}"),
+        PLANNED_TEST(a_straggler_that_was_corrected_before_it_was_told_is_answered_as_well,
+                     "{\"plans\": 8}"),
+        PLANNED_TEST(a_straggler_that_was_swept_before_it_was_told_is_answered_as_well,
+                     "{\"plans\": 8}"),
+        PLANNED_TEST(a_straggler_that_was_there_before_it_was_told_is_answered_as_well,
+                     "{\"plans\": 8}"),
+        PLANNED_TEST(a_straggler_can_be_told_in_seconds, "{\"plans\": 8}"),
+        PLANNED_TEST(a_power_cap_gets_the_fastest_plan_within, "{\"plans\": 8}"),
+        SIMULATED_TEST(a_power_cap_counts_what_lies_outside_of_the_pipeline, 4, 1, 1, 8),
+        PLANNED_TEST(a_plan_can_be_asked_for_by_its_time, "{\"plans\": 8, \"slowdown\": 1.05}"),
+        SIMULATED_TEST(job_requests_during_the_sweep_are_remembered, 4, 1, 1, 8),
+        PLANNED_TEST(job_requests_that_make_no_sense_are_refused, "{\"plans\": 8}"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

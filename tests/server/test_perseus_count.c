@@ -114,8 +114,7 @@ static void what_no_schedule_has_does_not_count(void **state) {
 }
 
 static void ranks_that_cannot_agree_are_asked_again(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(2, 1, 1, 8, NULL);
+    simulated_pipeline *s = *state;
     start(s, "Perseus", "{}");
     must(s, round_of(s, (const char *[]){"9/9", "8/8"}));
     next(s);
@@ -123,7 +122,6 @@ static void ranks_that_cannot_agree_are_asked_again(void **state) {
     must(s, round_of(s, (const char *[]){"8/8", "8/8"}));
     next(s);
     assert_int_equal(s->schedules[0].instruction_count, 16);
-    simulated_free(s);
 }
 
 static void ranks_that_never_agree_or_never_report_fail_the_job(void **state) {
@@ -186,7 +184,7 @@ int main(void) {
         cmocka_unit_test(evaluation_and_empty_iterations_do_not_count),
         cmocka_unit_test(of_as_many_the_latest_iterations_count),
         cmocka_unit_test(what_no_schedule_has_does_not_count),
-        cmocka_unit_test(ranks_that_cannot_agree_are_asked_again),
+        SIMULATED_TEST(ranks_that_cannot_agree_are_asked_again, 2, 1, 1, 8),
         cmocka_unit_test(ranks_that_never_agree_or_never_report_fail_the_job),
         cmocka_unit_test(the_jobs_metadata_may_tell_the_microbatches),
     };

@@ -14,8 +14,7 @@
 /* ---- Drift ----------------------------------------------------------------------------------- */
 
 static void drift_is_noticed_and_planned_with(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8}");
-    (void)state;
+    simulated_pipeline *s = *state;
     double before_s = plan_number(s, 0, "time");
     s->noise = 0.002;
     s->time_factor = 1.1;
@@ -27,36 +26,28 @@ static void drift_is_noticed_and_planned_with(void **state) {
     assert_true(is_in_phase(s, "plan"));
     assert_close(plan_number(s, 0, "time"), 1.1 * before_s, 0.005);
     char *end = s->log + strlen(s->log);
-    for (int i = 0; i < 10; i++)
-        one_round(s);
+    some_rounds(s, 10);
     assert_null(strstr(end, "drift"));
-    simulated_free(s);
 }
 
 static void one_strange_round_is_no_drift(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8}");
-    (void)state;
+    simulated_pipeline *s = *state;
     for (int i = 0; i < 6; i++) {
         s->time_factor = i % 2 ? 1.5 : 1;
         one_round(s);
     }
     assert_null(strstr(s->log, "drift"));
-    simulated_free(s);
 }
 
 static void drift_of_energy_alone_counts_too(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8}");
-    (void)state;
+    simulated_pipeline *s = *state;
     s->energy_factor = 1.12;
-    one_round(s);
-    one_round(s);
+    some_rounds(s, 2);
     assert_logged(s, "planned again");
-    simulated_free(s);
 }
 
 static void large_drift_is_swept_again(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8, \"rounds_to_drift\": 3}");
-    (void)state;
+    simulated_pipeline *s = *state;
     s->time_factor = 1.4;
     for (int i = 0; i < 3; i++) {
         assert_true(is_in_phase(s, "plan"));
@@ -67,22 +58,18 @@ static void large_drift_is_swept_again(void **state) {
     rounds_until(s, "plan");
     harpe_plan offline = offline_plan(s);
     assert_close(run_next(s)->energy_j, offline.energy_j, 0.03);
-    simulated_free(s);
 }
 
 static void drift_outside_of_the_instructions_is_explained_once(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8}");
-    (void)state;
+    simulated_pipeline *s = *state;
     double before_j = run_next(s)->energy_j;
     s->outside_time_s = 0.1 * s->ran.time_s;
     s->outside_energy_j = 0.1 * s->ran.energy_j;
-    for (int i = 0; i < 10; i++)
-        one_round(s);
+    some_rounds(s, 10);
     const char *first = strstr(s->log, "drift: ");
     assert_non_null(first);
     assert_null(strstr(first + 1, "drift: "));
     assert_close(run_next(s)->energy_j, before_j, 1e-3);
-    simulated_free(s);
 }
 
 /* ---- Back-off -------------------------------------------------------------------------------- */
@@ -95,8 +82,7 @@ static int times_logged(const simulated_pipeline *s, const char *part) {
 }
 
 static void a_gpu_that_is_slow_now_and_then_is_not_swept_for_ever(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8, \"frequency_stride\": 6}");
-    (void)state;
+    simulated_pipeline *s = *state;
     int swept = 0, rounds = all_trials() ? 480 : 100;
     for (int round = 0; round < rounds; round++) {
         s->time_factor = round % 24 < 12 ? 1.4 : 1;
@@ -108,44 +94,34 @@ static void a_gpu_that_is_slow_now_and_then_is_not_swept_for_ever(void **state) 
            times_logged(s, "measures again"), times_logged(s, "planned again"));
     assert_true(swept <= 60);
     assert_true(times_logged(s, "drift") <= 12);
-    simulated_free(s);
 }
 
 static void noise_is_planned_with_less_and_less(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8, \"frequency_stride\": 4}");
-    (void)state;
+    simulated_pipeline *s = *state;
     s->noise = 0.08;
-    for (int i = 0; i < 60; i++)
-        one_round(s);
+    some_rounds(s, 60);
     int early = times_logged(s, "drift: iterations");
-    for (int i = 0; i < 240; i++)
-        one_round(s);
+    some_rounds(s, 240);
     int all = times_logged(s, "drift: iterations");
     printf("noise of 8 %%: %d corrections in 60 rounds, %d in 300\n", early, all);
     assert_true(early <= 5 && all <= early + 6);
-    simulated_free(s);
 }
 
 static void back_off_decreases_again(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8}");
-    (void)state;
+    simulated_pipeline *s = *state;
     s->time_factor = 1.1;
-    one_round(s);
-    one_round(s);
+    some_rounds(s, 2);
     assert_int_equal(times_logged(s, "planned again"), 1);
     s->time_factor = 1; /* takes twice as long */
-    for (int i = 0; i < 3; i++)
-        one_round(s);
+    some_rounds(s, 3);
     assert_int_equal(times_logged(s, "planned again"), 1);
     one_round(s);
     assert_int_equal(times_logged(s, "planned again"), 2);
     for (int i = 0; i < 16 * 8 + 16 * 4; i++)
         one_round(s);
     s->time_factor = 1.1;
-    one_round(s);
-    one_round(s);
+    some_rounds(s, 2);
     assert_int_equal(times_logged(s, "planned again"), 3);
-    simulated_free(s);
 }
 
 /* ---- Failures that must not end a job -------------------------------------------------------- */
@@ -158,27 +134,23 @@ static void a_plan_that_cannot_be_made_leaves_the_old_one(void **state) {
     rounds_until(s, "plan");
     double fastest_s = run_next(s)->time_s;
     s->time_factor = s->energy_factor = 1.08; /* the last energies are larger than accepted */
-    for (int i = 0; i < 40; i++)
-        one_round(s);
+    some_rounds(s, 40);
     assert_logged(s, "continues with its present plan");
     assert_true(times_logged(s, "continues with its present plan") > 1); /* tried again */
     assert_true(times_logged(s, "continues with its present plan") < 6);
     assert_true(is_in_phase(s, "plan"));
     s->energy_factor = 0.93; /* now it can */
-    for (int i = 0; i < 70; i++)
-        one_round(s);
+    some_rounds(s, 70);
     assert_logged(s, "planned again");
     assert_close(run_next(s)->time_s, fastest_s, 1e-9);
     simulated_free(s);
 }
 
 static void a_later_sweep_that_measures_nothing_leaves_the_old_plan(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8, \"num_microbatches\": 8}");
-    (void)state;
+    simulated_pipeline *s = *state;
     double fastest_s = plan_number(s, 0, "time");
     s->time_factor = 1.4;
-    one_round(s);
-    one_round(s);
+    some_rounds(s, 2);
     assert_true(is_in_phase(s, "sweep"));
     for (int i = 0; i < 3; i++) {
         next(s);
@@ -190,19 +162,16 @@ static void a_later_sweep_that_measures_nothing_leaves_the_old_plan(void **state
     assert_true(is_in_phase(s, "plan"));
     assert_logged(s, "continues with its present plan: rank 1 reported no time");
     assert_close(plan_number(s, 0, "time"), fastest_s, 1e-9);
-    simulated_free(s);
 }
 
 /* ---- Steps of another size ------------------------------------------------------------------- */
 
 static void steps_of_another_size_are_counted_anew(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8}");
-    (void)state;
+    simulated_pipeline *s = *state;
     for (int sweep = 0; sweep < 2; sweep++) { /* while a plan runs; in the middle of a sweep */
         if (sweep == 1) one_round(s);
         simulated_microbatches(s, sweep == 0 ? 12 : 16);
-        for (int i = 0; i < 3; i++)
-            one_round(s);
+        some_rounds(s, 3);
         assert_true(is_in_phase(s, "sweep"));
         if (sweep == 0) {
             assert_logged(s, "counted 12 microbatches instead of 8");
@@ -214,37 +183,37 @@ static void steps_of_another_size_are_counted_anew(void **state) {
         }
     }
     assert_logged(s, "counted 16 microbatches instead of 12");
-    simulated_free(s);
 }
 
 static void steps_that_do_not_fit_the_number_that_was_given_are_told_once(void **state) {
-    simulated_pipeline *s = planned("{\"plans\": 8, \"num_microbatches\": 8}");
-    (void)state;
+    simulated_pipeline *s = *state;
     simulated_microbatches(s, 12);
-    for (int i = 0; i < 10; i++)
-        one_round(s);
+    some_rounds(s, 10);
     assert_int_equal(times_logged(s, "the plan does not fit what the ranks run: rank 0 ran "
                                      "'forward' 12 times in an iteration, but the schedule has it "
                                      "8 times (check num_microbatches and schedule)"),
                      1);
     assert_true(is_in_phase(s, "plan"));
-    simulated_free(s);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(drift_is_noticed_and_planned_with),
-        cmocka_unit_test(one_strange_round_is_no_drift),
-        cmocka_unit_test(drift_of_energy_alone_counts_too),
-        cmocka_unit_test(large_drift_is_swept_again),
-        cmocka_unit_test(drift_outside_of_the_instructions_is_explained_once),
-        cmocka_unit_test(a_gpu_that_is_slow_now_and_then_is_not_swept_for_ever),
-        cmocka_unit_test(noise_is_planned_with_less_and_less),
-        cmocka_unit_test(back_off_decreases_again),
+        PLANNED_TEST(drift_is_noticed_and_planned_with, "{\"plans\": 8}"),
+        PLANNED_TEST(one_strange_round_is_no_drift, "{\"plans\": 8}"),
+        PLANNED_TEST(drift_of_energy_alone_counts_too, "{\"plans\": 8}"),
+        PLANNED_TEST(large_drift_is_swept_again, "{\"plans\": 8, \"rounds_to_drift\": 3}"),
+        PLANNED_TEST(drift_outside_of_the_instructions_is_explained_once, "{\"plans\": 8}"),
+        PLANNED_TEST(a_gpu_that_is_slow_now_and_then_is_not_swept_for_ever,
+                     "{\"plans\": 8, \"frequency_stride\": 6}"),
+        PLANNED_TEST(noise_is_planned_with_less_and_less,
+                     "{\"plans\": 8, \"frequency_stride\": 4}"),
+        PLANNED_TEST(back_off_decreases_again, "{\"plans\": 8}"),
         cmocka_unit_test(a_plan_that_cannot_be_made_leaves_the_old_one),
-        cmocka_unit_test(a_later_sweep_that_measures_nothing_leaves_the_old_plan),
-        cmocka_unit_test(steps_of_another_size_are_counted_anew),
-        cmocka_unit_test(steps_that_do_not_fit_the_number_that_was_given_are_told_once),
+        PLANNED_TEST(a_later_sweep_that_measures_nothing_leaves_the_old_plan,
+                     "{\"plans\": 8, \"num_microbatches\": 8}"),
+        PLANNED_TEST(steps_of_another_size_are_counted_anew, "{\"plans\": 8}"),
+        PLANNED_TEST(steps_that_do_not_fit_the_number_that_was_given_are_told_once,
+                     "{\"plans\": 8, \"num_microbatches\": 8}"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -357,9 +357,9 @@ static void make_stale(explored_job *s) {
     char *text = simulated_save(s);
     json_t *json = json_loads(text, 0, NULL);
     free(text);
-    json_t *stale = json_object_get(json_object_get(json, "exploration"), "stale");
-    assert_int_equal(json_array_size(stale), 2);
-    json_array_set_new(stale, 1, json_integer(1000));
+    json_t *exploration = json_object_get(json, "exploration");
+    assert_non_null(json_object_get(exploration, "stale_rounds"));
+    json_object_set_new(exploration, "stale_rounds", json_integer(1000));
     text = json_dumps(json, JSON_COMPACT);
     json_decref(json);
     simulated_load(s, text);

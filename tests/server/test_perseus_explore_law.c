@@ -135,9 +135,10 @@ static void a_clock_that_was_not_measured_runs_once(void **state) {
 static double promised_of(explored_job *s) {
     char *text = simulated_save(s);
     json_t *json = json_loads(text, 0, NULL);
-    const json_t *times = json_object_get(json_object_get(json, "exploration"), "times");
-    double fastest_s = json_number_value(json_array_get(times, 2));
-    double promised = json_number_value(json_array_get(times, 1)) / fastest_s - 1;
+    const json_t *exploration = json_object_get(json, "exploration");
+    double fastest_s = json_number_value(json_object_get(exploration, "fastest_s"));
+    double promised =
+        json_number_value(json_object_get(exploration, "next_promised_s")) / fastest_s - 1;
     json_decref(json);
     free(text);
     return fastest_s > 0 ? promised : 0;

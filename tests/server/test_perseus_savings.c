@@ -224,8 +224,7 @@ static int false_claims(int frequencies, double noise, int seeds) {
         s->random += (uint64_t)seed * 0x9E3779B97F4A7C15U;
         start(s, "Perseus", "{\"num_microbatches\": 4, \"rises_to_stop\": 2}");
         rounds_until(s, "plan");
-        for (int i = 0; i < 20; i++)
-            one_round(s);
+        some_rounds(s, 20);
         claim said = claim_of(s);
         claims += said.is_energy_significant + said.is_time_significant;
         simulated_free(s);
@@ -261,8 +260,7 @@ static json_t *baseline_of(simulated_pipeline *s) {
 }
 
 static void the_baseline_says_when_and_how_often_it_was_measured(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
+    simulated_pipeline *s = *state;
     harpe_plan all;
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     start(s, "Perseus", "{\"plans\": 8, \"frequency_stride\": 4}");
@@ -270,8 +268,7 @@ static void the_baseline_says_when_and_how_often_it_was_measured(void **state) {
     assert_true(json_is_null(before));
     json_decref(before);
     int rounds = rounds_until(s, "plan");
-    for (int i = 0; i < 5; i++)
-        one_round(s);
+    some_rounds(s, 5);
     json_t *baseline = baseline_of(s);
     assert_close(number_of(baseline, "time"), all.time_s, 1e-9);
     assert_close(number_of(baseline, "energy"), truth_of(s, &all).energy_j, 1e-9);
@@ -283,20 +280,17 @@ static void the_baseline_says_when_and_how_often_it_was_measured(void **state) {
     assert_int_equal(json_integer_value(json_array_get(between, 1)), rounds - 1);
     assert_true(json_is_null(json_object_get(baseline, "scaled")));
     json_decref(baseline);
-    simulated_free(s);
 }
 
 static void drift_scales_the_baseline_and_says_so(void **state) {
-    (void)state;
-    simulated_pipeline *s = planned("{\"plans\": 8}");
+    simulated_pipeline *s = *state;
     simulated_run(s);
     must(s, observe(s));
     json_t *json = frontier(s);
     json_int_t round = json_integer_value(json_object_get(json, "round"));
     json_decref(json);
     s->time_factor = 1.1;
-    for (int i = 0; i < 4; i++)
-        one_round(s);
+    some_rounds(s, 4);
     json_t *baseline = baseline_of(s);
     const json_t *scaled = json_object_get(baseline, "scaled");
     assert_close(number_of(scaled, "time"), 1.1, 1e-6);
@@ -307,13 +301,11 @@ static void drift_scales_the_baseline_and_says_so(void **state) {
     baseline = baseline_of(s);
     assert_true(json_is_null(json_object_get(baseline, "scaled")));
     json_decref(baseline);
-    simulated_free(s);
 }
 
 /* The first round of a job may compile, connect and allocate. */
 static void a_warm_up_is_no_baseline(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(4, 1, 1, 8, NULL);
+    simulated_pipeline *s = *state;
     harpe_plan all;
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     start(s, "Perseus", "{\"plans\": 8, \"frequency_stride\": 4}");
@@ -325,23 +317,19 @@ static void a_warm_up_is_no_baseline(void **state) {
     assert_close(number_of(baseline, "time"), all.time_s, 1e-9);
     assert_int_equal(number_of(baseline, "rounds"), 2);
     json_decref(baseline);
-    simulated_free(s);
 }
 
 /* Iterations that take longer for a while, and a correction for this, must not make the baseline
  * longer permanently. */
 static void a_correction_for_a_stall_does_not_stay_in_the_baseline(void **state) {
-    (void)state;
-    simulated_pipeline *s = planned("{\"plans\": 8}");
+    simulated_pipeline *s = *state;
     harpe_plan all;
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     s->outside_time_s = 0.08 * all.time_s;
-    for (int i = 0; i < 2; i++)
-        one_round(s);
+    some_rounds(s, 2);
     assert_logged(s, "planned again");
     s->outside_time_s = 0;
-    for (int i = 0; i < 3; i++)
-        one_round(s);
+    some_rounds(s, 3);
     json_t *json = frontier(s);
     const json_t *measured = json_object_get(json, "measured");
     const json_t *last = json_array_get(measured, json_array_size(measured) - 1);
@@ -349,20 +337,17 @@ static void a_correction_for_a_stall_does_not_stay_in_the_baseline(void **state)
     assert_close(json_number_value(json_array_get(baseline, 0)), all.time_s, 1e-6);
     assert_close(json_number_value(json_array_get(baseline, 1)), truth_of(s, &all).energy_j, 1e-6);
     json_decref(json);
-    simulated_free(s);
 }
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
 
 static void savings_survive_a_restart(void **state) {
-    (void)state;
-    simulated_pipeline *s = planned("{\"plans\": 8}");
+    simulated_pipeline *s = *state;
     s->noise = 0.01;
     s->time_factor = 1.1;
     simulated_run(s);
     must(s, observe(s));
-    for (int i = 0; i < 6; i++)
-        one_round(s);
+    some_rounds(s, 6);
     json_t *before = frontier(s);
     simulated_restart(s);
     json_t *after = frontier(s);
@@ -373,51 +358,6 @@ static void savings_survive_a_restart(void **state) {
     }
     json_decref(before);
     json_decref(after);
-    simulated_free(s);
-}
-
-/* The stored state of a server that measured no baseline. */
-static char *as_stored_before(const char *text, size_t length) {
-    json_t *json = json_loadb(text, length, 0, NULL);
-    const json_t *measured = json_object_get(json, "measured");
-    assert_non_null(json);
-    json_object_set_new(json, "version", json_integer(3));
-    json_object_set_new(json, "saved", json_pack("[f,f,f]", 100.0, 5000.0, 10.0));
-    json_object_del(json, "savings");
-    json_object_del(json, "savings_again");
-    json_object_del(json, "comparison");
-    for (size_t i = 0; i < json_array_size(measured); i++)
-        while (json_array_size(json_array_get(measured, i)) > 4)
-            json_array_remove(json_array_get(measured, i), 4);
-    char *old = json_dumps(json, JSON_COMPACT);
-    json_decref(json);
-    return old;
-}
-
-static void a_job_that_was_stored_without_a_baseline_goes_on_and_claims_nothing(void **state) {
-    (void)state;
-    simulated_pipeline *s = planned("{\"plans\": 8}");
-    char *text = simulated_save(s);
-    char *old = as_stored_before(text, strlen(text));
-    simulated_load(s, old);
-    free(text);
-    free(old);
-    for (int i = 0; i < 5; i++)
-        one_round(s);
-    assert_true(is_in_phase(s, "plan"));
-    claim said = claim_of(s);
-    assert_true(said.energy_j == 0 && !said.is_energy_significant && !said.is_time_significant);
-    json_t *baseline = baseline_of(s);
-    assert_true(json_is_null(baseline));
-    json_decref(baseline);
-    s->time_factor = 1.4; /* until it sweeps again and measures a baseline */
-    for (int i = 0; i < 3; i++)
-        one_round(s);
-    rounds_until(s, "plan");
-    for (int i = 0; i < 3; i++)
-        one_round(s);
-    assert_true(claim_of(s).is_energy_significant);
-    simulated_free(s);
 }
 
 int main(void) {
@@ -425,12 +365,11 @@ int main(void) {
         cmocka_unit_test(the_interval_contains_the_truth),
         cmocka_unit_test(plans_at_the_highest_clocks_never_save_anything),
         cmocka_unit_test(clocks_that_make_no_difference_save_nothing),
-        cmocka_unit_test(the_baseline_says_when_and_how_often_it_was_measured),
-        cmocka_unit_test(drift_scales_the_baseline_and_says_so),
-        cmocka_unit_test(a_warm_up_is_no_baseline),
-        cmocka_unit_test(a_correction_for_a_stall_does_not_stay_in_the_baseline),
-        cmocka_unit_test(savings_survive_a_restart),
-        cmocka_unit_test(a_job_that_was_stored_without_a_baseline_goes_on_and_claims_nothing),
+        SIMULATED_TEST(the_baseline_says_when_and_how_often_it_was_measured, 4, 1, 1, 8),
+        PLANNED_TEST(drift_scales_the_baseline_and_says_so, "{\"plans\": 8}"),
+        SIMULATED_TEST(a_warm_up_is_no_baseline, 4, 1, 1, 8),
+        PLANNED_TEST(a_correction_for_a_stall_does_not_stay_in_the_baseline, "{\"plans\": 8}"),
+        PLANNED_TEST(savings_survive_a_restart, "{\"plans\": 8}"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ static void assert_says(const simulated_pipeline *s, const char *part) {
 }
 
 static void arguments_are_checked_at_the_start(void **state) {
-    (void)state;
+    simulated_pipeline *s = *state;
     static const struct {
         const char *name, *args, *says;
     } bad[] = {
@@ -48,7 +48,6 @@ static void arguments_are_checked_at_the_start(void **state) {
         {"InstructionProfiler", "{\"blocking_power\": 80}", "'blocking_power'"},
         {"InstructionProfiler", "{\"slowdown\": 1.1}", "'slowdown'"},
     };
-    simulated_pipeline *s = simulate(2, 1, 1, 4, NULL);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_not_equal(simulated_open(s, bad[i].name, bad[i].args), HARPE_OK);
         assert_says(s, bad[i].says);
@@ -58,13 +57,11 @@ static void arguments_are_checked_at_the_start(void **state) {
                            "80.5, \"frequency_stride\": 2, \"rises_to_stop\": 3, \"plans\": 10, "
                            "\"slowdown\": 1, \"drift_tolerance\": 0.1, \"rounds_to_drift\": 4, "
                            "\"profile_path\": \"a.csv\"}"));
-    simulated_free(s);
 }
 
 static void ranks_of_a_stage_without_a_common_frequency_are_refused(void **state) {
-    (void)state;
+    simulated_pipeline *s = *state;
     static const int other_mhz[] = {7, 9};
-    simulated_pipeline *s = simulate(2, 2, 1, 4, NULL);
     s->ranks[3].available_frequencies_mhz = other_mhz; /* the second rank of stage 1 */
     s->ranks[3].available_frequency_count = 2;
     must(s, simulated_open(s, "Perseus", "{\"num_microbatches\": 4}"));
@@ -72,12 +69,10 @@ static void ranks_of_a_stage_without_a_common_frequency_are_refused(void **state
         harpe_scheduler_new(s->kind, &s->job, s->ranks, NULL, &s->scheduler, &s->error),
         HARPE_INVALID_INPUT);
     assert_says(s, "the ranks of pipeline rank 1 have no available frequency in common");
-    simulated_free(s);
 }
 
 static void a_schedule_can_come_from_a_file(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(2, 1, 1, 2, NULL);
+    simulated_pipeline *s = *state;
     char path[128], args[256];
     (void)snprintf(path, sizeof path, "%s/schedule.csv", s->directory);
     FILE *file = fopen(path, "w");
@@ -96,13 +91,11 @@ static void a_schedule_can_come_from_a_file(void **state) {
         harpe_scheduler_new(s->kind, &s->job, s->ranks, NULL, &s->scheduler, &s->error), HARPE_OK);
     assert_says(s, "has 2 ranks");
     (void)unlink(path);
-    simulated_free(s);
 }
 
 /* Interleaved: a rank has two stages, which the order of the runs distinguishes. */
 static void stages_that_share_a_rank_are_told_apart(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(2, 1, 1, 2, NULL);
+    simulated_pipeline *s = *state;
     start(s, "Perseus",
           "{\"num_microbatches\": 2, \"schedule\": \"interleaved-1f1b\", \"blocking_power\": 80}");
     next(s);
@@ -134,10 +127,7 @@ static void stages_that_share_a_rank_are_told_apart(void **state) {
         must(s, observe(s));
         harpe_profiling_result_free(&s->results[0]);
     }
-    harpe_profile *written;
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/profile.csv", s->directory);
-    must(s, harpe_profile_read_csv(path, &written, &s->error));
+    harpe_profile *written = written_profile(s);
     assert_int_equal(harpe_profile_stage_count(written), 4);
     for (int stage = 0; stage < 4; stage++) {
         assert_close(harpe_profile_find(written, stage, "forward")->points[0].time_s,
@@ -146,7 +136,6 @@ static void stages_that_share_a_rank_are_told_apart(void **state) {
                      stage < 2 ? 300 : 900, 1e-9);
     }
     harpe_profile_free(written);
-    simulated_free(s);
 }
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
@@ -162,17 +151,34 @@ static void assert_same_schedules(const simulated_pipeline *a, const simulated_p
     }
 }
 
-/* Counting, sweep, plan, job request, drift, a second sweep: one scheduler is restarted in every
+/* Returns what people see of a job, without the times at which rounds ended. */
+static json_t *timeless_frontier(simulated_pipeline *s) {
+    json_t *json = frontier(s);
+    size_t i;
+    json_t *measured;
+    json_object_del(json_object_get(json, "baseline"), "measured_at");
+    json_array_foreach(json_object_get(json, "measured"), i, measured)
+        json_object_del(measured, "ended_at");
+    return json;
+}
+
+static void assert_looks_the_same(simulated_pipeline *a, simulated_pipeline *b) {
+    json_t *x = timeless_frontier(a), *y = timeless_frontier(b);
+    if (!json_equal(x, y))
+        fail_msg("%s\n%s", json_dumps(x, JSON_SORT_KEYS), json_dumps(y, JSON_SORT_KEYS));
+    json_decref(x);
+    json_decref(y);
+}
+
+/* Counting, learning, plan, job request, drift, learning again: one scheduler is restarted in every
  * round. */
-static void a_restart_in_any_round_changes_nothing(void **state) {
-    (void)state;
-    simulated_pipeline *pair[] = {simulate(4, 1, 2, 6, NULL), simulate(4, 1, 2, 6, NULL)};
+static void assert_restarts_change_nothing(int stages, const char *args, int rounds) {
+    simulated_pipeline *pair[] = {simulate(stages, 1, 2, 6, NULL), simulate(stages, 1, 2, 6, NULL)};
     for (int i = 0; i < 2; i++) {
         pair[i]->noise = 0.004;
-        start(pair[i], "Perseus",
-              all_trials() ? "{\"plans\": 30}" : "{\"plans\": 4, \"frequency_stride\": 6}");
+        start(pair[i], "Perseus", args);
     }
-    for (int round = 0; round < (all_trials() ? 90 : 65); round++) {
+    for (int round = 0; round < rounds; round++) {
         for (int i = 0; i < 2; i++) {
             pair[i]->time_factor = round < 40 ? 1 : round < 46 ? 1.1 : 1.6;
             next(pair[i]);
@@ -184,6 +190,7 @@ static void a_restart_in_any_round_changes_nothing(void **state) {
             if (round == 5 || round == 36) wish(pair[i], HARPE_JOB_REQUEST_SLOWDOWN, 1.04);
             must(pair[i], observe(pair[i]));
         }
+        assert_looks_the_same(pair[0], pair[1]);
     }
     assert_string_equal(pair[0]->log, pair[1]->log);
     assert_logged(pair[0], "planned again");
@@ -193,77 +200,21 @@ static void a_restart_in_any_round_changes_nothing(void **state) {
     simulated_free(pair[1]);
 }
 
-/* Turns a state into one of an older server: the sweep has one list of clocks for all ranks. */
-static char *with_one_list_of_clocks(const char *text, size_t length) {
-    json_t *json = json_loadb(text, length, 0, NULL);
-    json_t *sweep = json_object_get(json, "sweep");
-    json_t *lists = json_object_get(sweep, "frequencies");
-    assert_int_equal(json_array_size(lists), 4);
-    json_object_set(sweep, "frequencies", json_array_get(lists, 0));
-    assert_int_equal(json_object_del(sweep, "waiting"), 0);
-    char *old = json_dumps(json, JSON_COMPACT);
-    json_decref(json);
-    return old;
-}
-
-/* Turns a state into one of an older server, which knew nothing of late clocks. */
-static char *without_late_clocks(const char *text, size_t length) {
-    json_t *json = json_loadb(text, length, 0, NULL);
-    json_t *exploration = json_object_get(json, "exploration");
-    assert_int_equal(json_object_del(json, "latencies"), 0);
-    assert_int_equal(json_object_del(exploration, "stale"), 0);
-    char *old = json_dumps(json, JSON_COMPACT);
-    json_decref(json);
-    return old;
-}
-
-typedef char *make_old(const char *text, size_t length);
-
-static void upgrade(simulated_pipeline *s, make_old *change) {
-    char *text = simulated_save(s);
-    char *old = change(text, strlen(text));
-    simulated_load(s, old);
-    free(text);
-    free(old);
-}
-
-/* One server is upgraded in two rounds: while it learns, and when it has a plan. */
-static void assert_upgrade_changes_nothing(const char *args, make_old *change, int learning,
-                                           int planned) {
-    simulated_pipeline *pair[] = {simulate(4, 1, 2, 6, NULL), simulate(4, 1, 2, 6, NULL)};
-    for (int i = 0; i < 2; i++)
-        start(pair[i], "Perseus", args);
-    for (int round = 0; round < planned + 5; round++) {
-        for (int i = 0; i < 2; i++) {
-            next(pair[i]);
-            simulated_run(pair[i]);
-        }
-        assert_same_schedules(pair[0], pair[1]);
-        if (round == learning || round == planned) {
-            assert_int_equal(is_in_phase(pair[1], "plan"), round == planned);
-            upgrade(pair[1], change);
-        }
-        for (int i = 0; i < 2; i++)
-            must(pair[i], observe(pair[i]));
-    }
-    simulated_free(pair[0]);
-    simulated_free(pair[1]);
-}
-
-static void a_state_with_one_list_of_clocks_is_continued(void **state) {
+static void a_restart_in_any_round_changes_nothing(void **state) {
     (void)state;
-    assert_upgrade_changes_nothing("{\"plans\": 30}", with_one_list_of_clocks, 7, 45);
+    assert_restarts_change_nothing(
+        4, all_trials() ? "{\"plans\": 30}" : "{\"plans\": 4, \"frequency_stride\": 6}",
+        all_trials() ? 90 : 65);
 }
 
-static void a_state_without_late_clocks_is_continued(void **state) {
+static void a_restart_of_an_exploration_changes_nothing(void **state) {
     (void)state;
-    assert_upgrade_changes_nothing("{\"plans\": 4, \"learning\": \"explore\"}", without_late_clocks,
-                                   3, 15);
+    assert_restarts_change_nothing(
+        2, "{\"plans\": 4, \"frequency_stride\": 6, \"learning\": \"explore\"}", 60);
 }
 
 static void a_rank_may_report_the_clocks_of_its_schedule(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(4, 1, 2, 6, NULL);
+    simulated_pipeline *s = *state;
     start(s, "Perseus", "{\"plans\": 30}");
     for (size_t r = 0; r < (size_t)s->job.world_size; r++)
         assert_int_equal(harpe_scheduler_clocks_max(s->scheduler, r), 0); /* not counted yet */
@@ -277,43 +228,110 @@ static void a_rank_may_report_the_clocks_of_its_schedule(void **state) {
         assert_int_equal(harpe_scheduler_clocks_max(s->scheduler, r),
                          s->schedules[r].instruction_count);
     }
-    simulated_free(s);
+}
+
+static const char LEARNING[] = "{\"num_microbatches\": 4, \"frequency_stride\": 6}";
+
+/* Loads a state into a new scheduler, which refuses it. */
+static void assert_refused(simulated_pipeline *s, const json_t *json, const char *why) {
+    char *text = json_dumps(json, JSON_COMPACT);
+    simulated_close(s);
+    start(s, "Perseus", LEARNING);
+    if (harpe_scheduler_load(s->scheduler, text, strlen(text), &s->error) != HARPE_INVALID_INPUT)
+        fail_msg("this state is not refused: %s", text);
+    assert_says(s, why);
+    free(text);
+}
+
+/* Replaces a number of a state, and returns false if it has fewer numbers. */
+static bool replace_number(json_t *in, int *skipped, double by) {
+    const char *key;
+    json_t *value;
+    size_t i;
+    json_object_foreach(in, key, value) {
+        bool is_number = json_is_number(value) && (*skipped)-- == 0;
+        if (is_number) json_object_set_new(in, key, json_real(by));
+        if (is_number || replace_number(value, skipped, by)) return true;
+    }
+    json_array_foreach(in, i, value) {
+        bool is_number = json_is_number(value) && (*skipped)-- == 0;
+        if (is_number) json_array_set_new(in, i, json_real(by));
+        if (is_number || replace_number(value, skipped, by)) return true;
+    }
+    return false;
+}
+
+/* The scheduler's own numbers; those of the conduct are the host's. */
+static void a_number_out_of_its_bounds_is_refused(void **state) {
+    static const char *const any[] = {"conduct", "running", "undisturbed_time", "microbatches"};
+    static const double bad[] = {-1e301, 1e301};
+    simulated_pipeline *s = *state;
+    int numbers = 0;
+    start(s, "Perseus", LEARNING);
+    some_rounds(s, 3);
+    char *text = simulated_save(s);
+    for (bool has_more = true; has_more; numbers++)
+        for (int i = 0; i < 2; i++) {
+            json_t *json = json_loads(text, 0, NULL);
+            json_t *kept[4];
+            int skipped = numbers;
+            for (int k = 0; k < 4; k++) {
+                kept[k] = json_incref(json_object_get(json, any[k]));
+                json_object_del(json, any[k]);
+            }
+            has_more = replace_number(json, &skipped, bad[i]);
+            for (int k = 0; k < 4; k++)
+                json_object_set_new(json, any[k], kept[k]);
+            if (has_more) assert_refused(s, json, "the stored state of ");
+            json_decref(json);
+        }
+    assert_true(numbers > 150);
+    free(text);
 }
 
 static void a_state_of_something_else_is_refused(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(2, 1, 1, 4, NULL);
-    start(s, "Perseus", "{\"num_microbatches\": 4}");
-    for (int i = 0; i < 3; i++)
-        one_round(s);
+    simulated_pipeline *s = *state;
+    start(s, "Perseus", LEARNING);
+    some_rounds(s, 3);
     char *text;
     size_t length;
     must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
     static const char *const bad[] = {
-        "", "{}", "[]", "null", "{\"version\": 1}", "{\"version\": 3}"};
+        "", "{}", "[]", "null", "{\"version\": 4}", "{\"version\": 5}"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         simulated_close(s);
         start(s, "Perseus", "{\"num_microbatches\": 4}");
         assert_int_equal(harpe_scheduler_load(s->scheduler, bad[i], strlen(bad[i]), &s->error),
                          HARPE_INVALID_INPUT);
     }
+    json_t *json = json_loads(text, 0, NULL), *sweep = json_object_get(json, "sweep");
+    json_t *row = json_array_get(json_object_get(json, "measured"), 0);
+    json_int_t position = json_integer_value(json_object_get(sweep, "position"));
+    for (json_int_t other = position + 1; other < 1000; other += 900) {
+        json_object_set_new(sweep, "position", json_integer(other));
+        assert_refused(s, json, "the sweep does not fit this job's schedule");
+    }
+    json_object_set_new(sweep, "position", json_integer(position));
+    json_array_set_new(row, 0, json_integer(1)); /* the first of three rounds has the number 0 */
+    assert_refused(s, json, "cannot be read");
+    json_array_set_new(row, 0, json_integer(0));
+    json_object_set_new(json, "version", json_integer(4));
+    assert_refused(s, json, "cannot be read");
+    json_decref(json);
     simulated_close(s);
     start(s, "Perseus", "{\"num_microbatches\": 4, \"schedule\": \"early-recomputation-1f1b\"}");
     assert_int_equal(harpe_scheduler_load(s->scheduler, text, length, &s->error),
                      HARPE_INVALID_INPUT);
     assert_says(s, "does not fit this job's schedule");
     free(text);
-    simulated_free(s);
 }
 
 /* Every single byte is changed, and every length is tried, if all trials are made: the state is
  * refused or accepted, without a crash, and the scheduler goes on. */
 static void a_damaged_state_never_crashes(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(2, 1, 1, 2, NULL);
+    simulated_pipeline *s = *state;
     start(s, "Perseus", "{\"num_microbatches\": 2, \"plans\": 4, \"frequency_stride\": 6}");
-    for (int i = 0; i < 3; i++)
-        one_round(s);
+    some_rounds(s, 3);
     char *text;
     size_t length;
     must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
@@ -332,14 +350,12 @@ static void a_damaged_state_never_crashes(void **state) {
         free(damaged);
     }
     free(text);
-    simulated_free(s);
 }
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
 static void results_without_energies_say_what_to_do(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(4, 1, 1, 4, NULL);
+    simulated_pipeline *s = *state;
     start(s, "Perseus", "{\"num_microbatches\": 4}");
     harpe_status status = HARPE_OK;
     for (int round = 0; round < 3; round++) {
@@ -353,26 +369,21 @@ static void results_without_energies_say_what_to_do(void **state) {
     assert_int_equal(status, HARPE_INVALID_INPUT);
     assert_says(s, "rank 0 reported no energy of 'forward'");
     assert_says(s, "turn on the instruction profiler");
-    simulated_free(s);
 }
 
 static void zero_energies_say_so(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(2, 1, 1, 4, NULL);
+    simulated_pipeline *s = *state;
     s->energy_factor = 0;
     start(s, "Perseus", "{\"num_microbatches\": 4}");
-    one_round(s);
-    one_round(s);
+    some_rounds(s, 2);
     next(s);
     simulated_run(s);
     assert_int_equal(observe(s), HARPE_INVALID_INPUT);
     assert_says(s, "energy of 'forward' is zero");
-    simulated_free(s);
 }
 
 static void the_wrong_number_of_microbatches_is_named(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(2, 1, 1, 4, NULL);
+    simulated_pipeline *s = *state;
     start(s, "Perseus", "{\"num_microbatches\": 4}");
     harpe_status status = HARPE_OK;
     for (int round = 0; round < 3; round++) {
@@ -385,12 +396,10 @@ static void the_wrong_number_of_microbatches_is_named(void **state) {
     }
     assert_int_equal(status, HARPE_INVALID_INPUT);
     assert_says(s, "ran 'forward' 3 times in an iteration, but the schedule has it 4 times");
-    simulated_free(s);
 }
 
 static void iterations_that_are_missing_in_part_are_left_out(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(4, 1, 1, 6, NULL);
+    simulated_pipeline *s = *state;
     start(s, "Perseus", "{\"num_microbatches\": 6, \"plans\": 8}");
     for (int round = 0; !is_in_phase(s, "plan"); round++) {
         next(s);
@@ -404,12 +413,10 @@ static void iterations_that_are_missing_in_part_are_left_out(void **state) {
     harpe_plan offline = offline_plan(s);
     assert_close(run_next(s)->energy_j, offline.energy_j, 0.01);
     assert_null(strstr(s->log, "run again"));
-    simulated_free(s);
 }
 
 static void one_outlier_of_an_iteration_does_not_count(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(4, 1, 1, 6, NULL);
+    simulated_pipeline *s = *state;
     start(s, "Perseus", "{\"num_microbatches\": 6, \"plans\": 8}");
     while (!is_in_phase(s, "plan")) {
         next(s);
@@ -426,15 +433,12 @@ static void one_outlier_of_an_iteration_does_not_count(void **state) {
     harpe_plan offline = offline_plan(s);
     assert_close(run_next(s)->energy_j, offline.energy_j, 0.01);
     assert_close(s->ran.time_s, offline.time_s, 0.01);
-    simulated_free(s);
 }
 
 static void a_round_that_lacks_a_rank_is_run_again(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(2, 2, 1, 4, NULL);
+    simulated_pipeline *s = *state;
     start(s, "Perseus", "{\"num_microbatches\": 4}");
-    one_round(s);
-    one_round(s);
+    some_rounds(s, 2);
     next(s);
     int mhz = s->schedules[0].instructions[0].frequency_mhz;
     simulated_run(s);
@@ -456,14 +460,12 @@ static void a_round_that_lacks_a_rank_is_run_again(void **state) {
     }
     one_round(s);
     assert_true(is_in_phase(s, "plan"));
-    simulated_free(s);
 }
 
 /* Numbers and lengths that no correct program sends. */
 static void nonsense_never_crashes(void **state) {
-    (void)state;
+    simulated_pipeline *s = *state;
     static const double nonsense[] = {NAN, INFINITY, -INFINITY, -1, 0, 1e308, 1e-308, 1e12};
-    simulated_pipeline *s = simulate(2, 1, 1, 3, NULL);
     uint64_t random = 1;
     for (int trial = 0; trial < few_trials(60); trial++) {
         simulated_close(s);
@@ -498,14 +500,12 @@ static void nonsense_never_crashes(void **state) {
             json_decref(frontier(s));
         }
     }
-    simulated_free(s);
 }
 
 /* ---- InstructionProfiler --------------------------------------------------------------------- */
 
 static void the_profiler_writes_the_profile_and_is_finished(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(4, 2, 1, 6, NULL);
+    simulated_pipeline *s = *state;
     start(s, "InstructionProfiler", "{}");
     for (int round = 0; !harpe_scheduler_is_finished(s->scheduler); round++) {
         assert_true(round < 100);
@@ -518,10 +518,7 @@ static void the_profiler_writes_the_profile_and_is_finished(void **state) {
     for (int r = 0; r < 8; r++)
         for (size_t i = 0; i < s->schedules[r].instruction_count; i++)
             assert_int_equal(s->schedules[r].instructions[i].frequency_mhz, highest);
-    harpe_profile *written;
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/profile.csv", s->directory);
-    must(s, harpe_profile_read_csv(path, &written, &s->error));
+    harpe_profile *written = written_profile(s);
     for (size_t e = 0; e < harpe_profile_entry_count(written); e++) {
         const harpe_profile_entry *entry = harpe_profile_entry_at(written, e);
         const harpe_profile_entry *real =
@@ -532,17 +529,13 @@ static void the_profiler_writes_the_profile_and_is_finished(void **state) {
         }
     }
     harpe_profile_free(written);
-    assert_int_equal(
-        harpe_scheduler_handle_request(s->scheduler, HARPE_JOB_REQUEST_SLOWDOWN, 1.1, &s->error),
-        HARPE_NOT_SUPPORTED);
+    assert_refuses(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.1, HARPE_NOT_SUPPORTED);
     simulated_restart(s);
     assert_true(harpe_scheduler_is_finished(s->scheduler));
-    simulated_free(s);
 }
 
 static void a_profile_that_was_not_taken_is_handed_over_again(void **state) {
-    (void)state;
-    simulated_pipeline *s = simulate(2, 1, 1, 4, NULL);
+    simulated_pipeline *s = *state;
     char args[256], path[128];
     (void)snprintf(path, sizeof path, "%s/p.csv", s->directory);
     (void)snprintf(args, sizeof args, "{\"num_microbatches\": 4, \"profile_path\": \"%s\"}", path);
@@ -567,30 +560,29 @@ static void a_profile_that_was_not_taken_is_handed_over_again(void **state) {
     harpe_scheduler_file_free(&again);
     free(text);
     assert_int_equal(unlink(path), 0);
-    simulated_free(s);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arguments_are_checked_at_the_start),
-        cmocka_unit_test(ranks_of_a_stage_without_a_common_frequency_are_refused),
-        cmocka_unit_test(a_schedule_can_come_from_a_file),
-        cmocka_unit_test(stages_that_share_a_rank_are_told_apart),
+        SIMULATED_TEST(arguments_are_checked_at_the_start, 2, 1, 1, 4),
+        SIMULATED_TEST(ranks_of_a_stage_without_a_common_frequency_are_refused, 2, 2, 1, 4),
+        SIMULATED_TEST(a_schedule_can_come_from_a_file, 2, 1, 1, 2),
+        SIMULATED_TEST(stages_that_share_a_rank_are_told_apart, 2, 1, 1, 2),
         cmocka_unit_test(a_restart_in_any_round_changes_nothing),
-        cmocka_unit_test(a_state_with_one_list_of_clocks_is_continued),
-        cmocka_unit_test(a_state_without_late_clocks_is_continued),
-        cmocka_unit_test(a_rank_may_report_the_clocks_of_its_schedule),
-        cmocka_unit_test(a_state_of_something_else_is_refused),
-        cmocka_unit_test(a_damaged_state_never_crashes),
-        cmocka_unit_test(results_without_energies_say_what_to_do),
-        cmocka_unit_test(zero_energies_say_so),
-        cmocka_unit_test(the_wrong_number_of_microbatches_is_named),
-        cmocka_unit_test(iterations_that_are_missing_in_part_are_left_out),
-        cmocka_unit_test(one_outlier_of_an_iteration_does_not_count),
-        cmocka_unit_test(a_round_that_lacks_a_rank_is_run_again),
-        cmocka_unit_test(nonsense_never_crashes),
-        cmocka_unit_test(the_profiler_writes_the_profile_and_is_finished),
-        cmocka_unit_test(a_profile_that_was_not_taken_is_handed_over_again),
+        cmocka_unit_test(a_restart_of_an_exploration_changes_nothing),
+        SIMULATED_TEST(a_rank_may_report_the_clocks_of_its_schedule, 4, 1, 2, 6),
+        SIMULATED_TEST(a_number_out_of_its_bounds_is_refused, 2, 1, 1, 4),
+        SIMULATED_TEST(a_state_of_something_else_is_refused, 2, 1, 1, 4),
+        SIMULATED_TEST(a_damaged_state_never_crashes, 2, 1, 1, 2),
+        SIMULATED_TEST(results_without_energies_say_what_to_do, 4, 1, 1, 4),
+        SIMULATED_TEST(zero_energies_say_so, 2, 1, 1, 4),
+        SIMULATED_TEST(the_wrong_number_of_microbatches_is_named, 2, 1, 1, 4),
+        SIMULATED_TEST(iterations_that_are_missing_in_part_are_left_out, 4, 1, 1, 6),
+        SIMULATED_TEST(one_outlier_of_an_iteration_does_not_count, 4, 1, 1, 6),
+        SIMULATED_TEST(a_round_that_lacks_a_rank_is_run_again, 2, 2, 1, 4),
+        SIMULATED_TEST(nonsense_never_crashes, 2, 1, 1, 3),
+        SIMULATED_TEST(the_profiler_writes_the_profile_and_is_finished, 4, 2, 1, 6),
+        SIMULATED_TEST(a_profile_that_was_not_taken_is_handed_over_again, 2, 1, 1, 4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,8 +10,7 @@
 
 #include <cmocka.h>
 
-#include "server/scheduler/perseus/clock_runs.h"
-#include "server/scheduler/perseus/real_clocks.h"
+#include "server/scheduler/perseus/online_round.h"
 
 enum { STAGES = 2, MICROBATCHES = 2, RUNS = 2 * MICROBATCHES, RANKS_MAX = 6, ASKED = 1200 };
 
@@ -50,15 +49,20 @@ static void tell(world *w, size_t rank, size_t run, int mhz, double share, int o
     if (share < 1) told->parts[told->count++] = (harpe_clock_part){other_mhz, 1 - share};
 }
 
-static void find(world *w) {
-    const harpe_real_clocks real = {.asked_mhz = w->asked_mhz, .ran_mhz = w->ran_mhz};
-    memset(w->ran_mhz, 0xFF, sizeof w->ran_mhz);
-    harpe_find_real_clocks(&real, w->pipeline, w->ranks, w->clocks, w->count, HARPE_MAIN_SHARE_MIN);
+static harpe_online_reports reports_of(const world *w) {
+    return (harpe_online_reports){w->ranks, NULL, w->clocks, w->count};
 }
 
+static void find_with(world *w, harpe_online_reports reports, double share_min) {
+    memset(w->ran_mhz, 0xFF, sizeof w->ran_mhz);
+    harpe_find_real_clocks(w->pipeline, &reports, w->asked_mhz, share_min, w->ran_mhz);
+}
+
+static void find(world *w) { find_with(w, reports_of(w), HARPE_MAIN_SHARE_MIN); }
+
 static const harpe_run_clocks *of_run(const world *w, size_t instruction) {
-    return harpe_real_clocks_of_run(w->pipeline, w->ranks, w->clocks, w->count,
-                                    w->ran_mhz[instruction]);
+    harpe_online_reports reports = reports_of(w);
+    return harpe_real_clocks_of_run(w->pipeline, &reports, w->ran_mhz[instruction]);
 }
 
 static double share_of(const harpe_run_clocks *run, int mhz) {
@@ -79,9 +83,7 @@ static void runs_without_a_report_ran_as_asked(void **state) {
         assert_int_equal(w.ran_mhz[i], ASKED);
         assert_null(of_run(&w, (size_t)i));
     }
-    const harpe_real_clocks real = {.asked_mhz = w.asked_mhz, .ran_mhz = w.ran_mhz};
-    memset(w.ran_mhz, 0, sizeof w.ran_mhz);
-    harpe_find_real_clocks(&real, w.pipeline, w.ranks, NULL, w.count, HARPE_MAIN_SHARE_MIN);
+    find_with(&w, (harpe_online_reports){w.ranks, NULL, NULL, w.count}, HARPE_MAIN_SHARE_MIN);
     for (int i = 0; i < STAGES * RUNS; i++)
         assert_int_equal(w.ran_mhz[i], ASKED);
     end(&w);
@@ -180,14 +182,13 @@ static void a_run_without_a_main_clock_is_only_one_of_all(void **state) {
     world w;
     (void)state;
     begin(&w, 2);
-    const harpe_real_clocks real = {.asked_mhz = w.asked_mhz, .ran_mhz = w.ran_mhz};
     for (size_t i = 0; i < RUNS; i++)
         for (size_t r = 0; r < w.count; r++)
             tell(&w, r, i, r < 2 ? ASKED : 1410, shares[i], 1005);
     find(&w);
     for (int i = 0; i < STAGES * RUNS; i++)
         assert_int_equal(w.ran_mhz[i], i == 0 ? ASKED : i % RUNS < 2 ? -i - 1 : 0);
-    harpe_find_real_clocks(&real, w.pipeline, w.ranks, w.clocks, w.count, 0);
+    find_with(&w, reports_of(&w), 0);
     for (int i = 0; i < STAGES * RUNS; i++)
         assert_int_equal(w.ran_mhz[i], i == 0 ? ASKED : -i - 1);
     end(&w);
@@ -218,9 +219,9 @@ static void every_run_is_read_once(void **state) {
         results[r] = (harpe_profiling_result){r, NULL, 0, NULL, 0, lists, 2, lists + 2, 2};
     /* Stage 0 runs forward, forward, backward, backward; stage 1 alternates. */
     const int mhz[] = {ASKED, ASKED, 0, -4, -5, ASKED, -7, ASKED};
-    assert_int_equal(harpe_online_round_read_clocks(w.pipeline, w.ranks, results, w.count, mhz,
-                                                    &runs, &listed, NULL),
-                     HARPE_OK);
+    const harpe_online_reports reports = {w.ranks, results, NULL, w.count};
+    assert_int_equal(
+        harpe_online_round_read_clocks(w.pipeline, &reports, mhz, &runs, &listed, NULL), HARPE_OK);
     static const struct {
         int mhz;
         double time_s;

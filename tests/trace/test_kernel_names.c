@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "trace/kernel_names.h"
+#include "trace/trace.h"
 
 static const char *const communications[] = {
     "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",

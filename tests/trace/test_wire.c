@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "trace/wire.h"
+#include "trace/trace.h"
 
 #define WIRE(...) wire_of((const uint8_t[]){__VA_ARGS__}, sizeof((const uint8_t[]){__VA_ARGS__}))
 

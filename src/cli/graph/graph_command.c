@@ -13,9 +13,7 @@
 #include "base/terminal_progress.h"
 #include "cli/commands.h"
 #include "cli/gpu_names.h"
-#include "trace/kineto.h"
-#include "trace/trace_file.h"
-#include "trace/trace_graph.h"
+#include "trace/trace.h"
 
 /* The time until a new clock holds differs widely between GPU models, and between clocks of one GPU
  * (Velička, Vysocky, Riha: Methodology for GPU Frequency Switching Latency Measurement, 2025). This

@@ -1,22 +1,329 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the records of the audit log, and lets workers write and read them. Records that come while
- * a worker writes are written together afterwards. Records of tokens without the role operator are
- * limited. audit_file.c has the calls on the file. */
-#include "server/api/audit.h"
+/* The audit log: describes requests, makes the records, and lets workers write and read them in a
+ * file. Records that come while a worker writes are written together afterwards. Records of tokens
+ * without the role operator are limited. */
+#include "server/api/api_internal.h"
 
-#include <jansson.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/credit.h"
 #include "base/error.h"
+#include "base/file.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "server/api/audit_file.h"
-#include "server/engine/pools.h"
+#include "pfo/json_look.h"
+
+/* Describes a request as the server understands it: the decoded path, and of the body the members
+ * that the route has, each with a bounded length. The bytes that a client sends could hide these in
+ * white space, in members that nobody reads, or behind a value that a later one replaces. */
+
+enum {
+    WHAT_BYTES = 2000, /* of the path */
+    RAW_BYTES = 1000,  /* of a body that is not an object */
+    WORD_BYTES = 600,  /* of a text in a body; no valid text is longer */
+    LIST_BYTES = 200,  /* of a list or an object in a body, and one item more */
+};
+
+/* ---- The request: bodies --------------------------------------------------------------------- */
+
+static void put_number(harpe_text *text, double value) {
+    if (isfinite(value))
+        harpe_text_number(text, value);
+    else
+        harpe_json_raw(text, isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
+}
+
+static void put_word(harpe_text *text, const harpe_json *json, size_t node) {
+    size_t length;
+    const char *bytes = harpe_json_bytes(json, node, &length);
+    char *word = strndup(bytes, length < WORD_BYTES ? length : WORD_BYTES);
+    text->failed |= !word;
+    harpe_json_string(text, "", word);
+    free(word);
+}
+
+static void put_value(harpe_text *text, const harpe_json *json, size_t node);
+
+static void put_items(harpe_text *text, const harpe_json *json, size_t node, bool is_object) {
+    size_t end = harpe_json_next(json, node), begin = text->length;
+    harpe_json_raw(text, is_object ? "{" : "[");
+    for (size_t item = node + 1; item < end; item = harpe_json_next(json, item)) {
+        if (item > node + 1) harpe_json_raw(text, ", ");
+        if (text->length - begin > LIST_BYTES) {
+            harpe_json_raw(text, "...");
+            break;
+        }
+        put_value(text, json, item);
+        if (!is_object) continue;
+        harpe_json_raw(text, ": ");
+        item = harpe_json_next(json, item);
+        put_value(text, json, item);
+    }
+    harpe_json_raw(text, is_object ? "}" : "]");
+}
+
+/* A document has at most HARPE_JSON_DEPTH levels. */
+static void put_value(harpe_text *text, const harpe_json *json, size_t node) {
+    switch (harpe_json_kind_of(json, node)) {
+    case HARPE_JSON_NULL: harpe_json_raw(text, "null"); return;
+    case HARPE_JSON_FALSE: harpe_json_raw(text, "false"); return;
+    case HARPE_JSON_TRUE: harpe_json_raw(text, "true"); return;
+    case HARPE_JSON_INTEGER:
+    case HARPE_JSON_REAL: put_number(text, json->nodes[node].number); return;
+    case HARPE_JSON_TEXT:
+    case HARPE_JSON_DECODED_TEXT: put_word(text, json, node); return;
+    case HARPE_JSON_LIST: put_items(text, json, node, false); return;
+    case HARPE_JSON_OBJECT: put_items(text, json, node, true); return;
+    }
+}
+
+/* Writes the members of the body that the schema has, in the schema's order. */
+static void put_members(harpe_text *text, const harpe_json *json, json_t *schema) {
+    const char *name;
+    json_t *unused;
+    harpe_json_raw(text, "{");
+    json_object_foreach(schema, name, unused) {
+        size_t node = harpe_json_member(json, 0, name);
+        if (node == 0) continue;
+        harpe_text_printf(text, "%s\"%s\": ", text->length > 1 ? ", " : "", name);
+        put_value(text, json, node);
+    }
+    harpe_json_raw(text, "}");
+}
+
+/* Returns what the server understands of the body, or the beginning of a body that is not an
+ * object; NULL: out of memory. */
+static char *understood(const harpe_route *route, const char *body, size_t length) {
+    harpe_json json = {0};
+    harpe_json_failure failure;
+    harpe_text text = {0};
+    json_t *members = route->body_schema ? harpe_openapi_members(route->body_schema) : NULL;
+    if (members && harpe_json_read(body, length, &json, &failure) &&
+        harpe_json_kind_of(&json, 0) == HARPE_JSON_OBJECT)
+        put_members(&text, &json, members);
+    else
+        harpe_text_append(&text, body, harpe_cut_length(body, RAW_BYTES));
+    json_decref(members);
+    harpe_json_free(&json);
+    if (!text.failed) return text.data ? text.data : strdup("");
+    harpe_text_free(&text);
+    return NULL;
+}
+
+/* ---- The request: notes ---------------------------------------------------------------------- */
+
+static char *path_of(harpe_http_request *request, const harpe_route *route) {
+    harpe_text text = {0};
+    const char *group = harpe_http_query(request, "group");
+    harpe_text_printf(&text, "%s ", harpe_http_method(request));
+    for (int i = 0; i < harpe_http_segment_count(request); i++)
+        harpe_text_printf(&text, "/%s", harpe_http_segment(request, i));
+    if (group && route->call == HARPE_CALL_FLEET_DELETE_BUDGET)
+        harpe_text_printf(&text, "?group=%s", group);
+    if (text.failed) harpe_text_free(&text);
+    if (text.data) text.data[harpe_cut_length(text.data, WHAT_BYTES)] = '\0';
+    return text.data;
+}
+
+bool harpe_audit_note_take(harpe_audit_note *note, harpe_http_request *request,
+                           const harpe_route *route, const harpe_client *client) {
+    size_t length;
+    const char *body = harpe_http_body(request, &length);
+    *note = (harpe_audit_note){.role = client->name ? harpe_role_name(client->role) : NULL,
+                               .is_operator = client->role == HARPE_ROLE_OPERATOR};
+    harpe_http_client_address(request, note->address);
+    note->what = path_of(request, route);
+    if (note->what) harpe_clean_in_place(note->what);
+    if (length > 0) note->body = understood(route, body, length);
+    if (note->body) harpe_clean_in_place(note->body);
+    if (client->name) note->who = strdup(client->name);
+    if (note->what && (note->body || length == 0) && (note->who || !client->name)) return true;
+    harpe_audit_note_clear(note);
+    return false;
+}
+
+void harpe_audit_note_clear(harpe_audit_note *note) {
+    free(note->who);
+    free(note->what);
+    free(note->body);
+    *note = (harpe_audit_note){0};
+}
+
+/* Appends to the file of the audit log, and reads its newest records. The file is opened for each
+ * write, so it may be renamed at any time. A file that is too long is renamed to PATH.old. A file
+ * process makes all calls on the files. The parts of its work are the path, the old path, and what
+ * to append or how many records to read. */
+
+enum {
+    TAIL_BYTES = 8 << 20,  /* of the file, that a reader looks at */
+    FILE_BYTES = 64 << 20, /* the longest file */
+    APPENDS = -1,          /* in place of a limit of records to read */
+};
+
+enum { PATH, OLD_PATH, APPENDED, LIMIT, PART_COUNT };
+
+/* ---- The file: appending --------------------------------------------------------------------- */
+
+/* Appends the text. If the last write was cut off, begins a new line first. */
+static int append_to(int file, const struct iovec *text) {
+    struct stat info;
+    char last = '\n';
+    if (fstat(file, &info) != 0) return errno;
+    if (info.st_size > 0 && pread(file, &last, 1, info.st_size - 1) != 1) return errno;
+    int failure = last == '\n' ? 0 : harpe_write_all(file, "\n", 1);
+    if (!failure) failure = harpe_write_all(file, text->iov_base, text->iov_len);
+    if (!failure && fdatasync(file) != 0 && errno != EINVAL) failure = errno;
+    return failure;
+}
+
+static int open_log(const char *path) {
+    return open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
+}
+
+/* Opens the file for a text of this length. A long file is renamed first. If that is not possible,
+ * it becomes longer, because the records are needed. */
+static int open_with_room(const char *path, const char *old_path, size_t length) {
+    struct stat info;
+    int file = open_log(path);
+    if (file < 0 || fstat(file, &info) != 0 || info.st_size == 0) return file;
+    if (info.st_size + (off_t)length <= FILE_BYTES) return file;
+    if (rename(path, old_path) != 0) return file;
+    (void)close(file);
+    return open_log(path);
+}
+
+static harpe_status append(const struct iovec *parts, harpe_error *error) {
+    const char *path = parts[PATH].iov_base;
+    int file = open_with_room(path, parts[OLD_PATH].iov_base, parts[APPENDED].iov_len);
+    int failure = file < 0 ? errno : append_to(file, &parts[APPENDED]);
+    if (file >= 0 && close(file) != 0 && !failure) failure = errno;
+    return failure ? harpe_fail_errno(error, failure, "audit_log: cannot append to %.300s", path)
+                   : HARPE_OK;
+}
+
+/* ---- The file: reading ----------------------------------------------------------------------- */
+
+/* Appends the last lines that are JSON objects, until the list has `limit` of them. */
+static void take_lines(json_t *list, const char *text, size_t length, int limit) {
+    while (length > 0 && json_array_size(list) < (size_t)limit) {
+        size_t end = text[length - 1] == '\n' ? length - 1 : length;
+        const char *before = memrchr(text, '\n', end);
+        size_t begin = before ? (size_t)(before - text) + 1 : 0;
+        json_t *record = json_loadb(text + begin, end - begin, 0, NULL);
+        if (json_is_object(record))
+            json_array_append_new(list, record);
+        else
+            json_decref(record);
+        length = begin;
+    }
+}
+
+/* Reads the end of a file that is open, and takes its lines. Returns 0 or an errno. */
+static int take_tail(json_t *list, int file, off_t size, int limit) {
+    size_t length = 0;
+    char *tail = malloc(TAIL_BYTES);
+    off_t from = size > TAIL_BYTES ? size - TAIL_BYTES : 0;
+    ssize_t got = tail ? 1 : -1;
+    while (got > 0 && length < TAIL_BYTES) {
+        got = pread(file, tail + length, TAIL_BYTES - length, from + (off_t)length);
+        if (got > 0) length += (size_t)got;
+    }
+    int failure = got < 0 ? errno : 0;
+    if (!failure) take_lines(list, tail, length, limit);
+    free(tail);
+    return failure;
+}
+
+/* Takes the newest lines of the file and then those of the file before it. */
+static int take_newest(const char *path, const char *old_path, int limit, json_t *list) {
+    const char *const paths[] = {path, old_path};
+    struct stat info = {0};
+    ino_t seen = 0;
+    int failure = 0;
+    for (int i = 0; i < 2 && !failure && json_array_size(list) < (size_t)limit; i++) {
+        int file = open(paths[i], O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        if (file < 0 && errno == ENOENT) continue;
+        if (file < 0 || fstat(file, &info) != 0)
+            failure = errno;
+        else if (info.st_ino != seen) /* otherwise it was renamed after it was read */
+            failure = take_tail(list, file, info.st_size, limit);
+        seen = info.st_ino;
+        if (file >= 0) (void)close(file);
+    }
+    return failure;
+}
+
+static harpe_status read_newest(const struct iovec *parts, int limit, harpe_text *answer,
+                                harpe_error *error) {
+    const char *path = parts[PATH].iov_base;
+    json_t *list = json_array();
+    int failure = list ? take_newest(path, parts[OLD_PATH].iov_base, limit, list) : 0;
+    char *json = list && !failure ? json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(list);
+    if (failure) return harpe_fail_errno(error, failure, "audit_log: cannot read %.300s", path);
+    if (!json) return harpe_fail_memory(error);
+    harpe_text_append(answer, json, strlen(json));
+    free(json);
+    return HARPE_OK;
+}
+
+/* ---- The file: the work ---------------------------------------------------------------------- */
+
+harpe_status harpe_audit_file_work(const struct iovec *parts, size_t count, harpe_text *answer,
+                                   harpe_error *error) {
+    int limit;
+    if (count != PART_COUNT || parts[LIMIT].iov_len != sizeof limit)
+        return harpe_fail(error, HARPE_INTERNAL, "work on the audit log has the wrong size");
+    memcpy(&limit, parts[LIMIT].iov_base, sizeof limit);
+    return limit < 0 ? append(parts, error) : read_newest(parts, limit, answer, error);
+}
+
+static harpe_status run(harpe_file_processes *files, const char *path, const char *old_path,
+                        struct iovec appended, int limit, harpe_text *answer, harpe_error *error) {
+    const struct iovec parts[PART_COUNT] = {[PATH] = {(void *)path, strlen(path)},
+                                            [OLD_PATH] = {(void *)old_path, strlen(old_path)},
+                                            [APPENDED] = appended,
+                                            [LIMIT] = {&limit, sizeof limit}};
+    return harpe_file_processes_run(files, path, harpe_audit_file_work, parts, PART_COUNT, answer,
+                                    error);
+}
+
+/* Appends the text and puts it on disk. First renames a file that would become too long to
+ * `old_path`. */
+static harpe_status audit_file_append(harpe_file_processes *files, const char *path,
+                                      const char *old_path, const char *text, size_t length,
+                                      harpe_error *error) {
+    harpe_text answer = {0};
+    harpe_status status =
+        run(files, path, old_path, (struct iovec){(void *)text, length}, APPENDS, &answer, error);
+    harpe_text_free(&answer);
+    return status;
+}
+
+/* Reads the newest `limit` (at least 0) records as a JSON list, newest first. `json` must be empty
+ * before. */
+static harpe_status audit_file_read(harpe_file_processes *files, const char *path,
+                                    const char *old_path, int limit, harpe_text *json,
+                                    harpe_error *error) {
+    harpe_status status = run(files, path, old_path, (struct iovec){"", 0}, limit, json, error);
+    if (status == HARPE_OK && (json->failed || !json->data)) status = harpe_fail_memory(error);
+    if (status != HARPE_OK) harpe_text_free(json);
+    return status;
+}
+
+/* Makes the records of the audit log, and lets workers write and read them. Records that come while
+ * a worker writes are written together afterwards. Records of tokens without the role operator are
+ * limited. audit_file.c has the calls on the file. */
 
 enum { LATE_S = 5 /* a write that takes longer makes the server refuse what steers */ };
 
@@ -85,13 +392,13 @@ static bool is_left_out(source *from, const harpe_audit_note *note, int http_sta
     return !note->is_operator && !harpe_credit_take(&from->done, DONE_MOST, DONE_PER_S, now_ns);
 }
 
-/* ---- Writing --------------------------------------------------------------------------------- */
+/* ---- Writing records ------------------------------------------------------------------------- */
 
 static void write_batch(void *user) {
     harpe_audit *audit = user;
     const harpe_text *text = &audit->writing.text;
-    audit->status = harpe_audit_file_append(audit->files, audit->path, audit->old_path, text->data,
-                                            text->length, &audit->error);
+    audit->status = audit_file_append(audit->files, audit->path, audit->old_path, text->data,
+                                      text->length, &audit->error);
 }
 
 /* Calls what waits for a batch, in any order, and empties the batch. */
@@ -216,7 +523,7 @@ bool harpe_audit_fault(harpe_audit *audit, char *line, size_t size) {
     return is_late || audit->has_failed;
 }
 
-/* ---- Reading --------------------------------------------------------------------------------- */
+/* ---- Reading records ------------------------------------------------------------------------- */
 
 typedef struct reading {
     harpe_work work;
@@ -229,11 +536,11 @@ typedef struct reading {
     harpe_error error;
 } reading;
 
-static void read_newest(void *user) {
+static void read_list(void *user) {
     reading *self = user;
     harpe_text json = {0};
-    if (harpe_audit_file_read(self->files, self->path, self->old_path, self->limit, &json,
-                              &self->error) == HARPE_OK)
+    if (audit_file_read(self->files, self->path, self->old_path, self->limit, &json,
+                        &self->error) == HARPE_OK)
         self->json = json.data;
 }
 
@@ -259,7 +566,7 @@ void harpe_audit_read(harpe_audit *audit, int limit,
                       .done = done,
                       .user = user};
     self->work =
-        (harpe_work){.work = read_newest, .done = is_read, .user = self, .pool = HARPE_POOL_AUDIT};
+        (harpe_work){.work = read_list, .done = is_read, .user = self, .pool = HARPE_POOL_AUDIT};
     harpe_workers_submit(audit->workers, &self->work);
 }
 

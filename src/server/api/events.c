@@ -4,7 +4,7 @@
  * sends is sent afterwards. The first event of all jobs may be long, so it is made in pieces. The
  * stream asks for each piece a moment after the previous piece was sent, which leaves most of the
  * loop's time to other work. Changes that happen meanwhile are in the next event. */
-#include "server/api/events.h"
+#include "server/api/api_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * while the engine makes a piece. In each window of time, all long answers together may use only a
  * share of the loop's time. When the share is used up, further answers wait in a queue for the next
  * window. */
-#include "server/api/long_answers.h"
+#include "server/api/api_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +13,6 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "server/engine/call.h"
 
 enum { WINDOW_MS = 20 };
 static const int64_t window_ns = WINDOW_MS * INT64_C(1000000);

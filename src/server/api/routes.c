@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Turns a request into a call of the engine, and the call's answer into a response. route_table.c
- * lists the paths. metrics.c and openapi.c make /metrics and /openapi.json. */
-#include "server/api/routes.h"
+ * lists the paths. metrics.c makes /metrics. */
+#include "server/api/api_internal.h"
 
-#include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#include <harpe/pfo.h>
 
 #include "base/array.h"
 #include "base/clock.h"
@@ -16,18 +18,39 @@
 #include "base/version.h"
 #include "pfo/models.h"
 #include "rights/tokens.h"
-#include "server/api/access.h"
-#include "server/api/audit.h"
-#include "server/api/events.h"
-#include "server/api/latencies.h"
-#include "server/api/long_answers.h"
-#include "server/api/metrics.h"
-#include "server/api/openapi.h"
-#include "server/api/origin.h"
 #include "server/api/pages.h"
-#include "server/api/published_client.h"
-#include "server/engine/job_query.h"
-#include "server/engine/job_view.h"
+
+/* ---- Clients of Zeus ------------------------------------------------------------------------- */
+
+/* Zeus makes its requests with httpx, which names itself in User-Agent. Harpe's client does not use
+ * httpx. */
+
+static const char AGENT[] = "python-httpx/";
+enum { EMPTY_SCHEDULE_MAX = 256 }; /* bytes; a longer schedule cannot be empty */
+
+static bool is_empty(const harpe_call_answer *answer) {
+    harpe_frequency_schedule schedule = {0};
+    if (answer->length > EMPTY_SCHEDULE_MAX ||
+        harpe_frequency_schedule_parse(answer->body, answer->length, &schedule, NULL) != HARPE_OK)
+        return false;
+    bool is_empty = schedule.instruction_count == 0;
+    harpe_frequency_schedule_free(&schedule);
+    return is_empty;
+}
+
+/* Returns true if the client that asks for a schedule cannot run this answer, and writes the reason
+ * to `line` (at most `size` bytes). */
+static bool published_client_fault(const harpe_http_request *request,
+                                   const harpe_call_answer *answer, char *line, size_t size) {
+    const char *agent = harpe_http_header(request, "user-agent");
+    if (!agent || strncmp(agent, AGENT, sizeof AGENT - 1) != 0 || !is_empty(answer)) return false;
+    (void)snprintf(line, size,
+                   "this job's schedule is empty, because the server does not know how many "
+                   "microbatches an iteration has, and a client of Zeus cannot run an empty "
+                   "schedule: give the client job_metadata=\"num_microbatches=N\", or start harpe "
+                   "serve with --scheduler-args '{\"num_microbatches\": N}'");
+    return true;
+}
 
 struct harpe_routes {
     harpe_routes_options options;
@@ -105,7 +128,7 @@ static void send_answer(exchange *self, const harpe_call_answer *answer) {
     self->answered_round = answer->round;
     harpe_http_set_data(request, is_schedule ? self : NULL);
     char fault[512];
-    if (is_schedule && harpe_published_client_fault(request, answer, fault, sizeof fault)) {
+    if (is_schedule && published_client_fault(request, answer, fault, sizeof fault)) {
         self->is_withheld = true;
         free(answer->body);
         answer_detail(request, 400, fault, NULL);

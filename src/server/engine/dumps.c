@@ -6,8 +6,10 @@
  * is killed before it has written some dumps, the next server writes them: for each round that is
  * in the store, a worker checks whether the dumps exist, and writes those that are missing. The
  * loop itself does not access files. */
-#include "server/engine/dumps.h"
+#include "server/engine/engine_internal.h"
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +18,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "pfo/models.h"
-#include "server/engine/dump_files.h"
-#include "server/engine/in_flight.h"
-#include "server/engine/job.h"
-#include "server/engine/job_ranks.h"
-#include "server/engine/pools.h"
-#include "server/engine/round_results.h"
-#include "server/engine/round_text.h"
+#include "server/scheduler/scheduler_host.h"
 
 enum {
     /* The number of dumps of a job whose results are kept in memory. The results of later dumps are
@@ -47,19 +43,23 @@ typedef enum dump_kind {
     DUMP_RESULTS,
 } dump_kind;
 
+/* The next attempt to write a file. */
+typedef struct attempt {
+    harpe_timer *timer; /* set while the attempt waits */
+    int64_t delay_ms;
+} attempt;
+
+/* The `users` of the job count each dump. */
 struct harpe_dump {
-    harpe_in_flight in_flight;
-    harpe_job *job; /* its `users` counts this dump */
-    harpe_dump *following;
-    harpe_work work;
+    harpe_operation operation;
+    harpe_dump *behind; /* the next dump of the job */
     dump_kind kind;
     int64_t round;
     harpe_round_text *text;       /* for DUMP_SCHEDULES */
     harpe_round_results *results; /* for DUMP_RESULTS; NULL: all are in the store */
     bool only_if_missing;         /* an earlier server may have written it */
     bool cleans;                  /* first removes the incomplete files of an earlier server */
-    harpe_timer *retry;           /* set while a failed dump waits for its next attempt */
-    int64_t retry_ms;
+    attempt next;                 /* of a dump that has failed */
     bool may_retry;
     int64_t bytes; /* of the file that was written */
     char *fault;   /* the reason for the failure; NULL: none */
@@ -87,7 +87,7 @@ static char *path_of(const harpe_job *job, dump_kind kind, int64_t round) {
 /* ---- On a worker ----------------------------------------------------------------------------- */
 
 static harpe_status format_results(const harpe_dump *self, harpe_text *text, harpe_error *error) {
-    const harpe_job *job = self->job;
+    const harpe_job *job = self->operation.job;
     harpe_stored_round from = {job->jobs->options.store, job->id, self->round};
     harpe_round_results *stored =
         self->results ? NULL : harpe_round_results_new(job->info.world_size);
@@ -107,7 +107,7 @@ static harpe_status format_ranks(const harpe_job *job, harpe_text *text, harpe_e
 }
 
 static harpe_status order_with(harpe_dump *self, harpe_dump_order *order, harpe_error *error) {
-    const harpe_job *job = self->job;
+    const harpe_job *job = self->operation.job;
     harpe_dump_finding finding;
     harpe_text text = {0};
     harpe_status status = HARPE_OK;
@@ -129,7 +129,7 @@ static harpe_status order_with(harpe_dump *self, harpe_dump_order *order, harpe_
 }
 
 static harpe_status write_file(harpe_dump *self, harpe_error *error) {
-    const harpe_job *job = self->job;
+    const harpe_job *job = self->operation.job;
     harpe_dump_finding finding = {0};
     harpe_status status = HARPE_OK;
     char *directory = harpe_dump_directory(job->jobs, job->id);
@@ -164,29 +164,39 @@ static void write_dump(void *user) {
 
 /* ---- On the loop ----------------------------------------------------------------------------- */
 
-static void free_dump(harpe_dump *self) {
-    harpe_timer_cancel(self->retry);
+/* Makes the loop call `again` later. Returns false if the file is given up. */
+static bool waits_to_retry(harpe_operation *operation, attempt *next, void (*again)(void *user)) {
+    const harpe_job *job = operation->job;
+    if (job->is_evicted || job->jobs->is_stopping) return false;
+    next->delay_ms = next->delay_ms == 0 ? RETRY_FIRST_MS : 2 * next->delay_ms;
+    if (next->delay_ms > RETRY_LAST_MS) next->delay_ms = RETRY_LAST_MS;
+    return harpe_loop_after(job->jobs->options.loop, next->delay_ms, again, operation, &next->timer,
+                            NULL) == HARPE_OK;
+}
+
+static void free_dump(harpe_operation *operation) {
+    harpe_dump *self = (harpe_dump *)operation;
+    harpe_timer_cancel(self->next.timer);
     harpe_round_text_unref(self->text);
     harpe_round_results_unref(self->results);
     free(self->fault);
-    free(self);
 }
 
-static void drop_dump(harpe_in_flight *in_flight) { free_dump((harpe_dump *)in_flight); }
+static void is_dumped(void *user);
 
 static void submit_first(const harpe_job *job) {
-    if (job->dumps) harpe_workers_submit(job->jobs->options.workers, &job->dumps->work);
+    if (job->dumps)
+        harpe_operation_run(&job->dumps->operation, HARPE_POOL_DUMP, write_dump, is_dumped);
 }
 
 /* Removes `*place` from the list of its job, and frees it. */
 static void take_out(harpe_dump **place) {
     harpe_dump *self = *place;
-    harpe_job *job = self->job;
-    *place = self->following;
-    if (job->dumps_end == &self->following) job->dumps_end = place;
+    harpe_job *job = self->operation.job;
+    *place = self->behind;
+    if (job->dumps_end == &self->behind) job->dumps_end = place;
     job->new_dumps -= !self->only_if_missing;
-    harpe_in_flight_remove(job->jobs, &self->in_flight);
-    free_dump(self);
+    harpe_operation_end(&self->operation);
     job->users--;
 }
 
@@ -206,36 +216,27 @@ static void tell_success(harpe_job *job) {
 
 static void try_again(void *user) {
     harpe_dump *self = user;
-    self->retry = NULL;
-    submit_first(self->job);
-}
-
-/* Returns false if the dump is given up. */
-static bool waits_to_retry(harpe_dump *self) {
-    const harpe_job *job = self->job;
-    if (!self->fault || !self->may_retry || job->is_evicted || job->jobs->is_stopping) return false;
-    self->retry_ms = self->retry_ms == 0 ? RETRY_FIRST_MS : 2 * self->retry_ms;
-    if (self->retry_ms > RETRY_LAST_MS) self->retry_ms = RETRY_LAST_MS;
-    return harpe_loop_after(job->jobs->options.loop, self->retry_ms, try_again, self, &self->retry,
-                            NULL) == HARPE_OK;
+    self->next.timer = NULL;
+    submit_first(self->operation.job);
 }
 
 static void is_dumped(void *user) {
     harpe_dump *self = user;
-    harpe_job *job = self->job;
+    harpe_job *job = self->operation.job;
     job->jobs->dumps_seen.bytes += self->bytes;
     if (self->fault)
         tell_failure(job, self);
     else
         tell_success(job);
-    if (waits_to_retry(self)) return;
+    if (self->fault && self->may_retry && waits_to_retry(&self->operation, &self->next, try_again))
+        return;
     take_out(&job->dumps);
     submit_first(job);
     if (job->is_evicted && !job->turn) harpe_job_release(job);
 }
 
 void harpe_dumps_give_up(harpe_job *job) {
-    if (!job->dumps || !job->dumps->retry) return;
+    if (!job->dumps || !job->dumps->next.timer) return;
     while (job->dumps)
         take_out(&job->dumps);
     if (job->is_evicted && !job->turn) harpe_job_release(job);
@@ -254,40 +255,28 @@ static void bound_waiting(harpe_job *job) {
                        job->id, limit);
     job->dumps_were_given_up = true;
     /* The first dump cannot be removed while a worker writes it. */
-    bool is_waiting = job->dumps->retry != NULL;
-    take_out(is_waiting ? &job->dumps : &job->dumps->following);
+    bool is_waiting = job->dumps->next.timer != NULL;
+    take_out(is_waiting ? &job->dumps : &job->dumps->behind);
     if (is_waiting) submit_first(job);
-}
-
-static harpe_dump *new_dump(harpe_job *job, dump_kind kind, int64_t round) {
-    harpe_dump *self = harpe_calloc(1, sizeof *self);
-    if (!self) return NULL;
-    self->job = job;
-    self->kind = kind;
-    self->round = round;
-    self->only_if_missing = job->is_restoring;
-    self->cleans = job->is_restoring && !job->dumps;
-    self->work = (harpe_work){.work = write_dump,
-                              .done = is_dumped,
-                              .user = self,
-                              .pool = HARPE_POOL_DUMP,
-                              .subject = job->id};
-    return self;
 }
 
 static void begin(harpe_job *job, dump_kind kind, int64_t round, harpe_round_text *text,
                   harpe_round_results *results) {
     if (!harpe_job_id_is_valid(job->id)) return;
-    harpe_dump *self = new_dump(job, kind, round);
+    harpe_dump *self = harpe_operation_new_kind(job->jobs, job, NULL, sizeof *self, free_dump);
     if (!self) return;
+    self->kind = kind;
+    self->round = round;
+    self->only_if_missing = job->is_restoring;
+    bool is_first = !job->dumps;
+    self->cleans = job->is_restoring && is_first;
     if (text) self->text = harpe_round_text_ref(text);
     if (results) self->results = harpe_round_results_ref(results);
     job->users++;
-    harpe_in_flight_add(job->jobs, &self->in_flight, drop_dump);
     *job->dumps_end = self;
-    job->dumps_end = &self->following;
+    job->dumps_end = &self->behind;
     job->new_dumps += !self->only_if_missing;
-    if (job->dumps != self) {
+    if (!is_first) {
         bound_waiting(job);
     } else if (job->jobs->is_ending) {
         write_dump(self);
@@ -315,7 +304,182 @@ void harpe_dump_results(harpe_job *job, int64_t round, harpe_round_results *resu
 
 int64_t harpe_dumps_first_round(const harpe_job *job, int64_t otherwise) {
     int64_t first = otherwise;
-    for (const harpe_dump *dump = job->dumps; dump; dump = dump->following)
+    for (const harpe_dump *dump = job->dumps; dump; dump = dump->behind)
         if (dump->kind != DUMP_RANKS && dump->round < first) first = dump->round;
     return first;
+}
+
+/* ---- The profile ----------------------------------------------------------------------------- */
+
+/* Writes the profile that an online scheduler has measured to a file. A worker writes it, as it
+ * writes the dumps. The file is not in the queue of the dumps. It may be in another directory, and
+ * a path that cannot be written must not delay the dumps. A failed write is tried again. If the
+ * server is killed before it has written the file, the next server replays the rounds, and the
+ * scheduler then makes the file again. The loop itself does not access files. */
+
+/* The `users` of the job count it. */
+struct harpe_profile_dump {
+    harpe_operation operation;
+    harpe_scheduler_file file, newer; /* `newer` was made while `file` was being written */
+    attempt next;                     /* of a write that has failed */
+    bool was_told;                    /* the failure was logged */
+    harpe_status status;
+    harpe_error error;
+};
+
+/* ---- Writing the profile --------------------------------------------------------------------- */
+
+/* A file that was written before a restart is not written again. In the job's own directory it must
+ * have the same content. In other places it is enough that it exists. */
+static void write_profile(void *user) {
+    harpe_profile_dump *self = user;
+    const harpe_scheduler_file *file = &self->file;
+    harpe_dump_finding finding;
+    harpe_dump_order order = {.directory = file->directory,
+                              .path = file->path,
+                              .text = file->text,
+                              .length = file->length,
+                              .unless_there = file->is_repeated && !file->directory,
+                              .unless_same = file->is_repeated && file->directory,
+                              .sweeps = true};
+    self->status = harpe_dump_files_do(self->operation.job->jobs->options.dump_files, &order,
+                                       &finding, &self->error);
+}
+
+/* ---- The work on the profile ----------------------------------------------------------------- */
+
+static void free_profile_dump(harpe_operation *operation) {
+    harpe_profile_dump *self = (harpe_profile_dump *)operation;
+    harpe_timer_cancel(self->next.timer);
+    harpe_scheduler_file_free(&self->file);
+    harpe_scheduler_file_free(&self->newer);
+}
+
+static void end_profile(harpe_profile_dump *self) {
+    harpe_job *job = self->operation.job;
+    harpe_operation_end(&self->operation);
+    job->profile_dump = NULL;
+    job->users--;
+    if (job->is_evicted && !job->turn) harpe_job_release(job);
+}
+
+static void profile_is_written(void *user);
+
+static void submit_profile(harpe_profile_dump *self) {
+    if (self->newer.path) {
+        harpe_scheduler_file_free(&self->file);
+        self->file = self->newer;
+        self->newer = (harpe_scheduler_file){0};
+    }
+    harpe_operation_run(&self->operation, HARPE_POOL_DUMP, write_profile, profile_is_written);
+}
+
+static void try_profile_again(void *user) {
+    harpe_profile_dump *self = user;
+    self->next.timer = NULL;
+    submit_profile(self);
+}
+
+static void profile_is_written(void *user) {
+    harpe_profile_dump *self = user;
+    const harpe_job *job = self->operation.job;
+    bool has_failed = self->status != HARPE_OK;
+    if (has_failed && !self->was_told)
+        harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING,
+                       "%s: the profile is not written yet, and is tried again: %s", job->id,
+                       self->error.message);
+    if (!has_failed && self->was_told)
+        harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING, "%s: the profile is written now",
+                       job->id);
+    self->was_told = has_failed;
+    if (has_failed && waits_to_retry(&self->operation, &self->next, try_profile_again)) return;
+    if (self->newer.path && !job->is_evicted && !job->jobs->is_stopping)
+        submit_profile(self);
+    else
+        end_profile(self);
+}
+
+void harpe_dump_profile(harpe_job *job, harpe_scheduler_file *file) {
+    harpe_profile_dump *self = job->profile_dump;
+    if (!file->path) return;
+    bool is_new = !self;
+    if (is_new && !job->jobs->is_stopping)
+        self = harpe_operation_new_kind(job->jobs, job, NULL, sizeof *self, free_profile_dump);
+    if (!self) { /* the scheduler makes the file again for the next server */
+        harpe_scheduler_file_free(file);
+        return;
+    }
+    harpe_scheduler_file_free(&self->newer);
+    self->newer = *file;
+    *file = (harpe_scheduler_file){0};
+    if (!is_new) return;
+    job->users++;
+    job->profile_dump = self;
+    submit_profile(self);
+}
+
+void harpe_profile_dump_give_up(const harpe_job *job) {
+    if (job->profile_dump && job->profile_dump->next.timer) end_profile(job->profile_dump);
+}
+
+/* ---- Bounds ---------------------------------------------------------------------------------- */
+
+/* Looks at the dumps after the start, every hour, after much was written, and when a job is
+ * forgotten. */
+
+enum { CHECK_AFTER_S = 3600, PARTS = 8 };
+
+typedef struct dump_sweep {
+    harpe_operation operation;
+    harpe_text forgotten;
+    bool looks_at_all;
+} dump_sweep;
+
+void harpe_dump_sweep_forget(harpe_jobs *jobs, const char *job_id) {
+    if (jobs->options.settings->dump_data)
+        harpe_text_printf(&jobs->dumps_seen.forgotten, "%s\n", job_id);
+}
+
+/* After a check, the files may grow by an eighth of the bound until the next check. */
+static void sweep(void *user) {
+    const dump_sweep *self = user;
+    const harpe_settings *settings = self->operation.jobs->options.settings;
+    int64_t bytes = settings->max_dump_size_bytes / PARTS * (PARTS - 1);
+    harpe_dump_order order = {.directory = settings->dump_dir,
+                              .bounds = true,
+                              .text = self->forgotten.data,
+                              .length = self->forgotten.length,
+                              .most_bytes = self->looks_at_all ? bytes : 0,
+                              .most_age_s = settings->max_dump_time_s};
+    harpe_dump_finding finding;
+    /* A failure has no message: the next check does the work. */
+    (void)harpe_dump_files_do(self->operation.jobs->options.dump_files, &order, &finding, NULL);
+}
+
+static void free_sweep(harpe_operation *operation) {
+    harpe_text_free(&((dump_sweep *)operation)->forgotten);
+}
+
+static void is_swept(void *user) {
+    harpe_operation *operation = user;
+    operation->jobs->dumps_seen.is_sweeping = false;
+    harpe_operation_end(operation);
+}
+
+void harpe_dump_sweep_check(harpe_jobs *jobs) {
+    harpe_dumps_seen *seen = &jobs->dumps_seen;
+    const harpe_settings *settings = jobs->options.settings;
+    int64_t now_s = harpe_jobs_uptime_s(jobs);
+    bool is_due = !seen->was_swept || now_s - seen->swept_s >= CHECK_AFTER_S ||
+                  seen->bytes >= settings->max_dump_size_bytes / PARTS;
+    if (!settings->dump_data || seen->is_sweeping || jobs->is_stopping) return;
+    if (!is_due && seen->forgotten.length == 0) return;
+    dump_sweep *self = harpe_operation_new_kind(jobs, NULL, NULL, sizeof *self, free_sweep);
+    if (!self) return;
+    self->looks_at_all = is_due;
+    self->forgotten = seen->forgotten;
+    seen->forgotten = (harpe_text){0};
+    seen->is_sweeping = true;
+    if (is_due) seen->was_swept = true, seen->swept_s = now_s, seen->bytes = 0;
+    harpe_operation_run(&self->operation, HARPE_POOL_DUMP, sweep, is_swept);
 }

@@ -1,18 +1,118 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes and frees jobs, and derives the state of a job and of its ranks from their members. Other
- * files change these members, above all rounds.c. */
-#include "server/engine/job.h"
+/* Jobs, their ranks, and the table of all jobs. This file makes and frees them, finds them, and
+ * derives the state of a job and of its ranks from their members. Other files change these members,
+ * above all rounds.c. */
+#include "server/engine/engine_internal.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
-#include "server/engine/job_group.h"
-#include "server/engine/job_ranks.h"
-#include "server/engine/round_results.h"
-#include "server/engine/round_text.h"
-#include "server/engine/scheduler_end.h"
+#include "base/platform.h"
 
-/* ---- Made and freed -------------------------------------------------------------------------- */
+/* ---- Ranks ----------------------------------------------------------------------------------- */
+
+/* The ranks of one job. The memory grows with the number of ranks that requests have named, and not
+ * with the world_size of the job, because a client can announce millions of ranks. A tree finds a
+ * rank by its number. The leaves of the tree are small blocks of ranks. A block is made when its
+ * first rank is needed. The address of a rank never changes. */
+
+enum {
+    LEAF_BITS = 4, /* a block holds 16 ranks */
+    NODE_BITS = 6, /* a node has 64 children */
+    LEAF_RANKS = 1 << LEAF_BITS,
+    NODE_CHILDREN = 1 << NODE_BITS,
+};
+
+/* Returns how many bits of a rank's number the levels below the root use. */
+static int root_shift(int world_size) {
+    int shift = LEAF_BITS;
+    while (((world_size - 1) >> shift) > 0)
+        shift += NODE_BITS;
+    return shift;
+}
+
+static void *new_node(int shift) {
+    return shift > LEAF_BITS ? harpe_calloc(NODE_CHILDREN, sizeof(void *))
+                             : harpe_calloc(LEAF_RANKS, sizeof(harpe_rank));
+}
+
+/* Returns the number of the rank's child in a node whose shift is `shift`. */
+static int child_of(int rank, int shift) { return (rank >> (shift - NODE_BITS)) % NODE_CHILDREN; }
+
+harpe_rank *harpe_job_rank(const harpe_job *job, int rank) {
+    if (rank < 0 || rank >= job->info.world_size) return NULL;
+    void *node = job->ranks;
+    for (int shift = root_shift(job->info.world_size); node && shift > LEAF_BITS;
+         shift -= NODE_BITS)
+        node = ((void **)node)[child_of(rank, shift)];
+    return node ? (harpe_rank *)node + rank % LEAF_RANKS : NULL;
+}
+
+harpe_rank *harpe_job_make_rank(harpe_job *job, int rank) {
+    if (rank < 0 || rank >= job->info.world_size) return NULL;
+    void **place = &job->ranks;
+    for (int shift = root_shift(job->info.world_size);; shift -= NODE_BITS) {
+        if (!*place) *place = new_node(shift);
+        if (!*place) return NULL;
+        if (shift <= LEAF_BITS) return (harpe_rank *)*place + rank % LEAF_RANKS;
+        place = (void **)*place + child_of(rank, shift);
+    }
+}
+
+harpe_rank *harpe_job_next_rank(const harpe_job *job, int *rank) {
+    int size = job->info.world_size;
+    int top = root_shift(size);
+    while (*rank < size) {
+        void *node = job->ranks;
+        int shift = top;
+        for (; node && shift > LEAF_BITS; shift -= NODE_BITS)
+            node = ((void **)node)[child_of(*rank, shift)];
+        if (node) return (harpe_rank *)node + *rank % LEAF_RANKS;
+        /* This part of the tree has no ranks. Continue with the next part. */
+        int64_t next = (((int64_t)*rank >> shift) + 1) << shift;
+        *rank = next < size ? (int)next : size;
+    }
+    return NULL;
+}
+
+harpe_rank_info *harpe_job_rank_infos(const harpe_job *job) {
+    int size = job->info.world_size;
+    harpe_rank_info *infos = harpe_calloc((size_t)size, sizeof *infos);
+    const harpe_rank *slot;
+    for (int r = 0; infos && (slot = harpe_job_next_rank(job, &r)); r++)
+        infos[r] = slot->info;
+    return infos;
+}
+
+static void free_node(void *node, int shift) {
+    if (!node) return;
+    for (int i = 0; shift > LEAF_BITS && i < NODE_CHILDREN; i++)
+        free_node(((void **)node)[i], shift - NODE_BITS);
+    for (int i = 0; shift <= LEAF_BITS && i < LEAF_RANKS; i++)
+        harpe_rank_info_free(&((harpe_rank *)node)[i].info);
+    free(node);
+}
+
+static void job_free_ranks(harpe_job *job) {
+    free_node(job->ranks, root_shift(job->info.world_size));
+    job->ranks = NULL;
+}
+
+size_t harpe_job_coordinate(const harpe_job *job, const harpe_rank_info *rank) {
+    const harpe_job_info *info = &job->info;
+    return ((size_t)rank->dp_rank * (size_t)info->pp_degree + (size_t)rank->pp_rank) *
+               (size_t)info->tp_degree +
+           (size_t)rank->tp_rank;
+}
+
+/* Makes and frees jobs, and derives the state of a job and of its ranks from their members. Other
+ * files change these members, above all rounds.c. */
+
+/* ---- Jobs ------------------------------------------------------------------------------------ */
 
 harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info) {
     harpe_job *job = harpe_calloc(1, sizeof *job);
@@ -40,7 +140,7 @@ harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info) {
 
 void harpe_job_release(harpe_job *job) {
     if (job->users > 0) return;
-    harpe_job_free_ranks(job);
+    job_free_ranks(job);
     harpe_round_results_unref(job->results);
     harpe_round_text_unref(job->current);
     harpe_round_text_unref(job->next);
@@ -106,4 +206,223 @@ const char *harpe_rank_state_name(const harpe_job *job, int rank) {
     if (slot->has_ended) return "ended";
     if (job->round < 0) return "registered";
     return slot->has_reported ? "reported" : "served";
+}
+
+/* ---- The list of evicted jobs ---------------------------------------------------------------- */
+
+/* A list of evicted jobs by time, and a hash table of the same jobs. An entry is one piece of
+ * memory of about 150 bytes. */
+
+enum { BUCKET_BITS = 15 };
+
+static harpe_evicted_job **evicted_bucket(const harpe_evicted_jobs *all, uint64_t hash) {
+    return &all->buckets[hash & ((1 << BUCKET_BITS) - 1)];
+}
+
+static void forget_oldest(harpe_evicted_jobs *all) {
+    harpe_evicted_job *job = all->oldest;
+    harpe_evicted_job **place = evicted_bucket(all, job->hash);
+    while (*place != job)
+        place = &(*place)->same_bucket;
+    *place = job->same_bucket;
+    all->oldest = job->newer;
+    if (job->newer)
+        job->newer->older = NULL;
+    else
+        all->newest = NULL;
+    all->count--;
+    free(job);
+}
+
+/* Remembers a job; `group` may be NULL. Returns false if memory runs out. */
+static bool evicted_jobs_add(harpe_evicted_jobs *all, const char *id, uint64_t hash,
+                             const char *group, int64_t version) {
+    size_t id_size = strlen(id) + 1, group_size = group ? strlen(group) + 1 : 0;
+    if (!all->buckets) all->buckets = harpe_calloc(1 << BUCKET_BITS, sizeof *all->buckets);
+    harpe_evicted_job *job = harpe_calloc(1, sizeof *job + id_size + group_size);
+    if (!job || !all->buckets) {
+        free(job);
+        return false;
+    }
+    memcpy(job->id, id, id_size);
+    if (group) job->group = memcpy(job->id + id_size, group, group_size);
+    harpe_evicted_job **bucket = evicted_bucket(all, hash);
+    job->hash = hash;
+    job->same_bucket = *bucket;
+    *bucket = job;
+    job->older = all->newest;
+    job->version = job->older && job->older->version > version ? job->older->version : version;
+    if (job->older)
+        job->older->newer = job;
+    else
+        all->oldest = job;
+    all->newest = job;
+    if (++all->count > HARPE_EVICTED_KEPT) forget_oldest(all);
+    return true;
+}
+
+/* `hash` is the hash of the id with which the job was added. */
+static bool evicted_jobs_have(const harpe_evicted_jobs *all, const char *id, uint64_t hash) {
+    const harpe_evicted_job *job = all->buckets ? *evicted_bucket(all, hash) : NULL;
+    while (job && strcmp(job->id, id) != 0)
+        job = job->same_bucket;
+    return job != NULL;
+}
+
+static void evicted_jobs_free(harpe_evicted_jobs *all) {
+    while (all->oldest)
+        forget_oldest(all);
+    free(all->buckets);
+    *all = (harpe_evicted_jobs){0};
+}
+
+/* ---- The table ------------------------------------------------------------------------------- */
+
+/* The table of jobs. The table finds a job by its id in constant time, and lists jobs in the order
+ * of their registration. An evicted job stays in the table while work uses it. Then only its id
+ * stays. */
+
+enum { FIRST_BUCKET_COUNT = 64 };
+
+/* Computes an FNV-1a hash. Clients can choose parts of an id. The random seed prevents clients from
+ * choosing ids that all fall into one bucket. */
+static uint64_t hash_of(const harpe_job_table *table, const char *id) {
+    uint64_t hash = table->seed ^ 0xCBF29CE484222325U;
+    for (const char *c = id; *c != '\0'; c++)
+        hash = (hash ^ (unsigned char)*c) * 0x100000001B3U;
+    return hash ^ hash >> 32;
+}
+
+static size_t bucket_of(const harpe_job_table *table, const char *id) {
+    return (size_t)hash_of(table, id) & (table->bucket_count - 1);
+}
+
+static bool grow(harpe_job_table *table) {
+    size_t old_count = table->bucket_count;
+    harpe_job **old = table->buckets;
+    size_t count = old_count > 0 ? 2 * old_count : FIRST_BUCKET_COUNT;
+    harpe_job **buckets = harpe_calloc(count, sizeof *buckets);
+    if (!buckets) return false;
+    if (!old && !harpe_random_now(&table->seed, sizeof table->seed)) table->seed = 0;
+    table->buckets = buckets;
+    table->bucket_count = count;
+    for (size_t b = 0; old && b < old_count; b++) {
+        for (harpe_job *job = old[b], *next; job; job = next) {
+            next = job->same_bucket;
+            harpe_job **bucket = &buckets[bucket_of(table, job->id)];
+            job->same_bucket = *bucket;
+            *bucket = job;
+        }
+    }
+    free(old);
+    return true;
+}
+
+/* Adds the job as the newest one. Jobs are added in the order of their registration, also when they
+ * are read from the store. Their times of registration are not compared, because the wall clock may
+ * have been set back. */
+static void link_newest(harpe_job_table *table, harpe_job *job) {
+    job->serial = ++table->last_serial;
+    job->older = table->newest;
+    job->newer = NULL;
+    if (job->older) job->older->newer = job;
+    table->newest = job;
+}
+
+static void take_out_of_bucket(harpe_job_table *table, const harpe_job *job) {
+    harpe_job **place = &table->buckets[bucket_of(table, job->id)];
+    while (*place != job)
+        place = &(*place)->same_bucket;
+    *place = job->same_bucket;
+    table->count--;
+}
+
+/* ---- Evicted jobs in the table --------------------------------------------------------------- */
+
+static bool is_in_use(const harpe_job *job) { return job->operations > 0 || job->is_marked; }
+
+/* Frees the evicted jobs that no work uses any more, and keeps their ids. */
+static void free_unused(harpe_job_table *table) {
+    for (harpe_job **place = &table->leaving, *job; (job = *place);) {
+        if (is_in_use(job) || !evicted_jobs_add(&table->evicted, job->id, hash_of(table, job->id),
+                                                job->group, job->version)) {
+            place = &job->older;
+            continue;
+        }
+        *place = job->older;
+        take_out_of_bucket(table, job);
+        harpe_job_free(job);
+    }
+}
+
+bool harpe_job_table_add_evicted(harpe_job_table *table, const char *id) {
+    return (table->buckets || grow(table)) &&
+           evicted_jobs_add(&table->evicted, id, hash_of(table, id), NULL, 0);
+}
+
+bool harpe_job_table_has_evicted(const harpe_job_table *table, const char *id) {
+    return evicted_jobs_have(&table->evicted, id, hash_of(table, id));
+}
+
+/* ---- Jobs in the table ----------------------------------------------------------------------- */
+
+bool harpe_job_table_add(harpe_job_table *table, harpe_job *job) {
+    if (table->count >= table->bucket_count && !grow(table)) return false;
+    harpe_job **bucket = &table->buckets[bucket_of(table, job->id)];
+    job->same_bucket = *bucket;
+    *bucket = job;
+    table->count++;
+    link_newest(table, job);
+    return true;
+}
+
+harpe_job *harpe_job_table_find(const harpe_job_table *table, const char *id) {
+    if (table->bucket_count == 0) return NULL;
+    harpe_job *job = table->buckets[bucket_of(table, id)];
+    while (job && strcmp(job->id, id) != 0)
+        job = job->same_bucket;
+    return job;
+}
+
+static bool is_same(const char *a, const char *b) { return a && b ? strcmp(a, b) == 0 : a == b; }
+
+harpe_job *harpe_job_table_find_key(const harpe_job_table *table, const char *key,
+                                    const char *group) {
+    harpe_job *job = table->newest;
+    while (job && !(is_same(job->info.job_key, key) && is_same(job->group, group)))
+        job = job->older;
+    return job;
+}
+
+static void unlink_living(harpe_job_table *table, harpe_job *job) {
+    if (job->older) job->older->newer = job->newer;
+    if (job->newer)
+        job->newer->older = job->older;
+    else
+        table->newest = job->older;
+    job->older = job->newer = NULL;
+}
+
+void harpe_job_table_retire(harpe_job_table *table, harpe_job *job) {
+    unlink_living(table, job);
+    free_unused(table);
+    job->older = table->leaving;
+    table->leaving = job;
+}
+
+void harpe_job_table_remove(harpe_job_table *table, harpe_job *job) {
+    take_out_of_bucket(table, job);
+    unlink_living(table, job);
+}
+
+void harpe_job_table_free(harpe_job_table *table) {
+    for (size_t b = 0; b < table->bucket_count; b++) {
+        for (harpe_job *job = table->buckets[b], *next; job; job = next) {
+            next = job->same_bucket;
+            harpe_job_free(job);
+        }
+    }
+    free(table->buckets);
+    evicted_jobs_free(&table->evicted);
+    *table = (harpe_job_table){0};
 }

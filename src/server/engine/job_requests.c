@@ -3,7 +3,7 @@
  * scheduler independently of its rounds. Each of them waits until its turn can begin. A job request
  * is stored before the scheduler receives it, and the scheduler receives it again after a
  * restart. */
-#include "server/engine/job_requests.h"
+#include "server/engine/engine_internal.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -16,12 +16,6 @@
 #include "pfo/documents.h"
 #include "pfo/fields.h"
 #include "pfo/json_look.h"
-#include "server/engine/call.h"
-#include "server/engine/marked_jobs.h"
-#include "server/engine/operation.h"
-#include "server/engine/replies.h"
-#include "server/engine/turn.h"
-#include "server/engine/turn_steps.h"
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */
 
@@ -154,8 +148,6 @@ void harpe_take_frontier_request(harpe_job *job, harpe_call *call) {
 
 typedef struct request_turn {
     harpe_turn turn;
-    harpe_operation *carrier; /* of the call */
-    harpe_change change;
     char text[96]; /* of the change */
     harpe_stored_job_request request;
     bool wants_next; /* the scheduler is asked for new schedules in the same turn */
@@ -163,17 +155,14 @@ typedef struct request_turn {
     harpe_turn_outcome outcome;
 } request_turn;
 
-static void free_request_turn(harpe_turn *turn) {
-    harpe_turn_outcome_clear(&((request_turn *)turn)->outcome);
+static void free_request_turn(harpe_operation *operation) {
+    harpe_turn_outcome_clear(&((request_turn *)operation)->outcome);
 }
 
-static const harpe_turn_kind request_kind = {.size = sizeof(request_turn),
-                                             .free_own = free_request_turn};
-
-/* Answers the call of the operation, and ends the operation. With status 200 the answer is `json`,
- * or null if `json` is NULL. Otherwise it is the error `detail`. Takes over `json`. */
-static void answer(harpe_operation *carrier, int http_status, char *json, const char *detail) {
-    harpe_call *call = harpe_operation_take_call(carrier);
+/* Answers the call of the turn. With status 200 the answer is `json`, or null if `json` is NULL.
+ * Otherwise it is the error `detail`. Takes over `json`. */
+static void answer(harpe_turn *turn, int http_status, char *json, const char *detail) {
+    harpe_call *call = harpe_operation_take_call(&turn->operation);
     if (http_status != 200)
         harpe_reply_detail(call, http_status, "%s", detail);
     else if (!json)
@@ -181,13 +170,12 @@ static void answer(harpe_operation *carrier, int http_status, char *json, const 
     else
         harpe_reply(call, 200, json, strlen(json), -1);
     if (http_status != 200) free(json);
-    harpe_operation_end(carrier);
 }
 
 static void make_request(void *user) {
     request_turn *self = user;
     harpe_turn *turn = &self->turn;
-    harpe_scheduler *scheduler = turn->job->scheduler;
+    harpe_scheduler *scheduler = turn->operation.job->scheduler;
     const harpe_frequency_schedule *schedules = NULL;
     harpe_error *error = &turn->error;
     turn->status =
@@ -202,20 +190,19 @@ static void make_request(void *user) {
 static void request_is_made(void *user) {
     request_turn *self = user;
     harpe_turn *turn = &self->turn;
-    harpe_job *job = turn->job;
+    harpe_job *job = turn->operation.job;
     job->users--;
     if (job->is_evicted) {
-        harpe_reply_evicted(harpe_operation_take_call(self->carrier), job->id);
-        harpe_operation_end(self->carrier);
+        harpe_reply_evicted(harpe_operation_take_call(&turn->operation), job->id);
         harpe_turn_end(turn);
         return;
     }
     if (turn->status == HARPE_NOT_SUPPORTED) job->refuses_job_requests = true;
     int http_status = turn->status == HARPE_OK ? 200 : harpe_http_status_of(turn->status);
-    answer(self->carrier, http_status, NULL, turn->error.message);
+    answer(turn, http_status, NULL, turn->error.message);
     if (self->is_taken) note_cap(job, &self->request);
     if (turn->status != HARPE_OK && self->is_taken) {
-        harpe_turn_fail_job(turn, &turn->error);
+        harpe_turn_fail_job(turn);
         return;
     }
     if (self->is_taken) harpe_apply_turn(turn, &self->outcome);
@@ -223,10 +210,9 @@ static void request_is_made(void *user) {
 }
 
 static void request_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    request_turn *self = user;
-    harpe_turn *turn = &self->turn;
-    if (status != HARPE_OK || turn->job->jobs->is_stopping) {
-        answer(self->carrier, 503, NULL,
+    harpe_turn *turn = user;
+    if (status != HARPE_OK || turn->operation.job->jobs->is_stopping) {
+        answer(turn, 503, NULL,
                status != HARPE_OK ? error->message : "the server is stopping: try again");
         harpe_turn_end(turn);
         return;
@@ -245,19 +231,15 @@ static void store_request(request_turn *self) {
     bool has_failed = text.failed;
     harpe_text_free(&text);
     if (has_failed) {
-        answer(self->carrier, 503, NULL, "the server is out of memory: try again later");
+        answer(turn, 503, NULL, "the server is out of memory: try again later");
         harpe_turn_end(turn);
         return;
     }
-    self->change = (harpe_change){.kind = HARPE_CHANGE_JOB_REQUEST,
-                                  .job_id = turn->job->id,
-                                  .round = self->request.round,
-                                  .number = self->request.kind,
-                                  .text = self->text,
-                                  .length = strlen(self->text),
-                                  .done = request_is_stored,
-                                  .user = self};
-    harpe_store_submit(turn->job->jobs->options.store, &self->change);
+    turn->operation.change = (harpe_change){.round = self->request.round,
+                                            .number = self->request.kind,
+                                            .text = self->text,
+                                            .length = strlen(self->text)};
+    harpe_operation_store(&turn->operation, HARPE_CHANGE_JOB_REQUEST, request_is_stored);
 }
 
 harpe_status harpe_job_read_request(harpe_job *job, const harpe_change *record,
@@ -282,21 +264,19 @@ harpe_status harpe_job_read_request(harpe_job *job, const harpe_change *record,
 
 typedef struct frontier_turn {
     harpe_turn turn;
-    harpe_operation *carrier; /* of the call */
-    bool is_pipeline;         /* true: reads a pipeline; false: reads the frontier */
-    int64_t number;           /* of the pipeline */
-    char *json;               /* written by the worker */
+    bool is_pipeline; /* true: reads a pipeline; false: reads the frontier */
+    int64_t number;   /* of the pipeline */
+    char *json;       /* written by the worker */
 } frontier_turn;
 
-static void free_frontier_turn(harpe_turn *turn) { free(((frontier_turn *)turn)->json); }
-
-static const harpe_turn_kind frontier_kind = {
-    .size = sizeof(frontier_turn), .only_reads = true, .free_own = free_frontier_turn};
+static void free_frontier_turn(harpe_operation *operation) {
+    free(((frontier_turn *)operation)->json);
+}
 
 static void read_frontier(void *user) {
     frontier_turn *self = user;
     harpe_turn *turn = &self->turn;
-    const harpe_scheduler *scheduler = turn->job->scheduler;
+    const harpe_scheduler *scheduler = turn->operation.job->scheduler;
     turn->status =
         self->is_pipeline
             ? harpe_scheduler_pipeline(scheduler, self->number, &self->json, &turn->error)
@@ -307,10 +287,10 @@ static void frontier_is_read(void *user) {
     frontier_turn *self = user;
     harpe_turn *turn = &self->turn;
     char *json = self->json;
-    turn->job->users--;
+    turn->operation.job->users--;
     self->json = NULL;
     int http_status = turn->status == HARPE_OK ? 200 : harpe_http_status_of(turn->status);
-    answer(self->carrier, http_status, json, turn->error.message);
+    answer(turn, http_status, json, turn->error.message);
     harpe_turn_end(turn);
 }
 
@@ -321,40 +301,32 @@ bool harpe_call_only_reads(const harpe_call *call) {
 }
 
 static void begin_frontier(harpe_job *job, harpe_call *call) {
-    frontier_turn *self = harpe_turn_new(job, &frontier_kind);
-    if (!self) {
-        harpe_reply_out_of_memory(call);
-        return;
-    }
-    self->is_pipeline = call->kind == HARPE_CALL_PIPELINE;
-    self->number = call->round;
-    self->carrier = harpe_operation_new(job->jobs, job, call);
-    if (self->carrier)
-        harpe_turn_run(&self->turn, read_frontier, frontier_is_read);
-    else
-        harpe_turn_end(&self->turn);
+    bool is_pipeline = call->kind == HARPE_CALL_PIPELINE;
+    int64_t number = call->round;
+    frontier_turn *self = harpe_turn_new(job, call, sizeof *self, free_frontier_turn);
+    if (!self) return;
+    self->turn.only_reads = true;
+    self->is_pipeline = is_pipeline;
+    self->number = number;
+    harpe_turn_run(&self->turn, read_frontier, frontier_is_read);
 }
 
 static void begin_job_request(harpe_job *job, harpe_call *call) {
     request_body body = {0};
     harpe_problems problems = {0};
-    request_turn *self = harpe_turn_new(job, &request_kind);
     /* The body was valid when the call was queued. */
-    bool is_valid = self && decode_request(call, &body, &problems);
+    bool is_valid = decode_request(call, &body, &problems);
     harpe_problems_free(&problems);
-    if (is_valid)
-        self->carrier = harpe_operation_new(job->jobs, job, call);
-    else
+    if (!is_valid) {
         harpe_reply_out_of_memory(call);
-    if (!self) return;
-    harpe_turn *turn = &self->turn;
-    if (!self->carrier) {
-        harpe_turn_end(turn);
         return;
     }
-    self->request = (harpe_stored_job_request){body.kind, body.value, job->round + turn->is_over,
-                                               !turn->is_over};
-    self->wants_next = turn->is_over || job->is_finished;
+    request_turn *self = harpe_turn_new(job, call, sizeof *self, free_request_turn);
+    if (!self) return;
+    bool is_over = self->turn.is_over;
+    self->request =
+        (harpe_stored_job_request){body.kind, body.value, job->round + is_over, !is_over};
+    self->wants_next = is_over || job->is_finished;
     store_request(self);
 }
 

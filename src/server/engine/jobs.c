@@ -1,40 +1,172 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The functions that callers of the engine use. They pass each call to its job and remove calls
- * whose client is gone. They also start and stop the engine, and count its jobs. */
-#include "server/engine/jobs.h"
+ * whose client is gone. They also start and stop the engine, count its jobs, and describe them. The
+ * loop visits the jobs that have changed here. */
+#include "server/engine/engine.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
-#include "base/error.h"
-#include "server/engine/call.h"
-#include "server/engine/changes.h"
-#include "server/engine/contact.h"
-#include "server/engine/dumps.h"
-#include "server/engine/ends.h"
-#include "server/engine/eviction.h"
-#include "server/engine/finished.h"
-#include "server/engine/held_requests.h"
-#include "server/engine/in_flight.h"
-#include "server/engine/job.h"
-#include "server/engine/job_group.h"
-#include "server/engine/job_query.h"
-#include "server/engine/job_ranks.h"
-#include "server/engine/job_requests.h"
-#include "server/engine/job_table.h"
-#include "server/engine/job_times.h"
-#include "server/engine/job_view.h"
-#include "server/engine/marked_jobs.h"
-#include "server/engine/operation.h"
-#include "server/engine/profile_dump.h"
-#include "server/engine/registration.h"
-#include "server/engine/replies.h"
-#include "server/engine/restore.h"
-#include "server/engine/results.h"
-#include "server/engine/rounds.h"
+#include <harpe/status.h>
 
-/* ---- Marked jobs ----------------------------------------------------------------------------- */
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "http/workers.h"
+#include "rights/tokens.h"
+#include "server/engine/engine_internal.h"
+#include "server/scheduler/figures.h"
+
+/* ---- Lists of calls -------------------------------------------------------------------------- */
+
+/* Lists of waiting calls: first in, first out. Any call can be removed in constant time. */
+
+void harpe_calls_append(harpe_call_list *list, harpe_call *call) {
+    call->list = list;
+    call->previous = list->last;
+    call->next = NULL;
+    if (list->last)
+        list->last->next = call;
+    else
+        list->first = call;
+    list->last = call;
+    list->count++;
+}
+
+void harpe_calls_remove(harpe_call *call) {
+    harpe_call_list *list = call->list;
+    if (call->previous)
+        call->previous->next = call->next;
+    else
+        list->first = call->next;
+    if (call->next)
+        call->next->previous = call->previous;
+    else
+        list->last = call->previous;
+    list->count--;
+    call->list = NULL;
+    call->previous = call->next = NULL;
+}
+
+harpe_call *harpe_calls_take_first(harpe_call_list *list) {
+    harpe_call *first = list->first;
+    if (first) harpe_calls_remove(first);
+    return first;
+}
+
+/* ---- Pools ----------------------------------------------------------------------------------- */
+
+enum { PLAN_NICENESS = 10 /* the loop and short answers have priority over plans */ };
+
+const harpe_pool_kind harpe_pools[HARPE_POOL_COUNT + 1] = {
+    [HARPE_POOL_DECODE] = {"decoding", "job", 0},
+    [HARPE_POOL_STORE] = {"reading the store", "job", 0},
+    [HARPE_POOL_SCHEDULE] = {"scheduler", "job", 0},
+    [HARPE_POOL_PLAN] = {"planning", "job", PLAN_NICENESS},
+    [HARPE_POOL_DUMP] = {"dump", "job", 0},
+    [HARPE_POOL_FLEET] = {"splitting power budgets", "job", 0},
+    [HARPE_POOL_TOKENS] = {"reading the tokens", "file", 0},
+    [HARPE_POOL_AUDIT] = {"audit log", "file", 0},
+};
+
+/* ---- Clocks ---------------------------------------------------------------------------------- */
+
+/* The clocks of the engine. Times that people see come from the wall clock. The wall clock may
+ * jump, so idle time is measured with the time for which servers have run with this store. */
+
+double harpe_jobs_wall_s(const harpe_jobs *jobs) {
+    return jobs->options.wall_clock_s ? jobs->options.wall_clock_s() : harpe_clock_wall_s();
+}
+
+int64_t harpe_jobs_now_s(const harpe_jobs *jobs) { return (int64_t)harpe_jobs_wall_s(jobs); }
+
+double harpe_jobs_steady_s(const harpe_jobs *jobs) {
+    return jobs->options.steady_clock_s ? jobs->options.steady_clock_s() : harpe_clock_s();
+}
+
+/* Starts to count the uptime of this server. */
+static void jobs_start_uptime(harpe_jobs *jobs) {
+    jobs->steady_start_s = harpe_jobs_steady_s(jobs);
+}
+
+int64_t harpe_jobs_uptime_s(const harpe_jobs *jobs) {
+    return jobs->earlier_uptime_s + (int64_t)(harpe_jobs_steady_s(jobs) - jobs->steady_start_s);
+}
+
+enum { STEP_S = 2 }; /* a smaller difference comes from rounding: the clock was not set */
+
+int64_t harpe_job_seen_s(const harpe_job *job) {
+    const harpe_jobs *jobs = job->jobs;
+    int64_t now_s = harpe_jobs_now_s(jobs);
+    if (!job->has_sent_request) return job->seen_s < now_s ? job->seen_s : now_s;
+    int64_t seen_s = now_s - (harpe_jobs_uptime_s(jobs) - job->last_request_s);
+    bool was_set = job->seen_s > now_s || llabs(seen_s - job->seen_s) > STEP_S;
+    return was_set ? seen_s : job->seen_s;
+}
+
+/* ---- Marks ----------------------------------------------------------------------------------- */
+
+/* Collects jobs that have changed, and calls that must be handled again, until the loop has time
+ * for them. Because of this, no function of the engine calls the engine again, and the stack stays
+ * small with any number of jobs and waiting calls. */
+
+/* Asks the loop to handle the collected jobs and calls. When the program ends, the loop may not run
+ * any more, so this function handles them itself. */
+static void have_drained(harpe_jobs *jobs) {
+    if (jobs->is_draining) return;
+    if (jobs->is_ending) {
+        jobs->drain(jobs);
+    } else if (!jobs->is_posted) {
+        jobs->is_posted = true;
+        harpe_loop_post(jobs->options.loop, &jobs->posted);
+    }
+}
+
+void harpe_job_wake(harpe_job *job) {
+    harpe_jobs *jobs = job->jobs;
+    if (!job->is_marked) {
+        job->is_marked = true;
+        job->next_marked = NULL;
+        if (jobs->first_marked)
+            jobs->last_marked->next_marked = job;
+        else
+            jobs->first_marked = job;
+        jobs->last_marked = job;
+    }
+    have_drained(jobs);
+}
+
+void harpe_job_changed(harpe_job *job) {
+    job->version = ++job->jobs->version;
+    job->jobs->has_news = true;
+    harpe_job_wake(job);
+}
+
+/* Removes the mark of the job that was marked first, and returns the job. Returns NULL if no job is
+ * marked. */
+static harpe_job *jobs_take_marked(harpe_jobs *jobs) {
+    harpe_job *job = jobs->first_marked;
+    if (!job) return NULL;
+    jobs->first_marked = job->next_marked;
+    job->is_marked = false;
+    return job;
+}
+
+void harpe_jobs_handle_again(harpe_jobs *jobs, harpe_call_list *calls) {
+    for (harpe_call *call; (call = harpe_calls_take_first(calls));) {
+        call->operation = NULL;
+        harpe_calls_append(&jobs->again, call);
+    }
+    if (jobs->again.first) have_drained(jobs);
+}
+
+/* The functions that callers of the engine use. They pass each call to its job and remove calls
+ * whose client is gone. They also start and stop the engine, and count its jobs. */
+
+/* ---- The next step --------------------------------------------------------------------------- */
 
 /* Handles the waiting calls, advances the marked jobs, and then answers the watchers. Handling a
  * call or advancing a job may add calls and marks; these are handled too. */
@@ -43,7 +175,7 @@ static void drain(harpe_jobs *jobs) {
     jobs->is_draining = true;
     for (bool is_done = false; !is_done;) {
         harpe_call *call = harpe_calls_take_first(&jobs->again);
-        harpe_job *job = call ? NULL : harpe_jobs_take_marked(jobs);
+        harpe_job *job = call ? NULL : jobs_take_marked(jobs);
         if (call) harpe_jobs_handle(jobs, call);
         if (job) harpe_job_advance(job);
         is_done = !call && !job;
@@ -68,7 +200,7 @@ harpe_status harpe_jobs_new(const harpe_jobs_options *options, harpe_jobs **out,
     jobs->options = *options;
     jobs->drain = drain;
     jobs->posted = (harpe_posted){.call = drain_on_loop, .user = jobs};
-    harpe_jobs_start_uptime(jobs);
+    jobs_start_uptime(jobs);
     harpe_changes_begin(jobs);
     harpe_status status = harpe_jobs_watch_idle(jobs, error);
     if (status == HARPE_OK) status = harpe_jobs_load(jobs, error);
@@ -132,18 +264,14 @@ bool harpe_jobs_are_idle(const harpe_jobs *jobs) { return !jobs->in_flight && !j
 void harpe_jobs_free(harpe_jobs *jobs) {
     if (!jobs) return;
     harpe_jobs_stop(jobs);
-    while (jobs->in_flight) {
-        harpe_in_flight *first = jobs->in_flight;
-        harpe_in_flight_remove(jobs, first);
-        first->drop(first);
-    }
+    harpe_operations_drop(jobs);
     harpe_job_table_free(&jobs->table);
     harpe_finished_free(&jobs->finished);
     harpe_text_free(&jobs->dumps_seen.forgotten);
     free(jobs);
 }
 
-/* ---- Calls ----------------------------------------------------------------------------------- */
+/* ---- Handling calls -------------------------------------------------------------------------- */
 
 static void note_request(harpe_job *job, harpe_call *call) {
     job->seen_s = harpe_jobs_now_s(job->jobs);
@@ -226,8 +354,6 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
 
 void harpe_jobs_use_groups(harpe_jobs *jobs, const harpe_group_tree *tree) { jobs->groups = tree; }
 
-void harpe_jobs_regroup(harpe_jobs *jobs) { harpe_changes_regroup(jobs); }
-
 void harpe_jobs_forget(harpe_jobs *jobs, harpe_call *call) {
     (void)jobs;
     if (call->held_by && call->kind == HARPE_CALL_SCHEDULE) {
@@ -256,4 +382,55 @@ harpe_jobs_counts harpe_jobs_count(const harpe_jobs *jobs) {
     for (const harpe_job *job = jobs->table.newest; job; job = job->older)
         counts.ended += harpe_job_has_ended(job);
     return counts;
+}
+
+/* ---- Glances --------------------------------------------------------------------------------- */
+
+static harpe_job_glance glance_at(harpe_job *job) {
+    bool is_over = harpe_job_round_is_over(job);
+    return (harpe_job_glance){.id = job->id,
+                              .metadata = job->info.job_metadata,
+                              .group = job->group,
+                              .world_size = job->info.world_size,
+                              .has_begun = job->registered == job->info.world_size,
+                              .has_ended = harpe_job_has_ended(job),
+                              .has_failed = job->failure != NULL,
+                              .is_ready = job->is_ready,
+                              .round = job->round,
+                              .reported_round = is_over ? job->round : job->round - 1,
+                              .figures = &job->figures,
+                              .member = &job->member,
+                              .account = &job->account};
+}
+
+void harpe_jobs_glance(harpe_jobs *jobs, void (*visit)(void *user, const harpe_job_glance *glance),
+                       void *user) {
+    for (harpe_job *job = jobs->table.newest, *older; job; job = older) {
+        older = job->older;
+        if (!job->is_stored || job->is_evicted) continue;
+        harpe_job_glance glance = glance_at(job);
+        visit(user, &glance);
+    }
+}
+
+void harpe_jobs_on_eviction(harpe_jobs *jobs,
+                            void (*begins)(void *user, const harpe_job_glance *glance),
+                            void *user) {
+    jobs->eviction_begins = begins;
+    jobs->eviction_user = user;
+}
+
+void harpe_job_tell_eviction(harpe_job *job) {
+    harpe_job_glance glance = glance_at(job);
+    if (job->jobs->eviction_begins) job->jobs->eviction_begins(job->jobs->eviction_user, &glance);
+}
+
+int64_t harpe_jobs_round_of(const harpe_jobs *jobs, const char *job_id) {
+    const harpe_job *job = harpe_job_table_find(&jobs->table, job_id);
+    return job ? job->round : -1;
+}
+
+bool harpe_jobs_have(const harpe_jobs *jobs, const char *job_id) {
+    const harpe_job *job = harpe_job_table_find(&jobs->table, job_id);
+    return job && !job->is_evicted;
 }

@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps that operations of all kinds share: they decode the body of the call (on a worker if
+/* The steps that operations of all kinds share. They run on a worker, or wait for the store. Those
+ * with a call decode the body of the call (on a worker if
  * the body is long), store the change, and send the answer. Other calls about the same rank or job
  * can wait until the operation ends. The operation also ends normally if the client disconnects
  * meanwhile. This file decides nothing about jobs. */
-#include "server/engine/operation.h"
+#include "server/engine/engine_internal.h"
 
 #include <stdlib.h>
 
 #include "base/array.h"
-#include "server/engine/call.h"
-#include "server/engine/in_flight.h"
-#include "server/engine/marked_jobs.h"
-#include "server/engine/pools.h"
-#include "server/engine/replies.h"
+#include "server/store/change.h"
 
 /* The longest body, in bytes, that is decoded on the loop. This takes about 10 microseconds, which
  * is less than the exchange with a worker. */
@@ -28,13 +25,24 @@ static void free_operation(harpe_operation *operation) {
     free(operation);
 }
 
-static void drop_operation(harpe_in_flight *self) {
-    harpe_operation *operation = (harpe_operation *)self;
-    harpe_call *call = harpe_operation_take_call(operation);
-    for (harpe_call *waiter; (waiter = harpe_calls_take_first(&operation->waiters));)
-        harpe_reply_stopping(waiter);
-    free_operation(operation);
-    harpe_reply_stopping(call);
+static void leave_list(harpe_operation *operation) {
+    if (operation->previous)
+        operation->previous->following = operation->following;
+    else
+        operation->jobs->in_flight = operation->following;
+    if (operation->following) operation->following->previous = operation->previous;
+}
+
+void harpe_operations_drop(harpe_jobs *jobs) {
+    for (harpe_operation *operation = jobs->in_flight, *next; operation; operation = next) {
+        next = operation->following;
+        leave_list(operation);
+        harpe_call *call = harpe_operation_take_call(operation);
+        for (harpe_call *waiter; (waiter = harpe_calls_take_first(&operation->waiters));)
+            harpe_reply_stopping(waiter);
+        free_operation(operation);
+        harpe_reply_stopping(call);
+    }
 }
 
 void *harpe_operation_new_kind(harpe_jobs *jobs, harpe_job *job, harpe_call *call, size_t size,
@@ -49,7 +57,6 @@ void *harpe_operation_new_kind(harpe_jobs *jobs, harpe_job *job, harpe_call *cal
     operation->job = job;
     if (job) job->operations++;
     operation->call = call;
-    operation->work.user = operation;
     if (call) {
         operation->body = call->body;
         operation->length = call->length;
@@ -57,7 +64,9 @@ void *harpe_operation_new_kind(harpe_jobs *jobs, harpe_job *job, harpe_call *cal
         call->length = 0;
         call->operation = operation;
     }
-    harpe_in_flight_add(jobs, &operation->in_flight, drop_operation);
+    operation->following = jobs->in_flight;
+    if (operation->following) operation->following->previous = operation;
+    jobs->in_flight = operation;
     return operation;
 }
 
@@ -65,24 +74,20 @@ harpe_operation *harpe_operation_new(harpe_jobs *jobs, harpe_job *job, harpe_cal
     return harpe_operation_new_kind(jobs, job, call, sizeof(harpe_operation), NULL);
 }
 
-static void run(harpe_operation *operation, harpe_pool pool, void (*work)(void *user),
-                void (*done)(void *user)) {
-    operation->work.work = work;
-    operation->work.done = done;
-    operation->work.pool = (int)pool;
-    operation->work.subject = operation->job ? operation->job->id : NULL;
+void harpe_operation_run(harpe_operation *operation, harpe_pool pool, void (*work)(void *user),
+                         void (*done)(void *user)) {
+    operation->work = (harpe_work){.work = work,
+                                   .done = done,
+                                   .user = operation,
+                                   .pool = (int)pool,
+                                   .subject = operation->job ? operation->job->id : NULL};
     harpe_workers_submit(operation->jobs->options.workers, &operation->work);
-}
-
-void harpe_operation_read(harpe_operation *operation, void (*work)(void *user),
-                          void (*done)(void *user)) {
-    run(operation, HARPE_POOL_STORE, work, done);
 }
 
 void harpe_operation_decode(harpe_operation *operation, void (*work)(void *user),
                             void (*done)(void *user)) {
     if (operation->length > DECODED_ON_THE_LOOP) {
-        run(operation, HARPE_POOL_DECODE, work, done);
+        harpe_operation_run(operation, HARPE_POOL_DECODE, work, done);
         return;
     }
     work(operation);
@@ -97,7 +102,10 @@ void harpe_operation_store(harpe_operation *operation, harpe_change_kind kind,
     change->job_id = operation->job ? operation->job->id : "";
     change->done = done;
     change->user = operation;
-    harpe_store_submit(operation->jobs->options.store, change);
+    if (operation->earlier)
+        harpe_store_submit_both(operation->jobs->options.store, operation->earlier, change);
+    else
+        harpe_store_submit(operation->jobs->options.store, change);
 }
 
 harpe_call *harpe_operation_take_call(harpe_operation *operation) {
@@ -110,11 +118,11 @@ harpe_call *harpe_operation_take_call(harpe_operation *operation) {
 void harpe_operation_end(harpe_operation *operation) {
     harpe_jobs *jobs = operation->jobs;
     harpe_call_list waiters = {0};
-    harpe_in_flight_remove(jobs, &operation->in_flight);
+    leave_list(operation);
     for (harpe_call *waiter; (waiter = harpe_calls_take_first(&operation->waiters));)
         harpe_calls_append(&waiters, waiter);
     free_operation(operation);
-    harpe_jobs_handle_again(jobs, &waiters);
+    if (waiters.first) harpe_jobs_handle_again(jobs, &waiters);
 }
 
 /* ---- Waiting --------------------------------------------------------------------------------- */

@@ -2,26 +2,132 @@
 /* Registers jobs and ranks. Each registration is decoded, compared with the known jobs and ranks,
  * and stored. Then it takes effect and is answered. A second registration with the same data is a
  * retry. A second registration with other data is a conflict. If a job has a key, its first rank
- * registers the job, and the other ranks find the job by the key. */
-#include "server/engine/registration.h"
+ * registers the job, and the other ranks find the job by the key. The end of a rank's training
+ * takes the same way. */
+#include "server/engine/engine_internal.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "pfo/documents.h"
+#include "pfo/fields.h"
 #include "rights/tokens.h"
-#include "server/engine/dumps.h"
-#include "server/engine/ends.h"
-#include "server/engine/held_requests.h"
-#include "server/engine/job.h"
-#include "server/engine/job_group.h"
-#include "server/engine/job_ranks.h"
-#include "server/engine/job_table.h"
-#include "server/engine/job_times.h"
-#include "server/engine/marked_jobs.h"
-#include "server/engine/operation.h"
-#include "server/engine/replies.h"
+
+/* Handles ranks whose training has ended (POST /end). Each end is stored before it is answered. A
+ * job has ended when all its ranks have ended. The end changes nothing else: a held request stays
+ * held, and the job is evicted like any other job that sends no requests. A rank that registers
+ * again is no longer ended. A training that is restarted with the same job key therefore continues
+ * in its job. */
+
+enum { END_BODY_BYTES = 4096 };
+
+static void read_end(harpe_fields *fields, size_t object, const harpe_place *place, void *out) {
+    int *rank = out;
+    (void)harpe_member_int(fields, object, place, "rank", 0, rank);
+}
+
+static bool is_registered(const harpe_job *job, int rank) {
+    const harpe_rank *slot = harpe_job_rank(job, rank);
+    return slot && slot->is_registered;
+}
+
+/* If the body does not name a registered rank, answers the call and returns false. */
+static bool decode_end(const harpe_job *job, harpe_call *call, int *rank) {
+    harpe_problems problems = {0};
+    bool is_valid = call->length <= END_BODY_BYTES;
+    *rank = 0;
+    if (!is_valid) {
+        harpe_problems_add(&problems, json_pack("[s]", "body"), "value_error",
+                           "the body is {\"rank\": R} and nothing else");
+    } else {
+        is_valid = harpe_body_decode(call->body, call->length, read_end, rank, &problems);
+    }
+    if (is_valid && *rank >= job->info.world_size) {
+        char message[96];
+        (void)snprintf(message, sizeof message, "rank %d is not in a job of %d ranks", *rank,
+                       job->info.world_size);
+        harpe_problems_add(&problems, json_pack("[s,s]", "body", "rank"), "assertion_error",
+                           message);
+        is_valid = false;
+    }
+    if (!is_valid) harpe_reply_problems(call, &problems);
+    harpe_problems_free(&problems);
+    if (is_valid && !is_registered(job, *rank)) {
+        harpe_reply_detail(call, 409, "rank %d is not registered, so it cannot end", *rank);
+        return false;
+    }
+    return is_valid;
+}
+
+/* ---- The end of training --------------------------------------------------------------------- */
+
+void harpe_job_set_ended(harpe_job *job, int rank, bool has_ended) {
+    harpe_rank *slot = harpe_job_rank(job, rank);
+    if (!slot || slot->has_ended == has_ended) return;
+    bool had_ended = harpe_job_has_ended(job);
+    slot->has_ended = has_ended;
+    job->ended += has_ended ? 1 : -1;
+    if (has_ended) harpe_rank_is_heard(job, rank);
+    bool is_over = harpe_job_has_ended(job);
+    if (is_over == had_ended || job->jobs->is_loading) return;
+    harpe_log_line(&job->jobs->options.log, HARPE_LOG_INFO,
+                   is_over ? "%s: ended" : "%s: a rank has registered again", job->id);
+}
+
+/* ---- Requests to end ------------------------------------------------------------------------- */
+
+static void end_is_stored(void *user, harpe_status status, const harpe_error *error) {
+    harpe_operation *operation = user;
+    harpe_job *job = operation->job;
+    int rank = operation->change.rank;
+    bool has_ended = operation->change.kind == HARPE_CHANGE_END;
+    harpe_call *call = harpe_operation_take_call(operation);
+    harpe_rank *slot = harpe_job_rank(job, rank);
+    if (slot) slot->operation = NULL;
+    if (status != HARPE_OK) {
+        harpe_reply_not_stored(call, error);
+    } else if (job->is_evicted) {
+        harpe_reply_evicted(call, job->id);
+    } else {
+        harpe_job_set_ended(job, rank, has_ended);
+        harpe_job_changed(job);
+        harpe_reply_null(call, -1);
+    }
+    harpe_operation_end(operation);
+}
+
+/* Stores the end or the return of a rank, and then answers the call of `operation`. */
+static void store_end(harpe_operation *operation, int rank, harpe_change_kind kind) {
+    harpe_job *job = operation->job;
+    harpe_job_rank(job, rank)->operation = operation;
+    operation->change.rank = rank;
+    operation->change.number = harpe_jobs_now_s(job->jobs);
+    harpe_operation_store(operation, kind, end_is_stored);
+}
+
+/* Stores that a rank whose training had ended runs again. Then answers the call of `operation` and
+ * ends the operation. */
+static void rank_register_again(harpe_operation *operation, int rank) {
+    store_end(operation, rank, HARPE_CHANGE_BACK);
+}
+
+void harpe_take_end(harpe_job *job, harpe_call *call) {
+    int rank;
+    if (!decode_end(job, call, &rank)) return;
+    const harpe_rank *slot = harpe_job_rank(job, rank);
+    if (slot->operation) {
+        harpe_call_wait_for(call, slot->operation);
+        return;
+    }
+    if (slot->has_ended) {
+        harpe_reply_null(call, -1);
+        return;
+    }
+    harpe_operation *operation = harpe_operation_new(job->jobs, job, call);
+    if (operation) store_end(operation, rank, HARPE_CHANGE_END);
+}
 
 /* The longest metadata that is accepted. Clients normally send one or two lines. */
 enum { METADATA_BYTES = 65536 };
@@ -38,7 +144,7 @@ typedef struct rank_registration {
     harpe_rank_info info; /* of the body; written by the worker */
 } rank_registration;
 
-/* ---- Jobs ------------------------------------------------------------------------------------ */
+/* ---- Registering jobs ------------------------------------------------------------------------ */
 
 static harpe_call *end_operation(harpe_operation *operation) {
     harpe_call *call = harpe_operation_take_call(operation);
@@ -262,7 +368,7 @@ void harpe_register_job(harpe_jobs *jobs, harpe_call *call) {
         harpe_operation_decode(&self->operation, decode_job, job_is_decoded);
 }
 
-/* ---- Ranks ----------------------------------------------------------------------------------- */
+/* ---- Registering ranks ----------------------------------------------------------------------- */
 
 static void rank_is_stored(void *user, harpe_status status, const harpe_error *error) {
     rank_registration *self = user;
@@ -371,7 +477,7 @@ static void rank_is_decoded(void *user) {
     }
     if (slot->has_ended) {
         let_ask_again(job, info->rank);
-        harpe_rank_register_again(operation, info->rank);
+        rank_register_again(operation, info->rank);
         return;
     }
     slot->operation = operation;

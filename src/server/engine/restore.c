@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes the jobs from the records of the store after a restart. The records contain neither the
  * scheduler nor schedules that were not handed out. The job's first turn makes both again. */
-#include "server/engine/restore.h"
+#include "server/engine/engine_internal.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -9,18 +9,6 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "server/engine/count_stored.h"
-#include "server/engine/dumps.h"
-#include "server/engine/ends.h"
-#include "server/engine/finished.h"
-#include "server/engine/job.h"
-#include "server/engine/job_figures.h"
-#include "server/engine/job_ranks.h"
-#include "server/engine/job_requests.h"
-#include "server/engine/job_table.h"
-#include "server/engine/marked_jobs.h"
-#include "server/engine/round_results.h"
-#include "server/engine/round_text.h"
 
 static const int64_t LONGEST_UPTIME_S = INT64_C(1) << 48;
 

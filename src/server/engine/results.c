@@ -1,20 +1,250 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks the results of ranks, stores them, and counts one result per rank and round. A result that
  * is sent again is compared with the stored one. */
-#include "server/engine/results.h"
+#include "server/engine/engine_internal.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/engine/contact.h"
-#include "server/engine/job_figures.h"
-#include "server/engine/job_ranks.h"
-#include "server/engine/marked_jobs.h"
-#include "server/engine/operation.h"
-#include "server/engine/replies.h"
-#include "server/engine/round_results.h"
+#include "base/array.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "pfo/models.h"
+#include "pfo/rank_clocks.h"
+#include "server/store/store.h"
+
+/* ---- The results of a round ------------------------------------------------------------------ */
+
+/* The results of one round in the form in which they were received. Their texts are kept in memory
+ * until the scheduler has seen the results and their dump is written. If a text is not in memory
+ * (after a restart, or if many dumps wait), it is read from the store when it is needed. */
+
+harpe_round_results *harpe_round_results_new(int count) {
+    harpe_round_results *results =
+        calloc(1, sizeof *results + (size_t)count * sizeof results->texts[0]);
+    if (!results) return NULL;
+    results->references = 1;
+    results->count = count;
+    return results;
+}
+
+harpe_round_results *harpe_round_results_ref(harpe_round_results *results) {
+    results->references++;
+    return results;
+}
+
+void harpe_round_results_unref(harpe_round_results *results) {
+    if (!results || --results->references > 0) return;
+    for (int r = 0; r < results->count; r++)
+        free(results->texts[r].text);
+    free(results);
+}
+
+/* ---- The results of a round, on a worker ----------------------------------------------------- */
+
+/* Finds the text of one result. If the text is read from the store, `*read` becomes that text,
+ * which the caller frees; otherwise NULL. */
+static harpe_status find_text(const harpe_stored_round *from, const harpe_round_results *results,
+                              int rank, harpe_result_text *out, char **read, harpe_error *error) {
+    *read = NULL;
+    *out = results->texts[rank];
+    if (out->text) return HARPE_OK;
+    harpe_status status = harpe_store_read_result(from->store, from->job_id, from->round, rank,
+                                                  read, &out->length, error);
+    if (status != HARPE_OK) return status;
+    int ignored;
+    out->text = *read;
+    out->is_plain = harpe_profiling_result_scan(out->text, out->length, &ignored);
+    return HARPE_OK;
+}
+
+/* A result with an energy that cannot be becomes a result without steps, except for schedulers of
+ * the user, which get what the ranks have sent. */
+static void leave_out_impossible(const harpe_scheduler *scheduler, int gpus,
+                                 harpe_profiling_result *result, harpe_conduct *conduct) {
+    if (harpe_profiling_result_can_be(result, gpus)) return;
+    conduct->impossible++;
+    if (harpe_scheduler_is_custom(scheduler)) return;
+    int rank = result->rank;
+    harpe_profiling_result_free(result);
+    *result = (harpe_profiling_result){.rank = rank};
+}
+
+harpe_status harpe_round_results_decode(const harpe_stored_round *from,
+                                        const harpe_round_results *results,
+                                        const harpe_scheduler *scheduler, int gpus,
+                                        harpe_round_reports *out, harpe_error *error) {
+    size_t count = (size_t)results->count;
+    harpe_round_reports made = {.count = count,
+                                .results = harpe_calloc(count, sizeof *made.results),
+                                .conducts = harpe_calloc(count, sizeof *made.conducts),
+                                .clocks = harpe_calloc(count, sizeof *made.clocks)};
+    bool has_memory = made.results && made.conducts && made.clocks;
+    harpe_status status = has_memory ? HARPE_OK : harpe_fail_memory(error);
+    for (int r = 0; r < results->count && status == HARPE_OK; r++) {
+        harpe_result_text text;
+        char *read;
+        status = find_text(from, results, r, &text, &read, error);
+        if (status == HARPE_OK)
+            status = harpe_profiling_result_parse(text.text, text.length, &made.results[r], error);
+        if (status == HARPE_OK) {
+            made.conducts[r] = harpe_conduct_read(text.text, text.length);
+            leave_out_impossible(scheduler, gpus, &made.results[r], &made.conducts[r]);
+            size_t runs_max = harpe_scheduler_clocks_max(scheduler, (size_t)r);
+            if (!harpe_rank_clocks_read(text.text, text.length, runs_max, &made.clocks[r]))
+                status = harpe_fail_memory(error);
+        }
+        free(read);
+    }
+    if (status != HARPE_OK) {
+        harpe_round_reports_free(&made);
+        return status;
+    }
+    *out = made;
+    return HARPE_OK;
+}
+
+void harpe_round_reports_free(harpe_round_reports *reports) {
+    if (reports->results) harpe_profiling_results_free(reports->results, reports->count);
+    free(reports->conducts);
+    harpe_rank_clocks_free_list(reports->clocks, reports->count);
+    *reports = (harpe_round_reports){0};
+}
+
+/* Appends a result that is not plain: it may have unknown members, or values that strict JSON does
+ * not allow. */
+static harpe_status append_cleaned(harpe_text *to, const harpe_result_text *text,
+                                   harpe_error *error) {
+    harpe_profiling_result result;
+    char *json = NULL;
+    harpe_status status = harpe_profiling_result_parse(text->text, text->length, &result, error);
+    if (status != HARPE_OK) return status;
+    status = harpe_profiling_result_format(&result, &json, error);
+    harpe_profiling_result_free(&result);
+    if (status == HARPE_OK) harpe_text_append(to, json, strlen(json));
+    free(json);
+    return status;
+}
+
+static size_t known_length(const harpe_round_results *results) {
+    size_t length = 16;
+    for (int r = 0; r < results->count; r++)
+        length += results->texts[r].length + 2;
+    return length;
+}
+
+harpe_status harpe_round_results_format(const harpe_stored_round *from,
+                                        const harpe_round_results *results, harpe_text *to,
+                                        harpe_error *error) {
+    if (!HARPE_ARRAY_RESERVE(to->data, to->capacity, known_length(results)))
+        return harpe_fail_memory(error);
+    for (int r = 0; r < results->count; r++) {
+        harpe_result_text text;
+        char *read;
+        harpe_status status = find_text(from, results, r, &text, &read, error);
+        if (status != HARPE_OK) return status;
+        harpe_text_append(to, r == 0 ? "[" : ",\n", r == 0 ? 1 : 2);
+        if (text.is_plain)
+            harpe_text_append(to, text.text, text.length);
+        else
+            status = append_cleaned(to, &text, error);
+        free(read);
+        if (status != HARPE_OK) return status;
+    }
+    harpe_text_append(to, "]\n", 2);
+    return to->failed ? harpe_fail_memory(error) : HARPE_OK;
+}
+
+/* ---- Results before a restart ---------------------------------------------------------------- */
+
+/* Counts results that were stored before a restart. The stored sums of a job contain all rounds
+ * before the one that runs. A turn reads the results of the running round from the store and adds
+ * them. It is the job's first turn and needs no scheduler, which may plan for minutes. Results that
+ * come meanwhile are counted as usual. */
+
+typedef struct counted_result {
+    int rank;
+    bool is_read;
+    harpe_result_totals totals;
+} counted_result;
+
+typedef struct count_turn {
+    harpe_turn turn;
+    counted_result *results;
+    size_t count_stored;
+} count_turn;
+
+static void free_count(harpe_operation *operation) { free(((count_turn *)operation)->results); }
+
+/* A store of an older version has no sums. Then the scheduler's sums are needed, which come later.
+ */
+static bool has_sums(const harpe_job *job) { return job->sums_from >= job->round - 1; }
+
+void harpe_count_stored_begin(harpe_job *job) {
+    job->figures.is_known = has_sums(job) && job->uncounted == 0;
+}
+
+static bool read_totals(const char *text, size_t length, harpe_result_totals *totals) {
+    int rank;
+    harpe_problems problems = {0};
+    if (harpe_profiling_result_scan_totals(text, length, &rank, totals)) return true;
+    bool is_read = harpe_profiling_result_decode_totals(text, length, &rank, totals, &problems);
+    harpe_problems_free(&problems);
+    return is_read;
+}
+
+/* Reads the results. Runs on a worker. */
+static void count_stored(void *user) {
+    count_turn *self = user;
+    const harpe_job *job = self->turn.operation.job;
+    for (size_t i = 0; i < self->count_stored && self->turn.status == HARPE_OK; i++) {
+        counted_result *result = &self->results[i];
+        char *text = NULL;
+        size_t length = 0;
+        self->turn.status =
+            harpe_store_read_result(job->jobs->options.store, job->id, job->round, result->rank,
+                                    &text, &length, &self->turn.error);
+        if (self->turn.status != HARPE_OK) return;
+        result->is_read = read_totals(text, length, &result->totals);
+        free(text);
+    }
+}
+
+static void is_counted(void *user) {
+    count_turn *self = user;
+    harpe_turn *turn = &self->turn;
+    harpe_job *job = turn->operation.job;
+    if (!harpe_turn_is_back(turn)) return;
+    if (turn->status != HARPE_OK)
+        harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING,
+                       "%s: its energy lacks results of round %lld: %s", job->id,
+                       (long long)job->round, turn->error.message);
+    for (size_t i = 0; i < self->count_stored; i++) {
+        const counted_result *result = &self->results[i];
+        harpe_job_rank(job, result->rank)->is_uncounted = false;
+        if (result->is_read) harpe_job_count_result(job, result->rank, &result->totals);
+    }
+    job->uncounted = 0;
+    if (has_sums(job)) job->figures.is_known = true;
+    harpe_turn_end(turn);
+}
+
+void harpe_begin_count_stored(harpe_job *job) {
+    counted_result *results = harpe_calloc((size_t)job->uncounted, sizeof *results);
+    count_turn *self = results ? harpe_turn_new(job, NULL, sizeof *self, free_count) : NULL;
+    if (!self) {
+        free(results);
+        return;
+    }
+    self->results = results;
+    const harpe_rank *slot;
+    for (int r = 0; (slot = harpe_job_next_rank(job, &r)); r++)
+        if (slot->is_uncounted) results[self->count_stored++].rank = r;
+    harpe_turn_run_in(&self->turn, HARPE_POOL_STORE, count_stored, is_counted);
+}
 
 /* The longest result, in bytes, that is scanned on the loop. The scan reads more than 1 GB/s, so
  * this takes less time than the exchange with a worker. */
@@ -217,7 +447,7 @@ static void result_is_decoded(void *user) {
     }
     if (self->round < 0) self->round = job->round;
     if (self->round < job->round || slot->has_reported) {
-        harpe_operation_read(operation, compare, is_compared);
+        harpe_operation_run(operation, HARPE_POOL_STORE, compare, is_compared);
         return;
     }
     store_result(self);

@@ -37,27 +37,307 @@
  * all of its RESULTs (running), ROUND k with all of them (observing). The schedules of round k + 1
  * were not handed out, so they are computed again. A prepare turn replays the rounds for the
  * scheduler; the ranks of a running job do not wait for it. */
-#include "server/engine/rounds.h"
+#include "server/engine/engine_internal.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/error.h"
 #include "base/log.h"
-#include "server/engine/count_stored.h"
-#include "server/engine/dumps.h"
-#include "server/engine/held_requests.h"
-#include "server/engine/job.h"
-#include "server/engine/job_figures.h"
-#include "server/engine/job_ranks.h"
-#include "server/engine/job_requests.h"
-#include "server/engine/marked_jobs.h"
-#include "server/engine/replies.h"
-#include "server/engine/round_results.h"
-#include "server/engine/round_text.h"
-#include "server/engine/scheduler_end.h"
-#include "server/engine/scheduler_turns.h"
-#include "server/engine/turn.h"
+#include "base/text.h"
+#include "pfo/models.h"
+
+/* ---- The text of a round --------------------------------------------------------------------- */
+
+/* The schedules of one round as text. The text is made once for all ranks. It is stored and dumped
+ * as one list, and each rank gets a slice of it. If several ranks have the same instructions, these
+ * are written once and then copied. */
+
+static harpe_round_text *new_round_text(int count) {
+    harpe_round_text *round = harpe_calloc(1, sizeof *round);
+    if (!round) return NULL;
+    round->references = 1;
+    round->offsets = harpe_calloc((size_t)count + 1, sizeof *round->offsets);
+    if (round->offsets) return round;
+    free(round);
+    return NULL;
+}
+
+harpe_round_text *harpe_round_text_ref(harpe_round_text *text) {
+    if (text) text->references++;
+    return text;
+}
+
+void harpe_round_text_unref(harpe_round_text *text) {
+    if (!text || --text->references > 0) return;
+    free(text->text);
+    free(text->offsets);
+    free(text);
+}
+
+/* ---- The text of a round: writing ------------------------------------------------------------ */
+
+/* The number of latest schedules that are remembered while the text is written. An entry is the
+ * slice of the text that follows the rank's number. The address of the instructions identifies an
+ * entry. Stages have few different schedules, and these alternate. */
+enum { REMEMBERED = 64 };
+typedef struct written_schedule {
+    const harpe_scheduled_instruction *instructions;
+    size_t count, start, length;
+} written_schedule;
+
+/* Writes all of a schedule and remembers it. `prefix` is the part that differs between ranks. */
+static harpe_status append_new(harpe_text *text, const harpe_frequency_schedule *schedule,
+                               const char *prefix, written_schedule *written, harpe_error *error) {
+    char *json = NULL;
+    harpe_status status = harpe_frequency_schedule_format(schedule, &json, error);
+    if (status != HARPE_OK) return status;
+    size_t length = strlen(json);
+    size_t prefix_length = strlen(prefix);
+    if (strncmp(json, prefix, prefix_length) == 0) {
+        *written = (written_schedule){schedule->instructions, schedule->instruction_count,
+                                      text->length + prefix_length, length - prefix_length};
+    }
+    harpe_text_append(text, json, length);
+    free(json);
+    return HARPE_OK;
+}
+
+static harpe_status append_schedule(harpe_text *text, const harpe_frequency_schedule *schedule,
+                                    written_schedule written[REMEMBERED], harpe_error *error) {
+    char prefix[32];
+    size_t length = (size_t)snprintf(prefix, sizeof prefix, "{\"rank\":%d", schedule->rank);
+    /* The lowest four bits are often the same, because memory is aligned. The next bits differ
+     * between stages, because the blocks of memory of the stages lie side by side. */
+    size_t place = ((uintptr_t)schedule->instructions >> 4) % REMEMBERED;
+    written_schedule *same = &written[place];
+    if (schedule->instruction_count == 0 || same->instructions != schedule->instructions ||
+        same->count != schedule->instruction_count)
+        return append_new(text, schedule, prefix, same, error);
+    if (!HARPE_ARRAY_RESERVE(text->data, text->capacity, text->length + length + same->length + 1))
+        return harpe_fail_memory(error);
+    harpe_text_append(text, prefix, length);
+    harpe_text_append(text, text->data + same->start, same->length);
+    return HARPE_OK;
+}
+
+harpe_status harpe_round_text_format(const harpe_frequency_schedule *schedules, int count,
+                                     harpe_round_text **out, harpe_error *error) {
+    harpe_round_text *round = new_round_text(count);
+    if (!round) return harpe_fail_memory(error);
+    written_schedule written[REMEMBERED] = {0};
+    harpe_text text = {0};
+    harpe_status status = HARPE_OK;
+    for (int r = 0; r < count && status == HARPE_OK; r++) {
+        harpe_text_append(&text, r == 0 ? "[" : ",", 1);
+        round->offsets[r] = text.length;
+        status = append_schedule(&text, &schedules[r], written, error);
+    }
+    harpe_text_append(&text, "]", 1);
+    if (status == HARPE_OK && text.failed) status = harpe_fail_memory(error);
+    round->text = text.data;
+    round->length = round->offsets[count] = text.length;
+    if (status != HARPE_OK) {
+        harpe_round_text_unref(round);
+        return status;
+    }
+    *out = round;
+    return HARPE_OK;
+}
+
+/* ---- The text of a round: reading back ------------------------------------------------------- */
+
+/* Returns the position of the ',' or ']' that follows the JSON value at `at`. Returns `length` if
+ * none follows. */
+static size_t end_of_value(const char *text, size_t length, size_t at) {
+    int depth = 0;
+    bool is_in_string = false;
+    for (; at < length; at++) {
+        char c = text[at];
+        if (is_in_string) {
+            if (c == '\\')
+                at++;
+            else if (c == '"')
+                is_in_string = false;
+        } else if (c == '"') {
+            is_in_string = true;
+        } else if (depth == 0 && (c == ',' || c == ']')) {
+            return at;
+        } else if (c == '{' || c == '[') {
+            depth++;
+        } else if (c == '}' || c == ']') {
+            depth--;
+        }
+    }
+    return length;
+}
+
+harpe_status harpe_round_text_split(const char *text, size_t length, int count,
+                                    harpe_round_text **out, harpe_error *error) {
+    harpe_round_text *round = new_round_text(count);
+    char *copy = harpe_calloc(length + 1, 1);
+    if (!round || !copy) {
+        free(copy);
+        harpe_round_text_unref(round);
+        return harpe_fail_memory(error);
+    }
+    memcpy(copy, text, length);
+    round->text = copy;
+    round->length = length;
+    size_t at = length > 0 && text[0] == '[' ? 1 : length;
+    int found = 0;
+    while (found < count && at < length) {
+        round->offsets[found++] = at;
+        at = end_of_value(text, length, at) + 1;
+    }
+    round->offsets[count] = at;
+    if (found < count || at != length) {
+        harpe_round_text_unref(round);
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "the stored round is not a list of the schedules of %d ranks", count);
+    }
+    *out = round;
+    return HARPE_OK;
+}
+
+/* ---- Contact --------------------------------------------------------------------------------- */
+
+/* A client of Harpe keeps its connection while it trains, so the kernel closes the connection when
+ * the process is killed. If this has happened to all ranks of a job that have not ended, the job is
+ * out of contact until one of them sends a request. This changes only what is shown. Published
+ * clients close their connections after each request, and the routes do not report those. */
+
+/* The engine may handle a request so long after its arrival. */
+static const double slack_s = 2;
+
+bool harpe_job_is_out_of_contact(const harpe_job *job) {
+    return job->lost > 0 && job->lost + job->ended >= job->registered && !job->failure &&
+           !job->is_evicted;
+}
+
+static void set_lost(harpe_job *job, harpe_rank *slot, bool is_lost) {
+    if (slot->is_lost == is_lost) return;
+    slot->is_lost = is_lost;
+    job->lost += is_lost ? 1 : -1;
+    harpe_job_changed(job);
+}
+
+void harpe_rank_is_heard(harpe_job *job, int rank) {
+    harpe_rank *slot = harpe_job_rank(job, rank);
+    if (!slot) return;
+    slot->heard_s = harpe_jobs_steady_s(job->jobs);
+    set_lost(job, slot, false);
+}
+
+void harpe_take_loss(harpe_job *job, harpe_call *call) {
+    harpe_rank *slot = harpe_job_rank(job, (int)call->rank);
+    double asked_s = harpe_jobs_steady_s(job->jobs) - (double)call->round / 1000;
+    /* A rank that was heard later has another connection. */
+    if (slot && slot->is_registered && !slot->has_ended && slot->heard_s < asked_s + slack_s) {
+        set_lost(job, slot, true);
+        job->lost_s = harpe_jobs_now_s(job->jobs);
+    }
+    harpe_reply_null(call, -1);
+}
+
+/* ---- Held requests --------------------------------------------------------------------------- */
+
+/* Holds requests for schedules until the next round begins. Ranks that are not registered can also
+ * ask, but only a limited number of their requests is held. */
+
+/* Ranks usually ask after they have registered, but any client can ask for ranks that are not
+ * registered. At most this many of these requests are held. They may be refused to make room for
+ * other requests. */
+enum { UNREGISTERED_MAX = 1024, CONNECTIONS_PER_UNREGISTERED = 8 };
+
+static void tell_gives_way(harpe_call *call, bool gives_way) {
+    if (call->gives_way) call->gives_way(call, gives_way);
+}
+
+static void leave_unregistered(harpe_call *call) {
+    if (!call->list) return;
+    harpe_calls_remove(call);
+    tell_gives_way(call, false);
+}
+
+static void join_unregistered(harpe_jobs *jobs, harpe_call *call) {
+    size_t limit = (size_t)jobs->options.settings->max_connections / CONNECTIONS_PER_UNREGISTERED;
+    if (limit > UNREGISTERED_MAX) limit = UNREGISTERED_MAX;
+    harpe_calls_append(&jobs->unregistered, call);
+    tell_gives_way(call, true);
+    while (jobs->unregistered.count > limit && jobs->unregistered.first != call) {
+        harpe_call *oldest = jobs->unregistered.first;
+        harpe_job *job = oldest->held_by;
+        harpe_job_changed(job);
+        harpe_job_unhold(job, oldest);
+        harpe_reply_detail(oldest, 503,
+                           "rank %lld is not registered, and too many such requests are held: "
+                           "register it first",
+                           (long long)oldest->rank);
+    }
+}
+
+/* ---- Held requests --------------------------------------------------------------------------- */
+
+static void reply_replaced(harpe_call *call) {
+    harpe_reply_detail(call, 409, "rank %lld asked again: this request was replaced",
+                       (long long)call->rank);
+}
+
+/* Holds a request for the next schedule. Answers an older request of the same rank with 409. */
+static void job_hold(harpe_job *job, harpe_call *call) {
+    harpe_rank *slot = harpe_job_make_rank(job, (int)call->rank);
+    if (!slot) {
+        harpe_reply_out_of_memory(call);
+        return;
+    }
+    harpe_call *older = slot->asking;
+    /* The older request is removed from the list first. Otherwise the older request could be
+     * refused to make room for the new request. */
+    if (older) leave_unregistered(older);
+    slot->asking = call;
+    call->held_by = job;
+    if (!slot->is_registered) join_unregistered(job->jobs, call);
+    if (older) {
+        reply_replaced(older);
+        return;
+    }
+    job->asking++;
+    job->jobs->counts.ranks_waiting++;
+}
+
+void harpe_job_unhold(harpe_job *job, harpe_call *call) {
+    leave_unregistered(call);
+    call->held_by = NULL;
+    harpe_job_rank(job, (int)call->rank)->asking = NULL;
+    job->asking--;
+    job->jobs->counts.ranks_waiting--;
+}
+
+void harpe_job_keep_held(harpe_job *job, int rank) {
+    const harpe_rank *slot = harpe_job_rank(job, rank);
+    if (slot && slot->asking) leave_unregistered(slot->asking);
+}
+
+/* Answers all held requests with an error. */
+static void job_refuse_asking(harpe_job *job, int http_status, const char *detail) {
+    const harpe_rank *slot;
+    for (int r = 0; job->asking > 0 && (slot = harpe_job_next_rank(job, &r)); r++) {
+        harpe_call *call = slot->asking;
+        if (!call) continue;
+        harpe_job_unhold(job, call);
+        harpe_reply_detail(call, http_status, "%s", detail);
+    }
+}
+
+void harpe_job_refuse_held(harpe_job *job, int http_status, const char *detail) {
+    job_refuse_asking(job, http_status, detail);
+    for (harpe_call *call; (call = harpe_calls_take_first(&job->queue));)
+        harpe_reply_detail(call, http_status, "%s", detail);
+}
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
@@ -112,7 +392,7 @@ void harpe_ask_for_schedule(harpe_job *job, harpe_call *call) {
                            (long long)call->round, (long long)job->round + 1);
         return;
     }
-    harpe_job_hold(job, call);
+    job_hold(job, call);
 }
 
 void harpe_job_schedule_is_lost(harpe_job *job, int rank, int64_t round) {
@@ -162,21 +442,20 @@ static void answer_all(harpe_job *job) {
 
 typedef struct hand_out_turn {
     harpe_turn turn;
-    harpe_change sums, change;
+    harpe_change sums;
     char *sums_text;
 } hand_out_turn;
 
-static void free_hand_out(harpe_turn *turn) { free(((hand_out_turn *)turn)->sums_text); }
-
-static const harpe_turn_kind hand_out_kind = {.size = sizeof(hand_out_turn),
-                                              .free_own = free_hand_out};
+static void free_hand_out(harpe_operation *operation) {
+    free(((hand_out_turn *)operation)->sums_text);
+}
 
 static void state_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    harpe_turn *turn = &((hand_out_turn *)user)->turn;
+    harpe_turn *turn = user;
     /* The job continues. Without this state a restart replays more rounds. */
     if (status != HARPE_OK) {
-        harpe_log_line(&turn->job->jobs->options.log, HARPE_LOG_WARNING,
-                       "%s: the scheduler's state could not be stored: %s", turn->job->id,
+        harpe_log_line(&turn->operation.job->jobs->options.log, HARPE_LOG_WARNING,
+                       "%s: the scheduler's state could not be stored: %s", turn->operation.job->id,
                        error->message);
     }
     harpe_turn_end(turn);
@@ -185,7 +464,7 @@ static void state_is_stored(void *user, harpe_status status, const harpe_error *
 /* Makes the change that stores the sums of the results up to the round that is over. Returns false
  * if there is none; then a restart adds the results of that round to the sums before. */
 static bool make_sums(hand_out_turn *self) {
-    const harpe_job *job = self->turn.job;
+    const harpe_job *job = self->turn.operation.job;
     self->sums_text = job->round >= 0 ? harpe_job_save_sums(job) : NULL;
     if (!self->sums_text) return false;
     self->sums = (harpe_change){.kind = HARPE_CHANGE_SUMS,
@@ -201,30 +480,22 @@ static bool make_sums(hand_out_turn *self) {
 static void store_round(hand_out_turn *self, harpe_change_kind kind, const char *text,
                         size_t length, int64_t round, int64_t number,
                         void (*done)(void *user, harpe_status status, const harpe_error *error)) {
-    self->change = (harpe_change){.kind = kind,
-                                  .job_id = self->turn.job->id,
-                                  .round = round,
-                                  .number = number,
-                                  .text = text,
-                                  .length = length,
-                                  .done = done,
-                                  .user = self};
-    harpe_store *store = self->turn.job->jobs->options.store;
-    if (kind == HARPE_CHANGE_ROUND && make_sums(self))
-        harpe_store_submit_both(store, &self->sums, &self->change);
-    else
-        harpe_store_submit(store, &self->change);
+    harpe_operation *operation = &self->turn.operation;
+    operation->change =
+        (harpe_change){.round = round, .number = number, .text = text, .length = length};
+    operation->earlier = kind == HARPE_CHANGE_ROUND && make_sums(self) ? &self->sums : NULL;
+    harpe_operation_store(operation, kind, done);
 }
 
 static void round_is_stored(void *user, harpe_status status, const harpe_error *error) {
     hand_out_turn *self = user;
     harpe_turn *turn = &self->turn;
-    harpe_job *job = turn->job;
+    harpe_job *job = turn->operation.job;
     if (status != HARPE_OK) {
         char detail[HARPE_ERROR_MESSAGE_SIZE + 64];
         (void)snprintf(detail, sizeof detail, "the round could not be stored, try again: %s",
                        error->message);
-        harpe_job_refuse_asking(job, 503, detail);
+        job_refuse_asking(job, 503, detail);
         harpe_turn_end(turn);
         return;
     }
@@ -241,9 +512,9 @@ static void round_is_stored(void *user, harpe_status status, const harpe_error *
 }
 
 static void begin_hand_out(harpe_job *job) {
-    hand_out_turn *self = harpe_turn_new(job, &hand_out_kind);
+    hand_out_turn *self = harpe_turn_new(job, NULL, sizeof *self, free_hand_out);
     if (!self) {
-        harpe_job_refuse_asking(job, 503, "the server is out of memory: try again later");
+        job_refuse_asking(job, 503, "the server is out of memory: try again later");
         return;
     }
     bool is_as_before = job->next == job->current;

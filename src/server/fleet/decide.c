@@ -2,7 +2,7 @@
 /* Decisions of the fleet. The solver has a job for each member: with the member's plans if it can
  * follow, otherwise with one plan that has the counted power. So the power of members that do not
  * answer is subtracted from the budgets before the rest is split. */
-#include "server/fleet/decide.h"
+#include "server/fleet/fleet_state.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,6 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "server/fleet/member.h"
 
 /* A member with one power is given to the solver again if its power has fallen by more than this
  * part. */
@@ -29,16 +28,8 @@
 
 harpe_fleet_price harpe_decide_price(const harpe_fleet_state *state, double at_s) {
     const harpe_fleet_prices *prices = &state->prices;
-    if (prices->count == 0) return (harpe_fleet_price){0};
-    size_t low = 0, high = prices->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (prices->points[middle].at_s <= at_s)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    const harpe_fleet_price_point *point = &prices->points[low > 0 ? low - 1 : 0];
+    const harpe_fleet_file_price *point = harpe_price_at(prices->points, prices->count, at_s);
+    if (!point) return (harpe_fleet_price){0};
     return (harpe_fleet_price){.energy_per_kwh = point->energy_per_kwh,
                                .carbon_g_per_kwh = point->carbon_g_per_kwh,
                                .carbon_per_kg = prices->carbon_per_kg,

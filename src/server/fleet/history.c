@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The history of the fleet's power: two rings, one of 10 s and one of minutes. If the wall clock
  * was ahead for a while, the points of that time are not shown until new points replace them. */
-#include "server/fleet/history.h"
+#include "server/fleet/fleet_state.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads and writes the fleet's notes. */
-#include "server/fleet/notes.h"
+#include "server/fleet/fleet_state.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -11,10 +11,6 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "server/fleet/fleet_events.h"
-#include "server/fleet/groups.h"
-#include "server/fleet/member.h"
-#include "server/fleet/price_energy.h"
 
 void harpe_fleet_note_clear(harpe_fleet_note *note) {
     free(note->key);
@@ -34,26 +30,84 @@ static void copy_text(const json_t *object, const char *name, char *into, size_t
     (void)snprintf(into, size, "%s", text ? text : "");
 }
 
+/* A number of a note, which is a member of a struct. */
+typedef struct number_field {
+    const char *name;
+    size_t offset;
+    double absent;
+} number_field;
+
+static void read_numbers(const json_t *object, const number_field *fields, size_t count,
+                         void *into) {
+    for (size_t i = 0; i < count; i++) {
+        double value = number_of(object, fields[i].name, fields[i].absent);
+        memcpy((char *)into + fields[i].offset, &value, sizeof value);
+    }
+}
+
+/* Returns a JSON number, or null if `value` is not finite. */
+static json_t *number_json(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* Returns an object with the numbers. */
+static json_t *numbers_json(const number_field *fields, size_t count, const void *from) {
+    json_t *object = json_object();
+    for (size_t i = 0; i < count; i++) {
+        double value;
+        memcpy(&value, (const char *)from + fields[i].offset, sizeof value);
+        json_object_set_new(object, fields[i].name, number_json(value));
+    }
+    return object;
+}
+
+#define COUNT(fields) (sizeof(fields) / sizeof *(fields))
+
+#define EVENT(member) offsetof(harpe_fleet_event, member)
+static const number_field event_fields[] = {
+    {"posted", EVENT(posted_s), 0},       {"from", EVENT(from_s), 0},
+    {"duration_s", EVENT(duration_s), 0}, {"notice_s", EVENT(notice_s), 0},
+    {"ramp_s", EVENT(ramp_s), 0},         {"watts", EVENT(watts), NAN},
+    {"share", EVENT(share), NAN},         {"base_w", EVENT(base_w), 0},
+    {"promised_w", EVENT(promised_w), 0}, {"missing_w", EVENT(missing_w), 0},
+    {"cancelled", EVENT(cancelled_s), 0}, {"reached", EVENT(reached_s), 0},
+    {"highest_w", EVENT(highest_w), -1},
+};
+
+#define ENERGY(member) offsetof(harpe_fleet_energy, member)
+static const number_field energy_fields[] = {
+    {"since", ENERGY(since_s), 0},
+    {"used_j", ENERGY(used_j), 0},
+    {"saved_j", ENERGY(saved_j), 0},
+    {"cost", ENERGY(cost), 0},
+    {"cost_saved", ENERGY(cost_saved), 0},
+    {"carbon_kg", ENERGY(carbon_kg), 0},
+    {"carbon_kg_saved", ENERGY(carbon_kg_saved), 0},
+    {"gone_variance", ENERGY(gone_variance), 0},
+};
+
+#define MEMBER(name) offsetof(harpe_member, name)
+static const number_field cap_fields[] = {{"cap_w", MEMBER(cap_w), INFINITY},
+                                          {"most_w", MEMBER(most_w), INFINITY},
+                                          {"scale", MEMBER(scale), 1},
+                                          {"unplanned_w", MEMBER(unplanned_w), 0}};
+
 static harpe_member_terms terms_of(const json_t *object) {
-    harpe_member_terms terms = {.weight = number_of(object, "weight", NAN),
-                                .max_slowdown = number_of(object, "max_slowdown", NAN),
-                                .priority = number_of(object, "priority", NAN),
-                                .most_w = number_of(object, "most_w", NAN),
-                                .highest_w = number_of(object, "highest_w", NAN)};
+    harpe_member_terms terms = {.has_group = json_is_string(json_object_get(object, "group"))};
+    for (size_t i = 0; i < HARPE_TERM_COUNT; i++)
+        *harpe_term_in(&terms, &harpe_terms[i]) = number_of(object, harpe_terms[i].name, NAN);
     copy_text(object, "group", terms.group, sizeof terms.group);
-    terms.has_group = json_is_string(json_object_get(object, "group"));
     return terms;
 }
 
-/* Returns plans of a list of [time, power]. NULL: there is none, or no memory. */
+/* Returns plans of a list of objects with time and power. NULL: there is none, or no memory. */
 static harpe_fleet_plan *plans_of(const json_t *list, size_t *count) {
     size_t size = json_array_size(list);
     harpe_fleet_plan *plans = size > 0 ? harpe_calloc(size, sizeof *plans) : NULL;
     *count = plans ? size : 0;
     for (size_t i = 0; i < *count; i++) {
-        const json_t *pair = json_array_get(list, i);
-        plans[i] = (harpe_fleet_plan){json_number_value(json_array_get(pair, 0)),
-                                      json_number_value(json_array_get(pair, 1))};
+        const json_t *plan = json_array_get(list, i);
+        plans[i] = (harpe_fleet_plan){number_of(plan, "time", 0), number_of(plan, "power", 0)};
     }
     return plans;
 }
@@ -62,20 +116,18 @@ static harpe_fleet_plan *plans_of(const json_t *list, size_t *count) {
 
 /* `object` NULL: the note is removed. */
 typedef harpe_status apply_note(harpe_fleet_state *state, const char *id, const json_t *object,
-                                bool is_loading, harpe_error *error);
+                                harpe_error *error);
 
-/* Too many groups must not prevent the server from starting. */
 static harpe_status cannot_add_group(const harpe_fleet_state *state, const char *id,
-                                     bool is_loading, harpe_error *error) {
+                                     harpe_error *error) {
     if (!harpe_groups_are_full(state)) return harpe_fail_memory(error);
-    if (is_loading) return HARPE_OK;
     return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "there are too many groups for %.200s", id);
 }
 
 static harpe_status apply_budget(harpe_fleet_state *state, const char *id, const json_t *object,
-                                 bool is_loading, harpe_error *error) {
+                                 harpe_error *error) {
     int group = harpe_groups_need(state, id);
-    if (group < 0) return cannot_add_group(state, id, is_loading, error);
+    if (group < 0) return cannot_add_group(state, id, error);
     state->groups[group].budget =
         (harpe_fleet_budget){.watts = number_of(object, "watts", -1),
                              .margin = number_of(object, "margin", 0),
@@ -84,7 +136,7 @@ static harpe_status apply_budget(harpe_fleet_state *state, const char *id, const
 }
 
 static harpe_status apply_group(harpe_fleet_state *state, const char *id, const json_t *object,
-                                bool is_loading, harpe_error *error) {
+                                harpe_error *error) {
     if (!object) {
         int gone = harpe_groups_find(state, id);
         if (gone > 0 && !harpe_groups_is_used(state, gone)) harpe_groups_remove(state, gone);
@@ -93,15 +145,14 @@ static harpe_status apply_group(harpe_fleet_state *state, const char *id, const 
     const char *name = json_string_value(json_object_get(object, "parent"));
     int group = harpe_groups_need(state, id);
     int parent = group < 0 ? -1 : harpe_groups_need(state, name ? name : "");
-    if (parent < 0) return cannot_add_group(state, id, is_loading, error);
+    if (parent < 0) return cannot_add_group(state, id, error);
     if (harpe_groups_may_contain(state, parent, group))
         harpe_groups_set_parent(state, group, parent);
     return HARPE_OK;
 }
 
 static harpe_status apply_override(harpe_fleet_state *state, const char *id, const json_t *object,
-                                   bool is_loading, harpe_error *error) {
-    (void)is_loading;
+                                   harpe_error *error) {
     harpe_member_terms terms = terms_of(object);
     size_t i = 0;
     while (i < state->override_count && strcmp(state->overrides[i].id, id) != 0)
@@ -141,8 +192,7 @@ static harpe_member *need_member(harpe_fleet_state *state, harpe_member_kind kin
 }
 
 static harpe_status apply_load(harpe_fleet_state *state, const char *id, const json_t *object,
-                               bool is_loading, harpe_error *error) {
-    (void)is_loading;
+                               harpe_error *error) {
     if (!object) {
         remove_member(state, HARPE_MEMBER_LOAD, id);
         return HARPE_OK;
@@ -157,8 +207,7 @@ static harpe_status apply_load(harpe_fleet_state *state, const char *id, const j
 }
 
 static harpe_status apply_declared(harpe_fleet_state *state, const char *id, const json_t *object,
-                                   bool is_loading, harpe_error *error) {
-    (void)is_loading;
+                                   harpe_error *error) {
     if (!object) {
         remove_member(state, HARPE_MEMBER_DECLARED, id);
         return HARPE_OK;
@@ -167,7 +216,7 @@ static harpe_status apply_declared(harpe_fleet_state *state, const char *id, con
     harpe_fleet_plan *plans = plans_of(json_object_get(object, "plans"), &count);
     harpe_member *member = plans ? need_member(state, HARPE_MEMBER_DECLARED, id) : NULL;
     const char *name = json_string_value(json_object_get(object, "name"));
-    char *copy = strdup(name ? name : id);
+    char *copy = strdup(name && *name ? name : id);
     if (!member || !copy) {
         free(plans);
         free(copy);
@@ -188,24 +237,13 @@ static int compare_events(const void *a, const void *b) {
 }
 
 static harpe_status apply_event(harpe_fleet_state *state, const char *id, const json_t *object,
-                                bool is_loading, harpe_error *error) {
-    (void)is_loading;
-    harpe_fleet_event event = {.id = strtoll(id, NULL, 10),
-                               .posted_s = number_of(object, "posted", 0),
-                               .from_s = number_of(object, "from", 0),
-                               .duration_s = number_of(object, "duration_s", 0),
-                               .notice_s = number_of(object, "notice_s", 0),
-                               .ramp_s = number_of(object, "ramp_s", 0),
-                               .watts = number_of(object, "watts", NAN),
-                               .share = number_of(object, "share", NAN),
-                               .base_w = number_of(object, "base_w", 0),
-                               .promised_w = number_of(object, "promised_w", NAN),
-                               .missing_w = number_of(object, "missing_w", NAN),
-                               .cancelled_s = number_of(object, "cancelled", 0),
-                               .may_exceed = json_is_true(json_object_get(object, "may_exceed")),
-                               .reached_s = number_of(object, "reached", 0),
-                               .highest_w = number_of(object, "highest_w", -1),
-                               .breaches = (int64_t)number_of(object, "breaches", 0)};
+                                harpe_error *error) {
+    harpe_fleet_event event = {
+        .id = strtoll(id, NULL, 10),
+        .may_exceed = json_is_true(json_object_get(object, "may_exceed")),
+        .breaches = (int64_t)number_of(object, "breaches", 0),
+    };
+    read_numbers(object, event_fields, COUNT(event_fields), &event);
     copy_text(object, "group", event.group, sizeof event.group);
     copy_text(object, "note", event.note, sizeof event.note);
     copy_text(object, "key", event.key, sizeof event.key);
@@ -232,17 +270,17 @@ static harpe_status apply_event(harpe_fleet_state *state, const char *id, const 
 }
 
 static harpe_status apply_prices(harpe_fleet_state *state, const char *id, const json_t *object,
-                                 bool is_loading, harpe_error *error) {
-    (void)id, (void)is_loading;
+                                 harpe_error *error) {
+    (void)id;
     const json_t *list = json_object_get(object, "series");
     size_t count = json_array_size(list);
-    harpe_fleet_price_point *points = count > 0 ? harpe_calloc(count, sizeof *points) : NULL;
+    harpe_fleet_file_price *points = count > 0 ? harpe_calloc(count, sizeof *points) : NULL;
     if (count > 0 && !points) return harpe_fail_memory(error);
     for (size_t i = 0; i < count; i++) {
         const json_t *row = json_array_get(list, i);
-        points[i] = (harpe_fleet_price_point){json_number_value(json_array_get(row, 0)),
-                                              json_number_value(json_array_get(row, 1)),
-                                              json_number_value(json_array_get(row, 2))};
+        points[i] =
+            (harpe_fleet_file_price){number_of(row, "at", 0), number_of(row, "energy_per_kwh", 0),
+                                     number_of(row, "carbon_g_per_kwh", 0)};
     }
     free(state->prices.points);
     state->prices = (harpe_fleet_prices){.carbon_per_kg = number_of(object, "carbon_per_kg", 0),
@@ -273,40 +311,27 @@ static harpe_status load_accounts(harpe_fleet_state *state, const json_t *jobs,
 }
 
 static harpe_status apply_energy(harpe_fleet_state *state, const char *id, const json_t *object,
-                                 bool is_loading, harpe_error *error) {
+                                 harpe_error *error) {
     (void)id;
-    if (!is_loading) return HARPE_OK; /* the state may be newer */
-    const json_t *jobs = json_object_get(object, "jobs");
     harpe_fleet_accounts_free(state);
     state->energy = (harpe_fleet_energy){
-        .since_s = number_of(object, "since", 0),
-        .used_j = number_of(object, "used_j", 0),
-        .saved_j = number_of(object, "saved_j", 0),
-        .cost = number_of(object, "cost", 0),
-        .cost_saved = number_of(object, "cost_saved", 0),
-        .carbon_kg = number_of(object, "carbon_kg", 0),
-        .carbon_kg_saved = number_of(object, "carbon_kg_saved", 0),
-        .gone_variance = jobs ? number_of(object, "gone_variance", 0) : 0,
-        /* Older versions stored no accounts, and only one uncertainty of all jobs, or only the
-         * variance of jobs that were gone. */
-        .kept_uncertainty_j = number_of(object, "uncertainty_j",
-                                        sqrt(fmax(0, number_of(object, "gone_variance", 0)))),
         .is_counting = json_is_true(json_object_get(object, "is_counting")),
         .has_price = json_is_true(json_object_get(object, "has_price")),
-        .has_currency = json_object_get(object, "currency"),
     };
+    read_numbers(object, energy_fields, COUNT(energy_fields), &state->energy);
     copy_text(object, "currency", state->energy.currency, sizeof state->energy.currency);
-    return load_accounts(state, jobs, error);
+    return load_accounts(state, json_object_get(object, "jobs"), error);
 }
 
 static harpe_status load_cap(harpe_fleet_state *state, harpe_member_kind kind, const char *id,
                              const json_t *object, harpe_error *error) {
     harpe_member *member = need_member(state, kind, id);
     if (!member) return harpe_fail_memory(error);
-    member->cap_w = member->stored_w = number_of(object, "cap_w", INFINITY);
-    member->most_w = fmax(member->cap_w, number_of(object, "most_w", INFINITY));
-    member->scale = fmax(1, number_of(object, "scale", 1));
-    member->unplanned_w = fmax(0, number_of(object, "unplanned_w", 0));
+    read_numbers(object, cap_fields, COUNT(cap_fields), member);
+    member->stored_w = member->cap_w;
+    member->most_w = fmax(member->cap_w, member->most_w);
+    member->scale = fmax(1, member->scale);
+    member->unplanned_w = fmax(0, member->unplanned_w);
     member->was_steered = member->is_stored = true;
     /* It is not known whether the member was given the cap, so it gets it again. */
     member->is_waiting = member->has_command = member->most_w > member->cap_w;
@@ -314,20 +339,20 @@ static harpe_status load_cap(harpe_fleet_state *state, harpe_member_kind kind, c
 }
 
 static harpe_status apply_cap(harpe_fleet_state *state, const char *id, const json_t *object,
-                              bool is_loading, harpe_error *error) {
-    if (!is_loading || !object) return HARPE_OK;
+                              harpe_error *error) {
+    if (!object) return HARPE_OK;
     return load_cap(state, HARPE_MEMBER_JOB, id, object, error);
 }
 
 static harpe_status apply_declared_cap(harpe_fleet_state *state, const char *id,
-                                       const json_t *object, bool is_loading, harpe_error *error) {
-    if (!is_loading || !object) return HARPE_OK;
+                                       const json_t *object, harpe_error *error) {
+    if (!object) return HARPE_OK;
     return load_cap(state, HARPE_MEMBER_DECLARED, id, object, error);
 }
 
 static harpe_status apply_plans(harpe_fleet_state *state, const char *id, const json_t *object,
-                                bool is_loading, harpe_error *error) {
-    if (!is_loading || !object) return HARPE_OK;
+                                harpe_error *error) {
+    if (!object) return HARPE_OK;
     size_t count;
     harpe_fleet_plan *plans = plans_of(json_object_get(object, "plans"), &count);
     harpe_member *member = plans ? need_member(state, HARPE_MEMBER_JOB, id) : NULL;
@@ -351,11 +376,18 @@ static const struct {
     {"cap-of/", apply_declared_cap}, {"plans/", apply_plans},
 };
 
+/* Returns true if the list, which may be missing, has objects. */
+static bool has_rows(const json_t *object, const char *list) {
+    const json_t *first = json_array_get(json_object_get(object, list), 0);
+    return !first || json_is_object(first);
+}
+
 harpe_status harpe_notes_apply(harpe_fleet_state *state, const char *key, const char *text,
                                size_t length, bool is_loading, harpe_error *error) {
     json_t *object = length > 0 ? json_loadb(text, length, 0, NULL) : NULL;
     harpe_status status = HARPE_OK;
-    if (length > 0 && !json_is_object(object))
+    if (length > 0 &&
+        !(json_is_object(object) && has_rows(object, "plans") && has_rows(object, "series")))
         status = harpe_fail(error, HARPE_INVALID_INPUT,
                             "the store's note %.300s cannot be read; replace the store by a backup "
                             "with harpe store restore",
@@ -363,9 +395,11 @@ harpe_status harpe_notes_apply(harpe_fleet_state *state, const char *key, const 
     for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS && status == HARPE_OK; i++) {
         size_t prefix = strlen(KINDS[i].prefix);
         if (strncmp(key, KINDS[i].prefix, prefix) != 0) continue;
-        status = KINDS[i].apply(state, key + prefix, object, is_loading, error);
+        status = KINDS[i].apply(state, key + prefix, object, error);
         break;
     }
+    /* Too many groups must not prevent the server from starting. */
+    if (is_loading && status == HARPE_LIMIT_EXCEEDED) status = HARPE_OK;
     if (status == HARPE_OK && !is_loading) {
         state->revision++;
         state->must_solve = true;
@@ -375,10 +409,6 @@ harpe_status harpe_notes_apply(harpe_fleet_state *state, const char *key, const 
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
-
-json_t *harpe_notes_number(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
 
 static bool finish(const char *prefix, const char *id, char *text, harpe_fleet_note *out) {
     *out = (harpe_fleet_note){.text = text};
@@ -399,9 +429,7 @@ bool harpe_notes_of_nothing(const char *prefix, const char *id, harpe_fleet_note
 }
 
 bool harpe_notes_of_cap(const harpe_member *member, harpe_fleet_note *out) {
-    json_t *object = json_pack("{s:o,s:o,s:f,s:f}", "cap_w", harpe_notes_number(member->cap_w),
-                               "most_w", harpe_notes_number(member->most_w), "scale", member->scale,
-                               "unplanned_w", member->unplanned_w);
+    json_t *object = numbers_json(cap_fields, COUNT(cap_fields), member);
     bool is_job = member->kind == HARPE_MEMBER_JOB;
     return harpe_notes_make(is_job ? "cap/" : "cap-of/", member->id, object, out);
 }
@@ -409,23 +437,20 @@ bool harpe_notes_of_cap(const harpe_member *member, harpe_fleet_note *out) {
 bool harpe_notes_of_plans(const harpe_member *member, harpe_fleet_note *out) {
     json_t *list = json_array();
     for (size_t i = 0; i < member->plan_count; i++)
-        json_array_append_new(
-            list, json_pack("[f,f]", member->plans[i].time_s, member->plans[i].power_w));
+        json_array_append_new(list, json_pack("{s:f,s:f}", "time", member->plans[i].time_s, "power",
+                                              member->plans[i].power_w));
     return harpe_notes_make("plans/", member->id, json_pack("{s:o}", "plans", list), out);
 }
 
 bool harpe_notes_of_event(const harpe_fleet_event *event, harpe_fleet_note *out) {
     char id[24];
     (void)snprintf(id, sizeof id, "%" PRId64, event->id);
-    json_t *object = json_pack(
-        "{s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:f,s:o,s:o,s:f,s:b,s:f,s:f,s:I,s:s,s:s,s:s}", "posted",
-        event->posted_s, "from", event->from_s, "duration_s", event->duration_s, "notice_s",
-        event->notice_s, "ramp_s", event->ramp_s, "watts", harpe_notes_number(event->watts),
-        "share", harpe_notes_number(event->share), "base_w", event->base_w, "promised_w",
-        harpe_notes_number(event->promised_w), "missing_w", harpe_notes_number(event->missing_w),
-        "cancelled", event->cancelled_s, "may_exceed", (int)event->may_exceed, "reached",
-        event->reached_s, "highest_w", event->highest_w, "breaches", (json_int_t)event->breaches,
-        "group", event->group, "note", event->note, "key", event->key);
+    json_t *object = numbers_json(event_fields, COUNT(event_fields), event);
+    json_object_set_new(object, "may_exceed", json_boolean(event->may_exceed));
+    json_object_set_new(object, "breaches", json_integer(event->breaches));
+    json_object_set_new(object, "group", json_string(event->group));
+    json_object_set_new(object, "note", json_string(event->note));
+    json_object_set_new(object, "key", json_string(event->key));
     return harpe_notes_make("event/", id, object, out);
 }
 
@@ -444,23 +469,20 @@ static json_t *accounts_of(const harpe_fleet_energy *energy) {
 
 bool harpe_notes_of_energy(const harpe_fleet_state *state, harpe_fleet_note *out) {
     const harpe_fleet_energy *energy = &state->energy;
-    json_t *object =
-        json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:b,s:b,s:o,s:s*}", "since",
-                  energy->since_s, "used_j", energy->used_j, "saved_j", energy->saved_j, "cost",
-                  energy->cost, "cost_saved", energy->cost_saved, "carbon_kg", energy->carbon_kg,
-                  "carbon_kg_saved", energy->carbon_kg_saved, "uncertainty_j",
-                  energy->kept_uncertainty_j, "gone_variance", energy->gone_variance, "is_counting",
-                  (int)energy->is_counting, "has_price", (int)energy->has_price, "jobs",
-                  accounts_of(energy), "currency", energy->has_currency ? energy->currency : NULL);
+    json_t *object = numbers_json(energy_fields, COUNT(energy_fields), energy);
+    json_object_set_new(object, "is_counting", json_boolean(energy->is_counting));
+    json_object_set_new(object, "has_price", json_boolean(energy->has_price));
+    json_object_set_new(object, "jobs", accounts_of(energy));
+    json_object_set_new(object, "currency", json_string(energy->currency));
     return harpe_notes_make("energy", "", object, out);
 }
 
 bool harpe_notes_of_terms(const char *id, const harpe_member_terms *terms, harpe_fleet_note *out) {
-    json_t *object =
-        json_pack("{s:o,s:o,s:o,s:o,s:o}", "weight", harpe_notes_number(terms->weight),
-                  "max_slowdown", harpe_notes_number(terms->max_slowdown), "priority",
-                  harpe_notes_number(terms->priority), "most_w", harpe_notes_number(terms->most_w),
-                  "highest_w", harpe_notes_number(terms->highest_w));
-    if (object && terms->has_group) json_object_set_new(object, "group", json_string(terms->group));
+    harpe_member_terms copy = *terms;
+    json_t *object = json_object();
+    for (size_t i = 0; i < HARPE_TERM_COUNT; i++)
+        json_object_set_new(object, harpe_terms[i].name,
+                            number_json(*harpe_term_in(&copy, &harpe_terms[i])));
+    if (terms->has_group) json_object_set_new(object, "group", json_string(terms->group));
     return harpe_notes_make("job/", id, object, out);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the fleet as JSON for clients that only read. This file changes nothing. */
-#include "server/fleet/show.h"
+/* Writes the fleet for clients that only read: as JSON, and as metrics for Prometheus, whose units
+ * are base units: joules and grams, and prices for a joule. To add a metric, add a row to its
+ * table. This file changes nothing. */
+#include "server/fleet/fleet_state.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,12 +12,6 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "rights/tokens.h"
-#include "server/fleet/decide.h"
-#include "server/fleet/fleet_events.h"
-#include "server/fleet/groups.h"
-#include "server/fleet/limits.h"
-#include "server/fleet/member.h"
-#include "server/fleet/price_energy.h"
 
 enum { JOBS_SHOWN = 2000, EVENTS_SHOWN = 200 };
 
@@ -74,31 +70,29 @@ static const char *reason_of(const harpe_member *member, const char *state) {
     return NULL;
 }
 
-double harpe_fleet_weighted_slowdown(const harpe_fleet_state *state) {
+/* Returns the slowdown of the plan that the member's cap allows. */
+static double slowdown_of(const harpe_member *member) {
+    size_t plan = harpe_member_plan_within(member, member->cap_w);
+    return member->plans[plan].time_s / member->plans[0].time_s;
+}
+
+/* Returns the sum of weight * (slowdown - 1) of the members that follow plans. */
+static double weighted_slowdown(const harpe_fleet_state *state) {
     double sum = 0;
     for (size_t i = 0; i < state->member_count; i++) {
         const harpe_member *member = state->members[i];
-        if (!harpe_member_can_follow(member)) continue;
-        size_t plan = harpe_member_plan_within(member, member->cap_w);
-        sum += harpe_member_weight(member) *
-               (member->plans[plan].time_s / member->plans[0].time_s - 1);
+        if (harpe_member_can_follow(member))
+            sum += harpe_member_weight(member) * (slowdown_of(member) - 1);
     }
     return sum;
 }
 
-double harpe_fleet_group_missing_w(const harpe_fleet_group_state *group) {
+/* Returns the watts by which a group's budget is too small for what its members draw at least; 0:
+ * none. */
+static double group_missing_w(const harpe_fleet_group_state *group) {
     double part = group->budget.overhead / (1 - group->budget.margin);
     bool is_missing = group->least_w > group->limit_w * (1 + 1e-9);
     return is_missing ? group->least_w * part - group->now_watts : 0;
-}
-
-double harpe_fleet_event_missing_w(const harpe_fleet_state *state, const harpe_fleet_event *event) {
-    int group = harpe_groups_find(state, event->group);
-    if (!isnan(event->missing_w)) return event->missing_w;
-    return group < 0
-               ? 0
-               : harpe_limits_missing_w(state, group, harpe_fleet_event_promised_w(state, event),
-                                        event->may_exceed);
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
@@ -116,7 +110,7 @@ static void append_budget(harpe_text *text, const harpe_fleet_state *state, int 
     harpe_text_printf(text, ",\"unmeasured\":%zu", group->unmeasured);
     harpe_json_number(text, ",\"counted_w\":", group->counted_w);
     harpe_json_number(text, ",\"least_w\":", group->least_w);
-    harpe_json_number(text, ",\"missing_w\":", harpe_fleet_group_missing_w(group));
+    harpe_json_number(text, ",\"missing_w\":", group_missing_w(group));
     harpe_json_number(text, ",\"price_per_kw\":", group->price_per_w * 1000);
     harpe_text_printf(text, ",\"breaches\":%" PRIu64 "}", group->breaches);
 }
@@ -162,12 +156,8 @@ static void append_job(harpe_text *text, const harpe_fleet_state *state, const h
     harpe_json_raw(text, "}");
 }
 
-static void append_event(harpe_text *text, const harpe_fleet_state *state,
-                         const harpe_fleet_event *event, double at_s) {
+static void append_event(harpe_text *text, const harpe_fleet_event *event, double at_s) {
     harpe_fleet_event_state now = harpe_fleet_event_state_of(event, at_s);
-    /* The jobs of now say nothing of an event that is over. */
-    bool is_unknown =
-        isnan(event->missing_w) && (now == HARPE_EVENT_OVER || now == HARPE_EVENT_CANCELLED);
     harpe_text_printf(text, "{\"id\":%" PRId64, event->id);
     append_name(text, ",\"group\":", event->group);
     harpe_json_number(text, ",\"from\":", event->from_s);
@@ -180,9 +170,8 @@ static void append_event(harpe_text *text, const harpe_fleet_state *state,
     harpe_json_raw(text, event->may_exceed ? ",\"may_exceed_slowdown\":true"
                                            : ",\"may_exceed_slowdown\":false");
     append_name(text, ",\"state\":", harpe_fleet_event_state_name(now));
-    harpe_json_number(text, ",\"promised_w\":", harpe_fleet_event_promised_w(state, event));
-    harpe_json_number(
-        text, ",\"missing_w\":", is_unknown ? 0 : harpe_fleet_event_missing_w(state, event));
+    harpe_json_number(text, ",\"promised_w\":", event->promised_w);
+    harpe_json_number(text, ",\"missing_w\":", event->missing_w);
     harpe_json_number(text, ",\"reached_at\":", event->reached_s > 0 ? event->reached_s : NAN);
     harpe_json_number(text, ",\"highest_w\":", if_not_negative(event->highest_w));
     harpe_text_printf(text, ",\"breaches\":%" PRId64 "}", event->breaches);
@@ -309,17 +298,10 @@ static void append_events(harpe_text *text, const harpe_fleet_state *state, cons
             continue;
         }
         harpe_json_raw(text, comma);
-        append_event(text, state, event, at_s);
+        append_event(text, event, at_s);
         comma = ",";
     }
     harpe_json_raw(text, "]");
-}
-
-static void append_lists(harpe_text *text, const harpe_fleet_state *state, const char *scope,
-                         double at_s) {
-    append_groups(text, state, scope);
-    append_jobs(text, state, scope, at_s);
-    append_events(text, state, scope, at_s);
 }
 
 void harpe_fleet_show(const harpe_fleet_state *state, const char *scope, harpe_fleet_now now,
@@ -334,10 +316,12 @@ void harpe_fleet_show(const harpe_fleet_state *state, const char *scope, harpe_f
     harpe_json_number(text, ",\"planned_w\":", all->planned_w);
     harpe_json_number(text, ",\"counted_w\":", all->counted_w);
     harpe_json_number(text, ",\"limit_w\":", all->limit_w);
-    harpe_json_number(text, "},\"weighted_slowdown\":", harpe_fleet_weighted_slowdown(state));
+    harpe_json_number(text, "},\"weighted_slowdown\":", weighted_slowdown(state));
     harpe_json_number(text, ",\"lower_bound\":", has_split ? state->split.lower_bound : NAN);
     harpe_json_number(text, ",\"objective\":", has_split ? state->split.objective : NAN);
-    append_lists(text, state, scope, now.wall_s);
+    append_groups(text, state, scope);
+    append_jobs(text, state, scope, now.wall_s);
+    append_events(text, state, scope, now.wall_s);
     append_price(text, state, now.wall_s);
     append_energy(text, state);
     harpe_json_raw(text, "}");
@@ -346,18 +330,15 @@ void harpe_fleet_show(const harpe_fleet_state *state, const char *scope, harpe_f
 void harpe_fleet_show_event_answer(const harpe_fleet_state *state, int64_t id, harpe_text *text) {
     const harpe_fleet_event *event = harpe_fleet_event_find(state, id);
     harpe_text_printf(text, "{\"id\":%" PRId64, id);
-    harpe_json_number(text,
-                      ",\"promised_w\":", event ? harpe_fleet_event_promised_w(state, event) : NAN);
-    harpe_json_number(text,
-                      ",\"missing_w\":", event ? harpe_fleet_event_missing_w(state, event) : 0);
+    harpe_json_number(text, ",\"promised_w\":", event ? event->promised_w : NAN);
+    harpe_json_number(text, ",\"missing_w\":", event ? event->missing_w : 0);
     harpe_json_raw(text, "}");
 }
 
 void harpe_fleet_show_budget_answer(const harpe_fleet_state *state, const char *group,
                                     harpe_text *text) {
     int g = harpe_groups_find(state, group);
-    harpe_json_number(
-        text, "{\"missing_w\":", g < 0 ? 0 : harpe_fleet_group_missing_w(&state->groups[g]));
+    harpe_json_number(text, "{\"missing_w\":", g < 0 ? 0 : group_missing_w(&state->groups[g]));
     harpe_json_raw(text, "}");
 }
 
@@ -369,4 +350,226 @@ void harpe_fleet_show_plan(const harpe_member *member, double cap_w, harpe_text 
     harpe_json_number(text,
                       ",\"time_s\":", plan < member->plan_count ? member->plans[plan].time_s : NAN);
     harpe_json_raw(text, "}");
+}
+
+/* ---- Metrics --------------------------------------------------------------------------------- */
+
+enum { METRIC_JOBS_MAX = 1000, METRIC_EVENTS_MAX = 100 };
+
+typedef struct metric {
+    const char *name, *type, *help;
+} metric;
+
+/* Appends a sample, if the value is finite. `labels`: pairs of a name and a value, up to a NULL. */
+static void append_sample(harpe_text *text, const char *name, const char *const *labels,
+                          double value) {
+    if (!isfinite(value)) return;
+    harpe_json_raw(text, name);
+    for (size_t i = 0; labels[i]; i += 2) {
+        harpe_json_raw(text, i == 0 ? "{" : ",");
+        harpe_metrics_text_label(text, labels[i], labels[i + 1]);
+    }
+    if (*labels) harpe_json_raw(text, "}");
+    harpe_metrics_text_value(text, value);
+}
+
+static void append_head(harpe_text *text, const metric *one) {
+    harpe_metrics_text_head(text, one->name, one->type, one->help);
+}
+
+/* Appends a gauge with one sample for each of `count` states. */
+static void append_states(harpe_text *text, const char *name, const char *help,
+                          const char *const *states, const double *counts, size_t count) {
+    harpe_metrics_text_head(text, name, "gauge", help);
+    for (size_t s = 0; s < count; s++)
+        append_sample(text, name, (const char *[]){"state", states[s], NULL}, counts[s]);
+}
+
+static void append_group_metrics(const harpe_fleet_state *state, harpe_text *text) {
+    static const metric metrics[] = {
+        {"harpe_fleet_measured_watts", "gauge",
+         "Power of the group's jobs in their last rounds, without the overhead factor and without "
+         "jobs that have not measured it yet"},
+        {"harpe_fleet_planned_watts", "gauge", "Power that the plans of the group's jobs predict"},
+        {"harpe_fleet_counted_watts", "gauge",
+         "Highest power that the group's jobs may draw, as far as the server knows"},
+        {"harpe_fleet_limit_watts", "gauge",
+         "Power that the group's jobs may draw: the budget less events, margin and overhead"},
+        {"harpe_fleet_budget_watts", "gauge",
+         "The group's budget at the meter, less events and ramps"},
+        {"harpe_fleet_missing_watts", "gauge",
+         "By how much the budget is too small for what the group's jobs draw at least"},
+        {"harpe_fleet_overhead_ratio", "gauge",
+         "Watts of the group's budget for each watt of its jobs"},
+        {"harpe_fleet_breaches_total", "counter",
+         "How often the measured power came above the group's budget"},
+    };
+    enum { METRICS = sizeof metrics / sizeof *metrics };
+    for (size_t m = 0; m < METRICS; m++) {
+        append_head(text, &metrics[m]);
+        for (size_t g = 0; g < state->group_count; g++) {
+            const harpe_fleet_group_state *group = &state->groups[g];
+            const double values[METRICS] = {group->measured_w,
+                                            group->planned_w,
+                                            group->counted_w,
+                                            group->limit_w,
+                                            if_not_negative(group->now_watts),
+                                            group_missing_w(group),
+                                            group->budget.overhead,
+                                            (double)group->breaches};
+            if (g > 0 && group->budget.watts < 0 && group->now_watts < 0) continue;
+            append_sample(text, metrics[m].name, (const char *[]){"group", group->name, NULL},
+                          values[m]);
+        }
+    }
+}
+
+/* Appends how many members are in each state, and figures of the first METRIC_JOBS_MAX members with
+ * plans. */
+static void append_job_metrics(const harpe_fleet_state *state, harpe_text *text) {
+    static const char *const states[] = {"follows",  "lowering", "raising",
+                                         "learning", "silent",   "not steered"};
+    static const metric metrics[] = {
+        {"harpe_fleet_job_slowdown", "gauge",
+         "Time of the job's plan, divided by that of its fastest plan"},
+        {"harpe_fleet_job_planned_watts", "gauge", "Power that the job's plan predicts"},
+        {"harpe_fleet_job_counted_watts", "gauge",
+         "Highest power that the job may draw, as far as the server knows"},
+        {"harpe_fleet_job_gain_per_watt", "gauge",
+         "How much the weighted slowdown, or with a price the cost, falls for another watt of the "
+         "job"},
+    };
+    enum { STATES = sizeof states / sizeof *states, METRICS = sizeof metrics / sizeof *metrics };
+    double counts[STATES] = {0};
+    for (size_t i = 0; i < state->member_count; i++)
+        for (size_t s = 0; s < STATES; s++)
+            counts[s] +=
+                strcmp(harpe_fleet_member_state_name(state->members[i], true), states[s]) == 0;
+    append_states(text, "harpe_fleet_jobs", "Jobs and loads of the fleet, by state", states, counts,
+                  STATES);
+    for (size_t m = 0; m < METRICS; m++) {
+        size_t shown = 0;
+        append_head(text, &metrics[m]);
+        for (size_t i = 0; i < state->member_count && shown < METRIC_JOBS_MAX; i++) {
+            const harpe_member *member = state->members[i];
+            if (!harpe_member_can_follow(member)) continue;
+            const double values[METRICS] = {slowdown_of(member), harpe_member_planned_w(member),
+                                            harpe_member_counted_w(member), member->gain_per_w};
+            const char *const labels[] = {"job_id", member->id, "group",
+                                          state->groups[member->group].name, NULL};
+            shown++;
+            append_sample(text, metrics[m].name, labels, values[m]);
+        }
+    }
+}
+
+/* Appends how many events are in each state, and the newest METRIC_EVENTS_MAX events that are not
+ * over. */
+static void append_event_metrics(const harpe_fleet_state *state, double at_s, harpe_text *text) {
+    static const metric metrics[] = {
+        {"harpe_fleet_event_promised_watts", "gauge",
+         "Power at the meter that was promised when the event was posted"},
+        {"harpe_fleet_event_missing_watts", "gauge",
+         "Power that was missing to meet the event when it was posted"},
+        {"harpe_fleet_event_highest_watts", "gauge",
+         "Highest measured power at the meter while the event had to be met"},
+        {"harpe_fleet_event_breaches_total", "counter",
+         "How often the measured power came above the promise of the event"},
+    };
+    enum { STATES = HARPE_EVENT_CANCELLED + 1, METRICS = sizeof metrics / sizeof *metrics };
+    const char *states[STATES];
+    double counts[STATES] = {0};
+    for (int s = 0; s < STATES; s++)
+        states[s] = harpe_fleet_event_state_name((harpe_fleet_event_state)s);
+    for (size_t i = 0; i < state->event_count; i++)
+        counts[harpe_fleet_event_state_of(&state->events[i], at_s)]++;
+    append_states(text, "harpe_fleet_events", "Events that the server knows, by state", states,
+                  counts, STATES);
+    for (size_t m = 0; m < METRICS; m++) {
+        size_t shown = 0;
+        append_head(text, &metrics[m]);
+        for (size_t i = state->event_count; i-- > 0 && shown < METRIC_EVENTS_MAX;) {
+            const harpe_fleet_event *event = &state->events[i];
+            const double values[METRICS] = {event->promised_w, event->missing_w, event->highest_w,
+                                            (double)event->breaches};
+            char id[24];
+            if (is_over(event, at_s)) continue;
+            (void)snprintf(id, sizeof id, "%" PRId64, event->id);
+            shown++;
+            append_sample(text, metrics[m].name,
+                          (const char *[]){"event", id, "group", event->group, NULL},
+                          if_not_negative(values[m]));
+        }
+    }
+}
+
+/* Appends the price, energy, cost and carbon dioxide. */
+static void append_energy_metrics(const harpe_fleet_state *state, double at_s, harpe_text *text) {
+    const harpe_fleet_energy *energy = &state->energy;
+    harpe_fleet_price price = harpe_decide_price(state, at_s);
+    double if_known = energy->is_known ? 1 : NAN;
+    double if_price = state->prices.count > 0 ? 1 : NAN;
+    double if_cost = energy->has_price ? if_known : NAN;
+    const struct {
+        metric metric;
+        const char *currency; /* NULL: without this label */
+        double value;
+    } rows[] = {
+        {{"harpe_fleet_energy_joules_total", "counter",
+          "Energy that jobs have used while a budget, an event or a price was set, with the "
+          "overhead factor of the whole fleet"},
+         NULL,
+         energy->used_j * if_known},
+        {{"harpe_fleet_energy_saved_joules", "gauge",
+          "Energy saved, with the overhead factor of the whole fleet"},
+         NULL,
+         energy->saved_j * if_known},
+        {{"harpe_fleet_energy_price_per_joule", "gauge",
+          "Price of a joule now, without the price of carbon dioxide"},
+         state->prices.currency,
+         price.energy_per_kwh / HARPE_JOULES_PER_KWH * if_price},
+        {{"harpe_fleet_carbon_intensity_grams_per_joule", "gauge", "Carbon dioxide of a joule now"},
+         NULL,
+         price.carbon_g_per_kwh / HARPE_JOULES_PER_KWH * if_price},
+        {{"harpe_fleet_cost", "gauge",
+          "Cost of the energy that jobs have reported since there are prices"},
+         energy->currency,
+         energy->cost * if_cost},
+        {{"harpe_fleet_cost_saved", "gauge", "Cost of the energy saved"},
+         energy->currency,
+         energy->cost_saved * if_cost},
+        {{"harpe_fleet_carbon_grams_total", "counter",
+          "Carbon dioxide of the energy that jobs have reported since there are prices"},
+         NULL,
+         energy->carbon_kg * HARPE_GRAMS_PER_KG * if_cost},
+        {{"harpe_fleet_carbon_saved_grams", "gauge", "Carbon dioxide of the energy saved"},
+         NULL,
+         energy->carbon_kg_saved * HARPE_GRAMS_PER_KG * if_cost},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        append_head(text, &rows[i].metric);
+        append_sample(
+            text, rows[i].metric.name,
+            (const char *[]){rows[i].currency ? "currency" : NULL, rows[i].currency, NULL},
+            rows[i].value);
+    }
+}
+
+void harpe_fleet_metrics(const harpe_fleet_state *state, harpe_fleet_now now, harpe_text *text) {
+    static const metric active = {"harpe_fleet_events_active", "gauge", "Events that run now"};
+    static const metric slowdown = {"harpe_fleet_weighted_slowdown", "gauge",
+                                    "Sum over all jobs of weight * (time / fastest time - 1)"};
+    static const char *const no_labels[] = {NULL};
+    double running = 0;
+    if (!harpe_limits_are_set(state, now.wall_s)) return;
+    append_group_metrics(state, text);
+    for (size_t i = 0; i < state->event_count; i++)
+        running += harpe_fleet_event_state_of(&state->events[i], now.wall_s) == HARPE_EVENT_ACTIVE;
+    append_head(text, &active);
+    append_sample(text, active.name, no_labels, running);
+    append_head(text, &slowdown);
+    append_sample(text, slowdown.name, no_labels, weighted_slowdown(state));
+    append_job_metrics(state, text);
+    append_event_metrics(state, now.wall_s, text);
+    append_energy_metrics(state, now.wall_s, text);
 }

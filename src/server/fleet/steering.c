@@ -13,32 +13,405 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "server/engine/job_glance.h"
-#include "server/engine/job_times.h"
-#include "server/engine/replies.h"
-#include "server/fleet/bodies.h"
-#include "server/fleet/decide.h"
-#include "server/fleet/engine_link.h"
-#include "server/fleet/fleet_events.h"
-#include "server/fleet/fleet_life.h"
-#include "server/fleet/fleet_scope.h"
-#include "server/fleet/groups.h"
-#include "server/fleet/history.h"
-#include "server/fleet/limits.h"
-#include "server/fleet/member.h"
-#include "server/fleet/metrics_fleet.h"
-#include "server/fleet/notes.h"
-#include "server/fleet/show.h"
-#include "server/fleet/steering_state.h"
-#include "server/fleet/steering_work.h"
+#include "base/text.h"
+#include "server/engine/engine.h"
+#include "server/fleet/fleet_state.h"
+
+struct work_item;
+
+struct harpe_steering {
+    harpe_jobs_options options;
+    harpe_jobs *jobs;
+    harpe_fleet_state state;
+    harpe_fleet_history *history;
+    harpe_timer *timer; /* NULL: nothing is steered, or it stops */
+    bool is_stopping;
+    bool was_set;                 /* at the last tick, a budget, an event or a price was set */
+    bool was_counting;            /* in the store, energy is counted */
+    harpe_fleet_price kept_price; /* at which the energy in the store ends */
+    uint64_t stamp;               /* of the last look at the jobs */
+    harpe_work solve_work;
+    struct work_item *work;  /* in flight: notes that are stored, and calls to jobs */
+    int reading;             /* frontiers that are being read */
+    harpe_call_list waiting; /* new events that wait for plans, or for the one before */
+    double waiting_s;        /* since this steady time */
+    bool is_posting;         /* an event is being stored; others wait */
+    harpe_call_list changes; /* of jobs, members, loads, groups and budgets; each waits
+                              * for the one before */
+    bool is_changing;        /* one of them is being stored */
+    harpe_call_list budgets; /* stored; their answers wait for plans */
+    double budgets_s;        /* since this steady time */
+    double kept_s;           /* steady time of the last record of sums */
+};
+
+/* Called when a note is on disk or could not be stored. `call` may be NULL. */
+typedef void note_stored(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call,
+                         harpe_status status, const harpe_error *error);
 
 enum {
     TICK_MS = 500,
     KEEP_S = 300,      /* between two records of history and energy */
     EVENT_WAIT_S = 10, /* a new event waits so long for the plans of jobs, before it is answered */
+    READING_MAX = 8,   /* frontiers at a time */
 };
+#define READ_AGAIN_S 2.0
 
-static void tick(void *user);
+typedef enum work_kind { WORK_NOTE, WORK_CAP, WORK_FRONTIER } work_kind;
+
+typedef struct work_item {
+    struct work_item *previous, *following;
+    harpe_steering *steering;
+    work_kind kind;
+    /* A note, perhaps for a client. */
+    harpe_fleet_note note;
+    harpe_change change;
+    note_stored *stored;
+    harpe_call *client; /* NULL: none, or gone */
+    /* A call to the engine. */
+    harpe_call call;
+    bool is_called; /* the engine has the call */
+    char *id;       /* of the member */
+    double cap_w, given_w;
+    char *json; /* the frontier */
+    size_t length;
+    harpe_work work;
+    harpe_frontier_plans plans; /* written by the worker */
+    harpe_error error;          /* written by the worker */
+} work_item;
+
+/* ---- The list -------------------------------------------------------------------------------- */
+
+static work_item *new_work(harpe_steering *self, work_kind kind) {
+    work_item *work = harpe_calloc(1, sizeof *work);
+    if (!work) return NULL;
+    work->steering = self;
+    work->kind = kind;
+    work->following = self->work;
+    if (work->following) work->following->previous = work;
+    self->work = work;
+    if (kind == WORK_FRONTIER) self->reading++;
+    return work;
+}
+
+static void free_work(work_item *work) {
+    harpe_steering *self = work->steering;
+    if (work->previous)
+        work->previous->following = work->following;
+    else
+        self->work = work->following;
+    if (work->following) work->following->previous = work->previous;
+    if (work->kind == WORK_FRONTIER) self->reading--;
+    harpe_fleet_note_clear(&work->note);
+    free(work->call.job_id);
+    free(work->call.body);
+    free(work->id);
+    free(work->json);
+    free(work->plans.plans);
+    free(work);
+}
+
+/* Makes a call about a job, which the caller gives to the engine. Takes over the text of `body`
+ * (NULL: none). Returns NULL if memory runs out. */
+static work_item *new_call(harpe_steering *self, work_kind kind, const harpe_member *member,
+                           harpe_call_kind call, harpe_text *body,
+                           void (*answer)(harpe_call *, const harpe_call_answer *)) {
+    work_item *work = body && body->failed ? NULL : new_work(self, kind);
+    if (!work) {
+        if (body) harpe_text_free(body);
+        return NULL;
+    }
+    work->id = strdup(member->id);
+    work->call = (harpe_call){.kind = call,
+                              .job_id = strdup(member->id),
+                              .body = body ? body->data : NULL,
+                              .length = body ? body->length : 0,
+                              .answer = answer,
+                              .user = work};
+    work->is_called = work->id && work->call.job_id;
+    if (work->is_called) return work;
+    free_work(work);
+    return NULL;
+}
+
+static void drop_work(harpe_steering *self) {
+    for (work_item *work = self->work, *next; work; work = next) {
+        next = work->following;
+        if (work->is_called) harpe_jobs_forget(self->jobs, &work->call);
+        if (work->client) harpe_reply_stopping(work->client);
+        free_work(work);
+    }
+}
+
+static void drop_call(harpe_steering *self, const harpe_call *call) {
+    for (work_item *work = self->work; work; work = work->following)
+        if (work->client == call) work->client = NULL;
+}
+
+/* ---- Notes ----------------------------------------------------------------------------------- */
+
+static void note_is_stored(void *user, harpe_status status, const harpe_error *error) {
+    work_item *work = user;
+    harpe_call *client = work->client;
+    work->client = NULL;
+    if (work->stored) work->stored(work->steering, &work->note, client, status, error);
+    free_work(work);
+}
+
+/* Stores a note and takes it over. The call, if there is one, is answered by `stored`, or with 503
+ * if memory runs out. */
+static void store_note(harpe_steering *self, harpe_fleet_note *note, harpe_call *call,
+                       note_stored *stored) {
+    work_item *work = new_work(self, WORK_NOTE);
+    if (!work) {
+        harpe_error error = {0};
+        (void)harpe_fail_memory(&error);
+        if (stored)
+            stored(self, note, call, HARPE_OUT_OF_MEMORY, &error);
+        else
+            harpe_reply_out_of_memory(call);
+        harpe_fleet_note_clear(note);
+        return;
+    }
+    work->note = *note;
+    work->client = call;
+    work->stored = stored;
+    work->change = (harpe_change){.kind = HARPE_CHANGE_NOTE,
+                                  .job_id = work->note.key,
+                                  .text = work->note.text,
+                                  .length = strlen(work->note.text),
+                                  .done = note_is_stored,
+                                  .user = work};
+    harpe_store_submit(self->options.store, &work->change);
+}
+
+/* Removes a note from the store. */
+static void erase_note(harpe_steering *self, const char *prefix, const char *id) {
+    harpe_fleet_note note;
+    if (!self->is_stopping && harpe_notes_of_nothing(prefix, id, &note))
+        store_note(self, &note, NULL, NULL);
+}
+
+static void keep_event(harpe_steering *self, harpe_fleet_event *event) {
+    harpe_fleet_note note;
+    if (!harpe_notes_of_event(event, &note)) return;
+    event->kept_highest_w = event->highest_w;
+    store_note(self, &note, NULL, NULL);
+}
+
+/* Stores the energy: the sums of the fleet with the accounts of the jobs. */
+static void keep_energy(harpe_steering *self) {
+    harpe_fleet_note note;
+    harpe_fleet_energy *energy = &self->state.energy;
+    if (!harpe_notes_of_energy(&self->state, &note)) return;
+    self->was_counting = energy->is_counting;
+    for (size_t i = 0; i < energy->account_count; i++)
+        energy->accounts[i]->kept_j = energy->accounts[i]->used_j;
+    store_note(self, &note, NULL, NULL);
+}
+
+/* Stores history and energy. */
+static void keep_sums(harpe_steering *self) {
+    harpe_fleet_note note;
+    harpe_text text = {0};
+    keep_energy(self);
+    harpe_fleet_history_save(self->history, &text);
+    note = (harpe_fleet_note){strdup("history"), text.failed ? NULL : text.data};
+    if (text.failed) harpe_text_free(&text);
+    if (note.key && note.text)
+        store_note(self, &note, NULL, NULL);
+    else
+        harpe_fleet_note_clear(&note);
+}
+
+/* ---- Caps ------------------------------------------------------------------------------------ */
+
+/* Returns the cap that the engine gets. A member that is released gets its client's cap again; 0:
+ * none. Other caps are a little higher, because the job computes the power of its plan again. */
+static double watts_for(const harpe_member *member) {
+    double own_w = harpe_member_own_most_w(member);
+    if (isinf(member->cap_w)) return isinf(own_w) ? 0 : own_w;
+    return member->cap_w * (1 + 1e-9);
+}
+
+/* Takes the answer of the engine to a cap. */
+static void cap_is_answered(harpe_call *call, const harpe_call_answer *answer) {
+    work_item *work = call->user;
+    harpe_steering *self = work->steering;
+    harpe_member *member = harpe_member_find(&self->state, HARPE_MEMBER_JOB, work->id);
+    work->is_called = false;
+    if (member) {
+        bool is_last = member->cap_w == work->cap_w && watts_for(member) == work->given_w;
+        member->is_sending = false;
+        if (answer->http_status == 200 && is_last) {
+            member->has_command = false;
+            member->rounds.follows_after = harpe_jobs_round_of(self->jobs, work->id);
+            if (isinf(member->cap_w)) {
+                member->was_steered = member->is_waiting = false;
+                erase_note(self, "cap/", member->id);
+            }
+        } else if (answer->http_status != 200 && answer->http_status != 503) {
+            member->is_refused = member->is_dirty = true;
+            member->has_command = member->was_steered = false;
+            (void)snprintf(member->reason, sizeof member->reason, "it accepts no power cap");
+        }
+    }
+    free(answer->body);
+    free_work(work);
+}
+
+/* Gives a cap to a job. */
+static void send_cap(harpe_steering *self, harpe_member *member) {
+    harpe_text body = {0};
+    harpe_text_printf(&body, "{\"watts\":");
+    harpe_text_number(&body, watts_for(member));
+    harpe_text_printf(&body, "}");
+    work_item *work =
+        new_call(self, WORK_CAP, member, HARPE_CALL_POWER_CAP, &body, cap_is_answered);
+    member->is_sending = work != NULL; /* else the next tick tries again */
+    if (!work) return;
+    work->cap_w = member->cap_w;
+    work->given_w = watts_for(member);
+    harpe_jobs_handle(self->jobs, &work->call);
+}
+
+static void cap_is_stored(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call,
+                          harpe_status status, const harpe_error *error) {
+    (void)call, (void)error;
+    bool is_job = strncmp(note->key, "cap/", 4) == 0;
+    const char *id = strchr(note->key, '/') + 1;
+    harpe_member *member =
+        harpe_member_find(&self->state, is_job ? HARPE_MEMBER_JOB : HARPE_MEMBER_DECLARED, id);
+    if (!member) return;
+    if (status != HARPE_OK || self->is_stopping || !member->is_stored) {
+        member->is_sending = false; /* the next tick tries again, with the cap of then */
+        member->is_stored = false;
+        return;
+    }
+    if (is_job) {
+        send_cap(self, member);
+        return;
+    }
+    member->is_sending = member->has_command = false;
+    member->stored_w = member->cap_w;
+    if (isinf(member->cap_w)) {
+        member->was_steered = member->is_waiting = false;
+        erase_note(self, "cap-of/", member->id);
+    }
+}
+
+/* Gives the caps that were decided to their members: stores them, and then sends them. */
+static void send_commands(harpe_steering *self) {
+    harpe_fleet_note note;
+    for (size_t i = 0; i < self->state.member_count && !self->is_stopping; i++) {
+        harpe_member *member = self->state.members[i];
+        bool is_old = member->was_steered && !member->is_stored;
+        if (member->is_sending || !(member->has_command || is_old)) continue;
+        if (!harpe_notes_of_cap(member, &note)) continue;
+        /* harpe_member_decide takes this back if the cap changes before it is stored. */
+        member->is_stored = true;
+        member->is_sending = member->has_command;
+        store_note(self, &note, NULL, member->has_command ? cap_is_stored : NULL);
+    }
+}
+
+/* ---- Frontiers ------------------------------------------------------------------------------- */
+
+static void parse_frontier(void *user) {
+    work_item *work = user;
+    (void)harpe_frontier_plans_read(work->json, work->length, &work->plans, &work->error);
+}
+
+/* Keeps a cap that a client had set before the fleet began to steer the job. Returns false if the
+ * frontier must be read again for it. */
+static bool keep_own_cap(harpe_steering *self, const harpe_member *member, double cap_w) {
+    harpe_fleet_note note;
+    harpe_error error;
+    harpe_member_terms terms = member->told;
+    if (member->was_steered || !(cap_w > 0) || !isnan(terms.most_w)) return true;
+    if (self->is_changing) return false; /* the change would replace it */
+    terms.most_w = cap_w;
+    if (!harpe_notes_of_terms(member->id, &terms, &note)) return false;
+    if (harpe_notes_apply(&self->state, note.key, note.text, strlen(note.text), false, &error) !=
+        HARPE_OK) {
+        harpe_fleet_note_clear(&note);
+        return false;
+    }
+    store_note(self, &note, NULL, NULL);
+    return true;
+}
+
+/* Stops steering the member. */
+static void refuse_member(const harpe_steering *self, harpe_member *member, const char *what,
+                          const char *detail) {
+    (void)snprintf(member->reason, sizeof member->reason, "%s: %.150s", what, detail ? detail : "");
+    harpe_clean_in_place(member->reason);
+    member->is_refused = member->is_dirty = true;
+    harpe_log_line(&self->options.log, HARPE_LOG_WARNING, "job %.200s is not steered: %s",
+                   member->id, member->reason);
+}
+
+static void frontier_is_parsed(void *user) {
+    work_item *work = user;
+    harpe_steering *self = work->steering;
+    harpe_member *member = harpe_member_find(&self->state, HARPE_MEMBER_JOB, work->id);
+    harpe_fleet_note note;
+    if (member) member->rounds.is_reading = false;
+    if (member && work->plans.count > 0 && !self->is_stopping) {
+        harpe_member_rounds *rounds = &member->rounds;
+        bool is_kept = keep_own_cap(self, member, work->plans.power_cap_w);
+        rounds->plan_count = is_kept ? (int64_t)work->plans.count : -1;
+        rounds->shift_time_s = work->plans.shift_time_s;
+        rounds->shift_energy_j = work->plans.shift_energy_j;
+        harpe_member_set_plans(member, work->plans.plans, work->plans.count);
+        work->plans.plans = NULL;
+        if (harpe_notes_of_plans(member, &note)) store_note(self, &note, NULL, NULL);
+    } else if (member && work->error.status != HARPE_OK &&
+               work->error.status != HARPE_OUT_OF_MEMORY) {
+        refuse_member(self, member, "its frontier cannot be read", work->error.message);
+    }
+    free_work(work);
+}
+
+static void frontier_is_answered(harpe_call *call, const harpe_call_answer *answer) {
+    work_item *work = call->user;
+    harpe_steering *self = work->steering;
+    harpe_member *member = harpe_member_find(&self->state, HARPE_MEMBER_JOB, work->id);
+    work->is_called = false;
+    if (answer->http_status == 200 && member && !self->is_stopping) {
+        work->json = answer->body;
+        work->length = answer->length;
+        work->work = (harpe_work){.work = parse_frontier,
+                                  .done = frontier_is_parsed,
+                                  .user = work,
+                                  .pool = HARPE_POOL_FLEET};
+        harpe_workers_submit(self->options.workers, &work->work);
+        return;
+    }
+    if (member) member->rounds.is_reading = false;
+    if (member && answer->http_status == 409)
+        refuse_member(self, member, "it has no frontier", answer->body);
+    free(answer->body);
+    free_work(work);
+}
+
+static void read_frontier(harpe_steering *self, harpe_member *member, harpe_fleet_now now) {
+    work_item *work =
+        new_call(self, WORK_FRONTIER, member, HARPE_CALL_FRONTIER, NULL, frontier_is_answered);
+    if (!work) return;
+    member->rounds.is_reading = true;
+    member->rounds.read_s = now.steady_s;
+    harpe_jobs_handle(self->jobs, &work->call);
+}
+
+/* Reads the frontiers of the jobs whose plans are not known. */
+static void read_frontiers(harpe_steering *self, harpe_fleet_now now) {
+    for (size_t i = 0; i < self->state.member_count && self->reading < READING_MAX; i++) {
+        harpe_member *member = self->state.members[i];
+        const harpe_member_rounds *rounds = &member->rounds;
+        bool is_due = rounds->read_s == 0 || now.steady_s - rounds->read_s >= READ_AGAIN_S;
+        if (rounds->wants_plans && !rounds->is_reading && is_due) read_frontier(self, member, now);
+    }
+}
 
 static harpe_fleet_now now_of(const harpe_steering *self) {
     return (harpe_fleet_now){harpe_jobs_wall_s(self->jobs), harpe_jobs_steady_s(self->jobs)};
@@ -48,8 +421,8 @@ static harpe_fleet_now now_of(const harpe_steering *self) {
 
 static void job_is_gone(void *user, const harpe_member *member) {
     harpe_steering *self = user;
-    if (member->was_steered) harpe_steering_erase(self, "cap/", member->id);
-    if (member->plan_count > 0) harpe_steering_erase(self, "plans/", member->id);
+    if (member->was_steered) erase_note(self, "cap/", member->id);
+    if (member->plan_count > 0) erase_note(self, "plans/", member->id);
 }
 
 static void look(harpe_steering *self) {
@@ -74,7 +447,7 @@ static void is_solved(void *user) {
     }
     look(self);
     harpe_decide_caps(&self->state, now_of(self));
-    harpe_steering_send_commands(self);
+    send_commands(self);
 }
 
 /* Splits the budgets again if something has changed. */
@@ -98,7 +471,7 @@ static void decide(harpe_steering *self) {
 static void event_is_gone(void *user, int64_t id) {
     char number[24];
     (void)snprintf(number, sizeof number, "%" PRId64, id);
-    harpe_steering_erase(user, "event/", number);
+    erase_note(user, "event/", number);
 }
 
 /* The terms that an operator has set for a job stay until the job is evicted. */
@@ -109,7 +482,7 @@ static void forget_gone_jobs(harpe_steering *self) {
         const char *id = self->state.overrides[i].id;
         if (harpe_jobs_have(self->jobs, id) || !harpe_notes_of_nothing("job/", id, &note)) continue;
         (void)harpe_notes_apply(&self->state, note.key, "", 0, false, &error);
-        harpe_steering_store(self, &note, NULL, NULL);
+        store_note(self, &note, NULL, NULL);
     }
 }
 
@@ -123,24 +496,18 @@ static void keep(harpe_steering *self, harpe_fleet_now now) {
         bool is_active = harpe_fleet_event_state_of(event, now.wall_s) == HARPE_EVENT_ACTIVE;
         /* The highest power rises often, so it is stored with something else, or at the end. */
         bool is_due = is_active ? has_changed : event->highest_w > event->kept_highest_w;
-        if (is_due) harpe_steering_keep_event(self, event);
+        if (is_due) keep_event(self, event);
     }
     if (now.steady_s - self->kept_s < KEEP_S) return;
     self->kept_s = now.steady_s;
-    harpe_steering_keep_sums(self);
+    keep_sums(self);
     forget_gone_jobs(self);
     harpe_fleet_events_prune(&self->state, now, event_is_gone, self);
 }
 
 /* ---- The timer ------------------------------------------------------------------------------- */
 
-static bool has_commands(const harpe_steering *self) {
-    for (size_t i = 0; i < self->state.member_count; i++) {
-        const harpe_member *member = self->state.members[i];
-        if (member->has_command || member->is_sending || member->was_steered) return true;
-    }
-    return false;
-}
+static void tick(void *user);
 
 static void run_later(harpe_steering *self) {
     harpe_error error;
@@ -153,12 +520,6 @@ static void run_later(harpe_steering *self) {
 static void answer_waiting(harpe_steering *self);
 static void answer_budgets(harpe_steering *self);
 
-/* While nothing was set, clients may have set caps, so the frontiers must be read again. */
-static void forget_own_caps(const harpe_steering *self) {
-    for (size_t i = 0; i < self->state.member_count; i++)
-        if (!self->state.members[i]->was_steered) self->state.members[i]->rounds.plan_count = -1;
-}
-
 /* Stores the energy when counting begins or ends, because a job that the store does not know counts
  * from its first joule. Does the same when the price changes: what a server that is killed has not
  * stored gets the price of the restart. */
@@ -170,7 +531,7 @@ static void keep_energy_of_change(harpe_steering *self, harpe_fleet_now now) {
     bool is_due = energy->is_counting && energy->is_known && is_other;
     if (!is_due && self->was_counting == energy->is_counting) return;
     self->kept_price = price;
-    harpe_steering_keep_energy(self);
+    keep_energy(self);
 }
 
 static void tick(void *user) {
@@ -180,21 +541,22 @@ static void tick(void *user) {
     harpe_fleet_now now = now_of(self);
     bool is_set = harpe_limits_are_set(&self->state, now.wall_s);
     bool is_asked = self->waiting.count > 0;
-    if (is_set && !self->was_set) forget_own_caps(self);
+    if (is_set && !self->was_set) harpe_members_forget_own_caps(&self->state);
     self->was_set = is_set;
     look(self);
     keep_energy_of_change(self, now);
-    if (is_set || is_asked) harpe_steering_read_plans(self, now);
+    if (is_set || is_asked) read_frontiers(self, now);
     if (is_set) {
         decide(self);
         keep(self, now);
     } else {
         harpe_decide_release(&self->state, now);
     }
-    harpe_steering_send_commands(self);
+    send_commands(self);
     if (is_asked) answer_waiting(self);
     answer_budgets(self);
-    if (is_set || has_commands(self) || self->waiting.count > 0 || self->budgets.count > 0)
+    if (is_set || harpe_members_have_commands(&self->state) || self->waiting.count > 0 ||
+        self->budgets.count > 0)
         run_later(self);
 }
 
@@ -268,36 +630,20 @@ static void event_is_stored(harpe_steering *self, const harpe_fleet_note *note, 
 }
 
 /* Reads a setting, and stores it. Returns false if the call was answered instead. */
-static bool change_setting(harpe_steering *self, harpe_call_kind kind, harpe_call *call,
-                           const char *text, size_t length, harpe_note_stored *stored) {
+static bool change_setting(harpe_steering *self, harpe_call *call, note_stored *stored) {
     harpe_fleet_note note;
     harpe_error error = {0};
     int http_status;
-    if (harpe_bodies_read(&self->state, kind, call->job_id, text, length, now_of(self).wall_s,
-                          &note, &http_status, &error) != HARPE_OK) {
+    if (harpe_bodies_read(&self->state, call->kind, call->job_id, call->body, call->length,
+                          now_of(self).wall_s, &note, &http_status, &error) != HARPE_OK) {
         harpe_reply_detail(call, http_status, "%s", error.message);
         return false;
     }
-    harpe_steering_store(self, &note, call, stored);
+    store_note(self, &note, call, stored);
     return true;
 }
 
 /* ---- Jobs, members, loads, groups and budgets ------------------------------------------------ */
-
-/* Returns true, with a body for PUT /fleet/jobs, if a client's power cap is valid. */
-static bool cap_body(const harpe_call *call, char *into, size_t size) {
-    double watts;
-    harpe_text number = {0};
-    if (!harpe_bodies_read_watts(call->body, call->length, &watts)) return false;
-    if (watts > 0)
-        harpe_text_number(&number, watts);
-    else
-        harpe_text_printf(&number, "null");
-    bool is_made = !number.failed && number.length < size / 2;
-    if (is_made) (void)snprintf(into, size, "{\"most_w\":%s}", number.data);
-    harpe_text_free(&number);
-    return is_made;
-}
 
 static void make_changes(harpe_steering *self);
 
@@ -326,20 +672,24 @@ static void own_cap_is_stored(harpe_steering *self, const harpe_fleet_note *note
 
 /* Returns true if the change is being stored; otherwise its call was answered. */
 static bool change_job(harpe_steering *self, harpe_call *call) {
-    char body[120];
+    harpe_fleet_note note;
+    double watts;
+    harpe_member_terms terms = harpe_member_told(&self->state, call->job_id);
     if (!harpe_jobs_have(self->jobs, call->job_id)) {
         harpe_reply_detail(call, 404, "no job %.512s is known here: register it first",
                            call->job_id);
         return false;
     }
-    if (call->kind == HARPE_CALL_FLEET_PUT_JOB)
-        return change_setting(self, call->kind, call, call->body, call->length, change_is_stored);
-    if (!cap_body(call, body, sizeof body)) {
+    if (call->kind == HARPE_CALL_FLEET_PUT_JOB) return change_setting(self, call, change_is_stored);
+    /* harpe_steering_takes has seen that the cap is valid; 0 takes it back. */
+    terms.most_w =
+        harpe_bodies_read_watts(call->body, call->length, &watts) && watts > 0 ? watts : NAN;
+    if (!harpe_notes_of_terms(call->job_id, &terms, &note)) {
         harpe_reply_out_of_memory(call);
         return false;
     }
-    return change_setting(self, HARPE_CALL_FLEET_PUT_JOB, call, body, strlen(body),
-                          own_cap_is_stored);
+    store_note(self, &note, call, own_cap_is_stored);
+    return true;
 }
 
 static bool is_out_of_scope(harpe_steering *self, harpe_call *call);
@@ -351,39 +701,26 @@ static void make_changes(harpe_steering *self) {
     while (!self->is_changing) {
         harpe_call *call = harpe_calls_take_first(&self->changes);
         if (!call) return;
-        self->is_changing = true; /* harpe_steering_store may call change_is_stored at once */
+        self->is_changing = true; /* store_note may call change_is_stored at once */
         bool is_job = call->kind == HARPE_CALL_FLEET_PUT_JOB || call->kind == HARPE_CALL_POWER_CAP;
         if (is_out_of_scope(self, call) ||
-            !(is_job ? change_job(self, call)
-                     : change_setting(self, call->kind, call, call->body, call->length,
-                                      change_is_stored)))
+            !(is_job ? change_job(self, call) : change_setting(self, call, change_is_stored)))
             self->is_changing = false;
     }
 }
 
 /* ---- Events that wait for plans -------------------------------------------------------------- */
 
-static bool lacks_plans(const harpe_steering *self) {
-    for (size_t i = 0; i < self->state.member_count; i++) {
-        const harpe_member *member = self->state.members[i];
-        bool has_none = member->kind == HARPE_MEMBER_JOB &&
-                        (member->plan_count == 0 || harpe_member_is_unread(member));
-        if (has_none && (member->rounds.wants_plans || member->rounds.is_reading)) return true;
-    }
-    return false;
-}
-
 /* Handles the new events that wait. They wait for plans, because the answer says what the jobs can
  * reach, and until the previous event is stored. */
 static void answer_waiting(harpe_steering *self) {
     bool is_late = now_of(self).steady_s - self->waiting_s > EVENT_WAIT_S;
-    if (!is_late && lacks_plans(self)) return;
+    if (!is_late && harpe_members_lack_plans(&self->state)) return;
     while (!self->is_posting) {
         harpe_call *call = harpe_calls_take_first(&self->waiting);
         if (!call) return;
         self->is_posting = true;
-        if (is_out_of_scope(self, call) ||
-            !change_setting(self, call->kind, call, call->body, call->length, event_is_stored))
+        if (is_out_of_scope(self, call) || !change_setting(self, call, event_is_stored))
             self->is_posting = false;
     }
 }
@@ -392,7 +729,7 @@ static void answer_waiting(harpe_steering *self) {
  * before. */
 static void answer_budgets(harpe_steering *self) {
     bool is_late = now_of(self).steady_s - self->budgets_s > EVENT_WAIT_S;
-    if (self->budgets.count == 0 || (!is_late && lacks_plans(self))) return;
+    if (self->budgets.count == 0 || (!is_late && harpe_members_lack_plans(&self->state))) return;
     for (harpe_call *call; (call = harpe_calls_take_first(&self->budgets));) {
         harpe_text text = {0};
         harpe_fleet_show_budget_answer(&self->state, call->job_id, &text);
@@ -405,7 +742,7 @@ static void post_event(harpe_steering *self, harpe_call *call) {
     harpe_calls_append(&self->waiting, call);
     answer_waiting(self);
     if (self->waiting.count == 0) return;
-    harpe_steering_read_plans(self, now_of(self));
+    read_frontiers(self, now_of(self));
     run_later(self);
 }
 
@@ -453,7 +790,7 @@ static void take_report(harpe_steering *self, harpe_call *call) {
 }
 
 bool harpe_steering_takes(const harpe_steering *self, const harpe_call *call) {
-    char body[120];
+    double watts;
     if (call->kind >= HARPE_CALL_FLEET_SHOW && call->kind <= HARPE_CALL_FLEET_DELETE_PRICES)
         return true;
     if (call->kind != HARPE_CALL_POWER_CAP || !self) return false;
@@ -462,7 +799,7 @@ bool harpe_steering_takes(const harpe_steering *self, const harpe_call *call) {
     bool is_ours =
         member && !member->is_refused &&
         (member->was_steered || harpe_limits_are_set(&self->state, harpe_jobs_wall_s(self->jobs)));
-    return is_ours && cap_body(call, body, sizeof body);
+    return is_ours && harpe_bodies_read_watts(call->body, call->length, &watts);
 }
 
 /* Answers the call and returns true if it is about groups for which its client has no token. */
@@ -503,8 +840,7 @@ void harpe_steering_handle(harpe_steering *self, harpe_call *call) {
         harpe_calls_append(&self->changes, call);
         make_changes(self);
         break;
-    default:
-        (void)change_setting(self, call->kind, call, call->body, call->length, setting_is_stored);
+    default: (void)change_setting(self, call, setting_is_stored);
     }
 }
 
@@ -513,7 +849,7 @@ void harpe_steering_forget(harpe_steering *self, harpe_call *call) {
     if (call->list == &self->waiting || call->list == &self->changes ||
         call->list == &self->budgets)
         harpe_calls_remove(call);
-    harpe_steering_drop_call(self, call);
+    drop_call(self, call);
 }
 
 /* ---- Metrics --------------------------------------------------------------------------------- */
@@ -528,7 +864,7 @@ void harpe_steering_metrics(const harpe_steering *self, harpe_text *text) {
 static void eviction_begins(void *user, const harpe_job_glance *glance) {
     harpe_steering *self = user;
     if (!self->is_stopping && harpe_engine_link_settle(&self->state, glance, now_of(self).wall_s))
-        harpe_steering_keep_energy(self);
+        keep_energy(self);
 }
 
 static harpe_status load_note(void *user, const harpe_change *record, harpe_error *error) {
@@ -559,7 +895,7 @@ harpe_status harpe_steering_new(const harpe_jobs_options *options, harpe_jobs *j
     for (size_t i = 0; i < self->state.member_count; i++)
         harpe_groups_place(&self->state, self->state.members[i]);
     bool is_set = harpe_limits_are_set(&self->state, now_of(self).wall_s);
-    if (is_set || has_commands(self)) run_later(self);
+    if (is_set || harpe_members_have_commands(&self->state)) run_later(self);
     self->was_counting = self->state.energy.is_counting;
     harpe_jobs_use_groups(jobs, &self->state.tree);
     harpe_jobs_on_eviction(jobs, eviction_begins, self);
@@ -571,7 +907,7 @@ void harpe_steering_stop(harpe_steering *self, bool may_store) {
     if (!self || self->is_stopping) return;
     if (may_store && self->state.energy.is_counting) {
         look(self);
-        harpe_steering_keep_sums(self);
+        keep_sums(self);
     }
     harpe_timer_cancel(self->timer);
     self->timer = NULL;
@@ -585,13 +921,13 @@ void harpe_steering_stop(harpe_steering *self, bool may_store) {
 }
 
 bool harpe_steering_is_idle(const harpe_steering *self) {
-    return !self || (!self->state.is_solving && harpe_steering_has_no_work(self));
+    return !self || (!self->state.is_solving && !self->work);
 }
 
 void harpe_steering_free(harpe_steering *self) {
     if (!self) return;
     harpe_steering_stop(self, false);
-    harpe_steering_drop_work(self);
+    drop_work(self);
     harpe_jobs_use_groups(self->jobs, NULL);
     harpe_jobs_on_eviction(self->jobs, NULL, NULL);
     harpe_fleet_end(&self->state);

@@ -5,7 +5,7 @@
 #define HARPE_SERVER_FLEET_STEERING_H
 
 #include "base/text.h"
-#include "server/engine/jobs.h"
+#include "server/engine/engine.h"
 
 typedef struct harpe_steering harpe_steering;
 

@@ -20,8 +20,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/platform.h"
-#include "server/engine/pools.h"
-#include "server/engine/replies.h"
+#include "server/engine/engine.h"
 
 /* A leader counts as dead when its heartbeat has not changed for DEAD_NS. If a look takes SLOW_NS
  * or longer, the database is slow, and the leader's heartbeat may be late for this reason. */

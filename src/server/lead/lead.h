@@ -8,7 +8,7 @@
 #ifndef HARPE_SERVER_LEAD_LEAD_H
 #define HARPE_SERVER_LEAD_LEAD_H
 
-#include "server/engine/jobs.h"
+#include "server/engine/engine.h"
 #include "server/fleet/steering.h"
 
 typedef struct harpe_lead harpe_lead;

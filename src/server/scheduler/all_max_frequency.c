@@ -20,18 +20,18 @@ typedef struct all_max_frequency {
 enum { MICROBATCHES_MAX = HARPE_JOB_MICROBATCHES_MAX, ANY_MICROBATCHES = 8 };
 
 static const harpe_scheduler_argument ARGUMENTS[] = {
-    {"num_microbatches", false, true, MICROBATCHES_MAX},
-    {"schedule", true, true, 0},
-    {NULL, false, false, 0},
+    {"num_microbatches", HARPE_ARGUMENT_WHOLE, 1, MICROBATCHES_MAX, false},
+    {"schedule", HARPE_ARGUMENT_TEXT, 0, 0, false},
 };
+enum { ARGUMENT_COUNT = sizeof ARGUMENTS / sizeof ARGUMENTS[0] };
 
 /* Makes the schedule. *out is NULL if the number of microbatches is not known. `job_microbatches`
  * is 0 if the job does not give the number. */
 static harpe_status make_schedule(const char *args_json, int stages, int job_microbatches,
                                   harpe_schedule **out, harpe_error *error) {
     json_t *args;
-    harpe_status status =
-        harpe_scheduler_args_read("AllMaxFrequency", args_json, ARGUMENTS, &args, error);
+    harpe_status status = harpe_scheduler_args_read("AllMaxFrequency", args_json, ARGUMENTS,
+                                                    ARGUMENT_COUNT, &args, error);
     if (status != HARPE_OK) return status;
     const json_t *microbatches = json_object_get(args, "num_microbatches");
     harpe_schedule_options options = {

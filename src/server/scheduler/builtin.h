@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The schedulers that come with Harpe. Each scheduler has one file and one row in the list of
- * scheduler_kind.c. All of them read their arguments with the functions declared here. */
+ * scheduler_host.c. All of them read their arguments with the functions declared here. */
 #ifndef HARPE_SERVER_SCHEDULER_BUILTIN_H
 #define HARPE_SERVER_SCHEDULER_BUILTIN_H
 
@@ -12,7 +12,6 @@
 
 #include "pfo/rank_clocks.h"
 #include "server/scheduler/figures.h"
-#include "server/scheduler/scheduler_file.h"
 
 extern const harpe_scheduler_class harpe_point_solution;    /* a plan file, one list per rank */
 extern const harpe_scheduler_class harpe_point_solution_3d; /* one list per stage, or per GPU */
@@ -52,19 +51,28 @@ bool harpe_program_is_running(const void *state);
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
 
-/* One argument. All accepted arguments are in a list that ends with a NULL name. */
+typedef enum harpe_scheduler_argument_kind {
+    HARPE_ARGUMENT_WHOLE,   /* a whole number from `minimum` to `maximum` */
+    HARPE_ARGUMENT_NUMBER,  /* a number from `minimum` to `maximum` */
+    HARPE_ARGUMENT_NUMBERS, /* such a number, or a list of at least one */
+    HARPE_ARGUMENT_TEXT,    /* a text that is not empty */
+    HARPE_ARGUMENT_NAMES,   /* a list of at most `maximum` names of instructions */
+    HARPE_ARGUMENT_OTHER,   /* checked by the scheduler */
+} harpe_scheduler_argument_kind;
+
 typedef struct harpe_scheduler_argument {
     const char *name;
-    bool is_text; /* otherwise a whole number from 1 to `maximum` */
-    bool is_optional;
-    int64_t maximum;
+    harpe_scheduler_argument_kind kind;
+    double minimum, maximum;
+    bool is_required;
 } harpe_scheduler_argument;
 
-/* Parses `args_json`. Refuses arguments that are unknown, missing or of the wrong type; the message
- * names them and `scheduler`. Free `*out` with json_decref. */
+/* Parses `args_json`, which has the `count` arguments of `known`. Refuses arguments that are
+ * unknown, missing or of the wrong type; the message names them and `scheduler`. Free `*out` with
+ * json_decref. */
 harpe_status harpe_scheduler_args_read(const char *scheduler, const char *args_json,
-                                       const harpe_scheduler_argument *known, json_t **out,
-                                       harpe_error *error);
+                                       const harpe_scheduler_argument *known, size_t count,
+                                       json_t **out, harpe_error *error);
 
 /* Returns the N of a word "num_microbatches=N" in a job's metadata, or 0 if there is no such word.
  * Blanks, commas, semicolons and plus signs end a word. Clients of Zeus have no other way to give

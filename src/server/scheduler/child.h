@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program with pipes for its standard input and output. A supervisor (supervisor.h) runs the
  * program, and ends it together with all processes that the program has started. Private to
- * program.c and scheduler_kind.c. */
+ * program.c and scheduler_host.c. */
 #ifndef HARPE_SERVER_SCHEDULER_CHILD_H
 #define HARPE_SERVER_SCHEDULER_CHILD_H
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "server/scheduler/stored.h"
 
 const char *const harpe_spoil_names[HARPE_SPOILS] = {"misfit", "disobeyed", "jitter", "missing",
                                                      "impossible"};
@@ -163,64 +164,37 @@ void harpe_conduct_sums_add(harpe_conduct_sums *sums, const harpe_profiling_resu
 
 /* ---- The stored state ------------------------------------------------------------------------ */
 
-#define PAIR "[f,f,f]"
+#define NUMBER(member) HARPE_STORED(harpe_conduct_sums, member, -1, 1e15)
+
+static const harpe_stored_member MEMBERS[] = {
+    NUMBER(rounds),
+    NUMBER(spoiled_rounds),
+    NUMBER(spoiled),
+    NUMBER(last_round),
+    NUMBER(last_reasons),
+    NUMBER(last_rank),
+    NUMBER(wanted_mhz),
+    NUMBER(held_mhz),
+    NUMBER(disobedient_rank),
+    NUMBER(told_rounds),
+    NUMBER(steps),
+    NUMBER(as_planned),
+    NUMBER(misfits),
+    NUMBER(disobeyed),
+    NUMBER(lost),
+    NUMBER(left_out),
+    NUMBER(tokens_per_step),
+    NUMBER(compared_ranks),
+    NUMBER(worst_rank),
+    HARPE_STORED_DOUBLES(harpe_conduct_sums, all, -1, 1e15),
+    HARPE_STORED_DOUBLES(harpe_conduct_sums, worst, -1, 1e15),
+};
+static const harpe_stored TABLE = HARPE_STORED_TABLE(harpe_conduct_sums, MEMBERS);
 
 json_t *harpe_conduct_sums_save(const harpe_conduct_sums *sums) {
-    return json_pack(
-        "{s:[I,I,I,I,I,I,I],s:[I,I,I,I,I,I],s:[I,I,I,I,I,I,I,I],s:[I,I],s:" PAIR ",s:" PAIR "}",
-        "rounds", (json_int_t)sums->rounds, (json_int_t)sums->spoiled_rounds,
-        (json_int_t)sums->spoiled[0], (json_int_t)sums->spoiled[1], (json_int_t)sums->spoiled[2],
-        (json_int_t)sums->spoiled[3], (json_int_t)sums->spoiled[4], "last",
-        (json_int_t)sums->last_round, (json_int_t)sums->last_reasons, (json_int_t)sums->last_rank,
-        (json_int_t)sums->wanted_mhz, (json_int_t)sums->held_mhz,
-        (json_int_t)sums->disobedient_rank, "steps", (json_int_t)sums->told_rounds,
-        (json_int_t)sums->steps, (json_int_t)sums->as_planned, (json_int_t)sums->misfits,
-        (json_int_t)sums->disobeyed, (json_int_t)sums->lost, (json_int_t)sums->left_out,
-        (json_int_t)sums->tokens_per_step, "compared", (json_int_t)sums->compared_ranks,
-        (json_int_t)sums->worst_rank, "all", sums->all.counter_j, sums->all.power_j,
-        sums->all.uncertainty_j, "worst", sums->worst.counter_j, sums->worst.power_j,
-        sums->worst.uncertainty_j);
-}
-
-static bool load_list(const json_t *json, const char *name, double *into, size_t count) {
-    const json_t *list = json_object_get(json, name);
-    if (json_array_size(list) != count) return false;
-    for (size_t i = 0; i < count; i++) {
-        into[i] = json_number_value(json_array_get(list, i));
-        if (!(into[i] >= -1 && into[i] < 1e15)) return false;
-    }
-    return true;
+    return harpe_stored_save(&TABLE, sums);
 }
 
 bool harpe_conduct_sums_load(harpe_conduct_sums *sums, const json_t *json) {
-    double n[7] = {0}, l[6], s[8], c[2], a[3], w[3];
-    /* Versions up to 0.1 knew only four reasons. */
-    bool has_rounds = load_list(json, "rounds", n, 7) || load_list(json, "rounds", n, 6);
-    if (!has_rounds || !load_list(json, "last", l, 6) || !load_list(json, "steps", s, 8) ||
-        !load_list(json, "compared", c, 2) || !load_list(json, "all", a, 3) ||
-        !load_list(json, "worst", w, 3))
-        return false;
-    *sums = (harpe_conduct_sums){
-        .rounds = (int64_t)n[0],
-        .spoiled_rounds = (int64_t)n[1],
-        .spoiled = {(int64_t)n[2], (int64_t)n[3], (int64_t)n[4], (int64_t)n[5], (int64_t)n[6]},
-        .last_round = (int64_t)l[0],
-        .last_reasons = (int64_t)l[1],
-        .last_rank = (int64_t)l[2],
-        .wanted_mhz = (int64_t)l[3],
-        .held_mhz = (int64_t)l[4],
-        .disobedient_rank = (int64_t)l[5],
-        .told_rounds = (int64_t)s[0],
-        .steps = (int64_t)s[1],
-        .as_planned = (int64_t)s[2],
-        .misfits = (int64_t)s[3],
-        .disobeyed = (int64_t)s[4],
-        .lost = (int64_t)s[5],
-        .left_out = (int64_t)s[6],
-        .tokens_per_step = (int64_t)s[7],
-        .compared_ranks = (int64_t)c[0],
-        .worst_rank = (int64_t)c[1],
-        .all = {a[0], a[1], a[2]},
-        .worst = {w[0], w[1], w[2]}};
-    return true;
+    return harpe_stored_load(&TABLE, sums, json);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The figures of a job: the energy that it used, its savings, and the plan that it runs. Plain
- * data. A worker computes it together with the scheduler's state, and the loop shows it
- * (job_view.c, metrics_jobs.c). */
+/* What a scheduler has for people. The figures of a job are the energy that it used, its savings,
+ * and the plan that it runs. Plain data. A worker computes it together with the scheduler's state,
+ * and the loop shows it (figures.c, metrics.c). */
 #ifndef HARPE_SERVER_SCHEDULER_FIGURES_H
 #define HARPE_SERVER_SCHEDULER_FIGURES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "server/scheduler/conduct_sums.h"
@@ -49,5 +50,18 @@ typedef struct harpe_figures {
     int one_clock_mhz;
     double one_clock_time_s, one_clock_energy_j;
 } harpe_figures;
+
+/* A file that a scheduler has made for people. The scheduler does not write the file itself,
+ * because ranks wait while it runs; profile_dump.c does. Initialise it with zeros. If path is NULL,
+ * there is no file. Free it with harpe_scheduler_file_free. */
+typedef struct harpe_scheduler_file {
+    char *path, *text;
+    size_t length;
+    char *directory;  /* directory to create first; NULL: `path` may be anywhere, and other programs
+                         may write it */
+    bool is_repeated; /* the scheduler made it before a restart too, so the file may exist */
+} harpe_scheduler_file;
+
+void harpe_scheduler_file_free(harpe_scheduler_file *file); /* leaves it empty */
 
 #endif

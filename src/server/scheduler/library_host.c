@@ -12,10 +12,8 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "server/scheduler/library.h"
+#include "server/scheduler/program.h"
 #include "server/scheduler/schedule_set.h"
-
-enum { NAME_LENGTH_MAX = 64 };
 
 typedef struct host {
     const char *path;
@@ -32,12 +30,6 @@ typedef struct host {
 
 /* ---- Loading --------------------------------------------------------------------------------- */
 
-static bool is_good_name(const char *name) {
-    if (!name || !*name || strlen(name) > NAME_LENGTH_MAX) return false;
-    return strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") ==
-           strlen(name);
-}
-
 static harpe_status check_class(const char *path, const harpe_scheduler_class *class,
                                 harpe_error *error) {
     if (!class)
@@ -48,10 +40,10 @@ static harpe_status check_class(const char *path, const harpe_scheduler_class *c
                           "%s: made for version %d of the scheduler interface, this is version %d: "
                           "build it against this version's harpe/scheduler.h",
                           path, class->abi, HARPE_SCHEDULER_ABI);
-    if (!is_good_name(class->name))
+    if (!harpe_scheduler_is_good_name(class->name))
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s: its name must have 1 to %d letters, digits or _", path,
-                          NAME_LENGTH_MAX);
+                          HARPE_SCHEDULER_NAME_MAX);
     if (!class->create || !class->next_schedule || !class->destroy)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s: %s lacks create, next_schedule or destroy", path, class->name);

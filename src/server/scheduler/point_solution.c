@@ -20,14 +20,13 @@ typedef struct point_solution {
     int *list_of; /* [rank] */
 } point_solution;
 
-static const harpe_scheduler_argument ARGUMENTS[] = {{"solution_path", true, false, 0},
-                                                     {NULL, false, false, 0}};
+static const harpe_scheduler_argument ARGUMENT = {"solution_path", HARPE_ARGUMENT_TEXT, 0, 0, true};
 
 static harpe_status read_plan(const char *args_json, harpe_plan_file **plan, char **path,
                               harpe_error *error) {
     json_t *args;
     harpe_status status =
-        harpe_scheduler_args_read("PointSolution", args_json, ARGUMENTS, &args, error);
+        harpe_scheduler_args_read("PointSolution", args_json, &ARGUMENT, 1, &args, error);
     if (status != HARPE_OK) return status;
     char *file = strdup(json_string_value(json_object_get(args, "solution_path")));
     json_decref(args);

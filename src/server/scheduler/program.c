@@ -5,8 +5,11 @@
  * program answers each line with one line {"schedules": [...]} or {"error": "..."} within a time
  * limit. If an answer has no schedules, or has "finished": true, the last schedules are used in all
  * later rounds. A program that dies or does not answer is lost. The server can start a new process,
- * which gets the results of all rounds again (src/server/engine/replay.c). */
+ * which gets the results of all rounds again (src/server/engine/turns.c). */
+#include "server/scheduler/program.h"
+
 #include <errno.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +18,11 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "base/wait.h"
-#include "server/scheduler/program.h"
+#include "server/scheduler/builtin.h"
 
 enum {
     /* Limits of an answer, in bytes: for an answer without ranks, additionally for each rank, and
@@ -30,9 +35,20 @@ enum {
     END_TIMEOUT_MS = 2000, /* from the end of a program's output to its own end */
 };
 
+typedef struct program {
+    const harpe_scheduler_job *job; /* NULL: the process only examines a shared object */
+    const char *command;
+    const char *what; /* "scheduler program", for messages */
+    const char *name; /* the program, the class or the file, for messages */
+    int timeout_s;
+    harpe_child child;
+    json_t *schedules; /* the list in the last answer; NULL: it had none */
+    bool is_finished;
+} program;
+
 /* ---- One question, one answer ---------------------------------------------------------------- */
 
-static harpe_status fail_died(harpe_program *self, harpe_error *error) {
+static harpe_status fail_died(program *self, harpe_error *error) {
     char how[HOW_SIZE];
     harpe_child_end(&self->child, END_TIMEOUT_MS, how, sizeof how);
     if (*how)
@@ -44,13 +60,13 @@ static harpe_status fail_died(harpe_program *self, harpe_error *error) {
                       self->what, self->name);
 }
 
-static harpe_status fail_lines(const harpe_program *self, harpe_error *error) {
+static harpe_status fail_lines(const program *self, harpe_error *error) {
     return harpe_fail(error, HARPE_INVALID_INPUT,
                       "the %s '%.200s' answered one question with more than one line", self->what,
                       self->name);
 }
 
-static harpe_status wait_for(harpe_program *self, int fd, short events, int64_t deadline_ns,
+static harpe_status wait_for(program *self, int fd, short events, int64_t deadline_ns,
                              harpe_error *error) {
     for (;;) {
         int64_t left_ns = deadline_ns - harpe_clock_ns();
@@ -85,8 +101,8 @@ static ssize_t write_quietly(int fd, const char *bytes, size_t length) {
     return written;
 }
 
-static harpe_status send_line(harpe_program *self, const char *line, size_t length,
-                              int64_t deadline_ns, harpe_error *error) {
+static harpe_status send_line(program *self, const char *line, size_t length, int64_t deadline_ns,
+                              harpe_error *error) {
     while (length > 0) {
         harpe_status status = wait_for(self, self->child.input, POLLOUT, deadline_ns, error);
         if (status != HARPE_OK) return status;
@@ -101,14 +117,14 @@ static harpe_status send_line(harpe_program *self, const char *line, size_t leng
 
 /* Returns the longest line that is accepted. It grows with the number of ranks. Without a limit, a
  * program that never ends its line could use up the server's memory. */
-static size_t line_limit(const harpe_program *self) {
+static size_t line_limit(const program *self) {
     size_t ranks = self->job ? (size_t)self->job->job->world_size : 0;
     size_t limit = ranks * LINE_LIMIT_RANK_BYTES + LINE_LIMIT_BYTES;
     return limit < LINE_LIMIT_MAX_BYTES ? limit : LINE_LIMIT_MAX_BYTES;
 }
 
 /* Reads one line into `line`, without its newline. */
-static harpe_status read_line(harpe_program *self, harpe_text *line, int64_t deadline_ns,
+static harpe_status read_line(program *self, harpe_text *line, int64_t deadline_ns,
                               harpe_error *error) {
     char bytes[READ_BYTES];
     for (;;) {
@@ -151,7 +167,7 @@ static harpe_status fail_as_said(const char *said, harpe_status status, harpe_er
 }
 
 /* Parses an answer. An error that the program reports is final. The question is not asked again. */
-static harpe_status parse_answer(harpe_program *self, const harpe_text *line, json_t **out,
+static harpe_status parse_answer(program *self, const harpe_text *line, json_t **out,
                                  harpe_error *error) {
     json_error_t problem;
     json_t *answer = json_loadb(line->data ? line->data : "", line->length, 0, &problem);
@@ -177,7 +193,7 @@ static harpe_status parse_answer(harpe_program *self, const harpe_text *line, js
 }
 
 /* Takes `answer` over. */
-static harpe_status take_schedules(harpe_program *self, json_t *answer, harpe_error *error) {
+static harpe_status take_schedules(program *self, json_t *answer, harpe_error *error) {
     json_t *schedules = json_object_get(answer, "schedules");
     bool is_list = !schedules || json_is_array(schedules);
     if (is_list) {
@@ -193,8 +209,8 @@ static harpe_status take_schedules(harpe_program *self, json_t *answer, harpe_er
                       self->name);
 }
 
-static harpe_status ask_once(harpe_program *self, const char *question, size_t length,
-                             harpe_text *answer, harpe_error *error) {
+static harpe_status ask_once(program *self, const char *question, size_t length, harpe_text *answer,
+                             harpe_error *error) {
     if (!harpe_child_is_running(&self->child)) return fail_died(self, error);
     if (harpe_events_now(self->child.output, POLLIN) & POLLIN) return fail_lines(self, error);
     int64_t deadline_ns = harpe_clock_ns() + (int64_t)self->timeout_s * 1000000000;
@@ -220,8 +236,7 @@ static char *line_of(json_t *question, size_t *length) {
     return line;
 }
 
-harpe_status harpe_program_ask(harpe_program *self, json_t *question, json_t **answer,
-                               harpe_error *error) {
+static harpe_status ask(program *self, json_t *question, json_t **answer, harpe_error *error) {
     size_t length = 0;
     char *line = line_of(question, &length);
     if (!line) return harpe_fail_memory(error);
@@ -247,7 +262,7 @@ static bool append_model(json_t *list, harpe_status status, char *json) {
     return json_array_append_new(list, value) == 0;
 }
 
-json_t *harpe_program_init_value(const harpe_scheduler_job *job) {
+static json_t *init_value(const harpe_scheduler_job *job) {
     json_t *ranks = json_array();
     bool failed = !ranks;
     for (int r = 0; r < job->job->world_size && !failed; r++) {
@@ -267,7 +282,7 @@ json_t *harpe_program_init_value(const harpe_scheduler_job *job) {
     return value;
 }
 
-json_t *harpe_program_observe_value(const harpe_profiling_result *results, size_t count) {
+static json_t *observe_value(const harpe_profiling_result *results, size_t count) {
     json_t *list = json_array();
     bool failed = !list;
     for (size_t r = 0; r < count && !failed; r++) {
@@ -280,40 +295,39 @@ json_t *harpe_program_observe_value(const harpe_profiling_result *results, size_
     return NULL;
 }
 
-harpe_status harpe_program_new(const harpe_program *from, harpe_children *children,
-                               const char *job_id, harpe_program **out, harpe_error *error) {
-    harpe_program *self = harpe_calloc(1, sizeof *self);
-    if (!self) return harpe_fail_memory(error);
-    *self = *from;
-    harpe_child_init(&self->child, children, job_id);
-    harpe_status status = harpe_child_start(&self->child, self->command, error);
-    if (status != HARPE_OK)
-        harpe_program_free(self);
-    else
-        *out = self;
-    return status;
-}
-
-harpe_status harpe_program_new_for_job(const harpe_scheduler_job *job, harpe_program **out,
-                                       harpe_error *error) {
-    const harpe_host_job *host = (const harpe_host_job *)job;
-    harpe_program constants = {.job = job,
-                               .command = host->command,
-                               .what = host->what,
-                               .name = host->name,
-                               .timeout_s = host->timeout_s};
-    return harpe_program_new(&constants, host->children, host->job_id, out, error);
-}
-
-void harpe_program_free(harpe_program *self) {
+static void free_program(program *self) {
     harpe_child_stop(&self->child);
     json_decref(self->schedules);
     free(self);
 }
 
-/* ---- The scheduler --------------------------------------------------------------------------- */
+static harpe_status new_program(const program *from, harpe_children *children, const char *job_id,
+                                program **out, harpe_error *error) {
+    program *self = harpe_calloc(1, sizeof *self);
+    if (!self) return harpe_fail_memory(error);
+    *self = *from;
+    harpe_child_init(&self->child, children, job_id);
+    harpe_status status = harpe_child_start(&self->child, self->command, error);
+    if (status != HARPE_OK)
+        free_program(self);
+    else
+        *out = self;
+    return status;
+}
 
-static void destroy(void *state) { harpe_program_free(state); }
+static harpe_status new_for_job(const harpe_scheduler_job *job, program **out, harpe_error *error) {
+    const harpe_host_job *host = (const harpe_host_job *)job;
+    program constants = {.job = job,
+                         .command = host->command,
+                         .what = host->what,
+                         .name = host->name,
+                         .timeout_s = host->timeout_s};
+    return new_program(&constants, host->children, host->job_id, out, error);
+}
+
+/* ---- A program ------------------------------------------------------------------------------- */
+
+static void destroy(void *state) { free_program(state); }
 
 static harpe_status check_args(const char *args_json, harpe_error *error) {
     json_t *args = json_loads(args_json, JSON_REJECT_DUPLICATES, NULL);
@@ -324,15 +338,15 @@ static harpe_status check_args(const char *args_json, harpe_error *error) {
 }
 
 static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_error *error) {
-    json_t *answer;
-    harpe_program *self;
-    harpe_status status = harpe_program_new_for_job(job, &self, error);
+    json_t *answer = NULL;
+    program *self;
+    harpe_status status = new_for_job(job, &self, error);
     if (status != HARPE_OK) return status;
-    json_t *question = json_pack("{s:o}", "init", harpe_program_init_value(job));
-    status = harpe_program_ask(self, question, &answer, error);
+    json_t *question = json_pack("{s:o}", "init", init_value(job));
+    status = ask(self, question, &answer, error);
     if (status == HARPE_OK) status = take_schedules(self, answer, error);
     if (status != HARPE_OK) {
-        harpe_program_free(self);
+        free_program(self);
         return status;
     }
     *state = self;
@@ -355,8 +369,8 @@ static harpe_status write_schedule(const json_t *schedule, harpe_schedule_writer
     return status;
 }
 
-harpe_status harpe_program_write_schedules(const json_t *schedules, harpe_schedule_writer *writer,
-                                           harpe_error *error) {
+static harpe_status write_schedules(const json_t *schedules, harpe_schedule_writer *writer,
+                                    harpe_error *error) {
     size_t index;
     const json_t *schedule;
     json_array_foreach(schedules, index, schedule) {
@@ -367,28 +381,28 @@ harpe_status harpe_program_write_schedules(const json_t *schedules, harpe_schedu
 }
 
 static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, harpe_error *error) {
-    return harpe_program_write_schedules(((const harpe_program *)state)->schedules, writer, error);
+    return write_schedules(((const program *)state)->schedules, writer, error);
 }
 
 static harpe_status observe(void *state, const harpe_profiling_result *results, size_t count,
                             harpe_error *error) {
-    json_t *answer;
-    json_t *question = json_pack("{s:o}", "observe", harpe_program_observe_value(results, count));
-    harpe_status status = harpe_program_ask(state, question, &answer, error);
+    json_t *answer = NULL;
+    json_t *question = json_pack("{s:o}", "observe", observe_value(results, count));
+    harpe_status status = ask(state, question, &answer, error);
     return status != HARPE_OK ? status : take_schedules(state, answer, error);
 }
 
 bool harpe_program_is_running(const void *state) {
-    return harpe_child_is_running(&((const harpe_program *)state)->child);
+    return harpe_child_is_running(&((const program *)state)->child);
 }
 
 bool harpe_program_is_lost(const void *state) {
-    const harpe_program *self = state;
+    const program *self = state;
     return !harpe_child_is_running(&self->child) && !harpe_child_is_refused(&self->child);
 }
 
 static bool is_finished(const void *state) {
-    const harpe_program *self = state;
+    const program *self = state;
     return self->is_finished;
 }
 
@@ -402,3 +416,202 @@ const harpe_scheduler_class harpe_program_scheduler = {
     .destroy = destroy,
     .is_finished = is_finished,
 };
+
+/* ---- States of shared objects ---------------------------------------------------------------- */
+
+char *harpe_library_to_hex(const char *bytes, size_t length) {
+    char *hex = malloc(2 * length + 1);
+    if (hex) harpe_hex_put(hex, bytes, length);
+    return hex;
+}
+
+char *harpe_library_from_hex(const char *hex, size_t *length) {
+    size_t digits = strlen(hex);
+    char *bytes = digits % 2 == 0 ? malloc(digits / 2 + 1) : NULL;
+    if (!bytes) return NULL;
+    if (!harpe_hex_take(hex, bytes, digits / 2)) {
+        free(bytes);
+        return NULL;
+    }
+    bytes[digits / 2] = '\0';
+    *length = digits / 2;
+    return bytes;
+}
+
+/* ---- Asking a shared object ------------------------------------------------------------------ */
+
+static void pass_log(const program *self, const json_t *answer) {
+    size_t index;
+    const json_t *entry;
+    if (!self->job) return;
+    json_array_foreach(json_object_get(answer, "log"), index, entry) {
+        json_int_t level = json_integer_value(json_array_get(entry, 0));
+        const char *line = json_string_value(json_array_get(entry, 1));
+        bool is_level = level >= HARPE_LOG_DEBUG && level <= HARPE_LOG_ERROR;
+        if (line)
+            harpe_log_line(&self->job->log, is_level ? (harpe_log_level)level : HARPE_LOG_INFO,
+                           "%s", line);
+    }
+}
+
+/* Asks a question. The caller frees the answer. If the answer is an error, returns that error. */
+static harpe_status ask_library(const void *state, json_t *question, json_t **answer,
+                                harpe_error *error) {
+    program *self = (program *)state; /* the server sees no change of it */
+    harpe_status status = ask(self, question, answer, error);
+    if (status != HARPE_OK) return status;
+    pass_log(self, *answer);
+    const json_t *finished = json_object_get(*answer, "finished");
+    if (finished) self->is_finished = json_is_true(finished);
+    return HARPE_OK;
+}
+
+static harpe_status tell_library(void *state, json_t *question, harpe_error *error) {
+    json_t *answer = NULL;
+    harpe_status status = ask_library(state, question, &answer, error);
+    if (status == HARPE_OK) json_decref(answer);
+    return status;
+}
+
+/* Asks a question and returns the "text" of the answer, to be freed with free(). */
+static harpe_status ask_library_text(const void *state, json_t *question, char **text,
+                                     harpe_error *error) {
+    json_t *answer = NULL;
+    harpe_status status = ask_library(state, question, &answer, error);
+    if (status != HARPE_OK) return status;
+    const char *said = json_string_value(json_object_get(answer, "text"));
+    char *copy = said ? strdup(said) : NULL;
+    json_decref(answer);
+    if (!copy) return harpe_fail_memory(error);
+    *text = copy;
+    return HARPE_OK;
+}
+
+/* ---- The class of a shared object ------------------------------------------------------------ */
+
+static harpe_status library_create(const harpe_scheduler_job *job, void **state,
+                                   harpe_error *error) {
+    program *self;
+    harpe_status status = new_for_job(job, &self, error);
+    if (status != HARPE_OK) return status;
+    json_t *init = init_value(job);
+    if (init && job->directory)
+        (void)json_object_set_new(init, "directory", json_string(job->directory));
+    status = tell_library(self, json_pack("{s:o}", "init", init), error);
+    if (status != HARPE_OK) {
+        free_program(self);
+        return status;
+    }
+    *state = self;
+    return HARPE_OK;
+}
+
+static harpe_status library_next_schedule(void *state, harpe_schedule_writer *writer,
+                                          harpe_error *error) {
+    json_t *answer = NULL;
+    harpe_status status = ask_library(state, json_pack("{s:b}", "next", 1), &answer, error);
+    if (status != HARPE_OK) return status;
+    status = write_schedules(json_object_get(answer, "schedules"), writer, error);
+    json_decref(answer);
+    return status;
+}
+
+static harpe_status library_observe(void *state, const harpe_profiling_result *results,
+                                    size_t count, harpe_error *error) {
+    json_t *list = observe_value(results, count);
+    return tell_library(state, json_pack("{s:o}", "observe", list), error);
+}
+
+static harpe_status library_save(const void *state, char **text, size_t *length,
+                                 harpe_error *error) {
+    char *hex;
+    harpe_status status = ask_library_text(state, json_pack("{s:b}", "save", 1), &hex, error);
+    if (status != HARPE_OK) return status;
+    char *bytes = harpe_library_from_hex(hex, length);
+    free(hex);
+    if (!bytes) return harpe_fail_memory(error);
+    *text = bytes;
+    return HARPE_OK;
+}
+
+static harpe_status library_load(void *state, const char *text, size_t length, harpe_error *error) {
+    char *hex = harpe_library_to_hex(text, length);
+    if (!hex) return harpe_fail_memory(error);
+    json_t *question = json_pack("{s:s}", "load", hex);
+    free(hex);
+    return tell_library(state, question, error);
+}
+
+static harpe_status library_job_request(void *state, harpe_scheduler_job_request request,
+                                        double value, harpe_error *error) {
+    return tell_library(state, json_pack("{s:[i, f]}", "wish", (int)request, value), error);
+}
+
+static harpe_status library_frontier(const void *state, char **json, harpe_error *error) {
+    return ask_library_text(state, json_pack("{s:b}", "frontier", 1), json, error);
+}
+
+static harpe_status library_pipeline(const void *state, int64_t number, char **json,
+                                     harpe_error *error) {
+    return ask_library_text(state, json_pack("{s:I}", "pipeline", (json_int_t)number), json, error);
+}
+
+/* ---- Examining a shared object --------------------------------------------------------------- */
+
+static bool has(const json_t *answer, const char *function) {
+    size_t index;
+    const json_t *entry;
+    json_array_foreach(json_object_get(answer, "has"), index, entry) {
+        if (strcmp(json_string_value(entry) ? json_string_value(entry) : "", function) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Returns the class. The class has an optional function only if the shared object has the
+ * function. */
+static harpe_scheduler_class class_of(const json_t *answer, const char *name) {
+    return (harpe_scheduler_class){
+        .abi = HARPE_SCHEDULER_ABI,
+        .name = name,
+        .create = library_create,
+        .next_schedule = library_next_schedule,
+        .observe = has(answer, "observe") ? library_observe : NULL,
+        .destroy = destroy,
+        .is_finished = has(answer, "is_finished") ? is_finished : NULL,
+        .save = has(answer, "save") ? library_save : NULL,
+        .load = has(answer, "load") ? library_load : NULL,
+        .job_request = has(answer, "wish") ? library_job_request : NULL,
+        .frontier = has(answer, "frontier") ? library_frontier : NULL,
+        .pipeline = has(answer, "pipeline") ? library_pipeline : NULL,
+    };
+}
+
+harpe_status harpe_library_look(const char *command, const char *path, const char *args_json,
+                                int timeout_s, harpe_children *children,
+                                harpe_scheduler_class *class, char **name, harpe_error *error) {
+    json_t *answer = NULL;
+    program constants = {
+        .command = command, .what = "scheduler library", .name = path, .timeout_s = timeout_s};
+    program *self;
+    harpe_status status = new_program(&constants, children, "", &self, error);
+    if (status != HARPE_OK) return status;
+    status = ask_library(self, json_pack("{s:s}", "check", args_json), &answer, error);
+    if (status == HARPE_OK) {
+        const char *said = json_string_value(json_object_get(answer, "name"));
+        *name = said ? strdup(said) : NULL;
+        *class = class_of(answer, *name);
+        if (!*name) status = harpe_fail_memory(error);
+    }
+    json_decref(answer);
+    free_program(self);
+    return status;
+}
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+bool harpe_scheduler_is_good_name(const char *name) {
+    if (!name || !*name || strlen(name) > HARPE_SCHEDULER_NAME_MAX) return false;
+    return strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") ==
+           strlen(name);
+}

@@ -11,13 +11,27 @@
 #include <harpe/scheduler.h>
 
 #include "pfo/rank_clocks.h"
+#include "server/scheduler/child.h"
 #include "server/scheduler/conduct_sums.h"
 #include "server/scheduler/figures.h"
-#include "server/scheduler/scheduler_file.h"
 
 /* ---- Kinds of schedulers: one per server ----------------------------------------------------- */
 
-typedef struct harpe_scheduler_kind harpe_scheduler_kind;
+/* Its members are private to scheduler_host.c, and to tests. */
+typedef struct harpe_scheduler_kind {
+    const harpe_scheduler_class *class;
+    bool is_3d;                          /* it uses the 3D wrapper */
+    harpe_scheduler_class library_class; /* for a shared object: asks the process */
+    char *library_name;
+    char *command;    /* the program, or NULL */
+    const char *what; /* "scheduler program", and so on, for messages */
+    char *shown;      /* the program, the class or the file, for messages */
+    bool is_library;  /* a shared object, which the process loads */
+    char *name, *args_json, *settings_json;
+    int timeout_s;
+    harpe_log log;
+    harpe_children children; /* the programs that run */
+} harpe_scheduler_kind;
 
 /* `name` is a built-in scheduler ("PointSolution", "Perseus" ...: see harpe_scheduler_name_at), a
  * path that ends in .so, "python:module.Class" (a process of the package harpe), or
@@ -34,8 +48,6 @@ bool harpe_scheduler_kind_is_called(const harpe_scheduler_kind *kind, const char
 bool harpe_scheduler_kind_plans(const harpe_scheduler_kind *kind);
 /* Returns true if the scheduler is a shared object. */
 bool harpe_scheduler_kind_is_foreign(const harpe_scheduler_kind *kind);
-/* Returns true if a process runs for each job. */
-bool harpe_scheduler_kind_has_programs(const harpe_scheduler_kind *kind);
 /* Returns true if a new scheduler can replace the job's scheduler in the middle of the job. */
 bool harpe_scheduler_kind_can_return(const harpe_scheduler_kind *kind);
 /* Kills the programs of one job. No more programs are started for this job until it is forgotten.

@@ -57,6 +57,10 @@ typedef struct harpe_change {
     struct harpe_change *next; /* used by the store */
 } harpe_change;
 
+/* Gets a record that is read back. Its pointers are valid during the call. */
+typedef harpe_status harpe_record_reader(void *user, const harpe_change *change,
+                                         harpe_error *error);
+
 enum { HARPE_STORE_ADDRESS_SIZE = 272 };
 
 /* A server of several that share a store. */

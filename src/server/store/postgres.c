@@ -7,24 +7,463 @@
  * advisory lock. Only the end of the connection's session releases the lock. A session that can
  * write is therefore the session of the owner, and batches need no check. A lost connection is
  * opened again after a pause. The ownership does not come back with it: that needs another call of
- * harpe_store_own. */
-#include "server/store/postgres_connection.h"
+ * harpe_store_own.
+ *
+ * An error is one line. No function here shows a connection string, because it may contain a
+ * password. */
+#include "server/store/backend.h"
 
+#include <endian.h>
+#include <errno.h>
+#include <libpq-fe.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
 #include "server/store/address.h"
-#include "server/store/backend.h"
-#include "server/store/postgres_read.h"
-#include "server/store/postgres_result.h"
-#include "server/store/postgres_wait.h"
 #include "server/store/schema.h"
+
+/* ---- Results --------------------------------------------------------------------------------- */
+
+/* 64-bit integers in binary form. */
+typedef struct pg_int8 {
+    char bytes[8];
+} pg_int8;
+
+/* Writes the connection's last error. */
+static harpe_status pg_fail(const PGconn *connection, harpe_error *error) {
+    const char *message = PQerrorMessage(connection);
+    const char *database = PQdb(connection);
+    return harpe_fail(error, HARPE_IO_ERROR, "PostgreSQL database %s: %.*s",
+                      database ? database : "?", (int)strcspn(message, "\n"),
+                      *message != '\0' ? message : "the connection was lost");
+}
+
+/* Returns HARPE_OK if `result` reports that a statement has succeeded. `result` is NULL if no
+ * result came. */
+static harpe_status pg_check(const PGconn *connection, const PGresult *result, harpe_error *error) {
+    switch (PQresultStatus(result)) {
+    case PGRES_COMMAND_OK:
+    case PGRES_TUPLES_OK:
+    case PGRES_SINGLE_TUPLE: return HARPE_OK;
+    default: return pg_fail(connection, error);
+    }
+}
+
+static pg_int8 pg_from_int(int64_t value) {
+    uint64_t wire = htobe64((uint64_t)value);
+    pg_int8 number;
+    memcpy(number.bytes, &wire, sizeof wire);
+    return number;
+}
+
+static int64_t pg_to_int(const PGresult *result, int row, int column) {
+    uint64_t wire = 0;
+    if (PQgetlength(result, row, column) == sizeof wire)
+        memcpy(&wire, PQgetvalue(result, row, column), sizeof wire);
+    return (int64_t)be64toh(wire);
+}
+
+static bool pg_to_bool(const PGresult *result, int row, int column) {
+    return PQgetlength(result, row, column) == 1 && *PQgetvalue(result, row, column) == 1;
+}
+
+/* ---- Waiting for answers --------------------------------------------------------------------- */
+
+/* Sends statements and waits for their answers. A connected database may never answer: its
+ * processes may be stopped, or a proxy may keep the connection open after the database has ended.
+ * Therefore every wait has a limit. The limit is for the time in which no byte is sent or received,
+ * so a large answer can take longer in total. */
+
+/* The time for which a connection may be silent while an answer is missing. After that the
+ * connection is not used any more: the call and every later call fail, and it is unknown whether
+ * the last transaction is committed. PostgreSQL ends the statements that load jobs after 30 s, so
+ * for these its own error comes first. */
+enum { PG_SILENCE_S = 40 };
+
+/* The arguments of PQexecParams. */
+typedef struct pg_parameters {
+    int count;
+    const Oid *types;
+    const char *const *values;
+    const int *lengths, *formats;
+} pg_parameters;
+
+/* Waits for the socket. Returns the events that occurred, or 0 if none occurred within the
+ * limit. */
+static int wait_for_bytes(const PGconn *connection, bool has_unsent) {
+    if (PQsocket(connection) < 0) return POLLERR; /* poll ignores a negative descriptor */
+    int64_t end_ns = harpe_clock_ns() + PG_SILENCE_S * INT64_C(1000000000);
+    struct pollfd waited = {.fd = PQsocket(connection),
+                            .events = (short)(has_unsent ? POLLIN | POLLOUT : POLLIN)};
+    for (;;) {
+        int64_t left_ns = end_ns - harpe_clock_ns();
+        int count = harpe_poll(&waited, 1, left_ns > 0 ? left_ns : 0);
+        if (count > 0) return waited.revents;
+        if (count < 0 && errno != EINTR) return POLLERR;
+        if (left_ns <= 0) return 0;
+    }
+}
+
+/* Shuts the socket down, so that every later use of the connection fails at once. */
+static harpe_status give_up(PGconn *connection, harpe_error *error) {
+    const char *database = PQdb(connection);
+    (void)shutdown(PQsocket(connection), SHUT_RDWR);
+    return harpe_fail(error, HARPE_IO_ERROR,
+                      "PostgreSQL database %s: no answer for %d s; the connection is closed",
+                      database ? database : "?", PG_SILENCE_S);
+}
+
+/* ---- Answers --------------------------------------------------------------------------------- */
+
+/* Works like PQgetResult, but waits only as long as the limit allows. *result is NULL if there are
+ * no more answers. */
+static harpe_status pg_next(PGconn *connection, PGresult **result, harpe_error *error) {
+    *result = NULL;
+    for (;;) {
+        int unsent = PQflush(connection);
+        if (unsent < 0 || PQisBusy(connection) == 0) break;
+        int events = wait_for_bytes(connection, unsent > 0);
+        if (events == 0) return give_up(connection, error);
+        if ((events & ~POLLOUT) != 0 && PQconsumeInput(connection) != 1) break;
+    }
+    *result = PQgetResult(connection); /* returns an answer, or the connection's error */
+    return HARPE_OK;
+}
+
+/* Reads all answers to the statements and returns the last answer. After an error there are no more
+ * answers. */
+static harpe_status take_last(PGconn *connection, PGresult **last, harpe_error *error) {
+    PGresult *next = NULL;
+    *last = NULL;
+    for (;;) {
+        harpe_status status = pg_next(connection, &next, error);
+        if (status != HARPE_OK) {
+            PQclear(*last);
+            *last = NULL;
+            return status;
+        }
+        if (!next) return pg_check(connection, *last, error);
+        PQclear(*last);
+        *last = next;
+    }
+}
+
+/* ---- Statements ------------------------------------------------------------------------------ */
+
+/* Runs one or more statements without parameters whose rows are not needed. */
+static harpe_status pg_execute(PGconn *connection, const char *sql, harpe_error *error) {
+    PGresult *result = NULL;
+    if (PQsendQuery(connection, sql) != 1) return pg_fail(connection, error);
+    harpe_status status = take_last(connection, &result, error);
+    PQclear(result);
+    return status;
+}
+
+/* Runs one statement and returns its rows in binary form. `parameters` NULL: the statement has no
+ * parameters. The caller must clear *rows in any case. */
+static harpe_status pg_query(PGconn *connection, const char *sql, const pg_parameters *parameters,
+                             PGresult **rows, harpe_error *error) {
+    static const pg_parameters none;
+    const pg_parameters *given = parameters ? parameters : &none;
+    *rows = NULL;
+    if (PQsendQueryParams(connection, sql, given->count, given->types, given->values,
+                          given->lengths, given->formats, 1) != 1)
+        return pg_fail(connection, error);
+    return take_last(connection, rows, error);
+}
+
+static harpe_status pg_prepare(PGconn *connection, const char *name, const char *sql, int count,
+                               const Oid *types, harpe_error *error) {
+    PGresult *result = NULL;
+    if (PQsendPrepare(connection, name, sql, count, types) != 1) return pg_fail(connection, error);
+    harpe_status status = take_last(connection, &result, error);
+    PQclear(result);
+    return status;
+}
+
+/* Reads the remaining answers of a pipeline and leaves pipeline mode. Returns the first error. */
+static harpe_status pg_end_pipeline(PGconn *connection, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    bool is_at_end = false;
+    /* A NULL ends the answers to one statement. Two NULLs in a row mean that no answer follows. */
+    for (int ends = 0; ends < 2 && !is_at_end;) {
+        PGresult *result = NULL;
+        harpe_status silence = pg_next(connection, &result, error);
+        if (silence) return silence;
+        is_at_end = PQresultStatus(result) == PGRES_PIPELINE_SYNC;
+        ends = result ? 0 : ends + 1;
+        if (result && !is_at_end && status == HARPE_OK)
+            status = pg_check(connection, result, error);
+        PQclear(result);
+    }
+    bool has_left = PQexitPipelineMode(connection) == 1;
+    if (status == HARPE_OK && (!is_at_end || !has_left)) return pg_fail(connection, error);
+    return status;
+}
+
+/* ---- Connections ----------------------------------------------------------------------------- */
+
+/* The types of parameters. PostgreSQL's catalogue has these numbers in all versions. */
+enum { PG_BYTEA = 17, PG_INT8 = 20, PG_TEXT = 25 };
+
+/* Harpe's advisory lock has two numbers: this one ("harp" in ASCII), and 0. The session that writes
+ * jobs holds it. */
+#define PG_LOCKS "1751216752"
+
+/* Refuses a connection string that libpq would split at the wrong place. Messages about such a
+ * string would show a part of the password as the host or port. */
+static harpe_status pg_check_address(const char *where, harpe_error *error) {
+    if (harpe_store_address_is_sound(where)) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "store postgresql://...: is not a valid connection string; use "
+                      "postgresql://USER:PASSWORD@HOST:PORT/DATABASE and write characters such as "
+                      "@ / : ? in a password as %%40 %%2F %%3A %%3F");
+}
+
+/* Ignores notices of the database, because the library prints nothing. */
+static void ignore_notice(void *user, const char *message) {
+    (void)user;
+    (void)message;
+}
+
+/* Opens a connection that uses Harpe's schema and commits durably. Each side notices within half a
+ * minute that the other side is gone. */
+static harpe_status pg_connect(const char *where, PGconn **out, harpe_error *error) {
+    /* The connection string is the value of dbname. libpq expands the string there, so the values
+     * in the string override the values before dbname. */
+    static const char *const keywords[] = {
+        "connect_timeout",  "tcp_user_timeout",          "keepalives_idle", "keepalives_interval",
+        "keepalives_count", "fallback_application_name", "dbname",          NULL};
+    const char *const values[] = {"10", "30000", "10", "5", "3", "harpe", where, NULL};
+    PGconn *connection = PQconnectdbParams(keywords, values, 1);
+    if (!connection) return harpe_fail_memory(error);
+    PQsetNoticeProcessor(connection, ignore_notice, NULL);
+    harpe_status status = HARPE_OK;
+    if (PQstatus(connection) != CONNECTION_OK || PQsetnonblocking(connection, 1) != 0)
+        status = pg_fail(connection, error);
+    if (status == HARPE_OK) {
+        /* These settings are the keepalives on the database's side of the connection. */
+        status = pg_execute(connection,
+                            "SET search_path = harpe;"
+                            "SET tcp_keepalives_idle = 10;"
+                            "SET tcp_keepalives_interval = 5;"
+                            "SET tcp_keepalives_count = 3;"
+                            "SELECT set_config('synchronous_commit', 'on', false)"
+                            " WHERE current_setting('synchronous_commit') = 'off'",
+                            error);
+    }
+    /* The database then notices soon that the client is gone, and ends the session and its locks.
+     * PostgreSQL 14 and later have this setting, but not on every system. */
+    if (status == HARPE_OK)
+        (void)pg_execute(connection,
+                         "SELECT set_config(name, '10s', false) FROM pg_settings"
+                         " WHERE name = 'client_connection_check_interval'",
+                         NULL);
+    if (status == HARPE_OK && PQstatus(connection) != CONNECTION_OK)
+        status = pg_fail(connection, error);
+    if (status != HARPE_OK) {
+        PQfinish(connection);
+        return status;
+    }
+    *out = connection;
+    return HARPE_OK;
+}
+
+/* ---- Tables ---------------------------------------------------------------------------------- */
+
+/* Creates what is missing. Call it in the transaction that holds the lock. Results are not
+ * compressed, because compressing takes longer than writing them. */
+static harpe_status create_all(PGconn *connection, bool has_schema, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    if (!has_schema) status = pg_execute(connection, "CREATE SCHEMA harpe", error);
+    if (status != HARPE_OK) return status;
+    char sql[160];
+    (void)snprintf(sql, sizeof sql,
+                   "INSERT INTO harpe.format (version) SELECT %d WHERE NOT EXISTS"
+                   " (SELECT FROM harpe.format)",
+                   HARPE_SCHEMA_VERSION);
+    status = pg_execute(
+        connection,
+        HARPE_SCHEMA_TABLES("BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
+                            "BYTEA") "ALTER TABLE results ALTER COLUMN text SET STORAGE EXTERNAL;"
+                                     "CREATE TABLE IF NOT EXISTS format (version BIGINT NOT "
+                                     "NULL);" HARPE_SCHEMA_LEAD,
+        error);
+    if (status == HARPE_OK) status = pg_execute(connection, sql, error);
+    return status;
+}
+
+static harpe_status check_version(PGconn *connection, harpe_error *error) {
+    PGresult *rows;
+    harpe_status status =
+        pg_query(connection, "SELECT max(version) FROM harpe.format", NULL, &rows, error);
+    int64_t version = status == HARPE_OK ? pg_to_int(rows, 0, 0) : 0;
+    PQclear(rows);
+    if (status != HARPE_OK || version <= HARPE_SCHEMA_VERSION) return status;
+    return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                      "PostgreSQL database %s: was written by a newer Harpe (format %lld; this one "
+                      "knows %d); use the newer Harpe, or another database",
+                      PQdb(connection), (long long)version, HARPE_SCHEMA_VERSION);
+}
+
+/* Creates the tables, or checks those that exist. If an administrator has created the schema, Harpe
+ * needs no right to create schemas. */
+static harpe_status create_or_check(PGconn *connection, harpe_error *error) {
+    PGresult *rows;
+    harpe_status status = pg_query(connection,
+                                   "SELECT to_regnamespace('harpe') IS NOT NULL,"
+                                   " to_regclass('harpe.format') IS NOT NULL,"
+                                   " to_regclass('harpe.lead') IS NOT NULL"
+                                   " AND to_regclass('harpe.ends') IS NOT NULL",
+                                   NULL, &rows, error);
+    bool has_schema = status == HARPE_OK && pg_to_bool(rows, 0, 0);
+    bool has_format = status == HARPE_OK && pg_to_bool(rows, 0, 1);
+    bool has_all = status == HARPE_OK && pg_to_bool(rows, 0, 2);
+    PQclear(rows);
+    if (status == HARPE_OK && has_format) status = check_version(connection, error);
+    if (status != HARPE_OK || has_all) return status;
+    return create_all(connection, has_schema, error);
+}
+
+/* Checks that the tables are Harpe's and have a known version. If they are missing, creates them.
+ * Several servers can do this at the same time. */
+static harpe_status pg_create_tables(PGconn *connection, harpe_error *error) {
+    /* The lock's number is "harpe" in ASCII. The lock ends with the transaction. */
+    harpe_status status =
+        pg_execute(connection, "BEGIN; SELECT pg_advisory_xact_lock(448311488613)", error);
+    if (status == HARPE_OK) status = create_or_check(connection, error);
+    if (status == HARPE_OK) return pg_execute(connection, "COMMIT", error);
+    (void)pg_execute(connection, "ROLLBACK", NULL);
+    return status;
+}
+
+/* ---- Reading records ------------------------------------------------------------------------- */
+
+/* Reads records back from PostgreSQL. A job's statements are sent as one pipeline. Each row is
+ * passed on when it arrives, so that the memory does not grow with the size of the store. */
+
+/* Calls `record` for every row of one statement when the row arrives. If `record` fails, still
+ * reads the remaining rows. */
+static harpe_status read_records(PGconn *connection, harpe_change_kind kind, const char *job_id,
+                                 harpe_record_reader *record, void *user, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    (void)PQsetSingleRowMode(connection);
+    for (;;) {
+        PGresult *result;
+        harpe_status silence = pg_next(connection, &result, error);
+        if (silence) return silence;
+        if (!result) return status;
+        if (status == HARPE_OK) status = pg_check(connection, result, error);
+        for (int i = 0; i < PQntuples(result) && status == HARPE_OK; i++) {
+            harpe_change change = {
+                .kind = kind,
+                .job_id = job_id,
+                .round = pg_to_int(result, i, 0),
+                .rank = (int)pg_to_int(result, i, 1),
+                .number = pg_to_int(result, i, 2),
+                .text = PQgetvalue(result, i, 3),
+                .length = (size_t)PQgetlength(result, i, 3),
+            };
+            status = record(user, &change, error);
+        }
+        PQclear(result);
+    }
+}
+
+/* Runs the statements in one round trip. */
+static harpe_status read_range(void *state, size_t first, size_t end, int64_t number,
+                               const char *id, harpe_record_reader *record, void *user,
+                               harpe_error *error) {
+    static const Oid types[] = {PG_INT8};
+    static const int lengths[] = {8};
+    static const int formats[] = {1};
+    pg_int8 key = pg_from_int(number);
+    const char *values[] = {key.bytes};
+    PGconn *connection = state;
+    bool is_sent = PQenterPipelineMode(connection) == 1;
+    for (size_t i = first; i < end && is_sent; i++) {
+        is_sent = PQsendQueryParams(connection, harpe_schema_reads[i].sql, 1, types, values,
+                                    lengths, formats, 1) == 1;
+    }
+    if (!is_sent || PQpipelineSync(connection) != 1) return pg_fail(connection, error);
+    harpe_status status = HARPE_OK;
+    for (size_t i = first; i < end && status == HARPE_OK; i++)
+        status = read_records(connection, harpe_schema_reads[i].kind, id, record, user, error);
+    if (status != HARPE_OK) return status;
+    return pg_end_pipeline(connection, error);
+}
+
+static harpe_status read_ids(void *state, const char *sql, const char *job_id,
+                             harpe_id_reader *each, void *user, harpe_error *error) {
+    const char *values[] = {job_id};
+    const pg_parameters parameters = {.count = job_id ? 1 : 0, .values = values};
+    PGresult *rows;
+    harpe_status status = pg_query(state, sql, &parameters, &rows, error);
+    int count = PQntuples(rows);
+    for (int i = 0; i < count && status == HARPE_OK; i++)
+        status = each(user, pg_to_int(rows, i, 0), PQgetvalue(rows, i, 1), error);
+    PQclear(rows);
+    return status;
+}
+
+/* Loads all records from one snapshot, so changes that other servers make meanwhile are not
+ * visible. The server and its clients wait for this function, so the time of each statement is
+ * limited. If this fails, close the connection, because it may be in the middle of an answer. */
+static harpe_status pg_load(PGconn *connection, const char *job_id, harpe_record_reader *record,
+                            void *user, harpe_error *error) {
+    const harpe_store_rows rows = {connection, read_ids, read_range};
+    harpe_status status = pg_execute(connection,
+                                     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
+                                     "SET LOCAL statement_timeout = '30s'",
+                                     error);
+    if (status == HARPE_OK) status = harpe_store_load_rows(&rows, job_id, record, user, error);
+    if (status != HARPE_OK) return status;
+    return pg_execute(connection, "COMMIT", error);
+}
+
+static harpe_status pg_load_notes(PGconn *connection, harpe_record_reader *record, void *user,
+                                  harpe_error *error) {
+    static const pg_parameters none = {.count = 0};
+    PGresult *rows;
+    harpe_status status = pg_query(connection, HARPE_SCHEMA_NOTES, &none, &rows, error);
+    int count = PQntuples(rows);
+    for (int i = 0; i < count && status == HARPE_OK; i++) {
+        harpe_change change = {.kind = HARPE_CHANGE_NOTE,
+                               .job_id = PQgetvalue(rows, i, 0),
+                               .text = PQgetvalue(rows, i, 1),
+                               .length = (size_t)PQgetlength(rows, i, 1)};
+        status = record(user, &change, error);
+    }
+    PQclear(rows);
+    return status;
+}
+
+static harpe_status pg_read_result(PGconn *connection, const char *job_id, int64_t round, int rank,
+                                   char **text, size_t *length, harpe_error *error) {
+    static const Oid types[] = {PG_TEXT, PG_INT8, PG_INT8};
+    static const int lengths[] = {0, 8, 8};
+    static const int formats[] = {0, 1, 1};
+    pg_int8 round_value = pg_from_int(round);
+    pg_int8 rank_value = pg_from_int(rank);
+    const char *values[] = {job_id, round_value.bytes, rank_value.bytes};
+    const pg_parameters parameters = {3, types, values, lengths, formats};
+    PGresult *rows;
+    harpe_status status = pg_query(connection, HARPE_SCHEMA_RESULT, &parameters, &rows, error);
+    if (status == HARPE_OK)
+        status = PQntuples(rows) == 0 ? harpe_store_no_result(job_id, round, rank, error)
+                                      : harpe_store_copy_result(PQgetvalue(rows, 0, 0),
+                                                                (size_t)PQgetlength(rows, 0, 0),
+                                                                text, length, error);
+    PQclear(rows);
+    return status;
+}
 
 enum { LONGEST_TEXT = 1000000000 }; /* a bytea, with its header, is below 1 GiB */
 
@@ -59,12 +498,11 @@ static statement_name name_of(size_t index) {
 
 static harpe_status prepare_writes(PGconn *connection, harpe_error *error) {
     static const Oid types[HARPE_SCHEMA_PARAMETER_COUNT] = {
-        HARPE_PG_TEXT, HARPE_PG_INT8, HARPE_PG_INT8, HARPE_PG_INT8, HARPE_PG_BYTEA,
+        PG_TEXT, PG_INT8, PG_INT8, PG_INT8, PG_BYTEA,
     };
     for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++) {
-        harpe_status status =
-            harpe_pg_prepare(connection, name_of(i).text, harpe_schema_writes[i].sql,
-                             HARPE_SCHEMA_PARAMETER_COUNT, types, error);
+        harpe_status status = pg_prepare(connection, name_of(i).text, harpe_schema_writes[i].sql,
+                                         HARPE_SCHEMA_PARAMETER_COUNT, types, error);
         if (status != HARPE_OK) return status;
     }
     return HARPE_OK;
@@ -73,9 +511,9 @@ static harpe_status prepare_writes(PGconn *connection, harpe_error *error) {
 /* Puts the statements of one change into the pipeline. */
 static bool send_change(PGconn *connection, const harpe_change *change) {
     static const int formats[HARPE_SCHEMA_PARAMETER_COUNT] = {0, 1, 1, 1, 1};
-    harpe_pg_int8 round = harpe_pg_from_int(change->round);
-    harpe_pg_int8 rank = harpe_pg_from_int(change->rank);
-    harpe_pg_int8 number = harpe_pg_from_int(change->number);
+    pg_int8 round = pg_from_int(change->round);
+    pg_int8 rank = pg_from_int(change->rank);
+    pg_int8 number = pg_from_int(change->number);
     const char *values[HARPE_SCHEMA_PARAMETER_COUNT] = {
         change->job_id, round.bytes, rank.bytes, number.bytes, change->text ? change->text : "",
     };
@@ -99,8 +537,8 @@ static harpe_status write_pipeline(PGconn *connection, const harpe_change *chang
     for (const harpe_change *change = changes; change && is_sent; change = change->next)
         is_sent = send_change(connection, change);
     if (is_sent) is_sent = send_plain(connection, "COMMIT") && PQpipelineSync(connection) == 1;
-    if (!is_sent) return harpe_pg_fail(connection, error);
-    return harpe_pg_end_pipeline(connection, error);
+    if (!is_sent) return pg_fail(connection, error);
+    return pg_end_pipeline(connection, error);
 }
 
 /* Fails if a record is too large, before anything is sent. */
@@ -134,7 +572,7 @@ static harpe_status need_writer(postgres_store *store, harpe_error *error) {
     if (harpe_clock_ns() < store->not_before_ns)
         return harpe_fail(error, store->lost.status, "%s", store->lost.message);
     harpe_error why = {0};
-    harpe_status status = harpe_pg_connect(store->where, &store->writer, &why);
+    harpe_status status = pg_connect(store->where, &store->writer, &why);
     if (status == HARPE_OK) status = prepare_writes(store->writer, &why);
     if (status == HARPE_OK) return HARPE_OK;
     drop_writer(store, &why);
@@ -159,7 +597,7 @@ static harpe_status write_batch(void *state, const harpe_change *changes, harpe_
     }
     /* If the connection works, the rollback undoes the failed transaction. Otherwise it is not
      * known whether the transaction was committed, and the connection is closed. */
-    bool is_undone = harpe_pg_execute(store->writer, "ROLLBACK", NULL) == HARPE_OK;
+    bool is_undone = pg_execute(store->writer, "ROLLBACK", NULL) == HARPE_OK;
     if (!is_undone) drop_writer(store, &why);
     return harpe_fail(error, status, "%s", why.message);
 }
@@ -168,9 +606,9 @@ static harpe_status write_batch(void *state, const harpe_change *changes, harpe_
 
 static harpe_status try_lock(PGconn *connection, bool *is_held, harpe_error *error) {
     PGresult *rows;
-    harpe_status status = harpe_pg_query(
-        connection, "SELECT pg_try_advisory_lock(" HARPE_PG_LOCKS ", 0)", NULL, &rows, error);
-    if (status == HARPE_OK) *is_held = harpe_pg_to_bool(rows, 0, 0);
+    harpe_status status =
+        pg_query(connection, "SELECT pg_try_advisory_lock(" PG_LOCKS ", 0)", NULL, &rows, error);
+    if (status == HARPE_OK) *is_held = pg_to_bool(rows, 0, 0);
     PQclear(rows);
     return status;
 }
@@ -179,7 +617,7 @@ static harpe_status try_lock(PGconn *connection, bool *is_held, harpe_error *err
 #define OWNER_LOCK \
     " FROM pg_locks WHERE locktype = 'advisory' AND granted AND database =" \
     " (SELECT oid FROM pg_database WHERE datname = current_database())" \
-    " AND classid = " HARPE_PG_LOCKS " AND objid = 0 AND objsubid = 2"
+    " AND classid = " PG_LOCKS " AND objid = 0 AND objsubid = 2"
 #define LAST_OWNER "SELECT server, beat, address FROM lead"
 
 /* Reads the server that a statement finds, if it finds one. */
@@ -187,10 +625,10 @@ static harpe_status read_leader(PGconn *connection, const char *sql, harpe_store
                                 harpe_error *error) {
     PGresult *rows;
     *out = (harpe_store_leader){0};
-    harpe_status status = harpe_pg_query(connection, sql, NULL, &rows, error);
+    harpe_status status = pg_query(connection, sql, NULL, &rows, error);
     if (status == HARPE_OK && PQntuples(rows) == 1) {
-        out->id = harpe_pg_to_int(rows, 0, 0);
-        out->beat = harpe_pg_to_int(rows, 0, 1);
+        out->id = pg_to_int(rows, 0, 0);
+        out->beat = pg_to_int(rows, 0, 1);
         (void)snprintf(out->address, sizeof out->address, "%s", PQgetvalue(rows, 0, 2));
     }
     PQclear(rows);
@@ -201,13 +639,13 @@ static harpe_status read_leader(PGconn *connection, const char *sql, harpe_store
  * not lead any more. */
 static harpe_status proclaim(PGconn *connection, const harpe_store_server *server,
                              harpe_error *error) {
-    static const Oid types[] = {HARPE_PG_INT8, HARPE_PG_TEXT};
+    static const Oid types[] = {PG_INT8, PG_TEXT};
     static const int formats[] = {1, 0}, lengths[] = {8, 0};
-    harpe_pg_int8 id = harpe_pg_from_int(server->id);
+    pg_int8 id = pg_from_int(server->id);
     const char *values[] = {id.bytes, server->address};
-    const harpe_pg_parameters parameters = {2, types, values, lengths, formats};
+    const pg_parameters parameters = {2, types, values, lengths, formats};
     PGresult *rows;
-    harpe_status status = harpe_pg_query(
+    harpe_status status = pg_query(
         connection,
         "INSERT INTO lead (is_one, server, beat, address) VALUES (true, $1, 0, $2)"
         " ON CONFLICT (is_one) DO UPDATE SET server = excluded.server, beat = lead.beat + 1,"
@@ -245,9 +683,9 @@ static harpe_status own(void *state, const harpe_store_server *server, harpe_own
 /* Opens the connection of harpe_store_watch if it is lost. Its heartbeats need not be durable. */
 static harpe_status need_watcher(postgres_store *store, harpe_error *error) {
     if (store->watcher) return HARPE_OK;
-    harpe_status status = harpe_pg_connect(store->where, &store->watcher, error);
+    harpe_status status = pg_connect(store->where, &store->watcher, error);
     if (status == HARPE_OK)
-        status = harpe_pg_execute(store->watcher, "SET synchronous_commit = off", error);
+        status = pg_execute(store->watcher, "SET synchronous_commit = off", error);
     return status;
 }
 
@@ -258,7 +696,7 @@ static harpe_status end_owner(PGconn *connection, int64_t dead_beat, harpe_error
                    "SELECT pg_terminate_backend(pid)" OWNER_LOCK
                    " AND EXISTS (SELECT FROM lead WHERE beat = %lld)",
                    (long long)dead_beat);
-    return harpe_pg_execute(connection, sql, error);
+    return pg_execute(connection, sql, error);
 }
 
 static harpe_status watch(void *state, int64_t owner, int64_t dead_beat, harpe_store_leader *out,
@@ -268,7 +706,7 @@ static harpe_status watch(void *state, int64_t owner, int64_t dead_beat, harpe_s
     (void)snprintf(sql, sizeof sql, "UPDATE lead SET beat = beat + 1 WHERE server = %lld",
                    (long long)owner);
     harpe_status status = need_watcher(store, error);
-    if (status == HARPE_OK && owner != 0) status = harpe_pg_execute(store->watcher, sql, error);
+    if (status == HARPE_OK && owner != 0) status = pg_execute(store->watcher, sql, error);
     if (status == HARPE_OK && dead_beat >= 0) status = end_owner(store->watcher, dead_beat, error);
     if (status == HARPE_OK)
         status = read_leader(store->watcher, LAST_OWNER " WHERE EXISTS (SELECT" OWNER_LOCK ")", out,
@@ -282,7 +720,7 @@ static harpe_status watch(void *state, int64_t owner, int64_t dead_beat, harpe_s
 static void disown(void *state) {
     postgres_store *store = state;
     if (!store->is_owned) return;
-    (void)harpe_pg_execute(store->writer, "UPDATE lead SET server = 0", NULL);
+    (void)pg_execute(store->writer, "UPDATE lead SET server = 0", NULL);
     store->is_owned = false;
     PQfinish(store->writer);
     store->writer = NULL;
@@ -314,9 +752,9 @@ static harpe_status open_postgres(const char *where, harpe_log log, void **state
     pthread_mutex_init(&store->lock, NULL);
     store->where = strdup(where);
     harpe_status status = store->where ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK) status = harpe_pg_check_address(where, error);
-    if (status == HARPE_OK) status = harpe_pg_connect(where, &store->writer, error);
-    if (status == HARPE_OK) status = harpe_pg_create_tables(store->writer, error);
+    if (status == HARPE_OK) status = pg_check_address(where, error);
+    if (status == HARPE_OK) status = pg_connect(where, &store->writer, error);
+    if (status == HARPE_OK) status = pg_create_tables(store->writer, error);
     if (status == HARPE_OK) status = prepare_writes(store->writer, error);
     if (status != HARPE_OK) {
         close_postgres(store);
@@ -336,35 +774,31 @@ static void drop_reader(postgres_store *store) {
 /* Opens the reading connection when it is first needed. Call it with the lock held. A connection
  * that was idle for long may have been lost without notice. */
 static harpe_status need_reader(postgres_store *store, harpe_error *error) {
-    if (store->reader && harpe_pg_execute(store->reader, "SELECT 1", NULL) != HARPE_OK)
+    if (store->reader && pg_execute(store->reader, "SELECT 1", NULL) != HARPE_OK)
         drop_reader(store);
     if (store->reader) return HARPE_OK;
-    return harpe_pg_connect(store->where, &store->reader, error);
+    return pg_connect(store->where, &store->reader, error);
 }
 
-static harpe_status load(void *state, const char *job_id,
-                         harpe_status (*record)(void *user, const harpe_change *change,
-                                                harpe_error *error),
-                         void *user, harpe_error *error) {
+static harpe_status load(void *state, const char *job_id, harpe_record_reader *record, void *user,
+                         harpe_error *error) {
     postgres_store *store = state;
     harpe_lock(&store->lock);
     harpe_status status = need_reader(store, error);
     if (status == HARPE_OK) {
-        status = harpe_pg_load(store->reader, job_id, record, user, error);
+        status = pg_load(store->reader, job_id, record, user, error);
         if (status != HARPE_OK) drop_reader(store);
     }
     harpe_unlock(&store->lock);
     return status;
 }
 
-static harpe_status load_notes(void *state,
-                               harpe_status (*record)(void *user, const harpe_change *change,
-                                                      harpe_error *error),
-                               void *user, harpe_error *error) {
+static harpe_status load_notes(void *state, harpe_record_reader *record, void *user,
+                               harpe_error *error) {
     postgres_store *store = state;
     harpe_lock(&store->lock);
     harpe_status status = need_reader(store, error);
-    if (status == HARPE_OK) status = harpe_pg_load_notes(store->reader, record, user, error);
+    if (status == HARPE_OK) status = pg_load_notes(store->reader, record, user, error);
     harpe_unlock(&store->lock);
     return status;
 }
@@ -375,7 +809,7 @@ static harpe_status read_result(void *state, const char *job_id, int64_t round, 
     harpe_lock(&store->lock);
     harpe_status status = need_reader(store, error);
     if (status == HARPE_OK)
-        status = harpe_pg_read_result(store->reader, job_id, round, rank, text, length, error);
+        status = pg_read_result(store->reader, job_id, round, rank, text, length, error);
     harpe_unlock(&store->lock);
     return status;
 }

@@ -7,18 +7,29 @@
  * A commit is durable because the write-ahead log is synced to disk at every commit
  * (synchronous=FULL). NORMAL would sync only at checkpoints, and acknowledged changes could be lost
  * if the machine fails. */
-#include "server/store/sqlite_store.h"
+#include "server/store/sqlite_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/wait.h"
 #include "server/store/address.h"
+
+/* This number in SQLite's header marks a file as Harpe's. PRAGMAs read and write it as text. */
+#define APPLICATION_ID 1214345840 /* "Harp" */
+
+#define AS_TEXT_(value) #value
+#define AS_TEXT(value) AS_TEXT_(value)
+
+/* The table `store` has one row: the store's id, the number of its last commit, and whether a
+ * server has the store open. */
+#define STORE_TABLE \
+    "CREATE TABLE IF NOT EXISTS store (id TEXT NOT NULL, commits INTEGER NOT NULL," \
+    " in_use INTEGER NOT NULL);"
 
 enum {
     /* At the start, the time to wait for another program that is reading or closing the file. */
@@ -31,7 +42,7 @@ enum {
     LOG_PAGES_AT_MOST = 4 * LOG_PAGES,
 };
 
-#define SET_PAGE_BYTES "PRAGMA page_size = " HARPE_SQLITE_AS_TEXT(HARPE_SQLITE_PAGE_BYTES) ";"
+#define SET_PAGE_BYTES "PRAGMA page_size = " AS_TEXT(HARPE_SQLITE_PAGE_BYTES) ";"
 
 /* ---- Errors and small steps ------------------------------------------------------------------ */
 
@@ -109,18 +120,21 @@ harpe_status harpe_sqlite_identify(const harpe_sqlite *store, bool *is_new, harp
     int64_t application_id = 0;
     int64_t version = 0;
     int64_t table_count = 0;
+    int64_t has_record = 0;
     harpe_status status =
         harpe_sqlite_integer(store, "PRAGMA application_id", &application_id, error);
     if (status == HARPE_OK)
         status = harpe_sqlite_integer(store, "PRAGMA user_version", &version, error);
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status =
             harpe_sqlite_integer(store, "SELECT count(*) FROM sqlite_master", &table_count, error);
-    }
+    if (status == HARPE_OK)
+        status = harpe_sqlite_integer(
+            store, "SELECT count(*) FROM sqlite_master WHERE name = 'store'", &has_record, error);
     if (status != HARPE_OK) return status;
     *is_new = application_id == 0 && version == 0 && table_count == 0;
     if (*is_new) return HARPE_OK;
-    if (application_id != HARPE_SQLITE_APPLICATION_ID) {
+    if (application_id != APPLICATION_ID) {
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s: is a database of another program; use another file", store->name);
     }
@@ -130,32 +144,27 @@ harpe_status harpe_sqlite_identify(const harpe_sqlite *store, bool *is_new, harp
                           "use the newer Harpe, or another file",
                           store->name, (long long)version, HARPE_SCHEMA_VERSION);
     }
+    if (has_record == 0) {
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "%s: was written by a Harpe that was not released, and cannot be read; "
+                          "use another file",
+                          store->name);
+    }
     return HARPE_OK;
 }
 
-/* Adds tables that the version of Harpe that made the file did not have. */
-static harpe_status add_tables(const harpe_sqlite *store, harpe_error *error) {
-    return harpe_sqlite_execute(
-        store, HARPE_SCHEMA_TABLES("INTEGER PRIMARY KEY", "BLOB") HARPE_SQLITE_STORE_TABLE, error);
-}
-
-static harpe_status create_tables(const harpe_sqlite *store, harpe_error *error) {
-    char sql[64];
-    (void)snprintf(sql, sizeof sql, "PRAGMA user_version = %d", HARPE_SCHEMA_VERSION);
-    harpe_status status = add_tables(store, error);
-    if (status == HARPE_OK) status = harpe_sqlite_execute(store, sql, error);
-    if (status != HARPE_OK) return status;
-    return harpe_sqlite_execute(
-        store, "PRAGMA application_id = " HARPE_SQLITE_AS_TEXT(HARPE_SQLITE_APPLICATION_ID), error);
-}
-
-/* Adds the store's row if it is missing. */
-static harpe_status add_row(const harpe_sqlite *store, harpe_error *error) {
-    char sql[200];
-    (void)snprintf(sql, sizeof sql,
-                   "INSERT INTO store (id, commits, in_use) SELECT '%s', %lld, 0"
-                   " WHERE NOT EXISTS (SELECT 1 FROM store)",
-                   store->record.id, (long long)store->record.commits);
+/* Creates the tables that are missing. A new store also gets its row, with a new id. */
+static harpe_status create_tables(harpe_sqlite *store, bool is_new, harpe_error *error) {
+    char sql[160];
+    harpe_status status = harpe_sqlite_execute(
+        store, HARPE_SCHEMA_TABLES("INTEGER PRIMARY KEY", "BLOB") STORE_TABLE, error);
+    if (status != HARPE_OK || !is_new) return status;
+    harpe_store_new_id(store->record.id);
+    (void)snprintf(
+        sql, sizeof sql,
+        "PRAGMA user_version = %d; PRAGMA application_id = " AS_TEXT(
+            APPLICATION_ID) "; INSERT INTO store (id, commits, in_use) VALUES ('%s', 0, 0)",
+        HARPE_SCHEMA_VERSION, store->record.id);
     return harpe_sqlite_execute(store, sql, error);
 }
 
@@ -169,11 +178,8 @@ static harpe_status set_up(harpe_sqlite *store, bool had_log, harpe_error *error
                                                "BEGIN EXCLUSIVE",
                                                error);
     if (status == HARPE_OK) status = harpe_sqlite_identify(store, &is_new, error);
-    harpe_store_new_id(store->record.id);
     if (status == HARPE_OK && !is_new) status = harpe_sqlite_admit(store, had_log, error);
-    if (status == HARPE_OK)
-        status = is_new ? create_tables(store, error) : add_tables(store, error);
-    if (status == HARPE_OK) status = add_row(store, error);
+    if (status == HARPE_OK) status = create_tables(store, is_new, error);
     if (status == HARPE_OK) status = harpe_sqlite_execute(store, "COMMIT", error);
     if (status != HARPE_OK) {
         roll_back(store);
@@ -540,15 +546,129 @@ static int64_t free_bytes(void *state) {
     return harpe_store_free_bytes(store->path);
 }
 
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+static harpe_status read_records(const harpe_sqlite *store, size_t index, int64_t job,
+                                 const char *job_id, harpe_record_reader *record, void *user,
+                                 harpe_error *error) {
+    sqlite3_stmt *statement = store->reads[index];
+    harpe_status status = HARPE_OK;
+    int result = sqlite3_bind_int64(statement, 1, job);
+    if (result == SQLITE_OK) result = sqlite3_step(statement);
+    for (; result == SQLITE_ROW && status == HARPE_OK; result = sqlite3_step(statement)) {
+        const char *text = sqlite3_column_blob(statement, 3); /* NULL when empty */
+        harpe_change change = {
+            .kind = harpe_schema_reads[index].kind,
+            .job_id = job_id,
+            .round = sqlite3_column_int64(statement, 0),
+            .rank = sqlite3_column_int(statement, 1),
+            .number = sqlite3_column_int64(statement, 2),
+            .text = text ? text : "",
+            .length = (size_t)sqlite3_column_bytes(statement, 3),
+        };
+        status = record(user, &change, error);
+    }
+    if (status == HARPE_OK && result != SQLITE_DONE) status = harpe_sqlite_fail(store, error);
+    (void)sqlite3_reset(statement);
+    return status;
+}
+
+static harpe_status read_range(void *state, size_t first, size_t end, int64_t number,
+                               const char *id, harpe_record_reader *record, void *user,
+                               harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    for (size_t i = first; i < end && status == HARPE_OK; i++)
+        status = read_records(state, i, number, id, record, user, error);
+    return status;
+}
+
+static harpe_status read_ids(void *state, const char *sql, const char *job_id,
+                             harpe_id_reader *each, void *user, harpe_error *error) {
+    const harpe_sqlite *store = state;
+    sqlite3_stmt *statement = NULL;
+    harpe_status status = harpe_sqlite_prepare(store, sql, &statement, error);
+    if (status != HARPE_OK) return status;
+    if (job_id) (void)sqlite3_bind_text(statement, 1, job_id, -1, SQLITE_STATIC);
+    int result = sqlite3_step(statement);
+    for (; result == SQLITE_ROW && status == HARPE_OK; result = sqlite3_step(statement)) {
+        const char *id = (const char *)sqlite3_column_text(statement, 1);
+        status = id ? each(user, sqlite3_column_int64(statement, 0), id, error)
+                    : harpe_fail_memory(error);
+    }
+    if (status == HARPE_OK && result != SQLITE_DONE) status = harpe_sqlite_fail(store, error);
+    sqlite3_finalize(statement);
+    return status;
+}
+
+static harpe_status sqlite_load(void *state, const char *job_id, harpe_record_reader *record,
+                                void *user, harpe_error *error) {
+    harpe_sqlite *store = state;
+    const harpe_store_rows rows = {store, read_ids, read_range};
+    harpe_lock(&store->lock);
+    harpe_status status = harpe_store_load_rows(&rows, job_id, record, user, error);
+    harpe_unlock(&store->lock);
+    return status;
+}
+
+static harpe_status sqlite_load_notes(void *state, harpe_record_reader *record, void *user,
+                                      harpe_error *error) {
+    harpe_sqlite *store = state;
+    sqlite3_stmt *statement = NULL;
+    harpe_lock(&store->lock);
+    harpe_status status = harpe_sqlite_prepare(store, HARPE_SCHEMA_NOTES, &statement, error);
+    int result = status == HARPE_OK ? sqlite3_step(statement) : SQLITE_DONE;
+    for (; result == SQLITE_ROW && status == HARPE_OK; result = sqlite3_step(statement)) {
+        const char *text = sqlite3_column_blob(statement, 1); /* NULL when empty */
+        harpe_change change = {.kind = HARPE_CHANGE_NOTE,
+                               .job_id = (const char *)sqlite3_column_text(statement, 0),
+                               .text = text ? text : "",
+                               .length = (size_t)sqlite3_column_bytes(statement, 1)};
+        status = change.job_id ? record(user, &change, error) : harpe_fail_memory(error);
+    }
+    if (status == HARPE_OK && result != SQLITE_DONE) status = harpe_sqlite_fail(store, error);
+    sqlite3_finalize(statement);
+    harpe_unlock(&store->lock);
+    return status;
+}
+
+static harpe_status find_result(const harpe_sqlite *store, const char *job_id, int64_t round,
+                                int rank, char **text, size_t *length, harpe_error *error) {
+    sqlite3_stmt *statement = NULL;
+    harpe_status status = harpe_sqlite_prepare(store, HARPE_SCHEMA_RESULT, &statement, error);
+    if (status != HARPE_OK) return status;
+    (void)sqlite3_bind_text(statement, 1, job_id, -1, SQLITE_STATIC);
+    (void)sqlite3_bind_int64(statement, 2, round);
+    (void)sqlite3_bind_int64(statement, 3, rank);
+    int result = sqlite3_step(statement);
+    if (result == SQLITE_ROW)
+        status = harpe_store_copy_result(sqlite3_column_blob(statement, 0),
+                                         (size_t)sqlite3_column_bytes(statement, 0), text, length,
+                                         error);
+    else
+        status = result == SQLITE_DONE ? harpe_store_no_result(job_id, round, rank, error)
+                                       : harpe_sqlite_fail(store, error);
+    sqlite3_finalize(statement);
+    return status;
+}
+
+static harpe_status sqlite_read_result(void *state, const char *job_id, int64_t round, int rank,
+                                       char **text, size_t *length, harpe_error *error) {
+    harpe_sqlite *store = state;
+    harpe_lock(&store->lock);
+    harpe_status status = find_result(store, job_id, round, rank, text, length, error);
+    harpe_unlock(&store->lock);
+    return status;
+}
+
 const harpe_store_backend harpe_store_sqlite = {
     .name = "sqlite",
     .accepts = accepts_sqlite,
     .open = open_sqlite,
     .close = close_sqlite,
     .write = write_batch,
-    .load = harpe_sqlite_load,
-    .load_notes = harpe_sqlite_load_notes,
-    .read_result = harpe_sqlite_read_result,
+    .load = sqlite_load,
+    .load_notes = sqlite_load_notes,
+    .read_result = sqlite_read_result,
     .check = check,
     .free_bytes = free_bytes,
 };
@@ -559,7 +679,7 @@ const harpe_store_backend harpe_store_memory = {
     .open = open_memory,
     .close = close_sqlite,
     .write = write_batch,
-    .load = harpe_sqlite_load,
-    .load_notes = harpe_sqlite_load_notes,
-    .read_result = harpe_sqlite_read_result,
+    .load = sqlite_load,
+    .load_notes = sqlite_load_notes,
+    .read_result = sqlite_read_result,
 };

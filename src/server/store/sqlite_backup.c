@@ -6,19 +6,145 @@
  *
  * The copy is made in small steps, and writes continue between the steps. If this connection makes
  * a change meanwhile, SQLite also makes it in the copy. */
+#include "server/store/sqlite_internal.h"
+
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
+#include "base/passed_files.h"
+#include "base/platform.h"
+#include "base/process.h"
 #include "base/wait.h"
-#include "server/store/sqlite_store.h"
-#include "server/store/store_control.h"
+
+/* ---- The socket ------------------------------------------------------------------------------ */
+
+/* Makes an address. The path in an address has at most 107 bytes, so the directory is named by a
+ * descriptor (/proc/self/fd/N). `*directory` is -1 if the address needs none. */
+static harpe_status make_address(const char *path, struct sockaddr_un *address, int *directory,
+                                 harpe_error *error) {
+    const harpe_store_files *files = harpe_store_files_of(path);
+    *directory = -1;
+    if (files) {
+        int failure = files->address(path, address);
+        return failure ? harpe_fail_errno(error, failure, "%s", path) : HARPE_OK;
+    }
+    char *parent = harpe_path_parent(path);
+    if (!parent) return harpe_fail_memory(error);
+    *directory = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    harpe_status status = *directory < 0 ? harpe_fail_errno(error, errno, "%s", parent) : HARPE_OK;
+    free(parent);
+    if (status != HARPE_OK) return status;
+    const char *slash = strrchr(path, '/');
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int length = snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/%s",
+                          *directory, slash ? slash + 1 : path);
+    if (length < (int)sizeof address->sun_path) return HARPE_OK;
+    (void)close(*directory);
+    return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                      "%s: the name of the file is too long for a socket", path);
+}
+
+/* Listens on a socket with the name `path` and mode 0600. The path may have any length, but its
+ * file name can have at most 80 bytes. */
+static harpe_status store_control_listen(const char *path, int waiting, int *listener,
+                                         harpe_error *error) {
+    struct sockaddr_un address;
+    int directory;
+    harpe_status status = make_address(path, &address, &directory, error);
+    if (status != HARPE_OK) return status;
+    int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* bind gives the socket's mode to the file that it makes. */
+    if (file < 0 || fchmod(file, 0600) != 0 ||
+        bind(file, (const struct sockaddr *)&address, sizeof address) != 0 ||
+        listen(file, waiting) != 0) {
+        status = harpe_fail_errno(error, errno, "cannot listen on %s", path);
+        if (file >= 0) (void)close(file);
+    } else {
+        *listener = harpe_process_holds(file);
+    }
+    if (directory >= 0) (void)close(directory);
+    return status;
+}
+
+/* Answers a client. Never blocks for long. `file` is the descriptor of the copy, or -1 if there is
+ * none. */
+static void store_control_answer(int client, int file, const char *text) {
+    struct iovec part = {.iov_base = (void *)text, .iov_len = strlen(text)};
+    harpe_passed_files files = {{file}, file >= 0};
+    /* This does not block, because the message fits into the empty buffer. An error means that the
+     * client has disconnected. */
+    (void)harpe_passed_files_send(client, &part, 1, &files, MSG_DONTWAIT);
+}
+
+static harpe_status receive(int server, const char *path, int wait_s, int *file,
+                            harpe_error *error) {
+    char text[HARPE_ERROR_MESSAGE_SIZE];
+    struct iovec part = {.iov_base = text, .iov_len = sizeof text - 1};
+    harpe_passed_files files;
+    int flags;
+    struct pollfd answer = {.fd = server, .events = POLLIN};
+    int ready = harpe_poll(&answer, 1, wait_s * INT64_C(1000000000));
+    if (ready == 0) errno = EAGAIN;
+    ssize_t length =
+        ready <= 0 ? -1 : harpe_passed_files_receive(server, &part, 1, 1, &files, 0, &flags);
+    if (length < 0 && errno == EINTR)
+        return harpe_fail(error, HARPE_INTERRUPTED, "interrupted; nothing was written");
+    if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return harpe_fail(error, HARPE_UNAVAILABLE,
+                          "%s: the server has not answered for %d s; is it stopped?", path, wait_s);
+    if (length <= 0)
+        return harpe_fail(error, HARPE_UNAVAILABLE, "%s: the server ended before it answered",
+                          path);
+    text[length] = '\0';
+    if (files.count == 0) return harpe_fail(error, HARPE_IO_ERROR, "%s", text);
+    *file = files.each[0];
+    return HARPE_OK;
+}
+
+harpe_status harpe_store_control_connect(const char *path, int wait_s, int *connection,
+                                         harpe_error *error) {
+    struct sockaddr_un address;
+    int directory;
+    harpe_status status = make_address(path, &address, &directory, error);
+    if (status != HARPE_OK) return status;
+    const struct timeval limit = {.tv_sec = wait_s};
+    int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (server < 0 || setsockopt(server, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0 ||
+        setsockopt(server, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0)
+        status = harpe_fail_errno(error, errno, "cannot make a socket");
+    else if (connect(server, (const struct sockaddr *)&address, sizeof address) != 0)
+        status = errno == ENOENT || errno == ECONNREFUSED
+                     ? harpe_fail(error, HARPE_NOT_FOUND, "%s: no server listens", path)
+                     : harpe_fail_errno(error, errno, "%s", path);
+    if (directory >= 0) (void)close(directory);
+    if (status != HARPE_OK && server >= 0) (void)close(server);
+    if (status == HARPE_OK) *connection = server;
+    return status;
+}
+
+harpe_status harpe_store_control_ask(const char *path, int wait_s, int *file, harpe_error *error) {
+    int server;
+    harpe_status status = harpe_store_control_connect(path, wait_s, &server, error);
+    if (status != HARPE_OK) return status;
+    if (send(server, "b", 1, MSG_NOSIGNAL) != 1)
+        status = harpe_fail_errno(error, errno, "%s", path);
+    else
+        status = receive(server, path, wait_s, file, error);
+    (void)close(server);
+    return status;
+}
 
 enum {
     STEP_PAGES = 64,         /* pages of one step (0.5 MiB); a write waits for one step at most */
@@ -59,50 +185,58 @@ static harpe_status check_room(const harpe_sqlite_backups *self, harpe_error *er
         store->name, (long long)(needed >> 20), (long long)(free_bytes >> 20));
 }
 
-/* Copies the pages. Holds the lock for one step at a time. */
-static int copy_pages(const harpe_sqlite_backups *self, sqlite3 *copy) {
-    harpe_sqlite *store = self->store;
-    harpe_lock(&store->lock);
-    sqlite3_backup *backup = sqlite3_backup_init(copy, "main", store->db, "main");
+static int copy_pages(sqlite3 *from, sqlite3 *copy, bool (*goes_on)(void *user), void *user) {
+    sqlite3_backup *backup = sqlite3_backup_init(copy, "main", from, "main");
     int result = backup ? SQLITE_OK : sqlite3_errcode(copy);
-    while (result == SQLITE_OK && !self->is_stopping) {
-        result = sqlite3_backup_step(backup, STEP_PAGES);
-        harpe_unlock(&store->lock);
-        harpe_sleep_ns(PAUSE_NS);
-        harpe_lock(&store->lock);
+    while (result == SQLITE_OK) {
+        result = sqlite3_backup_step(backup, goes_on ? STEP_PAGES : -1);
+        if (goes_on && !goes_on(user) && result == SQLITE_OK) result = SQLITE_INTERRUPT;
     }
     if (backup) (void)sqlite3_backup_finish(backup);
-    harpe_unlock(&store->lock);
-    if (result == SQLITE_DONE) return SQLITE_OK;
-    return self->is_stopping ? SQLITE_INTERRUPT : result;
+    return result == SQLITE_DONE ? SQLITE_OK : result;
 }
 
-/* Turns the copy into a single file without a log, and removes the mark that a server has it
- * open. */
-static int finish_copy(sqlite3 *copy) {
-    return sqlite3_exec(copy,
-                        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;"
-                        "PRAGMA journal_mode = DELETE; UPDATE store SET in_use = 0",
-                        NULL, NULL, NULL);
-}
-
-static harpe_status fill_copy(const harpe_sqlite_backups *self, harpe_error *error) {
+int harpe_sqlite_copy(sqlite3 *from, const char *target, bool (*goes_on)(void *user), void *user) {
     sqlite3 *copy = NULL;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
-    int result = sqlite3_open_v2(self->copy_path, &copy, flags, harpe_store_vfs(self->copy_path));
+    int result = sqlite3_open_v2(target, &copy, flags, harpe_store_vfs(target));
     if (result == SQLITE_OK)
         result = sqlite3_exec(copy,
                               "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;"
                               "PRAGMA journal_mode = OFF",
                               NULL, NULL, NULL);
-    if (result == SQLITE_OK) result = copy_pages(self, copy);
-    if (result == SQLITE_OK) result = finish_copy(copy);
-    harpe_status status = HARPE_OK;
-    if (result != SQLITE_OK)
-        status = harpe_fail(error, HARPE_IO_ERROR, "%s: the backup failed: %s", self->store->name,
-                            sqlite3_errstr(result));
+    if (result == SQLITE_OK) result = copy_pages(from, copy, goes_on, user);
+    if (result == SQLITE_OK)
+        result = sqlite3_exec(copy,
+                              "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;"
+                              "PRAGMA journal_mode = DELETE",
+                              NULL, NULL, NULL);
+    if (result == SQLITE_OK) {
+        int code = sqlite3_exec(copy, "UPDATE store SET in_use = 0", NULL, NULL, NULL);
+        /* After another error the copy is damaged, and its check says so. */
+        if (code == SQLITE_FULL || code == SQLITE_IOERR) result = code;
+    }
     (void)sqlite3_close(copy);
-    return status;
+    return result;
+}
+
+/* Releases the lock for a moment, so that another thread can write. */
+static bool pause_copy(void *user) {
+    harpe_sqlite_backups *self = user;
+    harpe_unlock(&self->store->lock);
+    harpe_sleep_ns(PAUSE_NS);
+    harpe_lock(&self->store->lock);
+    return !self->is_stopping;
+}
+
+static harpe_status fill_copy(harpe_sqlite_backups *self, harpe_error *error) {
+    harpe_sqlite *store = self->store;
+    harpe_lock(&store->lock);
+    int result = harpe_sqlite_copy(store->db, self->copy_path, pause_copy, self);
+    harpe_unlock(&store->lock);
+    if (result == SQLITE_OK) return HARPE_OK;
+    return harpe_fail(error, HARPE_IO_ERROR, "%s: the backup failed: %s", store->name,
+                      sqlite3_errstr(result));
 }
 
 static void remove_copy(const harpe_sqlite_backups *self) {
@@ -116,7 +250,7 @@ static void remove_copy(const harpe_sqlite_backups *self) {
 
 /* Makes a copy and opens a descriptor of it. The file name of the copy is already removed on
  * return. */
-static harpe_status make_copy(const harpe_sqlite_backups *self, int *file, harpe_error *error) {
+static harpe_status make_copy(harpe_sqlite_backups *self, int *file, harpe_error *error) {
     harpe_status status = check_room(self, error);
     if (status != HARPE_OK) return status;
     remove_copy(self);
@@ -150,17 +284,17 @@ static bool asks(const harpe_sqlite_backups *self, int client) {
     return recv(client, &byte, 1, MSG_DONTWAIT) == 1;
 }
 
-static void answer(const harpe_sqlite_backups *self, int client) {
+static void answer(harpe_sqlite_backups *self, int client) {
     harpe_error error = {.message = "only the server's user and root get a backup"};
     int file = -1;
     if (may_have_it(client) && make_copy(self, &file, &error) != HARPE_OK)
         harpe_log_line(&self->log, HARPE_LOG_WARNING, "backup: %s", error.message);
-    harpe_store_control_answer(client, file, file >= 0 ? "ok" : error.message);
+    store_control_answer(client, file, file >= 0 ? "ok" : error.message);
     if (file >= 0) (void)close(file);
 }
 
 static void *serve_backups(void *user) {
-    const harpe_sqlite_backups *self = user;
+    harpe_sqlite_backups *self = user;
     struct pollfd events[] = {{.fd = self->stop, .events = POLLIN},
                               {.fd = self->listener, .events = POLLIN}};
     while (!self->is_stopping) {
@@ -196,7 +330,7 @@ static harpe_status start(harpe_sqlite_backups *self, harpe_error *error) {
     self->stop = eventfd(0, EFD_CLOEXEC);
     if (self->stop < 0) return harpe_fail_errno(error, errno, "cannot make an eventfd");
     harpe_status status =
-        harpe_store_control_listen(self->socket_path, WAITING_CLIENTS, &self->listener, error);
+        store_control_listen(self->socket_path, WAITING_CLIENTS, &self->listener, error);
     if (status != HARPE_OK) return status;
     int failed = harpe_thread_start(&self->thread, "harpe-backup", serve_backups, self);
     if (!failed) return HARPE_OK;

@@ -389,17 +389,13 @@ bool harpe_store_flush(harpe_store *store, int64_t wait_ms) {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-harpe_status harpe_store_load(harpe_store *store, const char *job_id,
-                              harpe_status (*record)(void *user, const harpe_change *change,
-                                                     harpe_error *error),
+harpe_status harpe_store_load(harpe_store *store, const char *job_id, harpe_record_reader *record,
                               void *user, harpe_error *error) {
     return store->backend->load(store->state, job_id, record, user, error);
 }
 
-harpe_status harpe_store_load_notes(harpe_store *store,
-                                    harpe_status (*record)(void *user, const harpe_change *change,
-                                                           harpe_error *error),
-                                    void *user, harpe_error *error) {
+harpe_status harpe_store_load_notes(harpe_store *store, harpe_record_reader *record, void *user,
+                                    harpe_error *error) {
     return store->backend->load_notes(store->state, record, user, error);
 }
 

@@ -45,16 +45,12 @@ void harpe_store_submit_both(harpe_store *store, harpe_change *first, harpe_chan
  * job are its JOB, RANKs by rank, ROUNDs by round, RESULTs by round and rank (without their texts),
  * the last STATE, JOB_REQUESTs, ENDs by rank, FAILED, SEEN. A deleted job has one record, DELETED.
  * Pointers are valid during the call. Blocks. */
-harpe_status harpe_store_load(harpe_store *store, const char *job_id,
-                              harpe_status (*record)(void *user, const harpe_change *change,
-                                                     harpe_error *error),
+harpe_status harpe_store_load(harpe_store *store, const char *job_id, harpe_record_reader *record,
                               void *user, harpe_error *error);
 
 /* Calls `record` for every NOTE, by key. Call it under the conditions of harpe_store_load. */
-harpe_status harpe_store_load_notes(harpe_store *store,
-                                    harpe_status (*record)(void *user, const harpe_change *change,
-                                                           harpe_error *error),
-                                    void *user, harpe_error *error);
+harpe_status harpe_store_load_notes(harpe_store *store, harpe_record_reader *record, void *user,
+                                    harpe_error *error);
 
 /* Reads the text of one stored result. HARPE_NOT_FOUND: there is none. Blocks for one read, so call
  * it on a worker. */

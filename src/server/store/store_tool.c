@@ -1,18 +1,176 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes backups of SQLite stores and checks them, while a server runs or without a server. */
-#include "server/store/store_tool.h"
+/* Backs up, examines and restores SQLite stores, and accepts stores whose newest commits are lost,
+ * while a server runs or without a server. Those that back up and examine do not change the store:
+ * they prevent SQLite from copying the log into the file, and from removing the log. When a store
+ * is restored, the record of commits is replaced last. A server that starts meanwhile finds either
+ * the old store or the new store, or refuses to start. */
+#include "server/store/store_tools.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "server/store/store_file.h"
+#include "server/store/sqlite_internal.h"
+
+enum {
+    ANSWER_S = 600, /* time in which a server must make its copy */
+    /* The bytes of a database that SQLite locks: pending, reserved and shared. */
+    LOCK_START = 0x40000000,
+    LOCK_LENGTH = 512,
+};
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+/* Locks the database as SQLite does. Fails if a server or another program has it open. `file` is an
+ * open descriptor; the lock ends when it is closed. */
+static harpe_status store_lock(int file, const char *path, bool is_exclusive, harpe_error *error) {
+    struct flock lock = {.l_type = is_exclusive ? F_WRLCK : F_RDLCK,
+                         .l_whence = SEEK_SET,
+                         .l_start = LOCK_START,
+                         .l_len = LOCK_LENGTH};
+    if (fcntl(file, F_OFD_SETLK, &lock) == 0) return HARPE_OK;
+    if (errno == EAGAIN || errno == EACCES)
+        return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                          "%.600s: a server or another program has it open; stop it first", path);
+    return harpe_fail_errno(error, errno, "cannot lock %s", path);
+}
+
+static harpe_status open_unchanging(harpe_store_file *self, const char *path, harpe_error *error) {
+    if (harpe_sqlite_open_unchanging(path, &self->view.db) == SQLITE_OK) return HARPE_OK;
+    return harpe_sqlite_fail(&self->view, error);
+}
+
+/* Opens the store with its log. SQLite holds the lock. */
+static harpe_status open_with_log(harpe_store_file *self, const char *path, harpe_error *error) {
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
+    harpe_sqlite_read_alone(&self->view);
+    if (sqlite3_open_v2(path, &self->view.db, flags, NULL) != SQLITE_OK)
+        return harpe_sqlite_fail(&self->view, error);
+    (void)sqlite3_db_config(self->view.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    return harpe_sqlite_execute(&self->view,
+                                "PRAGMA locking_mode = EXCLUSIVE; PRAGMA wal_autocheckpoint = 0;"
+                                "BEGIN EXCLUSIVE; COMMIT",
+                                error);
+}
+
+/* Copies the bytes of `from` to `target`, a new file with mode 0600. When it returns, the copy is
+ * on disk. */
+static harpe_status store_copy_bytes(int from, const char *target, harpe_error *error) {
+    char block[1 << 16];
+    int to = open(target, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int failure = to < 0 ? errno : 0;
+    off_t place = 0;
+    ssize_t got = 1;
+    while (!failure && got > 0) {
+        got = pread(from, block, sizeof block, place);
+        if (got < 0)
+            failure = errno;
+        else
+            failure = harpe_write_all(to, block, (size_t)got);
+        place += got > 0 ? got : 0;
+    }
+    if (!failure && fsync(to) != 0) failure = errno;
+    if (to >= 0) (void)close(to);
+    if (!failure) return HARPE_OK;
+    if (to >= 0) (void)unlink(target);
+    return harpe_fail_errno(error, failure, "cannot write %s", target);
+}
+
+static harpe_status open_copy(harpe_store_file *self, int given, const char *near,
+                              harpe_error *error) {
+    self->is_in_use = true;
+    self->copy = harpe_path_temporary(near);
+    harpe_status status =
+        self->copy ? store_copy_bytes(given, self->copy, error) : harpe_fail_memory(error);
+    if (status != HARPE_OK) {
+        free(self->copy);
+        self->copy = NULL;
+        return status;
+    }
+    self->lock = open(self->copy, O_RDONLY | O_CLOEXEC);
+    if (self->lock >= 0)
+        (void)harpe_temporary_lock(self->lock); /* no program removes the copy now */
+    return open_unchanging(self, self->copy, error);
+}
+
+static harpe_status open_alone(harpe_store_file *self, const char *path, harpe_error *error) {
+    self->had_log = harpe_store_size_of(path, HARPE_STORE_LOG) > 0;
+    if (self->had_log || harpe_store_size_of(path, HARPE_STORE_JOURNAL) > 0)
+        return open_with_log(self, path, error);
+    self->lock = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (self->lock < 0) return harpe_fail_errno(error, errno, "%s", path);
+    harpe_status status = store_lock(self->lock, path, false, error);
+    return status != HARPE_OK ? status : open_unchanging(self, path, error);
+}
+
+static void store_file_close(harpe_store_file *file) {
+    (void)sqlite3_close(file->view.db);
+    if (file->lock >= 0) (void)close(file->lock);
+    if (file->copy) (void)unlink(file->copy);
+    free(file->copy);
+    free(file->view.path);
+    free(file->view.name);
+    *file = (harpe_store_file){.lock = -1};
+}
+
+/* Opens a store. If no server has it open, opens the file itself, and no server can open the store
+ * until it is closed here. Otherwise asks the server for a copy, puts the copy into the directory
+ * of `near`, and opens the copy. */
+static harpe_status store_file_open(const char *path, const char *near, harpe_store_file *out,
+                                    harpe_error *error) {
+    harpe_store_file self = {.lock = -1, .view.record_file = -1};
+    int given = -1;
+    self.view.path = harpe_store_real_path(path);
+    self.view.name = strdup(path);
+    char *socket = self.view.path ? harpe_store_beside(self.view.path, HARPE_STORE_CONTROL) : NULL;
+    harpe_status status = HARPE_OK;
+    if (!socket || !self.view.name) status = harpe_fail_memory(error);
+    if (status == HARPE_OK) status = harpe_store_control_ask(socket, ANSWER_S, &given, error);
+    if (status == HARPE_OK) {
+        status = open_copy(&self, given, near, error);
+    } else if (status == HARPE_NOT_FOUND) {
+        status = harpe_file_check_regular(self.view.path, error);
+        if (status == HARPE_OK) status = harpe_store_check_kinds(self.view.path, error);
+        if (status == HARPE_OK) status = open_alone(&self, self.view.path, error);
+    }
+    if (given >= 0) (void)close(given);
+    free(socket);
+    bool is_empty = false;
+    if (status == HARPE_OK) status = harpe_sqlite_identify(&self.view, &is_empty, error);
+    if (status == HARPE_OK && is_empty)
+        status = harpe_fail(error, HARPE_INVALID_INPUT, "%.600s: is empty, not a store", path);
+    if (status != HARPE_OK)
+        store_file_close(&self);
+    else
+        *out = self;
+    return status;
+}
+
+/* ---- Copying --------------------------------------------------------------------------------- */
+
+/* Copies the open store to `target`, a new file with mode 0600. When it returns, the copy is on
+ * disk. */
+static harpe_status store_file_copy(const harpe_store_file *file, const char *target,
+                                    harpe_error *error) {
+    int made = open(target, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (made < 0) return harpe_fail_errno(error, errno, "cannot write %s", target);
+    int result = harpe_sqlite_copy(file->view.db, target, NULL, NULL);
+    harpe_status status = HARPE_OK;
+    if (result != SQLITE_OK)
+        status = harpe_fail(error, HARPE_IO_ERROR, "%.400s: copying to %.400s failed: %s",
+                            file->view.name, target, sqlite3_errstr(result));
+    else if (fsync(made) != 0)
+        status = harpe_fail_errno(error, errno, "cannot write %s", target);
+    (void)close(made);
+    if (status != HARPE_OK) (void)unlink(target);
+    return status;
+}
 
 /* ---- Checks ---------------------------------------------------------------------------------- */
 
@@ -27,11 +185,11 @@ harpe_status harpe_store_examine(const char *path, harpe_store_report *report, h
     char *near = scratch_place();
     if (!near) return harpe_fail_memory(error);
     harpe_temporary_sweep(near);
-    harpe_status status = harpe_store_file_open(path, near, &file, error);
+    harpe_status status = store_file_open(path, near, &file, error);
     free(near);
     if (status != HARPE_OK) return status;
     status = harpe_store_file_check(&file, report, error);
-    harpe_store_file_close(&file);
+    store_file_close(&file);
     return status;
 }
 
@@ -108,12 +266,12 @@ static harpe_status refuse_problems(const char *path, const harpe_store_report *
 static harpe_status copy_and_check(const harpe_store_file *file, const char *temporary,
                                    harpe_store_report *report, harpe_error *error) {
     harpe_store_file copy;
-    harpe_status status = harpe_store_file_copy(file, temporary, error);
+    harpe_status status = store_file_copy(file, temporary, error);
     if (status != HARPE_OK) return status;
-    status = harpe_store_file_open(temporary, temporary, &copy, error);
+    status = store_file_open(temporary, temporary, &copy, error);
     if (status == HARPE_OK) {
         status = harpe_store_file_check(&copy, report, error);
-        harpe_store_file_close(&copy);
+        store_file_close(&copy);
     }
     if (status == HARPE_OK) status = refuse_problems(file->view.name, report, error);
     report->is_in_use = file->is_in_use;
@@ -135,14 +293,278 @@ harpe_status harpe_store_backup(const char *path, const char *target, bool repla
     char *temporary = harpe_path_temporary(target);
     if (!temporary) return harpe_fail_memory(error);
     harpe_temporary_sweep(target);
-    status = harpe_store_file_open(path, target, &file, error);
+    status = store_file_open(path, target, &file, error);
     if (status == HARPE_OK) {
         status = check_missing(&file, error);
         if (status == HARPE_OK) status = copy_and_check(&file, temporary, report, error);
-        harpe_store_file_close(&file);
+        store_file_close(&file);
     }
     if (status == HARPE_OK) status = put_in_place(temporary, target, replaces, error);
     if (status != HARPE_OK) (void)unlink(temporary);
     free(temporary);
+    return status;
+}
+
+/* ---- Names for what is kept ------------------------------------------------------------------ */
+
+enum { NAMES_AT_MOST = 100000 }; /* number of names with the same second */
+
+/* Returns true if a file has this name, or if this cannot be found out. */
+static bool is_taken(const char *name) {
+    static const char *const suffixes[] = {"", HARPE_STORE_COMMITS, HARPE_STORE_LOG,
+                                           HARPE_STORE_JOURNAL};
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        struct stat info;
+        char *one = harpe_store_beside(name, suffixes[i]);
+        bool is_free = one && lstat(one, &info) != 0;
+        free(one);
+        if (!is_free) return true;
+    }
+    return false;
+}
+
+/* Returns a name that no file of a store has, such as PATH.WORD-20261122-140500. If the name is
+ * taken, adds .2, .3 and so on. Returns NULL if memory runs out. */
+static char *name_for(const char *path, const char *word) {
+    char when[32];
+    struct tm local;
+    time_t now = harpe_clock_wall_whole_s();
+    if (!localtime_r(&now, &local) || strftime(when, sizeof when, "%Y%m%d-%H%M%S", &local) == 0)
+        (void)snprintf(when, sizeof when, "%lld", (long long)now);
+    for (int i = 1; i < NAMES_AT_MOST; i++) {
+        char *name;
+        int length = i == 1 ? asprintf(&name, "%s.%s-%s", path, word, when)
+                            : asprintf(&name, "%s.%s-%s.%d", path, word, when, i);
+        if (length < 0) return NULL;
+        if (!is_taken(name)) return name;
+        free(name);
+    }
+    return NULL;
+}
+
+/* If `moves` is true, renames PATH+suffix to KEPT+suffix. Otherwise gives the file this second
+ * name. A missing file is not an error. */
+static harpe_status keep(const char *path, const char *kept, const char *suffix, bool moves,
+                         harpe_error *error) {
+    char *from = harpe_store_beside(path, suffix);
+    char *to = harpe_store_beside(kept, suffix);
+    harpe_status status = from && to ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK && (moves ? rename(from, to) : link(from, to)) != 0 && errno != ENOENT)
+        status = harpe_fail_errno(error, errno, "cannot keep %s as %s", from, to);
+    free(from);
+    free(to);
+    return status;
+}
+
+/* ---- Restoring ------------------------------------------------------------------------------- */
+
+/* If this process runs as root, makes the owner of the old store, or of its directory, the owner of
+ * the new store. */
+static harpe_status give_to_owner(const char *path, int file, harpe_error *error) {
+    struct stat info;
+    char *parent = harpe_path_parent(path);
+    if (!parent) return harpe_fail_memory(error);
+    bool is_known = stat(path, &info) == 0 || stat(parent, &info) == 0;
+    free(parent);
+    if (geteuid() != 0 || !is_known || fchown(file, info.st_uid, info.st_gid) == 0) return HARPE_OK;
+    return harpe_fail_errno(error, errno, "cannot give the new %s to the owner of the old one",
+                            path);
+}
+
+static harpe_status refuse_if_served(const char *path, harpe_error *error) {
+    char *socket = harpe_store_beside(path, HARPE_STORE_CONTROL);
+    int connection = -1;
+    if (!socket) return harpe_fail_memory(error);
+    harpe_status status = harpe_store_control_connect(socket, 1, &connection, NULL);
+    free(socket);
+    if (connection >= 0) (void)close(connection);
+    if (status != HARPE_OK) return HARPE_OK; /* the lock reports the reason */
+    return harpe_fail(error, HARPE_ALREADY_EXISTS, "%.600s: a server has it open; stop it first",
+                      path);
+}
+
+/* Gives the old store's files other names. The database also keeps its own name until it is
+ * replaced. */
+static harpe_status set_aside(const char *path, const char *kept, harpe_error *error) {
+    harpe_status status = keep(path, kept, "", false, error);
+    if (status == HARPE_OK) status = keep(path, kept, HARPE_STORE_COMMITS, false, error);
+    if (status == HARPE_OK) status = keep(path, kept, HARPE_STORE_LOG, true, error);
+    if (status == HARPE_OK) status = keep(path, kept, HARPE_STORE_JOURNAL, true, error);
+    return status;
+}
+
+/* Moves the new database to the name of the store. `file` is the new database. It is locked, so no
+ * server can open it before its record is written. */
+static harpe_status exchange(const char *path, const char *temporary, int file, const char *kept,
+                             const harpe_commit_record *record, harpe_error *error) {
+    harpe_status status = store_lock(file, temporary, true, error);
+    if (status == HARPE_OK) status = give_to_owner(path, file, error);
+    if (status == HARPE_OK) status = set_aside(path, kept, error);
+    if (status == HARPE_OK && rename(temporary, path) != 0)
+        status = harpe_fail_errno(error, errno, "cannot put %s in place", path);
+    if (status == HARPE_OK) status = harpe_commit_record_make(path, record, error);
+    char *parent = harpe_path_parent(path);
+    if (parent) (void)harpe_sync_directory(parent);
+    free(parent);
+    return status;
+}
+
+static harpe_status give_record_to_owner(const char *path, harpe_error *error) {
+    char *name = harpe_store_beside(path, HARPE_STORE_COMMITS);
+    int file = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
+    harpe_status status = file >= 0 ? give_to_owner(path, file, error) : HARPE_OK;
+    if (file >= 0) (void)close(file);
+    free(name);
+    return status;
+}
+
+/* Locks the old store, so that no server opens it. `*lock` is -1 if there is none. */
+static harpe_status lock_old(const char *path, int *lock, harpe_error *error) {
+    struct stat info;
+    *lock = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (*lock < 0) return errno == ENOENT ? HARPE_OK : harpe_fail_errno(error, errno, "%s", path);
+    if (fstat(*lock, &info) != 0 || !S_ISREG(info.st_mode))
+        return harpe_fail(error, HARPE_INVALID_INPUT, "%.600s: is not a file", path);
+    return store_lock(*lock, path, true, error);
+}
+
+/* Makes a copy of the backup beside the store, checks it, and reads its record. */
+static harpe_status prepare(const char *backup, const char *temporary, harpe_store_report *report,
+                            harpe_commit_record *record, harpe_error *error) {
+    harpe_store_file copy;
+    bool in_use;
+    harpe_status status = harpe_store_backup(backup, temporary, false, report, error);
+    if (status != HARPE_OK) return status;
+    status = store_file_open(temporary, temporary, &copy, error);
+    if (status != HARPE_OK) return status;
+    status = harpe_sqlite_read_record(&copy.view, record, &in_use, error);
+    store_file_close(&copy);
+    return status;
+}
+
+static harpe_status replace(const char *path, const char *temporary, char *kept,
+                            const harpe_commit_record *record, harpe_error *error) {
+    int lock = -1;
+    harpe_status status = refuse_if_served(path, error);
+    if (status == HARPE_OK) status = lock_old(path, &lock, error);
+    int file = status != HARPE_OK ? -1 : open(temporary, O_RDWR | O_CLOEXEC);
+    if (status == HARPE_OK && file < 0) status = harpe_fail_errno(error, errno, "%s", temporary);
+    if (status == HARPE_OK) status = exchange(path, temporary, file, kept, record, error);
+    if (status == HARPE_OK) status = give_record_to_owner(path, error);
+    if (file >= 0) (void)close(file);
+    if (lock >= 0) (void)close(lock);
+    return status;
+}
+
+harpe_status harpe_store_restore(const char *path, const char *backup, char **replaced,
+                                 harpe_store_report *report, harpe_error *error) {
+    harpe_commit_record record = {0};
+    char *real = harpe_store_real_path(path);
+    char *temporary = real ? harpe_path_temporary(real) : NULL;
+    char *kept = real ? name_for(real, "replaced") : NULL;
+    harpe_status status = real && temporary && kept ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK) status = refuse_if_served(real, error);
+    if (status == HARPE_OK) status = harpe_store_check_kinds(real, error);
+    if (status == HARPE_OK) {
+        harpe_temporary_sweep(real);
+        bool was_there = access(real, F_OK) == 0;
+        status = prepare(backup, temporary, report, &record, error);
+        if (status == HARPE_OK) status = replace(real, temporary, kept, &record, error);
+        (void)unlink(temporary);
+        *replaced = status || !was_there ? NULL : kept;
+    }
+    if (status != HARPE_OK || *replaced != kept) free(kept);
+    free(temporary);
+    free(real);
+    return status;
+}
+
+/* ---- Going on without what was lost ---------------------------------------------------------- */
+
+/* Renames the remaining files of a store whose database is gone. */
+static harpe_status accept_nothing(const char *path, const char *kept, int64_t *missing,
+                                   harpe_error *error) {
+    harpe_commit_record beside;
+    *missing = harpe_commit_record_read(path, &beside, NULL) == HARPE_OK ? beside.commits : -1;
+    if (harpe_store_size_of(path, HARPE_STORE_LOG) == 0 &&
+        harpe_store_size_of(path, HARPE_STORE_COMMITS) == 0)
+        return harpe_fail(error, HARPE_NOT_FOUND,
+                          "%.600s: there is no store, and nothing is left of one", path);
+    harpe_status status = keep(path, kept, HARPE_STORE_LOG, true, error);
+    if (status == HARPE_OK) status = keep(path, kept, HARPE_STORE_COMMITS, true, error);
+    return status;
+}
+
+/* Copies the log, because the server will overwrite the part of the log after its last intact
+ * commit. */
+static harpe_status copy_log(const char *path, const char *kept, harpe_error *error) {
+    char *from = harpe_store_beside(path, HARPE_STORE_LOG);
+    char *to = harpe_store_beside(kept, HARPE_STORE_LOG);
+    int log = from ? open(from, O_RDONLY | O_CLOEXEC) : -1;
+    harpe_status status = from && to ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK && log >= 0) status = store_copy_bytes(log, to, error);
+    if (log >= 0) (void)close(log);
+    free(from);
+    free(to);
+    return status;
+}
+
+/* Finds the state with which the next server starts. A log that does not belong to the file is not
+ * used. */
+static harpe_status find_rest(const char *path, harpe_commit_record *here, bool *uses_log,
+                              int64_t *missing, harpe_error *error) {
+    harpe_store_file file;
+    harpe_commit_record beside;
+    bool in_use;
+    harpe_status status = store_file_open(path, path, &file, error);
+    if (status != HARPE_OK) return status;
+    if (file.is_in_use)
+        status = harpe_fail(error, HARPE_ALREADY_EXISTS, "%.600s: a server has it open", path);
+    if (status == HARPE_OK) status = harpe_sqlite_read_record(&file.view, here, &in_use, error);
+    *missing = -1;
+    *uses_log = true;
+    if (harpe_commit_record_read(path, &beside, NULL) == HARPE_OK) {
+        *uses_log = !harpe_sqlite_is_older_than_log(&file.view, &beside);
+        if (!*uses_log) *here = file.view.alone;
+        if (strcmp(here->id, beside.id) == 0)
+            *missing = beside.commits > here->commits ? beside.commits - here->commits : 0;
+    }
+    store_file_close(&file);
+    return status;
+}
+
+static harpe_status accept_rest(const char *path, const char *kept, int64_t *commits,
+                                int64_t *missing, harpe_error *error) {
+    harpe_commit_record here = {.id = "0"};
+    bool uses_log;
+    harpe_status status = find_rest(path, &here, &uses_log, missing, error);
+    if (status != HARPE_OK) return status;
+    *commits = here.commits;
+    if (*missing == 0 && uses_log) return HARPE_OK;
+    status =
+        uses_log ? copy_log(path, kept, error) : keep(path, kept, HARPE_STORE_LOG, true, error);
+    if (status == HARPE_OK) status = keep(path, kept, HARPE_STORE_COMMITS, false, error);
+    here.base = 0;
+    if (status == HARPE_OK) status = harpe_commit_record_make(path, &here, error);
+    return status != HARPE_OK ? status : give_record_to_owner(path, error);
+}
+
+harpe_status harpe_store_accept(const char *path, char **kept, int64_t *commits, int64_t *missing,
+                                harpe_error *error) {
+    char *real = harpe_store_real_path(path);
+    char *name = real ? name_for(real, "before-accept") : NULL;
+    harpe_status status = name ? refuse_if_served(real, error) : harpe_fail_memory(error);
+    if (status == HARPE_OK) status = harpe_store_check_kinds(real, error);
+    *commits = 0;
+    if (status == HARPE_OK)
+        status = harpe_store_size_of(real, "") > 0
+                     ? accept_rest(real, name, commits, missing, error)
+                     : accept_nothing(real, name, missing, error);
+    *kept = NULL;
+    if (status == HARPE_OK && *missing != 0)
+        *kept = name;
+    else
+        free(name);
+    free(real);
     return status;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "server/scheduler/stored.h"
 
 /* Older observations lose weight beyond this number of runs, so that a slow change is followed. */
 #define WEIGHT_MAX 4000.0
@@ -42,6 +43,13 @@ void harpe_clock_curve_free(harpe_clock_curve *curve) {
 
 void harpe_clock_curve_forget(harpe_clock_curve *curve) {
     memset(curve->points, 0, curve->count * sizeof *curve->points);
+}
+
+size_t harpe_clock_curve_find(const harpe_clock_curve *curve, int mhz) {
+    size_t i = 0;
+    while (i < curve->count && curve->mhz[i] != mhz)
+        i++;
+    return i;
 }
 
 /* ---- Observations ---------------------------------------------------------------------------- */
@@ -273,4 +281,54 @@ void harpe_clock_curve_add_misfit(const harpe_clock_curve *curve, double noise,
         add_misfit(sum, curve, i, high, low, noise);
         high = i;
     }
+}
+
+/* ---- The stored state ------------------------------------------------------------------------ */
+
+/* An observed clock. */
+typedef struct stored_point {
+    int mhz;
+    harpe_clock_point point;
+} stored_point;
+
+static const harpe_stored_member MEMBERS[] = {
+    HARPE_STORED(stored_point, mhz, 1, 1e6),
+    HARPE_STORED_DOUBLES(stored_point, point, HARPE_STORED_COUNT),
+};
+static const harpe_stored TABLE = HARPE_STORED_TABLE(stored_point, MEMBERS);
+
+static json_t *save_curve(const harpe_clock_curve *curve) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < curve->count; i++) {
+        stored_point own = {curve->mhz[i], curve->points[i]};
+        if (own.point.weight > 0) harpe_stored_append(&list, harpe_stored_save_row(&TABLE, &own));
+    }
+    return list;
+}
+
+json_t *harpe_clock_curves_save(const harpe_clock_curve *curves, size_t count) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        harpe_stored_append(&list, save_curve(&curves[i]));
+    return list;
+}
+
+static bool load_curve(harpe_clock_curve *curve, const json_t *saved) {
+    for (size_t i = 0; i < json_array_size(saved); i++) {
+        stored_point own;
+        if (!harpe_stored_load_row(&TABLE, &own, json_array_get(saved, i))) return false;
+        size_t at = harpe_clock_curve_find(curve, own.mhz);
+        if (at == curve->count ||
+            !(own.point.weight > 0 && own.point.time_s > 0 && own.point.energy_j > 0))
+            return false;
+        curve->points[at] = own.point;
+    }
+    return json_is_array(saved);
+}
+
+bool harpe_clock_curves_load(harpe_clock_curve *curves, size_t count, const json_t *saved) {
+    bool is_good = json_array_size(saved) == count;
+    for (size_t i = 0; is_good && i < count; i++)
+        is_good = load_curve(&curves[i], json_array_get(saved, i));
+    return is_good;
 }

@@ -7,6 +7,7 @@
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_CLOCK_CURVE_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_CLOCK_CURVE_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -44,6 +45,8 @@ typedef struct harpe_clock_estimate {
 /* Makes an empty curve. Returns false if memory runs out. Free with harpe_clock_curve_free. */
 bool harpe_clock_curve_init(harpe_clock_curve *curve, const int *mhz, size_t count);
 void harpe_clock_curve_free(harpe_clock_curve *curve);
+/* Returns the index of a clock, or curve->count if the curve does not have it. */
+size_t harpe_clock_curve_find(const harpe_clock_curve *curve, int mhz);
 /* Forgets all observations. */
 void harpe_clock_curve_forget(harpe_clock_curve *curve);
 
@@ -72,5 +75,11 @@ typedef struct harpe_clock_misfit {
  * results to `*sum`. */
 void harpe_clock_curve_add_misfit(const harpe_clock_curve *curve, double noise,
                                   harpe_clock_misfit *sum);
+
+/* Save and load the observations of `count` curves. `save` returns NULL if memory runs out. `load`
+ * adds to the curves. It returns false if the JSON is not what `save` wrote for the same clocks;
+ * the curves may then have a part of the observations. */
+json_t *harpe_clock_curves_save(const harpe_clock_curve *curves, size_t count);
+bool harpe_clock_curves_load(harpe_clock_curve *curves, size_t count, const json_t *saved);
 
 #endif

@@ -9,8 +9,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "server/scheduler/perseus/clock_runs.h"
-#include "server/scheduler/perseus/real_clocks.h"
+#include "server/scheduler/stored.h"
 
 /* The number of runs for which a point of a sweep counts. */
 #define SEED_WEIGHT 16.0
@@ -79,19 +78,13 @@ harpe_status harpe_explorer_new(const harpe_online_pipeline *pipeline, harpe_swe
     return HARPE_OK;
 }
 
-static size_t index_of(const harpe_clock_curve *curve, int mhz) {
-    size_t i = 0;
-    while (i < curve->count && curve->mhz[i] != mhz)
-        i++;
-    return i;
-}
-
 void harpe_explorer_seed(harpe_explorer *explorer) {
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
         harpe_clock_curve *curve = &explorer->curves[e];
         const harpe_sweep_list *list = &explorer->sweep->lists[e];
         for (size_t i = 0; i < list->count; i++) {
-            harpe_clock_share share = {index_of(curve, list->points[i].frequency_mhz), 1};
+            harpe_clock_share share = {harpe_clock_curve_find(curve, list->points[i].frequency_mhz),
+                                       1};
             if (share.clock < curve->count)
                 harpe_clock_curve_observe(curve, &share, 1, list->points[i].time_s,
                                           list->points[i].energy_j, SEED_WEIGHT, 0);
@@ -193,7 +186,7 @@ static harpe_status take_runs(harpe_explorer *explorer, const harpe_online_clock
     harpe_clock_curve *curve = &explorer->curves[runs->entry];
     const harpe_sweep_list *list = &explorer->sweep->lists[runs->entry];
     double noise = harpe_explorer_noise_of(explorer);
-    harpe_clock_share share = {index_of(curve, runs->frequency_mhz), 1};
+    harpe_clock_share share = {harpe_clock_curve_find(curve, runs->frequency_mhz), 1};
     if (share.clock == curve->count || !(runs->mean.time_s > 0)) return HARPE_OK;
     /* A probe measures latencies; a clock so near to the highest one does not show the curve. */
     if (!explorer->is_exploring && share.clock > 0) return HARPE_OK;
@@ -219,8 +212,8 @@ static void take_mixed_run(harpe_explorer *explorer, const harpe_online_clock_ru
     harpe_clock_share shares[HARPE_CLOCK_PARTS];
     double largest = 0;
     for (int i = 0; i < clocks->count; i++) {
-        shares[i] =
-            (harpe_clock_share){index_of(curve, clocks->parts[i].mhz), clocks->parts[i].share};
+        shares[i] = (harpe_clock_share){harpe_clock_curve_find(curve, clocks->parts[i].mhz),
+                                        clocks->parts[i].share};
         if (shares[i].clock == curve->count) return;
         largest = fmax(largest, shares[i].share);
     }
@@ -259,15 +252,8 @@ void harpe_explorer_forget_straggler(harpe_explorer *explorer) {
     explorer->undisturbed_s = 0;
 }
 
-/* Returns true if all instructions should have run at the highest clocks. */
 static bool ran_highest(const harpe_explorer *explorer) {
-    const harpe_online_pipeline *pipeline = explorer->pipeline;
-    for (size_t i = 0; i < pipeline->instruction_count; i++)
-        if (explorer->frequency_mhz[i] !=
-            harpe_sweep_highest_mhz(explorer->sweep,
-                                    pipeline->entries[pipeline->entry_of[i]].pipeline_rank))
-            return false;
-    return true;
+    return harpe_sweep_are_highest(explorer->sweep, explorer->frequency_mhz);
 }
 
 bool harpe_explorer_ran_probe(const harpe_explorer *explorer) {
@@ -277,39 +263,38 @@ bool harpe_explorer_ran_probe(const harpe_explorer *explorer) {
 /* Returns what ranks report of their clocks, or NULL if clocks did not change, or changed at once.
  */
 static const harpe_rank_clocks *clocks_of(const harpe_explorer *explorer,
-                                          const harpe_explorer_reports *reports) {
+                                          const harpe_online_reports *reports) {
     bool may_be_late = harpe_online_latencies_are_late(explorer->latencies) ||
                        harpe_online_latencies_are_unknown(explorer->latencies);
     return may_be_late && !ran_highest(explorer) ? reports->clocks : NULL;
 }
 
-harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_explorer_reports *reports,
+harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online_round *round,
+                                    const harpe_online_reports *reports,
                                     const harpe_explorer_terms *terms, harpe_error *error) {
     const harpe_online_pipeline *pipeline = explorer->pipeline;
     if (explorer->looks > 0) {
         explorer->rounds++;
-        if (--explorer->looks == 0) look(explorer, reports->round);
+        if (--explorer->looks == 0) look(explorer, round);
         return HARPE_OK;
     }
-    const harpe_rank_clocks *clocks = clocks_of(explorer, reports);
+    harpe_online_reports told = *reports;
+    told.clocks = clocks_of(explorer, reports);
     harpe_online_clock_runs *runs;
     size_t run_count;
     int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
     if (!ran_mhz) return harpe_fail_memory(error);
-    harpe_real_clocks real = {explorer->frequency_mhz, ran_mhz};
-    harpe_find_real_clocks(&real, pipeline, reports->ranks, clocks, reports->count,
-                           HARPE_MAIN_SHARE_MIN);
+    harpe_find_real_clocks(pipeline, &told, explorer->frequency_mhz, HARPE_MAIN_SHARE_MIN, ran_mhz);
     harpe_status status =
-        harpe_online_round_read_clocks(pipeline, reports->ranks, reports->results, reports->count,
-                                       ran_mhz, &runs, &run_count, error);
+        harpe_online_round_read_clocks(pipeline, &told, ran_mhz, &runs, &run_count, error);
     free(ran_mhz);
     if (status != HARPE_OK) return status;
     double freedom, own_noise = noise_of_round(runs, run_count, &freedom);
-    double weight = weight_of_round(explorer, reports->round, own_noise, terms);
+    double weight = weight_of_round(explorer, round, own_noise, terms);
     if (weight >= 0.5) learn_noise(&explorer->noise, own_noise, freedom);
     for (size_t k = 0; k < run_count && status == HARPE_OK; k++) {
-        const harpe_run_clocks *mixed = harpe_real_clocks_of_run(
-            pipeline, reports->ranks, clocks, reports->count, runs[k].frequency_mhz);
+        const harpe_run_clocks *mixed =
+            harpe_real_clocks_of_run(pipeline, &told, runs[k].frequency_mhz);
         if (mixed && explorer->is_exploring)
             take_mixed_run(explorer, &runs[k], mixed, weight);
         else if (!mixed)
@@ -349,4 +334,55 @@ harpe_status harpe_explorer_hand_over(const harpe_explorer *explorer, harpe_erro
         free(known);
     }
     return HARPE_OK;
+}
+
+/* ---- The stored state ------------------------------------------------------------------------ */
+
+static const harpe_stored_member MEMBERS[] = {
+    HARPE_STORED_DOUBLES(harpe_explorer, noise, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer, rounds, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer, highest_rounds, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer, spoiled_rounds, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer, surprises, 0, 1e9),
+    HARPE_STORED(harpe_explorer, restarts, 0, 1e9),
+    HARPE_STORED(harpe_explorer, wanted_count, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer, measured_before, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer, stale_rounds, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer, promised_s, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer, next_promised_s, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer, fastest_s, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer, is_exploring, 0, 1),
+    HARPE_STORED(harpe_explorer, looks, 0, 2),
+    HARPE_STORED(harpe_explorer, straggler_rounds, 0, 1e9),
+    HARPE_STORED(harpe_explorer, undisturbed_s, HARPE_STORED_COUNT),
+};
+static const harpe_stored TABLE = HARPE_STORED_TABLE(harpe_explorer, MEMBERS);
+
+json_t *harpe_explorer_save(const harpe_explorer *explorer) {
+    const harpe_online_pipeline *pipeline = explorer->pipeline;
+    size_t count = pipeline->instruction_count;
+    json_t *json = harpe_stored_save(&TABLE, explorer);
+    harpe_stored_add(&json, "curves",
+                     harpe_clock_curves_save(explorer->curves, pipeline->entry_count));
+    harpe_stored_add(&json, "clocks", harpe_stored_save_clocks(explorer->frequency_mhz, count));
+    harpe_stored_add(&json, "next_clocks", harpe_stored_save_clocks(explorer->next_mhz, count));
+    return json;
+}
+
+static bool load_clocks(const harpe_explorer *explorer, int *mhz, const json_t *saved) {
+    const harpe_online_pipeline *pipeline = explorer->pipeline;
+    if (!harpe_stored_load_clocks(mhz, pipeline->instruction_count, saved)) return false;
+    for (size_t i = 0; i < pipeline->instruction_count; i++) {
+        const harpe_clock_curve *curve = &explorer->curves[pipeline->entry_of[i]];
+        if (harpe_clock_curve_find(curve, mhz[i]) == curve->count) return false;
+    }
+    return true;
+}
+
+bool harpe_explorer_load(harpe_explorer *explorer, const json_t *saved) {
+    return harpe_stored_load(&TABLE, explorer, saved) &&
+           harpe_clock_curves_load(explorer->curves, explorer->pipeline->entry_count,
+                                   json_object_get(saved, "curves")) &&
+           load_clocks(explorer, explorer->frequency_mhz, json_object_get(saved, "clocks")) &&
+           load_clocks(explorer, explorer->next_mhz, json_object_get(saved, "next_clocks"));
 }

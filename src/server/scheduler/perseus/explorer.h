@@ -63,21 +63,13 @@ harpe_status harpe_explorer_new(const harpe_online_pipeline *pipeline, harpe_swe
                                 harpe_error *error);
 void harpe_explorer_free(harpe_explorer *explorer);
 
-/* What the ranks report of a round, one per rank. */
-typedef struct harpe_explorer_reports {
-    const harpe_online_round *round; /* read from `results` */
-    const harpe_rank_info *ranks;
-    const harpe_profiling_result *results;
-    const harpe_rank_clocks *clocks; /* NULL: no rank reports its clocks */
-    size_t count;
-} harpe_explorer_reports;
-
 /* Returns true if the present round is a probe: a round at the highest clocks in which some blocks
  * run at lower clocks. */
 bool harpe_explorer_ran_probe(const harpe_explorer *explorer);
 
-/* Learns from the results of the present round. */
-harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_explorer_reports *reports,
+/* Learns from the results of the present round. `round` was read from `reports`. */
+harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online_round *round,
+                                    const harpe_online_reports *reports,
                                     const harpe_explorer_terms *terms, harpe_error *error);
 
 /* Begins the round that was made last. The results that are observed next are its results. */
@@ -90,10 +82,6 @@ void harpe_explorer_restart(harpe_explorer *explorer);
  * clocks and shows how much slower the GPUs have become. If the explorer's round `is_running`, it
  * is of no use, because the straggler has come during this round. */
 void harpe_explorer_look_for_straggler(harpe_explorer *explorer, bool is_running);
-/* Returns true if the next round keeps to the job requests. */
-static inline bool harpe_explorer_answers_requests(const harpe_explorer *explorer) {
-    return explorer->is_exploring && explorer->looks == 0;
-}
 /* The straggler is gone. Restores the times from before it. */
 void harpe_explorer_forget_straggler(harpe_explorer *explorer);
 /* Gives the next round the highest clocks, if the planner could not make a better one. */
@@ -106,5 +94,11 @@ harpe_status harpe_explorer_hand_over(const harpe_explorer *explorer, harpe_erro
 double harpe_explorer_noise_of(const harpe_explorer *explorer);
 /* Counts the clocks of all entries that were measured. */
 size_t harpe_explorer_measured(const harpe_explorer *explorer);
+
+/* Save and load an exploration, so that a server that was killed continues with the same round.
+ * `save` returns NULL if memory runs out. `load` reads into a new explorer of the same job. It
+ * returns false if the state does not fit; the explorer must then be freed or restarted. */
+json_t *harpe_explorer_save(const harpe_explorer *explorer);
+bool harpe_explorer_load(harpe_explorer *explorer, const json_t *saved);
 
 #endif

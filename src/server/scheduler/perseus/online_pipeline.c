@@ -300,30 +300,28 @@ static size_t elect(votes *all, size_t *first, size_t *second) {
     return *second > 0 ? 0 : *first;
 }
 
-static harpe_status collect_votes(const harpe_rank_info *ranks,
-                                  const harpe_profiling_result *results, size_t count, size_t each,
-                                  votes *all, harpe_error *error) {
-    for (size_t r = 0; r < count; r++) {
+static harpe_status collect_votes(const harpe_online_reports *reports, size_t each, votes *all,
+                                  harpe_error *error) {
+    for (size_t r = 0; r < reports->count; r++) {
         size_t before = all->count;
-        if (!add_votes(all, &results[r], each)) return harpe_fail_memory(error);
+        if (!add_votes(all, &reports->results[r], each)) return harpe_fail_memory(error);
         if (all->count == before)
             return harpe_fail(error, HARPE_INVALID_INPUT,
                               "rank %d reported no iteration that shows the microbatches by its "
                               "runs of 'forward': give num_microbatches, or let every rank report "
                               "its time_breakdown",
-                              ranks[r].rank);
+                              reports->ranks[r].rank);
     }
     return HARPE_OK;
 }
 
 harpe_status harpe_online_count_microbatches(const char *name, int pipeline_ranks,
-                                             const harpe_rank_info *ranks,
-                                             const harpe_profiling_result *results, size_t count,
-                                             int *microbatches, harpe_error *error) {
+                                             const harpe_online_reports *reports, int *microbatches,
+                                             harpe_error *error) {
     size_t each, first, second;
     votes all = {0};
     harpe_status status = forwards_per_microbatch(name, pipeline_ranks, &each, error);
-    if (status == HARPE_OK) status = collect_votes(ranks, results, count, each, &all, error);
+    if (status == HARPE_OK) status = collect_votes(reports, each, &all, error);
     if (status != HARPE_OK) {
         free(all.items);
         return status;

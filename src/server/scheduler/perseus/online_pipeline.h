@@ -11,6 +11,7 @@
 #include <harpe/schedule.h>
 
 #include "base/array.h"
+#include "pfo/rank_clocks.h"
 
 /* One (stage, instruction). Each has its own curve in a profile. */
 typedef struct harpe_online_entry {
@@ -43,6 +44,14 @@ typedef struct harpe_online_pipeline {
     harpe_arena arena;
 } harpe_online_pipeline;
 
+/* What the ranks report of a round: one element per rank in each list. */
+typedef struct harpe_online_reports {
+    const harpe_rank_info *ranks;
+    const harpe_profiling_result *results;
+    const harpe_rank_clocks *clocks; /* NULL: no rank reports its clocks, or they changed at once */
+    size_t count;
+} harpe_online_reports;
+
 /* The schedule of an online job. */
 typedef struct harpe_online_schedule {
     const char *name;            /* of a built-in schedule; NULL: csv_path, or else 1f1b */
@@ -65,9 +74,8 @@ void harpe_online_pipeline_free(harpe_online_pipeline *pipeline);
  * iterations of a job can be unusual. Returns HARPE_INVALID_INPUT if this does not decide, or if a
  * rank has no iteration that counts. */
 harpe_status harpe_online_count_microbatches(const char *name, int pipeline_ranks,
-                                             const harpe_rank_info *ranks,
-                                             const harpe_profiling_result *results, size_t count,
-                                             int *microbatches, harpe_error *error);
+                                             const harpe_online_reports *reports, int *microbatches,
+                                             harpe_error *error);
 
 /* Fails with HARPE_NOT_SUPPORTED if the schedule of a file has lags. */
 harpe_status harpe_online_check_lags(const harpe_online_schedule *which,

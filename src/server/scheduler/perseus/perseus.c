@@ -19,7 +19,7 @@
  * highest frequency, while the sweep's lowest frequency would slow the job down. The function
  * `next` changes only the number of the running plan, so it can be called again after a job
  * request. */
-#include "server/scheduler/perseus/perseus.h"
+#include "server/scheduler/perseus/perseus_job.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -29,16 +29,6 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/perseus_args.h"
-#include "server/scheduler/perseus/perseus_explore.h"
-#include "server/scheduler/perseus/perseus_job.h"
-#include "server/scheduler/perseus/perseus_pipeline.h"
-#include "server/scheduler/perseus/perseus_plan.h"
-#include "server/scheduler/perseus/perseus_replicas.h"
-#include "server/scheduler/perseus/perseus_report.h"
-#include "server/scheduler/perseus/perseus_savings.h"
-#include "server/scheduler/perseus/perseus_state.h"
-#include "server/scheduler/perseus/perseus_watch.h"
 
 enum {
     MISSES_MAX = 3,
@@ -63,7 +53,7 @@ static void free_learnt(harpe_perseus *self) {
     harpe_online_pipeline_free(self->pipeline);
 }
 
-void harpe_perseus_destroy(void *state) {
+static void destroy(void *state) {
     harpe_perseus *self = state;
     free_learnt(self);
     free(self->blocking_powers_w);
@@ -72,7 +62,7 @@ void harpe_perseus_destroy(void *state) {
     free(self);
 }
 
-harpe_status harpe_perseus_create(const harpe_scheduler_job *job, const char *name,
+static harpe_status create_online(const harpe_scheduler_job *job, const char *name,
                                   bool makes_plans, void **state, harpe_error *error) {
     harpe_perseus *self = harpe_calloc(1, sizeof *self);
     if (!self) return harpe_fail_memory(error);
@@ -99,7 +89,7 @@ harpe_status harpe_perseus_create(const harpe_scheduler_job *job, const char *na
     else if (status == HARPE_OK)
         status = harpe_online_can_count(self->args.schedule.name, job->job->pp_degree, error);
     if (status != HARPE_OK) {
-        harpe_perseus_destroy(self);
+        destroy(self);
         return status;
     }
     *state = self;
@@ -126,7 +116,7 @@ static harpe_status write_rank(const harpe_perseus *self, const harpe_rank_info 
     return HARPE_OK;
 }
 
-harpe_status harpe_perseus_next(void *state, harpe_schedule_writer *writer, harpe_error *error) {
+static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, harpe_error *error) {
     harpe_perseus *self = state;
     const int *plan_mhz = NULL;
     if (self->phase == HARPE_PERSEUS_COUNT) return HARPE_OK;
@@ -152,58 +142,51 @@ harpe_status harpe_perseus_next(void *state, harpe_schedule_writer *writer, harp
 /* ---- Results --------------------------------------------------------------------------------- */
 
 /* Takes what the ranks report of how long changes of their clocks take. */
-static void take_latencies(harpe_perseus *self, const harpe_online_round *round, size_t count) {
+static void take_latencies(harpe_perseus *self, const harpe_online_round *round) {
     for (size_t e = 0; e < self->pipeline->entry_count; e++)
         harpe_online_latencies_take_time(self->latencies, round->entries[e].time_s);
-    if (self->told_clocks)
-        harpe_online_latencies_take(self->latencies, self->job->ranks, self->told_clocks, count);
+    const harpe_online_reports *reports = &self->reports;
+    if (reports->clocks)
+        harpe_online_latencies_take(self->latencies, reports->ranks, reports->clocks,
+                                    reports->count);
 }
 
-/* Counts the time and energy of a round with an empty schedule, which ran at the highest clocks. */
-static harpe_status count_unscheduled(harpe_perseus *self, const harpe_profiling_result *results,
-                                      size_t count, harpe_perseus_measured *measured,
-                                      harpe_error *error) {
-    harpe_online_round round;
-    harpe_status status =
-        harpe_online_round_read(self->pipeline, self->job->ranks, results, count, &round, error);
+/* Reads the round, and notes what it took. Free `*round` with harpe_online_round_free. */
+static harpe_status read_round(harpe_perseus *self, harpe_perseus_measured *measured,
+                               harpe_online_round *round, harpe_error *error) {
+    harpe_status status = harpe_online_round_read(self->pipeline, &self->reports, round, error);
     if (status != HARPE_OK) return status;
-    take_latencies(self, &round, count);
-    measured->time_s = round.iteration_time_s;
-    measured->energy_j = round.iteration_energy_j;
-    measured->iterations = (int64_t)round.iterations;
-    harpe_perseus_count_sweep(self, &round, measured->round);
-    harpe_online_round_free(&round);
+    take_latencies(self, round);
+    measured->value[HARPE_TIME] = round->iteration_time_s;
+    measured->value[HARPE_ENERGY] = round->iteration_energy_j;
+    measured->iterations = (int64_t)round->iterations;
     return HARPE_OK;
 }
 
-static harpe_status observe_count(harpe_perseus *self, const harpe_profiling_result *results,
-                                  size_t count, harpe_perseus_measured *measured,
-                                  harpe_error *error) {
-    int microbatches;
-    harpe_error missed;
-    harpe_status status =
-        harpe_online_count_microbatches(self->args.schedule.name, self->job->job->pp_degree,
-                                        self->job->ranks, results, count, &microbatches, &missed);
-    if (status == HARPE_OK) {
-        harpe_perseus_log(self, HARPE_LOG_INFO, "counted %d microbatches", microbatches);
-        status = harpe_perseus_begin_sweep(self, microbatches, error);
-        return status != HARPE_OK ? status
-                                  : count_unscheduled(self, results, count, measured, error);
-    }
-    if (++self->count_misses < MISSES_MAX) return HARPE_OK;
-    return harpe_fail(error, status, "%s (%d rounds in a row)", missed.message, self->count_misses);
+static harpe_status count_microbatches(const harpe_perseus *self, int *microbatches,
+                                       harpe_error *error) {
+    return harpe_online_count_microbatches(self->args.schedule.name, self->job->job->pp_degree,
+                                           &self->reports, microbatches, error);
 }
 
-static void log_sweep(const harpe_perseus *self, const harpe_sweep *sweep) {
-    const harpe_sweep_cost *cost = &sweep->cost;
-    double extra_j = harpe_perseus_sweep_extra_energy_j(self);
-    double extra_s = harpe_perseus_sweep_extra_time_s(self);
-    harpe_perseus_log(self, HARPE_LOG_INFO,
-                      "sweep finished: %zu rounds, %zu iterations; it took %s %s and %s %s than at "
-                      "the highest frequency",
-                      cost->rounds, cost->iterations, HARPE_TIME(fabs(extra_s)),
-                      extra_s > 0 ? "longer" : "less", HARPE_ENERGY(fabs(extra_j)),
-                      extra_j > 0 ? "more" : "less");
+/* The schedule of these rounds is empty, so they run at the highest clocks. */
+static harpe_status observe_count(harpe_perseus *self, harpe_perseus_measured *measured,
+                                  harpe_error *error) {
+    int microbatches;
+    harpe_online_round round;
+    harpe_error missed;
+    harpe_status status = count_microbatches(self, &microbatches, &missed);
+    if (status != HARPE_OK && ++self->count_misses < MISSES_MAX) return HARPE_OK;
+    if (status != HARPE_OK)
+        return harpe_fail(error, status, "%s (%d rounds in a row)", missed.message,
+                          self->count_misses);
+    harpe_perseus_log(self, HARPE_LOG_INFO, "counted %d microbatches", microbatches);
+    status = harpe_perseus_begin_sweep(self, microbatches, error);
+    if (status == HARPE_OK) status = read_round(self, measured, &round, error);
+    if (status != HARPE_OK) return status;
+    harpe_perseus_count_sweep(self, &round, measured->round);
+    harpe_online_round_free(&round);
+    return HARPE_OK;
 }
 
 static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round *round,
@@ -221,7 +204,7 @@ static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round 
                                                      : "run again",
                           round->problem);
     if (!harpe_sweep_is_over(sweep)) return HARPE_OK;
-    log_sweep(self, sweep);
+    harpe_perseus_log_learnt(self);
     if (!self->sweep_again) harpe_perseus_hand_over_profile(self);
     if (!self->makes_plans) harpe_perseus_hold(self, "");
     return HARPE_OK;
@@ -229,16 +212,14 @@ static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round 
 
 /* Begins again with a new sweep if the ranks run another number of microbatches than was counted
  * before. */
-static bool counts_again(harpe_perseus *self, const harpe_profiling_result *results, size_t count) {
+static bool counts_again(harpe_perseus *self) {
     int microbatches;
     harpe_error error = {0};
     const harpe_online_pipeline *pipeline = self->pipeline;
     bool may_count = self->args.num_microbatches == 0 && !self->args.schedule.csv_path &&
                      self->phase != HARPE_PERSEUS_HOLD && harpe_perseus_may_sweep(self);
     if (self->mismatches < MISSES_MAX || !may_count) return false;
-    harpe_status status =
-        harpe_online_count_microbatches(self->args.schedule.name, self->job->job->pp_degree,
-                                        self->job->ranks, results, count, &microbatches, &error);
+    harpe_status status = count_microbatches(self, &microbatches, &error);
     if (status != HARPE_OK || microbatches == pipeline->microbatches) return false;
     harpe_perseus_log(self, HARPE_LOG_WARNING,
                       "counted %d microbatches instead of %d: sweeps again for these", microbatches,
@@ -310,7 +291,6 @@ static harpe_status take_round(harpe_perseus *self, const harpe_online_round *ro
 /* Counts the savings of a round. Call it before the round changes any state on which savings
  * depend. */
 static harpe_status count_savings(harpe_perseus *self, const harpe_online_round *round,
-                                  const harpe_profiling_result *results, size_t count,
                                   harpe_perseus_measured *measured, harpe_error *error) {
     if (self->phase == HARPE_PERSEUS_SWEEP || self->phase == HARPE_PERSEUS_EXPLORE) {
         harpe_perseus_count_sweep(self, round, measured->round);
@@ -321,8 +301,7 @@ static harpe_status count_savings(harpe_perseus *self, const harpe_online_round 
             frequency_mhz = self->explorer->frequency_mhz;
         else
             harpe_perseus_see(self, round);
-        return harpe_perseus_count_planned(self, frequency_mhz, round, results, count, measured,
-                                           error);
+        return harpe_perseus_count_planned(self, frequency_mhz, round, measured, error);
     } else {
         harpe_savings_round own = harpe_perseus_savings_round(round, measured->round);
         harpe_savings_use(&self->savings, &own);
@@ -348,51 +327,38 @@ static bool find_clocks(const harpe_perseus *self, int *frequency_mhz) {
 
 /* Learns how the replicas differ. */
 static harpe_status observe_replicas(harpe_perseus *self, harpe_online_round *round,
-                                     const harpe_profiling_result *results, size_t count,
                                      harpe_error *error) {
     if (!self->replicas) return HARPE_OK;
     int *mhz = harpe_calloc(self->pipeline->instruction_count, sizeof *mhz);
     if (!mhz) return harpe_fail_memory(error);
     bool is_known = find_clocks(self, mhz);
-    harpe_status status =
-        harpe_perseus_replicas_observe(self, is_known ? mhz : NULL, results, count, round, error);
+    harpe_status status = harpe_perseus_replicas_observe(self, is_known ? mhz : NULL, round, error);
     free(mhz);
     return status;
 }
 
-static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_result *results,
-                                  size_t count, harpe_error *error) {
+static harpe_status observe_round(harpe_perseus *self, harpe_error *error) {
     int64_t number = self->round++;
     harpe_perseus_measured *measured = &self->history[number % HARPE_PERSEUS_HISTORY];
     *measured =
         (harpe_perseus_measured){.round = number, .ended_wall_s = harpe_clock_wall_whole_s()};
-    if (self->phase == HARPE_PERSEUS_COUNT)
-        return observe_count(self, results, count, measured, error);
+    if (self->phase == HARPE_PERSEUS_COUNT) return observe_count(self, measured, error);
     harpe_online_round round;
-    harpe_status status =
-        harpe_online_round_read(self->pipeline, self->job->ranks, results, count, &round, error);
+    harpe_status status = read_round(self, measured, &round, error);
     if (status != HARPE_OK) return status;
-    take_latencies(self, &round, count);
-    measured->time_s = round.iteration_time_s;
-    measured->energy_j = round.iteration_energy_j;
-    measured->iterations = (int64_t)round.iterations;
     round.has_probe =
         self->phase == HARPE_PERSEUS_EXPLORE && harpe_explorer_ran_probe(self->explorer);
     self->mismatches = round.problem[0] ? self->mismatches + 1 : 0;
-    status = observe_replicas(self, &round, results, count, error);
+    status = observe_replicas(self, &round, error);
     /* Savings of a round with new clocks need the times of these clocks. */
     bool is_planned = self->phase == HARPE_PERSEUS_PLAN;
     if (status == HARPE_OK) check_straggler(self, &round);
     if (status == HARPE_OK && is_planned && self->explores)
-        status = harpe_perseus_learn(self, &round, results, count, error);
-    if (status == HARPE_OK) status = count_savings(self, &round, results, count, measured, error);
+        status = harpe_perseus_learn(self, &round, error);
+    if (status == HARPE_OK) status = count_savings(self, &round, measured, error);
     if (status == HARPE_OK && self->phase == HARPE_PERSEUS_EXPLORE)
-        status = harpe_perseus_learn(self, &round, results, count, error);
-    if (status != HARPE_OK) {
-        harpe_online_round_free(&round);
-        return status;
-    }
-    if (!counts_again(self, results, count)) {
+        status = harpe_perseus_learn(self, &round, error);
+    if (status == HARPE_OK && !counts_again(self)) {
         tell_mismatch(self, &round);
         status = take_round(self, &round, error);
     }
@@ -403,7 +369,7 @@ static harpe_status observe_round(harpe_perseus *self, const harpe_profiling_res
 
 void harpe_perseus_tell_clocks(void *state, const harpe_rank_clocks *clocks) {
     harpe_perseus *self = state;
-    self->told_clocks = clocks;
+    self->reports.clocks = clocks;
 }
 
 size_t harpe_perseus_schedule_length(const void *state, size_t rank) {
@@ -413,12 +379,13 @@ size_t harpe_perseus_schedule_length(const void *state, size_t rank) {
     return offset[1] - offset[0];
 }
 
-harpe_status harpe_perseus_observe(void *state, const harpe_profiling_result *results, size_t count,
-                                   harpe_error *error) {
+static harpe_status observe(void *state, const harpe_profiling_result *results, size_t count,
+                            harpe_error *error) {
     harpe_perseus *self = state;
     harpe_error reason = {0};
-    harpe_status status = observe_round(self, results, count, &reason);
-    self->told_clocks = NULL;
+    self->reports = (harpe_online_reports){self->job->ranks, results, self->reports.clocks, count};
+    harpe_status status = observe_round(self, &reason);
+    self->reports = (harpe_online_reports){0};
     if (status == HARPE_OK) return HARPE_OK;
     if (!self->plans) return harpe_fail(error, status, "%s", reason.message);
     harpe_perseus_keep_plan(self, reason.message); /* the job continues */
@@ -491,14 +458,14 @@ static harpe_status job_request(void *state, harpe_scheduler_job_request kind, d
 
 /* ---- Perseus --------------------------------------------------------------------------------- */
 
-static const char NAME[] = "Perseus";
+static const char PERSEUS[] = "Perseus";
 
 static harpe_status check_args(const char *args_json, harpe_error *error) {
-    return harpe_perseus_args_check(NAME, true, args_json, error);
+    return harpe_perseus_args_check(PERSEUS, true, args_json, error);
 }
 
 static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_error *error) {
-    return harpe_perseus_create(job, NAME, true, state, error);
+    return create_online(job, PERSEUS, true, state, error);
 }
 
 static bool is_finished(const void *state) {
@@ -508,16 +475,52 @@ static bool is_finished(const void *state) {
 
 const harpe_scheduler_class harpe_perseus_scheduler = {
     .abi = HARPE_SCHEDULER_ABI,
-    .name = NAME,
+    .name = PERSEUS,
     .check_args = check_args,
     .create = create,
-    .next_schedule = harpe_perseus_next,
-    .observe = harpe_perseus_observe,
-    .destroy = harpe_perseus_destroy,
+    .next_schedule = next_schedule,
+    .observe = observe,
+    .destroy = destroy,
     .is_finished = is_finished,
     .save = harpe_perseus_save,
     .load = harpe_perseus_load,
     .job_request = job_request,
     .frontier = harpe_perseus_frontier,
     .pipeline = harpe_perseus_pipeline,
+};
+
+/* ---- InstructionProfiler --------------------------------------------------------------------- */
+
+/* InstructionProfiler does only the first part of Perseus. It runs the sweep and writes the profile
+ * as CSV, which `harpe plan` reads. Then all instructions run at the highest frequency until the
+ * job ends. */
+
+static const char PROFILER[] = "InstructionProfiler";
+
+static harpe_status profiler_check_args(const char *args_json, harpe_error *error) {
+    return harpe_perseus_args_check(PROFILER, false, args_json, error);
+}
+
+static harpe_status profiler_create(const harpe_scheduler_job *job, void **state,
+                                    harpe_error *error) {
+    return create_online(job, PROFILER, false, state, error);
+}
+
+static bool profiler_is_finished(const void *state) {
+    const harpe_perseus *self = state;
+    return self->phase == HARPE_PERSEUS_HOLD && self->is_profile_made;
+}
+
+const harpe_scheduler_class harpe_instruction_profiler = {
+    .abi = HARPE_SCHEDULER_ABI,
+    .name = PROFILER,
+    .check_args = profiler_check_args,
+    .create = profiler_create,
+    .next_schedule = next_schedule,
+    .observe = observe,
+    .destroy = destroy,
+    .is_finished = profiler_is_finished,
+    .save = harpe_perseus_save,
+    .load = harpe_perseus_load,
+    .frontier = harpe_perseus_frontier,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arguments of the online schedulers. One table describes them, and they are read and checked
  * with this table. All arguments are optional. */
-#include "server/scheduler/perseus/perseus_args.h"
+#include "server/scheduler/perseus/perseus_job.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,138 +10,45 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "plan/schedule.h"
+#include "server/scheduler/builtin.h"
 
-typedef enum argument_kind {
-    WHOLE,
-    NUMBER,
-    NUMBERS,
-    TEXT,
-    NAMES,
-    SCHEDULE,
-    LEARNING
-} argument_kind;
-
-typedef struct argument {
-    const char *name;
-    argument_kind kind;
-    bool is_for_plans;
-    double minimum, maximum;
-} argument;
-
-static const argument ARGUMENTS[] = {
-    {"num_microbatches", WHOLE, false, 1, 1e6},
-    {"schedule", SCHEDULE, false, 0, 0},
-    {"prologue", NAMES, false, 0, 0},
-    {"epilogue", NAMES, false, 0, 0},
-    {"frequency_stride", WHOLE, false, 1, 1000},
-    {"rises_to_stop", WHOLE, false, 1, 1000},
-    {"profile_path", TEXT, false, 0, 0},
-    {"blocking_power", NUMBERS, true, 0, 1e5},
-    {"plans", WHOLE, true, 2, 1e4},
-    {"slowdown", NUMBER, true, 1, 1e6},
-    {"drift_tolerance", NUMBER, true, 0.001, 1},
-    {"rounds_to_drift", WHOLE, true, 1, 1e6},
-    {"learning", LEARNING, true, 0, 0},
-    {"exploration_slowdown", NUMBER, true, 0.001, 0.5},
+/* The last ones are for plans, which InstructionProfiler does not make. */
+static const harpe_scheduler_argument ARGUMENTS[] = {
+    {"num_microbatches", HARPE_ARGUMENT_WHOLE, 1, 1e6, false},
+    {"schedule", HARPE_ARGUMENT_OTHER, 0, 0, false},
+    {"prologue", HARPE_ARGUMENT_NAMES, 0, HARPE_STANDALONE_NAMES_MAX, false},
+    {"epilogue", HARPE_ARGUMENT_NAMES, 0, HARPE_STANDALONE_NAMES_MAX, false},
+    {"frequency_stride", HARPE_ARGUMENT_WHOLE, 1, 1000, false},
+    {"rises_to_stop", HARPE_ARGUMENT_WHOLE, 1, 1000, false},
+    {"profile_path", HARPE_ARGUMENT_TEXT, 0, 0, false},
+    {"blocking_power", HARPE_ARGUMENT_NUMBERS, 0, 1e5, false},
+    {"plans", HARPE_ARGUMENT_WHOLE, 2, 1e4, false},
+    {"slowdown", HARPE_ARGUMENT_NUMBER, 1, 1e6, false},
+    {"drift_tolerance", HARPE_ARGUMENT_NUMBER, 0.001, 1, false},
+    {"rounds_to_drift", HARPE_ARGUMENT_WHOLE, 1, 1e6, false},
+    {"learning", HARPE_ARGUMENT_OTHER, 0, 0, false},
+    {"exploration_slowdown", HARPE_ARGUMENT_NUMBER, 0.001, 0.5, false},
 };
-enum { ARGUMENT_COUNT = sizeof ARGUMENTS / sizeof ARGUMENTS[0] };
-
-static const argument *find(const char *name, bool plans) {
-    for (int i = 0; i < ARGUMENT_COUNT; i++) {
-        const argument *known = &ARGUMENTS[i];
-        if (strcmp(known->name, name) == 0) return known->is_for_plans && !plans ? NULL : known;
-    }
-    return NULL;
-}
+enum { ARGUMENT_COUNT = sizeof ARGUMENTS / sizeof ARGUMENTS[0], COUNT_WITHOUT_PLANS = 7 };
 
 static bool is_text(const json_t *value) {
     return json_is_string(value) && *json_string_value(value);
 }
 
-static bool is_number(const argument *known, const json_t *value) {
-    double number = json_number_value(value);
-    return json_is_number(value) && number >= known->minimum && number <= known->maximum;
-}
-
-/* Returns true for a number, or for a list with at least one number. */
-static bool are_numbers(const argument *known, const json_t *value) {
-    size_t count = json_array_size(value), good = 0;
-    for (size_t i = 0; i < count; i++)
-        good += is_number(known, json_array_get(value, i));
-    return is_number(known, value) || (count > 0 && good == count);
-}
-
-static bool are_names(const json_t *value) {
-    size_t count = json_array_size(value), good = 0;
-    for (size_t i = 0; i < count; i++)
-        good += json_is_string(json_array_get(value, i));
-    return json_is_array(value) && good == count && count <= HARPE_STANDALONE_NAMES_MAX;
-}
-
-static bool is_way_of_learning(const json_t *value) {
-    return is_text(value) && (strcmp(json_string_value(value), "explore") == 0 ||
-                              strcmp(json_string_value(value), "sweep") == 0);
-}
-
-static harpe_status check_value(const char *scheduler, const argument *known, const json_t *value,
-                                harpe_error *error) {
-    double number = json_number_value(value);
-    switch (known->kind) {
-    case WHOLE:
-        if (json_is_integer(value) && number >= known->minimum && number <= known->maximum)
-            return HARPE_OK;
+static harpe_status check_others(const char *scheduler, const json_t *args, harpe_error *error) {
+    const json_t *schedule = json_object_get(args, "schedule");
+    const json_t *learning = json_object_get(args, "learning");
+    const char *way = json_string_value(learning);
+    bool is_file = json_object_size(schedule) == 1 && is_text(json_object_get(schedule, "csv"));
+    if (schedule && !is_text(schedule) && !is_file)
+        return harpe_fail(
+            error, HARPE_INVALID_ARGUMENT,
+            "scheduler_args: schedule of %s must be a schedule's name or {\"csv\": \"path\"}",
+            scheduler);
+    if (learning && !(way && (strcmp(way, "explore") == 0 || strcmp(way, "sweep") == 0)))
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "scheduler_args: %s of %s must be a whole number from %.0f to %.0f",
-                          known->name, scheduler, known->minimum, known->maximum);
-    case NUMBER:
-        if (is_number(known, value)) return HARPE_OK;
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "scheduler_args: %s of %s must be a number from %g to %g", known->name,
-                          scheduler, known->minimum, known->maximum);
-    case NUMBERS:
-        if (are_numbers(known, value)) return HARPE_OK;
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "scheduler_args: %s of %s must be a number from %g to %g, or a list with "
-                          "such a number for each pipeline rank",
-                          known->name, scheduler, known->minimum, known->maximum);
-    case TEXT:
-        if (is_text(value)) return HARPE_OK;
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "scheduler_args: %s of %s must be a text and must not be empty",
-                          known->name, scheduler);
-    case NAMES:
-        if (are_names(value)) return HARPE_OK;
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "scheduler_args: %s of %s must be a list of at most %d names of "
-                          "instructions",
-                          known->name, scheduler, HARPE_STANDALONE_NAMES_MAX);
-    case LEARNING:
-        if (is_way_of_learning(value)) return HARPE_OK;
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "scheduler_args: %s of %s must be \"explore\" or \"sweep\"", known->name,
+                          "scheduler_args: learning of %s must be \"explore\" or \"sweep\"",
                           scheduler);
-    case SCHEDULE:
-        if (is_text(value) ||
-            (json_object_size(value) == 1 && is_text(json_object_get(value, "csv"))))
-            return HARPE_OK;
-        break;
-    }
-    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                      "scheduler_args: %s of %s must be a schedule's name or {\"csv\": \"path\"}",
-                      known->name, scheduler);
-}
-
-static harpe_status check(const char *scheduler, bool plans, json_t *args, harpe_error *error) {
-    const char *name;
-    json_t *value;
-    json_object_foreach(args, name, value) {
-        const argument *known = find(name, plans);
-        if (!known)
-            return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                              "scheduler_args: %s has no argument '%.64s'", scheduler, name);
-        harpe_status status = check_value(scheduler, known, value, error);
-        if (status != HARPE_OK) return status;
-    }
     return HARPE_OK;
 }
 
@@ -167,13 +74,12 @@ static const char **names_of(const json_t *list) {
 
 harpe_status harpe_perseus_args_read(const char *scheduler, bool plans, const char *args_json,
                                      harpe_perseus_args *out, harpe_error *error) {
-    json_t *args = json_loads(args_json, JSON_REJECT_DUPLICATES, NULL);
-    harpe_status status = HARPE_OK;
-    if (!json_is_object(args))
-        status = harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                            "scheduler_args: must be a JSON object, for example "
-                            "{\"num_microbatches\": 8}");
-    if (status == HARPE_OK) status = check(scheduler, plans, args, error);
+    json_t *args;
+    harpe_status status =
+        harpe_scheduler_args_read(scheduler, args_json, ARGUMENTS,
+                                  plans ? ARGUMENT_COUNT : COUNT_WITHOUT_PLANS, &args, error);
+    if (status != HARPE_OK) return status;
+    status = check_others(scheduler, args, error);
     if (status != HARPE_OK) {
         json_decref(args);
         return status;

@@ -1,17 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of an online scheduler for one job, and the steps that several of its sources need. The
- * sources perseus*.c share it, and instruction_profiler.c uses a part of it. */
+/* The state of an online scheduler for one job, and the functions that its sources share. Perseus
+ * and InstructionProfiler are online schedulers. */
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_PERSEUS_JOB_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_PERSEUS_JOB_H
 
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
 #include <harpe/scheduler.h>
 
+#include "server/scheduler/figures.h"
 #include "server/scheduler/perseus/explorer.h"
 #include "server/scheduler/perseus/online_plans.h"
-#include "server/scheduler/perseus/perseus_args.h"
+#include "server/scheduler/perseus/online_round.h"
 #include "server/scheduler/perseus/savings.h"
 #include "server/scheduler/perseus/sweep.h"
-#include "server/scheduler/scheduler_file.h"
+
+/* ---- Arguments: perseus_args.c --------------------------------------------------------------- */
+
+typedef struct harpe_perseus_args {
+    json_t *json; /* owns the texts below */
+    harpe_online_schedule schedule;
+    const char **prologue, **epilogue; /* of the schedule, owned */
+    const char *profile_path;          /* NULL: in the job's directory */
+    int num_microbatches;              /* 0: they are counted */
+    bool learns_by_sweep;              /* false: by exploration */
+    double exploration_slowdown;       /* the most additional time of an exploration, a share */
+    int frequency_stride, rises_to_stop, plans, rounds_to_drift;
+    double blocking_power_w;       /* per GPU; negative: it is measured, or see blocking_powers */
+    const json_t *blocking_powers; /* a number for each pipeline rank; NULL: not given */
+    double slowdown, drift_tolerance;
+} harpe_perseus_args;
+
+/* Reads arguments. If `plans` is true, also accepts the arguments for planning, which
+ * InstructionProfiler does not have. Free with harpe_perseus_args_free. */
+harpe_status harpe_perseus_args_read(const char *scheduler, bool plans, const char *args_json,
+                                     harpe_perseus_args *out, harpe_error *error);
+void harpe_perseus_args_free(harpe_perseus_args *args);
+/* Checks that arguments with a value for each pipeline rank fit a job. */
+harpe_status harpe_perseus_args_check_ranks(const char *scheduler, const harpe_perseus_args *args,
+                                            int pipeline_ranks, harpe_error *error);
+/* Returns true if the blocking power is given. */
+bool harpe_perseus_args_have_blocking_power(const harpe_perseus_args *args);
+/* Returns the blocking power that is given for a pipeline rank, per GPU. */
+double harpe_perseus_args_blocking_power_w(const harpe_perseus_args *args, int pipeline_rank);
+/* The function check_args of a harpe_scheduler_class. */
+harpe_status harpe_perseus_args_check(const char *scheduler, bool plans, const char *args_json,
+                                      harpe_error *error);
+
+/* ---- The state ------------------------------------------------------------------------------- */
 
 typedef enum harpe_perseus_phase {
     HARPE_PERSEUS_COUNT = 0, /* the first round, to count microbatches */
@@ -25,13 +63,12 @@ enum { HARPE_PERSEUS_HISTORY = 200 };
 
 typedef struct harpe_perseus_measured {
     int64_t round;
-    double time_s, energy_j; /* of an iteration, all ranks; 0: not reported */
+    double value[HARPE_QUANTITIES]; /* of an iteration, all ranks; 0: not reported */
     /* The values that the iteration would have at the highest frequencies with the same straggler;
      * 0: no plan ran, or there is no baseline. */
-    double baseline_s, baseline_j;
+    double baseline[HARPE_QUANTITIES];
     int64_t iterations;
-    /* As in harpe_savings_terms. */
-    double systematic_s, systematic_j, weight_s, weight_j;
+    double systematic[HARPE_QUANTITIES], weight[HARPE_QUANTITIES]; /* as in harpe_savings_terms */
     int64_t ended_wall_s; /* when the round ended, in s since 1970; 0: not known. For people */
 } harpe_perseus_measured;
 
@@ -79,11 +116,11 @@ typedef struct harpe_perseus {
     harpe_sweep *sweep_again; /* the current sweep if there are already plans; NULL: none */
     harpe_explorer *explorer; /* of the current sweep; NULL: a sweep learns */
     bool explores, explores_next; /* with a plan: this round and the next one are explorations */
-    harpe_perseus_replicas *replicas;     /* NULL: the job has one replica, or too many */
-    harpe_online_latencies *latencies;    /* NULL like the pipeline */
-    const harpe_rank_clocks *told_clocks; /* of the round that is observed; NULL: none */
-    bool is_profile_made;                 /* the profile was made and handed over */
-    harpe_scheduler_file file;            /* the profile, until it is taken */
+    harpe_perseus_replicas *replicas;  /* NULL: the job has one replica, or too many */
+    harpe_online_latencies *latencies; /* NULL like the pipeline */
+    harpe_online_reports reports;      /* of the round that is observed */
+    bool is_profile_made;              /* the profile was made and handed over */
+    harpe_scheduler_file file;         /* the profile, until it is taken */
     int mismatches;         /* rounds in a row without the measurements that they should have */
     bool mismatch_was_told; /* the mismatch was logged */
 
@@ -111,6 +148,12 @@ typedef struct harpe_perseus {
         history[HARPE_PERSEUS_HISTORY]; /* round r is at index r modulo the size */
 } harpe_perseus;
 
+/* ---- From measurements to plans: perseus_plan.c ---------------------------------------------- */
+
+/* Returns the first round that the history still has. */
+static inline int64_t harpe_perseus_first_kept(const harpe_perseus *self) {
+    return self->round > HARPE_PERSEUS_HISTORY ? self->round - HARPE_PERSEUS_HISTORY : 0;
+}
 /* Returns the time and energy outside of the pipeline, for the handling of job requests. Both are 0
  * or more. */
 harpe_online_outside harpe_perseus_outside(const harpe_perseus *self);
@@ -126,11 +169,122 @@ harpe_status harpe_perseus_new_sweep(const harpe_perseus *self, harpe_sweep **ou
 /* Begins to learn with the current sweep. */
 harpe_status harpe_perseus_begin_learning(harpe_perseus *self, harpe_error *error);
 harpe_sweep *harpe_perseus_sweep_under_way(const harpe_perseus *self);
+/* Logs the end of what the current sweep, or its exploration, has measured. */
+void harpe_perseus_log_learnt(const harpe_perseus *self);
 /* Sets the blocking powers: those of the arguments, or those that the sweep of the plans has
  * measured. */
 void harpe_perseus_find_blocking_power(harpe_perseus *self);
-/* Returns what the ranks report of their clocks in this round, or NULL if no rank reports, or if
- * changes of the clocks are immediate. */
-const harpe_rank_clocks *harpe_perseus_late_clocks(const harpe_perseus *self);
+/* Returns the reports of this round, without those of clocks if changes of the clocks are
+ * immediate. */
+harpe_online_reports harpe_perseus_late_reports(const harpe_perseus *self);
+
+/* Makes plans with the measurements of `self->sweep`. If this fails, keeps the old plans.
+ * `undisturbed_s` has the same meaning as for harpe_online_plans_new. */
+harpe_status harpe_perseus_make_plans(harpe_perseus *self, double undisturbed_s,
+                                      harpe_error *error);
+/* Makes plans and chooses one to run. Call it after the round at the highest frequency that follows
+ * the sweep. */
+void harpe_perseus_plan_swept(harpe_perseus *self);
+size_t harpe_perseus_chosen(const harpe_perseus *self);
+void harpe_perseus_hold(harpe_perseus *self, const char *reason);
+/* Returns to the existing plans. */
+void harpe_perseus_keep_plan(harpe_perseus *self, const char *reason);
+/* Makes the profile as CSV for harpe_scheduler_take_file, if the profile must be written. Logs a
+ * failure. */
+void harpe_perseus_hand_over_profile(harpe_perseus *self);
+
+/* Returns true if the results that are expected now are those of an exploration. */
+bool harpe_perseus_is_exploring(const harpe_perseus *self);
+/* Takes the results of a round of an exploration into the curves and the points of the sweep. */
+harpe_status harpe_perseus_learn(harpe_perseus *self, const harpe_online_round *round,
+                                 harpe_error *error);
+/* Makes the next round, or ends the exploration with a plan. Call it after harpe_perseus_learn. */
+harpe_status harpe_perseus_explore_on(harpe_perseus *self, harpe_error *error);
+/* Adapts the exploration to new job requests, or begins one if they need it. */
+void harpe_perseus_explore_request(harpe_perseus *self);
+/* The straggler is gone. An exploration that has measured the job only with it begins again. */
+void harpe_perseus_end_straggler(harpe_perseus *self);
+
+/* Compares a round that ran a plan with the plan. If there is drift, corrects the profile and the
+ * plans. */
+harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *round,
+                                 harpe_error *error);
+/* Restores the profile of the sweep and makes plans with it. Call it when a straggler may have
+ * caused the changes since the sweep. */
+void harpe_perseus_forget_drift(harpe_perseus *self);
+/* Returns true if another sweep may begin. Each sweep delays the next one. */
+bool harpe_perseus_may_sweep(const harpe_perseus *self);
+void harpe_perseus_put_sweep_off(harpe_perseus *self);
+
+/* ---- Savings: perseus_savings.c -------------------------------------------------------------- */
+
+/* Counts the savings of a round that ran a plan, and fills in `measured`. `frequency_mhz` has the
+ * clock of each instruction; the sweep has a point of each. */
+harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequency_mhz,
+                                         const harpe_online_round *round,
+                                         harpe_perseus_measured *measured, harpe_error *error);
+/* Counts a round of the sweep before the sweep uses it, or the round after the sweep. */
+void harpe_perseus_count_sweep(harpe_perseus *self, const harpe_online_round *round,
+                               int64_t number);
+harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round, int64_t number);
+/* Uses the measurements of the last sweep as the new baseline. */
+void harpe_perseus_renew_baseline(harpe_perseus *self);
+/* Ends the present sweep without making plans. The time and energy of the sweep are counted. */
+void harpe_perseus_drop_baseline(harpe_perseus *self);
+
+/* ---- Replicas that differ: perseus_replicas.c ------------------------------------------------ */
+void harpe_perseus_replicas_free(harpe_perseus_replicas *own);
+
+/* Chooses the plans of the round that begins. `shared_mhz` are the clocks of the shared plan; NULL:
+ * all replicas run the same clocks in this round. */
+harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *shared_mhz,
+                                                harpe_error *error);
+/* Returns the clocks of a replica in this round, one for each instruction. Returns NULL if the
+ * replica runs the clocks of the shared plan. */
+const int *harpe_perseus_replicas_clocks(const harpe_perseus *self, int replica);
+/* Returns the lowest clock of each instruction over all replicas in this round. Returns NULL if all
+ * replicas run the same clocks. */
+const int *harpe_perseus_replicas_lowest(const harpe_perseus *self);
+/* Compares the plans of this round with the shared plan. Returns the differences of an iteration's
+ * time (in s) and energy (in J): those with the plans of this round, minus those with the shared
+ * plan on all replicas. */
+harpe_online_mean harpe_perseus_replicas_gain(const harpe_perseus *self);
+
+/* Learns from the results of a round. `frequency_mhz` has the clocks of the shared plan. If
+ * replicas ran clocks of their own, this function replaces the entries of `round` by the times and
+ * energies that it expects at the clocks of the shared plan. */
+harpe_status harpe_perseus_replicas_observe(harpe_perseus *self, const int *frequency_mhz,
+                                            harpe_online_round *round, harpe_error *error);
+/* Call it after each round. If the replicas differ, it makes plans for each of them, unless the
+ * present ones still fit. If the replicas no longer differ, it removes these plans. If it cannot
+ * make plans, it logs the reason once, all replicas run the shared plan, and the next call tries
+ * again. */
+void harpe_perseus_replicas_plan(harpe_perseus *self);
+
+json_t *harpe_perseus_replicas_save(const harpe_perseus *self);
+/* Reads what harpe_perseus_replicas_save wrote. Returns false if the data does not fit the job.
+ * After a restart, call it when the shared plans exist again. */
+bool harpe_perseus_replicas_load(harpe_perseus *self, const json_t *json);
+/* Returns the replicas as a member of the frontier's JSON. */
+json_t *harpe_perseus_replicas_show(const harpe_perseus *self);
+
+/* ---- What people see: perseus_report.c ------------------------------------------------------- */
+
+/* These functions keep the measurements of a round that ran a plan, and drop them. */
+void harpe_perseus_see(harpe_perseus *self, const harpe_online_round *round);
+void harpe_perseus_forget_seen(harpe_perseus *self);
+
+harpe_status harpe_perseus_pipeline(const void *state, int64_t number, char **json,
+                                    harpe_error *error);
+harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error *error);
+/* Return how much more time and energy the latest sweep took than the same iterations would have
+ * taken at the baseline. */
+double harpe_perseus_sweep_extra_time_s(const harpe_perseus *self);
+double harpe_perseus_sweep_extra_energy_j(const harpe_perseus *self);
+
+/* ---- The stored state: perseus_state.c ------------------------------------------------------- */
+
+harpe_status harpe_perseus_save(const void *state, char **text, size_t *length, harpe_error *error);
+harpe_status harpe_perseus_load(void *state, const char *text, size_t length, harpe_error *error);
 
 #endif

@@ -1,20 +1,135 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Computes the results of a finished sweep: the text of the profile, the plans, and the time and
- * energy of an iteration that plans do not include. Old plans are kept until new plans are made. */
-#include "server/scheduler/perseus/perseus_plan.h"
+/* From measurements to plans. Begins to learn, connects the explorer with the job, computes profile
+ * and plans from what a sweep or an exploration has measured, and compares later measurements with
+ * the plan. Old plans are kept until new plans are made.
+ *
+ * If iterations differ from the plan for some rounds in a row, the profile is corrected: the time
+ * and energy of each (stage, instruction) at the frequencies that ran are compared with the
+ * profile. Then new plans are made. If an instruction has changed too much for a correction, a new
+ * sweep measures the profile again. After each correction or sweep, more rounds must differ before
+ * the next correction or sweep. */
+#include "server/scheduler/perseus/perseus_job.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "plan/profile_csv.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/perseus_pipeline.h"
-#include "server/scheduler/perseus/perseus_savings.h"
+#include "server/scheduler/perseus/explorer_plan.h"
+
+/* After this many rounds in a row that took longer than promised, the measurements are of no use:
+ * the job has changed. If it changes all the time, the exploration goes on with what there is. */
+enum { SURPRISES_MAX = 3, RESTARTS_MAX = 2 };
+
+/* The largest relative change of an entry that is corrected. If an entry has changed more, the
+ * shape of its curve has probably changed too. */
+#define CORRECTION_MAX 0.2
+
+/* Each level of the back-off doubles the number of rounds that must pass. A level is dropped after
+ * FORGET_AFTER times that number of rounds. */
+enum { SWEEPS_APART = 2, FORGET_AFTER = 16 };
+
+/* ---- Steps that several sources need --------------------------------------------------------- */
+
+void harpe_perseus_log(const harpe_perseus *self, harpe_log_level level, const char *format, ...) {
+    char prefix[208];
+    (void)snprintf(prefix, sizeof prefix, "%.200s: ", self->job->job->job_id);
+    va_list arguments;
+    va_start(arguments, format);
+    harpe_log_prefixed_line(&self->job->log, level, prefix, format, arguments);
+    va_end(arguments);
+}
+
+harpe_online_outside harpe_perseus_outside(const harpe_perseus *self) {
+    return (harpe_online_outside){self->outside_time_s > 0 ? self->outside_time_s : 0,
+                                  self->outside_energy_j > 0 ? self->outside_energy_j : 0};
+}
+
+int harpe_perseus_gpus_per_stage(const harpe_perseus *self) {
+    return self->job->job->dp_degree * self->job->job->tp_degree;
+}
+
+harpe_status harpe_perseus_new_sweep(const harpe_perseus *self, harpe_sweep **out,
+                                     harpe_error *error) {
+    const harpe_scheduler_job *job = self->job;
+    return harpe_sweep_new(self->pipeline, job->ranks, job->job->world_size,
+                           self->args.frequency_stride, self->args.rises_to_stop, out, error);
+}
+
+harpe_sweep *harpe_perseus_sweep_under_way(const harpe_perseus *self) {
+    return self->sweep_again ? self->sweep_again : self->sweep;
+}
+
+harpe_status harpe_perseus_begin_learning(harpe_perseus *self, harpe_error *error) {
+    if (self->args.learns_by_sweep) {
+        self->phase = HARPE_PERSEUS_SWEEP;
+        return HARPE_OK;
+    }
+    harpe_explorer *explorer;
+    harpe_status status = harpe_explorer_new(self->pipeline, harpe_perseus_sweep_under_way(self),
+                                             self->latencies, &explorer, error);
+    if (status != HARPE_OK) return status;
+    harpe_explorer_free(self->explorer);
+    self->explorer = explorer;
+    self->explores = self->explores_next = false;
+    self->phase = HARPE_PERSEUS_EXPLORE;
+    return HARPE_OK;
+}
+
+void harpe_perseus_find_blocking_power(harpe_perseus *self) {
+    int ranks = self->job->job->pp_degree;
+    bool is_given = harpe_perseus_args_have_blocking_power(&self->args);
+    double sum_w = 0;
+    for (int p = 0; p < ranks; p++) {
+        self->blocking_powers_w[p] = is_given ? harpe_perseus_args_blocking_power_w(&self->args, p)
+                                              : harpe_sweep_blocking_power_w(self->sweep, p);
+        sum_w += self->blocking_powers_w[p];
+    }
+    self->blocking_power_w = sum_w / ranks;
+}
+
+harpe_status harpe_perseus_begin_sweep(harpe_perseus *self, int microbatches, harpe_error *error) {
+    harpe_status status = harpe_online_pipeline_new(&self->args.schedule, self->job->job->pp_degree,
+                                                    microbatches, &self->pipeline, error);
+    if (status == HARPE_OK) status = harpe_perseus_new_sweep(self, &self->sweep, error);
+    if (status == HARPE_OK)
+        self->latencies =
+            harpe_online_latencies_new(self->sweep->clocks, self->pipeline->rank_count);
+    if (status == HARPE_OK && !self->latencies) status = harpe_fail_memory(error);
+    if (status == HARPE_OK) status = harpe_perseus_begin_learning(self, error);
+    return status;
+}
+
+harpe_online_reports harpe_perseus_late_reports(const harpe_perseus *self) {
+    harpe_online_reports reports = self->reports;
+    if (!harpe_online_latencies_are_late(self->latencies)) reports.clocks = NULL;
+    return reports;
+}
+
+void harpe_perseus_log_learnt(const harpe_perseus *self) {
+    const harpe_sweep_cost *cost = &harpe_perseus_sweep_under_way(self)->cost;
+    double extra_j = harpe_perseus_sweep_extra_energy_j(self);
+    double extra_s = harpe_perseus_sweep_extra_time_s(self);
+    bool explores = self->phase == HARPE_PERSEUS_EXPLORE;
+    char clocks[48] = "";
+    if (explores)
+        (void)snprintf(clocks, sizeof clocks, ", %zu clocks measured",
+                       harpe_explorer_measured(self->explorer));
+    harpe_perseus_log(self, HARPE_LOG_INFO,
+                      "%s finished: %zu rounds, %zu iterations%s; it took %s %s and %s %s than at "
+                      "the highest frequency",
+                      explores ? "exploration" : "sweep", cost->rounds, cost->iterations, clocks,
+                      HARPE_TIME(fabs(extra_s)), extra_s > 0 ? "longer" : "less",
+                      HARPE_ENERGY(fabs(extra_j)), extra_j > 0 ? "more" : "less");
+}
 
 /* ---- The profile ----------------------------------------------------------------------------- */
 
@@ -143,7 +258,7 @@ void harpe_perseus_keep_plan(harpe_perseus *self, const char *reason) {
 
 /* Computes the time and energy outside of the pipeline: the measured values of the sweep's first
  * round minus the predicted values. */
-static void calibrate(harpe_perseus *self) {
+static void calibrate_outside(harpe_perseus *self) {
     const harpe_sweep_cost *cost = &self->sweep->cost;
     const harpe_plan *all = &self->plans->all_maximum;
     self->outside_time_s = cost->first_time_s > 0 ? cost->first_time_s - all->time_s : 0;
@@ -177,8 +292,502 @@ void harpe_perseus_plan_swept(harpe_perseus *self) {
         harpe_perseus_renew_baseline(self);
         harpe_perseus_hand_over_profile(self);
     }
-    calibrate(self);
+    calibrate_outside(self);
     self->phase = HARPE_PERSEUS_PLAN;
     self->drift_rounds = 0;
     log_plan(self);
+}
+
+/* ---- Back-off -------------------------------------------------------------------------------- */
+
+/* Returns the number of rounds from the beginning of a sweep to the beginning of the next one, so
+ * that sweeps take at most a quarter of the rounds. */
+static int64_t rounds_between_sweeps(const harpe_perseus *self) {
+    return (int64_t)(SWEEPS_APART * self->sweep->cost.rounds) << self->sweeps.level;
+}
+
+static int rounds_to_drift(const harpe_perseus *self) {
+    return self->args.rounds_to_drift << self->corrections.level;
+}
+
+static void put_off(harpe_perseus_backoff *backoff, int64_t round) {
+    if (backoff->level < HARPE_PERSEUS_LEVEL_MAX) backoff->level++;
+    backoff->since = round;
+}
+
+static void forget(harpe_perseus_backoff *backoff, int64_t round, int64_t rounds) {
+    if (backoff->level == 0 || round - backoff->since < FORGET_AFTER * rounds) return;
+    backoff->level--;
+    backoff->since = round;
+}
+
+bool harpe_perseus_may_sweep(const harpe_perseus *self) {
+    return self->sweeps.level == 0 ||
+           self->round - self->sweeps.since >= rounds_between_sweeps(self);
+}
+
+void harpe_perseus_put_sweep_off(harpe_perseus *self) { put_off(&self->sweeps, self->round); }
+
+static const harpe_plan *running_plan(const harpe_perseus *self) {
+    return harpe_plan_set_at(self->plans->set, self->running);
+}
+
+/* ---- Comparing ------------------------------------------------------------------------------- */
+
+/* Returns the time for which GPUs wait for a straggler at blocking power. This wait is not drift.
+ */
+static double straggler_wait_s(const harpe_perseus *self, const harpe_plan *plan,
+                               double measured_s) {
+    double allowed_s =
+        harpe_online_straggler_time_s(self->plans, &self->requests, harpe_perseus_outside(self));
+    double inside_s = measured_s - self->outside_time_s - self->shift_time_s;
+    double wait_s = fmin(inside_s, allowed_s) - plan->time_s;
+    return wait_s > 0 ? wait_s : 0;
+}
+
+static bool is_off(double measured, double predicted, double tolerance) {
+    return fabs(measured - predicted) > tolerance * predicted;
+}
+
+/* Predicts time and energy of a round of `plan`. */
+static harpe_online_mean predict(const harpe_perseus *self, const harpe_plan *plan,
+                                 const harpe_online_round *round) {
+    double wait_s = straggler_wait_s(self, plan, round->iteration_time_s);
+    double waiting_j = self->blocking_power_w * self->job->job->world_size * wait_s;
+    harpe_online_mean gain = harpe_perseus_replicas_gain(self);
+    return (harpe_online_mean){
+        plan->time_s + self->outside_time_s + self->shift_time_s + wait_s + gain.time_s,
+        plan->energy_j + self->outside_energy_j + self->shift_energy_j + waiting_j + gain.energy_j};
+}
+
+/* ---- Correcting ------------------------------------------------------------------------------ */
+
+/* Predicts an instruction that ran at several clocks. It is one piece of work: a part s of its time
+ * at a clock at which the whole instruction takes t does s * time / t of the work. Returns false if
+ * one of the clocks was not measured. */
+static bool predict_mixed(const harpe_perseus *self, int entry, const harpe_run_clocks *run,
+                          harpe_profile_point *out) {
+    double work_per_s = 0, power_w = 0;
+    for (int i = 0; i < run->count; i++) {
+        harpe_profile_point point;
+        if (!harpe_sweep_point(self->sweep, entry, run->parts[i].mhz, &point)) return false;
+        work_per_s += run->parts[i].share / point.time_s;
+        power_w += run->parts[i].share * point.energy_j / point.time_s;
+    }
+    *out = (harpe_profile_point){0, 1 / work_per_s, power_w / work_per_s};
+    return work_per_s > 0;
+}
+
+/* Predicts the time and energy of an instruction at the clocks that it had. Returns false if they
+ * are not known. */
+static bool predict_run(const harpe_perseus *self, size_t instruction, int ran_mhz,
+                        harpe_profile_point *out) {
+    int entry = self->pipeline->entry_of[instruction];
+    const harpe_run_clocks *mixed =
+        harpe_real_clocks_of_run(self->pipeline, &self->reports, ran_mhz);
+    if (mixed) return predict_mixed(self, entry, mixed, out);
+    return harpe_sweep_point(self->sweep, entry, ran_mhz, out);
+}
+
+/* Computes the ratio of the measured value to the predicted value of each entry at the frequencies
+ * that ran. It is 1 for an entry with a run whose frequency is not known. Each replica that runs
+ * its own plan was measured at the clocks of the shared plan. */
+static harpe_status find_ratios(const harpe_perseus *self, const harpe_online_round *round,
+                                const int *frequency_mhz, harpe_online_mean *ratios,
+                                harpe_error *error) {
+    const harpe_online_pipeline *pipeline = self->pipeline;
+    harpe_online_reports reports = harpe_perseus_late_reports(self);
+    if (harpe_perseus_replicas_lowest(self)) reports.clocks = NULL;
+    int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
+    if (!ran_mhz) return harpe_fail_memory(error);
+    harpe_find_real_clocks(pipeline, &reports, frequency_mhz, 0, ran_mhz);
+    for (size_t i = 0; i < pipeline->instruction_count; i++) {
+        harpe_online_mean *sum = &ratios[pipeline->entry_of[i]];
+        harpe_profile_point point;
+        bool is_known = predict_run(self, i, ran_mhz[i], &point);
+        if (!is_known && ran_mhz[i] == frequency_mhz[i]) {
+            free(ran_mhz);
+            return harpe_fail(error, HARPE_INTERNAL, "a plan runs '%.64s' at %d MHz, unmeasured",
+                              pipeline->entries[pipeline->entry_of[i]].instruction,
+                              frequency_mhz[i]);
+        }
+        sum->time_s += is_known ? point.time_s : NAN;
+        sum->energy_j += is_known ? point.energy_j : NAN;
+    }
+    free(ran_mhz);
+    for (size_t e = 0; e < pipeline->entry_count; e++) {
+        double runs = (double)pipeline->entries[e].run_count;
+        bool is_known = !isnan(ratios[e].time_s);
+        ratios[e].time_s = is_known ? round->entries[e].time_s * runs / ratios[e].time_s : 1;
+        ratios[e].energy_j = is_known ? round->entries[e].energy_j * runs / ratios[e].energy_j : 1;
+    }
+    return HARPE_OK;
+}
+
+/* Returns the entry that has changed most since the sweep. */
+static size_t find_largest(const harpe_sweep *sweep, const harpe_online_mean *ratios,
+                           double *largest) {
+    size_t where = 0;
+    *largest = 0;
+    for (size_t e = 0; e < sweep->pipeline->entry_count; e++) {
+        const harpe_sweep_list *list = &sweep->lists[e];
+        double change = fmax(fabs(list->time_ratio * ratios[e].time_s - 1),
+                             fabs(list->energy_ratio * ratios[e].energy_j - 1));
+        if (change > *largest) {
+            *largest = change;
+            where = e;
+        }
+    }
+    return where;
+}
+
+/* Adds the part of the difference that the corrected profile does not explain to the time and
+ * energy outside of the instructions. */
+static void calibrate_shift(harpe_perseus *self, const harpe_online_round *round,
+                            const int *frequency_mhz) {
+    harpe_plan ran;
+    if (harpe_online_plans_evaluate(self->plans, frequency_mhz, &ran, NULL)) return;
+    self->shift_time_s = self->shift_energy_j = 0;
+    harpe_online_mean predicted = predict(self, &ran, round);
+    self->shift_time_s = round->iteration_time_s - predicted.time_s;
+    if (round->iteration_energy_j > 0)
+        self->shift_energy_j = round->iteration_energy_j - predicted.energy_j;
+}
+
+static harpe_status sweep_again(harpe_perseus *self, const harpe_online_entry *entry, double change,
+                                harpe_error *error) {
+    harpe_status status = harpe_perseus_new_sweep(self, &self->sweep_again, error);
+    if (status != HARPE_OK) return status;
+    harpe_perseus_log(self, HARPE_LOG_WARNING,
+                      "drift: '%.64s' of stage %d changed by %.0f %%, too much to correct: "
+                      "measures again",
+                      entry->instruction, entry->stage, 100 * change);
+    harpe_perseus_put_sweep_off(self);
+    status = harpe_perseus_begin_learning(self, error);
+    if (status != HARPE_OK) {
+        harpe_sweep_free(self->sweep_again);
+        self->sweep_again = NULL;
+    }
+    return status;
+}
+
+/* Exchanges the ratios of the profile with `ratios`. */
+static void exchange_ratios(harpe_sweep *sweep, harpe_online_mean *ratios) {
+    for (size_t e = 0; e < sweep->pipeline->entry_count; e++) {
+        harpe_sweep_list *list = &sweep->lists[e];
+        harpe_online_mean before = {list->time_ratio, list->energy_ratio};
+        list->time_ratio = ratios[e].time_s;
+        list->energy_ratio = ratios[e].energy_j;
+        ratios[e] = before;
+    }
+}
+
+/* Makes plans with these ratios. If that fails, nothing changes. */
+static harpe_status plan_with_ratios(harpe_perseus *self, harpe_online_mean *ratios,
+                                     harpe_error *error) {
+    exchange_ratios(self->sweep, ratios);
+    harpe_status status = harpe_perseus_make_plans(self, self->plans->undisturbed_s, error);
+    if (status != HARPE_OK)
+        exchange_ratios(self->sweep, ratios);
+    else
+        harpe_perseus_hand_over_profile(self);
+    return status;
+}
+
+static harpe_status plan_again(harpe_perseus *self, const harpe_online_round *round,
+                               const int *frequency_mhz, harpe_online_mean *ratios,
+                               harpe_error *error) {
+    for (size_t e = 0; e < self->pipeline->entry_count; e++) {
+        ratios[e].time_s *= self->sweep->lists[e].time_ratio;
+        ratios[e].energy_j *= self->sweep->lists[e].energy_ratio;
+    }
+    harpe_status status = plan_with_ratios(self, ratios, error);
+    if (status != HARPE_OK) return status;
+    calibrate_shift(self, round, frequency_mhz);
+    const harpe_plan *fastest = harpe_plan_set_at(self->plans->set, 0);
+    harpe_perseus_log(self, HARPE_LOG_INFO,
+                      "planned again: T_min %s and %s; %s and %s an iteration lie outside of the "
+                      "instructions",
+                      HARPE_TIME(fastest->time_s), HARPE_ENERGY(fastest->energy_j),
+                      HARPE_TIME(self->outside_time_s + self->shift_time_s),
+                      HARPE_ENERGY(self->outside_energy_j + self->shift_energy_j));
+    return HARPE_OK;
+}
+
+static harpe_status correct(harpe_perseus *self, const harpe_online_round *round,
+                            harpe_error *error) {
+    size_t count = self->pipeline->instruction_count;
+    harpe_online_mean *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
+    int *frequency_mhz = harpe_calloc(count, sizeof *frequency_mhz); /* the old plans are freed */
+    harpe_status status = ratios && frequency_mhz ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK) {
+        memcpy(frequency_mhz, running_plan(self)->frequency_mhz, count * sizeof *frequency_mhz);
+        status = find_ratios(self, round, frequency_mhz, ratios, error);
+    }
+    if (status == HARPE_OK) {
+        double largest;
+        size_t where = find_largest(self->sweep, ratios, &largest);
+        if (largest > CORRECTION_MAX && harpe_perseus_may_sweep(self))
+            status = sweep_again(self, &self->pipeline->entries[where], largest, error);
+        else
+            status = plan_again(self, round, frequency_mhz, ratios, error);
+    }
+    free(ratios);
+    free(frequency_mhz);
+    return status;
+}
+
+void harpe_perseus_forget_drift(harpe_perseus *self) {
+    harpe_error reason = {0};
+    bool has_drifted = false;
+    for (size_t e = 0; self->plans && e < self->pipeline->entry_count; e++)
+        has_drifted = has_drifted || self->sweep->lists[e].time_ratio != 1 ||
+                      self->sweep->lists[e].energy_ratio != 1;
+    if (!has_drifted) return;
+    harpe_online_mean *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
+    harpe_status status = ratios ? HARPE_OK : harpe_fail_memory(&reason);
+    for (size_t e = 0; ratios && e < self->pipeline->entry_count; e++)
+        ratios[e] = (harpe_online_mean){1, 1};
+    if (status == HARPE_OK) status = plan_with_ratios(self, ratios, &reason);
+    free(ratios);
+    if (status != HARPE_OK) {
+        harpe_perseus_log(self, HARPE_LOG_WARNING, "drift is not forgotten: %s", reason.message);
+        return;
+    }
+    self->is_plan_new = true;
+    self->drift_rounds = 0;
+}
+
+/* Makes the first plans of a sweep, if a straggler is a GPU of this job: the plans without it, to
+ * which later measurements are compared, and then those with it. */
+static void plan_beside_straggler(harpe_perseus *self) {
+    harpe_error reason = {0};
+    harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
+    harpe_online_mean *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
+    bool is_slow = false;
+    for (size_t e = 0; ratios && e < self->pipeline->entry_count; e++) {
+        ratios[e] = (harpe_online_mean){1, 1};
+        is_slow = is_slow || sweep->lists[e].time_ratio != 1;
+    }
+    if (is_slow) exchange_ratios(sweep, ratios);
+    harpe_perseus_plan_swept(self);
+    if (is_slow && self->sweep == sweep && self->plans &&
+        plan_with_ratios(self, ratios, &reason) != HARPE_OK)
+        harpe_perseus_log(self, HARPE_LOG_WARNING, "the straggler is not in the plans: %s",
+                          reason.message);
+    free(ratios);
+}
+
+/* ---- Watching -------------------------------------------------------------------------------- */
+
+static void log_drift(const harpe_perseus *self, const harpe_online_round *round,
+                      const harpe_online_mean *predicted) {
+    harpe_perseus_log(self, HARPE_LOG_WARNING,
+                      "drift: iterations take %s and %s; %s and %s were expected",
+                      HARPE_TIME(round->iteration_time_s), HARPE_ENERGY(round->iteration_energy_j),
+                      HARPE_TIME(predicted->time_s), HARPE_ENERGY(predicted->energy_j));
+}
+
+harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *round,
+                                 harpe_error *error) {
+    forget(&self->corrections, self->round, rounds_to_drift(self));
+    forget(&self->sweeps, self->round, rounds_between_sweeps(self));
+    if (!(round->iteration_time_s > 0) || self->is_plan_new) return HARPE_OK;
+    harpe_online_mean predicted = predict(self, running_plan(self), round);
+    double tolerance = self->args.drift_tolerance;
+    bool has_drifted = is_off(round->iteration_time_s, predicted.time_s, tolerance) ||
+                       (round->iteration_energy_j > 0 &&
+                        is_off(round->iteration_energy_j, predicted.energy_j, tolerance));
+    self->drift_rounds = has_drifted ? self->drift_rounds + 1 : 0;
+    /* This round has no values for a correction; the next round may have them. */
+    if (self->drift_rounds < rounds_to_drift(self) || round->problem[0]) return HARPE_OK;
+    self->drift_rounds = 0;
+    put_off(&self->corrections, self->round);
+    log_drift(self, round, &predicted);
+    return correct(self, round, error);
+}
+
+/* ---- Exploring ------------------------------------------------------------------------------- */
+
+bool harpe_perseus_is_exploring(const harpe_perseus *self) {
+    return self->phase == HARPE_PERSEUS_EXPLORE ||
+           (self->phase == HARPE_PERSEUS_PLAN && self->explores);
+}
+
+/* ---- The terms of a round -------------------------------------------------------------------- */
+
+static void find_power_of_learning(harpe_perseus *self) {
+    harpe_sweep *plans_sweep = self->sweep;
+    self->sweep = harpe_perseus_sweep_under_way(self);
+    harpe_perseus_find_blocking_power(self);
+    self->sweep = plans_sweep;
+}
+
+/* Returns the time of an iteration outside of the pipeline. Before the first plan, it is known from
+ * the rounds at the highest clocks. */
+static harpe_online_outside outside_of(const harpe_perseus *self) {
+    const harpe_sweep_cost *cost = &harpe_perseus_sweep_under_way(self)->cost;
+    double undisturbed_s = self->explorer->undisturbed_s;
+    double fastest_s = undisturbed_s > 0 ? undisturbed_s : self->explorer->fastest_s;
+    if (self->plans && !self->sweep_again) return harpe_perseus_outside(self);
+    if (!(fastest_s > 0) || !(cost->first_time_s > 0)) return (harpe_online_outside){0, 0};
+    return (harpe_online_outside){fmax(0, cost->first_time_s - fastest_s), 0};
+}
+
+/* Returns the clocks of the round that runs, the lowest of all replicas. Returns NULL if they are
+ * those of the explorer. */
+static const int *running_mhz(const harpe_perseus *self) {
+    if (self->phase != HARPE_PERSEUS_PLAN || self->explores || self->is_plan_new) return NULL;
+    const int *lowest_mhz = harpe_perseus_replicas_lowest(self);
+    if (lowest_mhz) return lowest_mhz;
+    return harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
+}
+
+static harpe_explorer_terms terms_of(const harpe_perseus *self) {
+    return (harpe_explorer_terms){
+        .slowdown = self->args.slowdown,
+        .exploration_slowdown = self->args.exploration_slowdown,
+        .requests = self->requests,
+        .outside = outside_of(self),
+        .undisturbed_s = self->plans ? self->plans->undisturbed_s : self->explorer->undisturbed_s,
+        .blocking_power_w = self->blocking_powers_w,
+        .gpus_per_stage = harpe_perseus_gpus_per_stage(self),
+        .ran_mhz = running_mhz(self),
+    };
+}
+
+/* ---- Rounds ---------------------------------------------------------------------------------- */
+
+harpe_status harpe_perseus_learn(harpe_perseus *self, const harpe_online_round *round,
+                                 harpe_error *error) {
+    harpe_explorer *explorer = self->explorer;
+    harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
+    bool is_first = self->phase == HARPE_PERSEUS_EXPLORE;
+    if (is_first) harpe_sweep_count(sweep, round);
+    if (round->problem[0]) return is_first ? harpe_sweep_miss(sweep, round, error) : HARPE_OK;
+    sweep->misses = 0;
+    harpe_explorer_terms terms = terms_of(self);
+    harpe_status status = harpe_explorer_observe(explorer, round, &self->reports, &terms, error);
+    if (status == HARPE_OK) status = harpe_explorer_hand_over(explorer, error);
+    return status;
+}
+
+/* The first plans of an exploration. */
+static void plan_first(harpe_perseus *self) {
+    harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
+    harpe_perseus_log_learnt(self);
+    sweep->position = sweep->frequency_count;
+    self->is_plan_new = true;
+    bool is_again = self->sweep_again != NULL;
+    plan_beside_straggler(self);
+    if (!is_again) harpe_perseus_hand_over_profile(self);
+}
+
+/* Plans with more clocks than before. */
+static harpe_status plan_more(harpe_perseus *self, harpe_error *error) {
+    self->explores_next = false;
+    self->is_plan_new = true;
+    harpe_status status = harpe_perseus_make_plans(self, self->plans->undisturbed_s, error);
+    if (status != HARPE_OK) return status;
+    harpe_perseus_hand_over_profile(self);
+    harpe_perseus_log(self, HARPE_LOG_INFO, "%zu clocks are measured now, and %zu plans are made",
+                      harpe_explorer_measured(self->explorer),
+                      harpe_plan_set_count(self->plans->set));
+    return HARPE_OK;
+}
+
+/* The job has changed, so nothing that was measured holds. */
+static void begin_anew(harpe_perseus *self) {
+    harpe_perseus_log(self, HARPE_LOG_WARNING,
+                      "%d rounds in a row took longer than the measurements permit: measures again",
+                      self->explorer->surprises);
+    harpe_explorer_restart(self->explorer);
+    harpe_perseus_sweep_under_way(self)->position = 0;
+}
+
+static harpe_status advance(harpe_perseus *self, harpe_error *error) {
+    harpe_explorer *explorer = self->explorer;
+    harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
+    bool is_finished;
+    find_power_of_learning(self);
+    harpe_explorer_terms terms = terms_of(self);
+    harpe_status status = harpe_explorer_plan(explorer, &terms, &is_finished, error);
+    if (status != HARPE_OK) return status;
+    bool is_first = self->phase == HARPE_PERSEUS_EXPLORE;
+    bool is_begun =
+        explorer->is_exploring || (explorer->looks > 0 && harpe_explorer_measured(explorer) > 0);
+    if (is_first && is_begun && sweep->position == 0) sweep->position = 1;
+    if (is_finished && is_first)
+        plan_first(self);
+    else if (is_finished)
+        status = plan_more(self, error);
+    else if (!is_first)
+        self->explores_next = true;
+    return status;
+}
+
+harpe_status harpe_perseus_explore_on(harpe_perseus *self, harpe_error *error) {
+    harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
+    bool is_first = self->phase == HARPE_PERSEUS_EXPLORE;
+    if (sweep->misses > 0) {
+        harpe_perseus_log(self, HARPE_LOG_WARNING,
+                          "a round of the exploration had no use: measurements are missing");
+        if (is_first && harpe_sweep_is_over(sweep)) plan_first(self);
+        return HARPE_OK;
+    }
+    bool has_changed = self->explorer->surprises >= SURPRISES_MAX;
+    if (has_changed && !is_first) {
+        self->explores_next = false; /* the plan is watched, and drift is corrected */
+        return HARPE_OK;
+    }
+    if (has_changed && self->explorer->restarts < RESTARTS_MAX) {
+        begin_anew(self);
+        return HARPE_OK;
+    }
+    harpe_error reason = {0};
+    harpe_status status = advance(self, &reason);
+    if (status == HARPE_OK) return HARPE_OK;
+    if (self->plans) return harpe_fail(error, status, "%s", reason.message);
+    harpe_perseus_hold(self, reason.message);
+    return HARPE_OK;
+}
+
+void harpe_perseus_end_straggler(harpe_perseus *self) {
+    harpe_explorer *explorer = self->explorer;
+    if (!explorer) return;
+    bool has_straggler_only = self->phase == HARPE_PERSEUS_EXPLORE &&
+                              !(explorer->undisturbed_s > 0) &&
+                              harpe_explorer_measured(explorer) > 0;
+    harpe_explorer_forget_straggler(explorer);
+    if (!has_straggler_only) return;
+    harpe_explorer_restart(explorer);
+    explorer->looks = 1; /* the present round is not counted */
+    harpe_perseus_sweep_under_way(self)->position = 0;
+}
+
+void harpe_perseus_explore_request(harpe_perseus *self) {
+    harpe_error reason = {0};
+    bool has_begun = self->explorer && (self->explorer->is_exploring || self->explorer->looks > 0);
+    if (!has_begun || (self->phase != HARPE_PERSEUS_PLAN && self->phase != HARPE_PERSEUS_EXPLORE))
+        return;
+    if (self->phase == HARPE_PERSEUS_PLAN) {
+        self->explorer->rounds = 0;
+        self->explorer->surprises = 0;
+    }
+    self->explorer->measured_before = self->explorer->stale_rounds = 0;
+    bool had_plan = self->phase == HARPE_PERSEUS_PLAN && !self->explores && !self->explores_next;
+    bool is_finished;
+    harpe_explorer_terms terms = terms_of(self);
+    harpe_status status = HARPE_OK;
+    if (had_plan) {
+        status = harpe_explorer_plan(self->explorer, &terms, &is_finished, &reason);
+        self->explores_next = status == HARPE_OK && !is_finished;
+    } else {
+        status = advance(self, &reason);
+    }
+    if (status == HARPE_OK) return;
+    harpe_perseus_log(self, HARPE_LOG_WARNING, "no clocks are tried for the job request: %s",
+                      reason.message);
+    self->explores_next = false;
+    harpe_explorer_run_highest(self->explorer);
 }

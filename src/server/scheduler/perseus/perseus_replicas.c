@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connects the replicas' curves and classes with the job: reads each replica's results, makes plans
- * when replicas differ, and says what the plans change for the watch and the savings. */
-#include "server/scheduler/perseus/perseus_replicas.h"
+/* Connects the replicas' curves with the job: reads each replica's results, makes plans when
+ * replicas differ, and says what the plans change for the watch and the savings. There is one class
+ * of plans for all replicas that are as usual, and one for each replica that differs. A class has
+ * the profile of its members: the longest times, and the mean energies. Planning takes time for
+ * each class, so the number of classes is limited. Replicas beyond it join the class of those that
+ * are as usual, whose profile has the longest times of its members: its plans stay safe. */
+#include "server/scheduler/perseus/perseus_job.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,10 +14,40 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "server/scheduler/perseus/clock_runs.h"
-#include "server/scheduler/perseus/real_clocks.h"
-#include "server/scheduler/perseus/replica_classes.h"
 #include "server/scheduler/perseus/replica_curves.h"
+#include "server/scheduler/stored.h"
+
+enum { CLASSES_MAX = 16 };
+
+/* Times that differ by less are taken as equal, because additions round them. */
+#define ROUNDING 1e-9
+/* The plans of faster replicas end this number of standard errors before the slowest replica, but
+ * at most so much earlier. */
+#define MARGIN_ERRORS 2.0
+#define MARGIN_MAX 0.01
+
+typedef struct replica_class {
+    harpe_online_plans *plans;
+    size_t chosen;
+    int member_count;
+    double margin; /* the uncertainty of its time, a share */
+} replica_class;
+
+typedef struct replica_classes {
+    replica_class *list;
+    int count, replica_count;
+    int *class_of;    /* [replica_count] */
+    double fastest_s; /* the shortest time of the slowest class */
+    double waiting_w; /* of all GPUs of a replica while they wait */
+} replica_classes;
+
+typedef struct classes_request {
+    const harpe_sweep *sweep;
+    const double *blocking_power_w;          /* of a GPU of each pipeline rank */
+    const harpe_online_latencies *latencies; /* NULL: all changes of the clock are immediate */
+    int gpus_per_stage;                      /* of one replica */
+    int plan_count;
+} classes_request;
 
 /* More replicas run the shared plan: their curves would make the stored state too large. */
 enum { REPLICAS_MAX = 64 };
@@ -23,12 +57,12 @@ enum { REPLICAS_MAX = 64 };
 
 struct harpe_perseus_replicas {
     harpe_replica_curves *curves;
-    harpe_replica_classes *classes; /* NULL: all replicas run the shared plan */
-    uint64_t plans_number;          /* of the shared plans at that time */
-    double *planned_log;            /* [GPU]: relative times for which the classes were made */
-    json_t *planned;                /* the curves for which the classes were made, as saved */
-    bool has_failed;                /* the last attempt to make classes failed */
-    bool is_stale;                  /* a GPU has changed, and the classes are not yet made again */
+    replica_classes *classes; /* NULL: all replicas run the shared plan */
+    uint64_t plans_number;    /* of the shared plans at that time */
+    double *planned_log;      /* [GPU]: relative times for which the classes were made */
+    json_t *planned;          /* the curves for which the classes were made, as saved */
+    bool has_failed;          /* the last attempt to make classes failed */
+    bool is_stale;            /* a GPU has changed, and the classes are not yet made again */
     /* The clocks of this round: [replica][instruction]. */
     bool runs_own;
     int *ran_mhz;
@@ -36,11 +70,186 @@ struct harpe_perseus_replicas {
     harpe_online_mean gain;
 };
 
+/* ---- Classes --------------------------------------------------------------------------------- */
+
+static void free_classes(replica_classes *self) {
+    if (!self) return;
+    for (int c = 0; self->list && c < self->count; c++)
+        harpe_online_plans_free(self->list[c].plans);
+    free(self->list);
+    free(self->class_of);
+    free(self);
+}
+
+static bool differs(const harpe_replica_curves *curves, int replica) {
+    for (int p = 0; p < curves->rank_count; p++)
+        if (harpe_replica_gpu_at(curves, replica, p)->differs) return true;
+    return false;
+}
+
+/* Class 0 has the replicas that are as usual. If there are none, it stays without members. */
+static void sort_into_classes(replica_classes *self, const harpe_replica_curves *curves) {
+    self->count = 1;
+    for (int r = 0; r < self->replica_count; r++) {
+        bool is_own = differs(curves, r) && self->count < CLASSES_MAX;
+        self->class_of[r] = is_own ? self->count++ : 0;
+        self->list[self->class_of[r]].member_count++;
+    }
+    if (self->list[0].member_count > 0) return;
+    for (int c = 1; c < self->count; c++)
+        self->list[c - 1] = self->list[c];
+    self->list[--self->count] = (replica_class){0};
+    for (int r = 0; r < self->replica_count; r++)
+        self->class_of[r]--;
+}
+
+static double margin_of(const replica_classes *self, const harpe_replica_curves *curves,
+                        int class) {
+    double error = 0;
+    for (int r = 0; r < self->replica_count; r++)
+        for (int p = 0; p < curves->rank_count && self->class_of[r] == class; p++)
+            error = fmax(error, harpe_replica_curves_error(curves, r, p));
+    return fmin(MARGIN_MAX, MARGIN_ERRORS * error);
+}
+
+/* ---- Profiles -------------------------------------------------------------------------------- */
+
+static harpe_profile_point point_of_class(const replica_classes *self,
+                                          const harpe_replica_curves *curves,
+                                          const harpe_sweep *sweep, int class, int entry,
+                                          int frequency_mhz) {
+    harpe_profile_point sum = {.frequency_mhz = frequency_mhz};
+    for (int r = 0; r < self->replica_count; r++) {
+        harpe_profile_point own;
+        if (self->class_of[r] != class ||
+            !harpe_replica_curves_point(curves, sweep, r, entry, frequency_mhz, &own))
+            continue;
+        sum.time_s = fmax(sum.time_s, own.time_s);
+        sum.energy_j += own.energy_j / self->list[class].member_count;
+    }
+    return sum;
+}
+
+static harpe_status make_profile(const replica_classes *self, const harpe_replica_curves *curves,
+                                 const classes_request *request, int class, harpe_profile **out,
+                                 harpe_error *error) {
+    const harpe_sweep *sweep = request->sweep;
+    const harpe_online_pipeline *pipeline = sweep->pipeline;
+    harpe_measurement *rows =
+        harpe_calloc(pipeline->entry_count * sweep->frequency_count, sizeof *rows);
+    size_t count = 0;
+    if (!rows) return harpe_fail_memory(error);
+    for (size_t e = 0; e < pipeline->entry_count; e++)
+        for (size_t k = 0; k < sweep->lists[e].count; k++) {
+            int mhz = sweep->lists[e].points[k].frequency_mhz;
+            int rank = pipeline->entries[e].pipeline_rank;
+            harpe_profile_point point = point_of_class(self, curves, sweep, class, (int)e, mhz);
+            rows[count++] =
+                (harpe_measurement){.stage = pipeline->entries[e].stage,
+                                    .rank = -1,
+                                    .instruction = pipeline->entries[e].instruction,
+                                    .frequency_mhz = mhz,
+                                    .time_s = point.time_s,
+                                    .energy_j = point.energy_j,
+                                    .gpu_count = request->gpus_per_stage,
+                                    .switch_latency_s = harpe_online_latencies_planned_s(
+                                        request->latencies, rank, mhz)};
+        }
+    harpe_status status = harpe_profile_new(rows, count, out, error);
+    free(rows);
+    return status;
+}
+
+/* ---- Plans ----------------------------------------------------------------------------------- */
+
+static harpe_status plan_class(replica_classes *self, const harpe_replica_curves *curves,
+                               const classes_request *request, int class, harpe_error *error) {
+    harpe_profile *profile;
+    replica_class *own = &self->list[class];
+    harpe_status status = make_profile(self, curves, request, class, &profile, error);
+    if (status != HARPE_OK) return status;
+    status = harpe_online_plans_new(request->sweep->pipeline, profile, request->blocking_power_w,
+                                    request->plan_count, 0, &own->plans, error);
+    harpe_profile_free(profile);
+    if (status != HARPE_OK) return status;
+    own->margin = margin_of(self, curves, class);
+    self->fastest_s = fmax(self->fastest_s, harpe_plan_set_at(own->plans->set, 0)->time_s);
+    return HARPE_OK;
+}
+
+/* Makes the classes and their plans. Free with free_classes. */
+static harpe_status new_classes(const harpe_replica_curves *curves, const classes_request *request,
+                                replica_classes **out, harpe_error *error) {
+    replica_classes *self = harpe_calloc(1, sizeof *self);
+    if (!self) return harpe_fail_memory(error);
+    self->replica_count = curves->replica_count;
+    self->list = harpe_calloc(CLASSES_MAX + 1, sizeof *self->list);
+    self->class_of = harpe_calloc((size_t)curves->replica_count, sizeof *self->class_of);
+    for (int p = 0; p < curves->rank_count; p++)
+        self->waiting_w += request->blocking_power_w[p] * request->gpus_per_stage;
+    harpe_status status = self->list && self->class_of ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK) sort_into_classes(self, curves);
+    for (int c = 0; c < self->count && status == HARPE_OK; c++)
+        status = plan_class(self, curves, request, c, error);
+    if (status != HARPE_OK) {
+        free_classes(self);
+        return status;
+    }
+    *out = self;
+    return HARPE_OK;
+}
+
+/* ---- Choosing -------------------------------------------------------------------------------- */
+
+static const harpe_plan *chosen_of(const replica_class *class) {
+    return harpe_plan_set_at(class->plans->set, class->chosen);
+}
+
+/* Chooses the slowest plan of each class that ends within `allowed_s`. A class that is faster keeps
+ * the uncertainty of its time as a reserve. */
+static void choose_in_classes(replica_classes *self, double allowed_s) {
+    for (int c = 0; c < self->count; c++) {
+        replica_class *class = &self->list[c];
+        const harpe_plan_set *set = class->plans->set;
+        double reserve_s = allowed_s * (1 - class->margin);
+        double limit_s = fmax(reserve_s, harpe_plan_set_at(set, 0)->time_s) * (1 + ROUNDING);
+        class->chosen = 0;
+        while (class->chosen + 1 < harpe_plan_set_count(set) &&
+               harpe_plan_set_at(set, class->chosen + 1)->time_s <= limit_s)
+            class->chosen++;
+    }
+}
+
+/* Computes time and energy of the job's iteration minus those with `shared_mhz` on all replicas. */
+static harpe_status gain_of_classes(const replica_classes *self, const int *shared_mhz,
+                                    harpe_online_mean *out, harpe_error *error) {
+    double own_s = 0, shared_s = 0, energy_j = 0;
+    for (int c = 0; c < self->count; c++) {
+        harpe_plan shared;
+        const replica_class *class = &self->list[c];
+        harpe_status status = harpe_online_plans_evaluate(class->plans, shared_mhz, &shared, error);
+        if (status != HARPE_OK) return status;
+        const harpe_plan *own = chosen_of(class);
+        own_s = fmax(own_s, own->time_s);
+        shared_s = fmax(shared_s, shared.time_s);
+        /* The GPUs wait for the slowest replica; the times until its end are added below. */
+        energy_j += class->member_count * (own->energy_j - shared.energy_j -
+                                           self->waiting_w * (own->time_s - shared.time_s));
+    }
+    energy_j += self->replica_count * self->waiting_w * (own_s - shared_s);
+    *out = (harpe_online_mean){own_s - shared_s, energy_j};
+    return HARPE_OK;
+}
+
+static const int *clocks_of_class(const replica_classes *self, int replica) {
+    return chosen_of(&self->list[self->class_of[replica]])->frequency_mhz;
+}
+
 /* ---- Making it ------------------------------------------------------------------------------- */
 
 void harpe_perseus_replicas_free(harpe_perseus_replicas *own) {
     if (!own) return;
-    harpe_replica_classes_free(own->classes);
+    free_classes(own->classes);
     harpe_replica_curves_free(own->curves);
     json_decref(own->planned);
     free(own->planned_log);
@@ -50,7 +259,9 @@ void harpe_perseus_replicas_free(harpe_perseus_replicas *own) {
     free(own);
 }
 
-harpe_status harpe_perseus_replicas_new(harpe_perseus *self, harpe_error *error) {
+/* Replaces `self->replicas` by new ones for the present pipeline and sweep. They are NULL if the
+ * job makes no plans, or has one replica or too many. */
+static harpe_status new_replicas(harpe_perseus *self, harpe_error *error) {
     int count = self->job->job->dp_degree;
     harpe_perseus_replicas_free(self->replicas);
     self->replicas = NULL;
@@ -88,16 +299,16 @@ static void find_lowest(harpe_perseus_replicas *own, size_t instructions) {
 
 /* Chooses the plan of each class by the requests. */
 static void choose_plans(harpe_perseus *self) {
-    harpe_replica_classes *classes = self->replicas->classes;
-    harpe_replica_classes_choose(
-        classes,
-        harpe_online_allowed_s(classes->fastest_s, self->plans->undisturbed_s, self->args.slowdown,
-                               &self->requests, harpe_perseus_outside(self)));
+    replica_classes *classes = self->replicas->classes;
+    choose_in_classes(classes,
+                      harpe_online_allowed_s(classes->fastest_s, self->plans->undisturbed_s,
+                                             self->args.slowdown, &self->requests,
+                                             harpe_perseus_outside(self)));
 }
 
 harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *shared_mhz,
                                                 harpe_error *error) {
-    harpe_status status = self->replicas ? HARPE_OK : harpe_perseus_replicas_new(self, error);
+    harpe_status status = self->replicas ? HARPE_OK : new_replicas(self, error);
     harpe_perseus_replicas *own = self->replicas;
     if (status != HARPE_OK || !own) return status;
     own->runs_own = false;
@@ -106,13 +317,13 @@ harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *
     if (!shared_mhz || !own->classes || self->requests.power_cap_w > 0) return HARPE_OK;
     size_t instructions = self->pipeline->instruction_count;
     choose_plans(self);
-    status = harpe_replica_classes_gain(own->classes, shared_mhz, &own->gain, error);
+    status = gain_of_classes(own->classes, shared_mhz, &own->gain, error);
     if (status != HARPE_OK) return status;
     own->runs_own = true;
     memcpy(own->shared_mhz, shared_mhz, instructions * sizeof *own->shared_mhz);
     for (int r = 0; r < own->curves->replica_count; r++)
-        memcpy(own->ran_mhz + (size_t)r * instructions,
-               harpe_replica_classes_clocks(own->classes, r), instructions * sizeof *own->ran_mhz);
+        memcpy(own->ran_mhz + (size_t)r * instructions, clocks_of_class(own->classes, r),
+               instructions * sizeof *own->ran_mhz);
     find_lowest(own, instructions);
     return HARPE_OK;
 }
@@ -133,41 +344,32 @@ harpe_online_mean harpe_perseus_replicas_gain(const harpe_perseus *self) {
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-/* Finds the clocks at which a replica really ran. Runs at several clocks, whose shares vary, count
- * as not known. */
-static void find_clocks(const harpe_perseus *self, const harpe_real_clocks *real,
-                        const harpe_rank_info *ranks, const harpe_rank_clocks *told, size_t count) {
-    bool is_late = harpe_perseus_late_clocks(self) != NULL;
-    harpe_find_real_clocks(real, self->pipeline, ranks, is_late ? told : NULL, count,
-                           HARPE_MAIN_SHARE_MIN);
-    for (size_t i = 0; i < self->pipeline->instruction_count; i++)
-        if (real->ran_mhz[i] < 0) real->ran_mhz[i] = 0;
-}
-
-/* Reads the runs of one replica, and the clocks that it really had. */
-static harpe_status read_replica(const harpe_perseus *self, int replica,
-                                 const harpe_real_clocks *real,
-                                 const harpe_profiling_result *results, size_t count,
-                                 harpe_replica_runs *out, harpe_error *error) {
-    harpe_rank_info *ranks = harpe_calloc(count, sizeof *ranks);
-    harpe_profiling_result *its = harpe_calloc(count, sizeof *its);
-    harpe_rank_clocks *told = harpe_calloc(count, sizeof *told);
-    size_t own = 0;
-    harpe_status status = ranks && its && told ? HARPE_OK : harpe_fail_memory(error);
-    for (size_t r = 0; r < count && status == HARPE_OK; r++) {
-        if (self->job->ranks[r].dp_rank != replica) continue;
-        ranks[own] = self->job->ranks[r];
-        if (self->told_clocks) told[own] = self->told_clocks[r];
-        its[own++] = results[r];
+/* Reads the runs of one replica, and the clocks that it really had. Runs at several clocks, whose
+ * shares vary, count as not known. */
+static harpe_status read_replica(const harpe_perseus *self, int replica, const int *asked_mhz,
+                                 int *ran_mhz, harpe_replica_runs *out, harpe_error *error) {
+    const harpe_online_reports all = harpe_perseus_late_reports(self);
+    harpe_rank_info *ranks = harpe_calloc(all.count, sizeof *ranks);
+    harpe_profiling_result *results = harpe_calloc(all.count, sizeof *results);
+    harpe_rank_clocks *clocks = harpe_calloc(all.count, sizeof *clocks);
+    harpe_online_reports own = {ranks, results, all.clocks ? clocks : NULL, 0};
+    harpe_status status = ranks && results && clocks ? HARPE_OK : harpe_fail_memory(error);
+    for (size_t r = 0; r < all.count && status == HARPE_OK; r++) {
+        if (all.ranks[r].dp_rank != replica) continue;
+        ranks[own.count] = all.ranks[r];
+        if (all.clocks) clocks[own.count] = all.clocks[r];
+        results[own.count++] = all.results[r];
     }
     if (status == HARPE_OK) {
-        find_clocks(self, real, ranks, told, own);
-        status = harpe_online_round_read_clocks(self->pipeline, ranks, its, own, real->ran_mhz,
-                                                &out->runs, &out->count, error);
+        harpe_find_real_clocks(self->pipeline, &own, asked_mhz, HARPE_MAIN_SHARE_MIN, ran_mhz);
+        for (size_t i = 0; i < self->pipeline->instruction_count; i++)
+            if (ran_mhz[i] < 0) ran_mhz[i] = 0;
+        status = harpe_online_round_read_clocks(self->pipeline, &own, ran_mhz, &out->runs,
+                                                &out->count, error);
     }
     free(ranks);
-    free(its);
-    free(told);
+    free(results);
+    free(clocks);
     return status;
 }
 
@@ -229,7 +431,6 @@ static void replace_entries(const harpe_perseus *self, const harpe_replica_runs 
 }
 
 harpe_status harpe_perseus_replicas_observe(harpe_perseus *self, const int *frequency_mhz,
-                                            const harpe_profiling_result *results, size_t count,
                                             harpe_online_round *round, harpe_error *error) {
     harpe_perseus_replicas *own = self->replicas;
     if (!own || round->problem[0] || (!frequency_mhz && !own->runs_own)) return HARPE_OK;
@@ -240,9 +441,8 @@ harpe_status harpe_perseus_replicas_observe(harpe_perseus *self, const int *freq
     harpe_status status = runs && ran_mhz ? HARPE_OK : harpe_fail_memory(error);
     for (int r = 0; r < replicas && status == HARPE_OK; r++) {
         const int *asked = harpe_perseus_replicas_clocks(self, r);
-        harpe_real_clocks real = {asked ? asked : frequency_mhz,
-                                  ran_mhz + (size_t)r * instructions};
-        status = read_replica(self, r, &real, results, count, &runs[r], error);
+        status = read_replica(self, r, asked ? asked : frequency_mhz,
+                              ran_mhz + (size_t)r * instructions, &runs[r], error);
     }
     if (status == HARPE_OK) {
         if (own->runs_own) replace_entries(self, runs, ran_mhz, round);
@@ -298,7 +498,7 @@ static bool has_moved(const harpe_perseus_replicas *own) {
 }
 
 static void drop_classes(harpe_perseus_replicas *own) {
-    harpe_replica_classes_free(own->classes);
+    free_classes(own->classes);
     own->classes = NULL;
     json_decref(own->planned);
     own->planned = NULL;
@@ -307,16 +507,16 @@ static void drop_classes(harpe_perseus_replicas *own) {
 static harpe_status make_classes(harpe_perseus *self, harpe_error *error) {
     harpe_perseus_replicas *own = self->replicas;
     const harpe_replica_curves *curves = own->curves;
-    harpe_replica_classes *made;
-    harpe_replica_classes_request request = {.sweep = self->sweep,
-                                             .blocking_power_w = self->blocking_powers_w,
-                                             .latencies = self->latencies,
-                                             .gpus_per_stage = self->job->job->tp_degree,
-                                             .plan_count = self->args.plans};
-    harpe_status status = harpe_replica_classes_new(curves, &request, &made, error);
+    replica_classes *made = NULL;
+    classes_request request = {.sweep = self->sweep,
+                               .blocking_power_w = self->blocking_powers_w,
+                               .latencies = self->latencies,
+                               .gpus_per_stage = self->job->job->tp_degree,
+                               .plan_count = self->args.plans};
+    harpe_status status = new_classes(curves, &request, &made, error);
     json_t *planned = status == HARPE_OK ? harpe_replica_curves_save(curves) : NULL;
     if (status == HARPE_OK && !planned) {
-        harpe_replica_classes_free(made);
+        free_classes(made);
         status = harpe_fail_memory(error);
     }
     if (status != HARPE_OK) return status;
@@ -365,70 +565,51 @@ void harpe_perseus_replicas_plan(harpe_perseus *self) {
     if (!is_made) drop_classes(own);
 }
 
-/* ---- State ----------------------------------------------------------------------------------- */
+/* ---- The stored state ------------------------------------------------------------------------ */
 
-static json_t *save_clocks(const int *mhz, size_t count) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(list, json_integer(mhz[i]));
-    return list;
-}
+static const harpe_stored_member MEMBERS[] = {
+    HARPE_STORED(harpe_perseus_replicas, is_stale, 0, 1),
+    HARPE_STORED(harpe_perseus_replicas, runs_own, 0, 1),
+    HARPE_STORED_DOUBLES(harpe_perseus_replicas, gain, HARPE_STORED_ANY),
+};
+static const harpe_stored TABLE = HARPE_STORED_TABLE(harpe_perseus_replicas, MEMBERS);
 
 json_t *harpe_perseus_replicas_save(const harpe_perseus *self) {
     const harpe_perseus_replicas *own = self->replicas;
     size_t count = self->pipeline->instruction_count;
-    json_t *json =
-        json_pack("{s:o,s:b,s:b,s:[f,f]}", "curves", harpe_replica_curves_save(own->curves),
-                  "has_plans", own->classes != NULL, "is_stale", own->is_stale, "gain",
-                  own->gain.time_s, own->gain.energy_j);
-    if (json && own->planned) json_object_set(json, "planned", own->planned);
-    if (!json || !own->runs_own) return json;
-    json_object_set_new(json, "shared", save_clocks(own->shared_mhz, count));
-    json_object_set_new(json, "clocks",
-                        save_clocks(own->ran_mhz, count * (size_t)own->curves->replica_count));
+    json_t *json = harpe_stored_save(&TABLE, own);
+    harpe_stored_add(&json, "curves", harpe_replica_curves_save(own->curves));
+    if (own->planned) harpe_stored_add(&json, "planned", json_incref(own->planned));
+    if (!own->runs_own) return json;
+    harpe_stored_add(&json, "shared", harpe_stored_save_clocks(own->shared_mhz, count));
+    harpe_stored_add(
+        &json, "clocks",
+        harpe_stored_save_clocks(own->ran_mhz, count * (size_t)own->curves->replica_count));
     return json;
 }
 
-static bool load_clocks(int *mhz, size_t count, const json_t *saved) {
-    if (json_array_size(saved) != count) return false;
-    for (size_t i = 0; i < count; i++) {
-        json_int_t value = json_integer_value(json_array_get(saved, i));
-        if (value <= 0 || value > 1000000) return false;
-        mhz[i] = (int)value;
-    }
-    return true;
-}
-
-/* Makes the classes again for the curves for which they were made. A state of an earlier version
- * has only the present curves. */
+/* Makes the classes again for the curves for which they were made. */
 static bool load_classes(harpe_perseus *self, const json_t *json) {
     harpe_replica_curves *curves = self->replicas->curves;
-    const json_t *present = json_object_get(json, "curves");
     const json_t *planned = json_object_get(json, "planned");
-    if (!json_is_true(json_object_get(json, "has_plans")))
-        return harpe_replica_curves_load(curves, present);
-    if (!harpe_replica_curves_load(curves, planned ? planned : present)) return false;
-    harpe_perseus_replicas_plan(self);
-    return harpe_replica_curves_load(curves, present);
+    if (planned && !harpe_replica_curves_load(curves, planned)) return false;
+    if (planned) harpe_perseus_replicas_plan(self);
+    return harpe_replica_curves_load(curves, json_object_get(json, "curves"));
 }
 
 bool harpe_perseus_replicas_load(harpe_perseus *self, const json_t *json) {
-    if (!json) return true; /* an older state has no replicas */
-    if (!self->replicas && harpe_perseus_replicas_new(self, NULL) != HARPE_OK) return false;
+    if (!json) return true; /* no schedule was handed out yet, or the job has one replica */
+    if (!self->replicas && new_replicas(self, NULL) != HARPE_OK) return false;
     harpe_perseus_replicas *own = self->replicas;
     size_t count = self->pipeline->instruction_count;
     if (!own) return true;
-    const json_t *clocks = json_object_get(json, "clocks"), *gain = json_object_get(json, "gain");
-    if (!load_classes(self, json)) return false;
-    own->gain.time_s = json_number_value(json_array_get(gain, 0));
-    own->gain.energy_j = json_number_value(json_array_get(gain, 1));
-    if (!isfinite(own->gain.time_s) || !isfinite(own->gain.energy_j)) return false;
-    own->runs_own = clocks != NULL;
-    if (clocks && (!load_clocks(own->shared_mhz, count, json_object_get(json, "shared")) ||
-                   !load_clocks(own->ran_mhz, count * (size_t)own->curves->replica_count, clocks)))
+    if (!load_classes(self, json) || !harpe_stored_load(&TABLE, own, json)) return false;
+    if (!own->runs_own) return true;
+    if (!harpe_stored_load_clocks(own->shared_mhz, count, json_object_get(json, "shared")) ||
+        !harpe_stored_load_clocks(own->ran_mhz, count * (size_t)own->curves->replica_count,
+                                  json_object_get(json, "clocks")))
         return false;
-    if (clocks) find_lowest(own, count);
-    own->is_stale = json_is_true(json_object_get(json, "is_stale"));
+    find_lowest(own, count);
     return true;
 }
 
@@ -445,7 +626,7 @@ static json_t *show_replica(const harpe_perseus_replicas *own, int replica) {
     }
     json_t *plan = json_null();
     if (own->classes) {
-        const harpe_replica_class *class = &own->classes->list[own->classes->class_of[replica]];
+        const replica_class *class = &own->classes->list[own->classes->class_of[replica]];
         const harpe_plan *fastest = harpe_plan_set_at(class->plans->set, 0);
         const harpe_plan *chosen = harpe_plan_set_at(class->plans->set, class->chosen);
         plan =

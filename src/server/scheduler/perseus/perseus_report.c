@@ -1,14 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reports the savings of an online scheduler: as members of the frontier, and as figures for
- * /metrics and the lists of jobs. Every figure has an uncertainty. This file changes no state. */
-#include "server/scheduler/perseus/perseus_report.h"
+/* Shows an online scheduler to people: savings, as members of the frontier and as figures for
+ * /metrics and the lists of jobs; the frontier; and one plan as a pipeline, with start, duration,
+ * clock and power of every instruction, one critical path, and the measurements of each (stage,
+ * instruction) from the last round that ran the plan. Every saving has an uncertainty. This file
+ * changes no state but what it keeps of that round. */
+#include "server/scheduler/perseus/perseus_job.h"
 
+#include <jansson.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/error.h"
+#include "plan/problem.h"
 #include "server/scheduler/builtin.h"
 
 enum { RECENT_ROUNDS = 10 };
+
+static const char *const PHASES[] = {"count", "sweep", "plan", "hold", "explore"};
 
 /* Returns null for a number that is not known. */
 static json_t *number_or_null(double value) {
@@ -23,7 +34,7 @@ static json_t *show_scaled(const harpe_perseus_scaled *scaled) {
                      scaled->factor[HARPE_ENERGY], "since_round", (json_int_t)scaled->since_round);
 }
 
-json_t *harpe_perseus_show_baseline(const harpe_perseus *self) {
+static json_t *show_baseline(const harpe_perseus *self) {
     const harpe_savings *savings = &self->savings;
     const harpe_baseline *baseline = &savings->baseline;
     const harpe_savings_mean *mean = &baseline->mean[HARPE_TIME];
@@ -44,70 +55,59 @@ json_t *harpe_perseus_show_baseline(const harpe_perseus *self) {
 /* Returns the sum over only this round of the history. */
 static harpe_savings_sum sum_of_round(const harpe_perseus *self,
                                       const harpe_perseus_measured *measured, int quantity) {
-    bool is_time = quantity == HARPE_TIME;
-    double n = (double)measured->iterations;
-    double value = is_time ? measured->time_s : measured->energy_j;
-    double baseline = is_time ? measured->baseline_s : measured->baseline_j;
-    double weight = is_time ? measured->weight_s : measured->weight_j;
-    double own = self->savings.baseline.mean[quantity].mean;
+    int q = quantity;
+    double n = (double)measured->iterations, value = measured->value[q];
+    double own = self->savings.baseline.mean[q].mean;
     return (harpe_savings_sum){n,
                                n * value,
-                               n * (baseline - own),
-                               n * sqrt(weight),
-                               n * weight * value * value,
-                               n * (is_time ? measured->systematic_s : measured->systematic_j)};
+                               n * (measured->baseline[q] - own),
+                               n * sqrt(measured->weight[q]),
+                               n * measured->weight[q] * value * value,
+                               n * measured->systematic[q]};
 }
 
 static bool is_compared(const harpe_perseus_measured *measured) {
-    return measured->baseline_s > 0 && measured->iterations > 0;
+    return measured->baseline[HARPE_TIME] > 0 && measured->iterations > 0;
 }
 
 static double uncertainty_of(const harpe_perseus *self, const harpe_perseus_measured *measured,
                              int quantity) {
-    if (!(measured->weight_s > 0)) return 0; /* a round at the highest clocks saves nothing */
+    if (!(measured->weight[HARPE_TIME] > 0))
+        return 0; /* a round at the highest clocks saves nothing */
     harpe_savings_sum sum = sum_of_round(self, measured, quantity);
     return harpe_savings_of_sum(&self->savings, &sum, quantity).uncertainty / sum.iterations;
 }
 
-json_t *harpe_perseus_show_round(const harpe_perseus *self,
-                                 const harpe_perseus_measured *measured) {
+static json_t *show_round(const harpe_perseus *self, const harpe_perseus_measured *measured) {
     json_t *baseline = json_null(), *uncertainty = json_null();
-    if (measured->baseline_s > 0)
-        baseline = json_pack("[f,f]", measured->baseline_s, measured->baseline_j);
+    if (measured->baseline[HARPE_TIME] > 0)
+        baseline =
+            json_pack("[f,f]", measured->baseline[HARPE_TIME], measured->baseline[HARPE_ENERGY]);
     if (is_compared(measured))
         uncertainty = json_pack("[o,o]", number_or_null(uncertainty_of(self, measured, HARPE_TIME)),
                                 number_or_null(uncertainty_of(self, measured, HARPE_ENERGY)));
     json_t *ended_at =
         measured->ended_wall_s > 0 ? json_integer(measured->ended_wall_s) : json_null();
     return json_pack("{s:I,s:f,s:f,s:I,s:o,s:o,s:o}", "round", (json_int_t)measured->round, "time",
-                     measured->time_s, "energy", measured->energy_j, "iterations",
-                     (json_int_t)measured->iterations, "baseline", baseline, "uncertainty",
-                     uncertainty, "ended_at", ended_at);
+                     measured->value[HARPE_TIME], "energy", measured->value[HARPE_ENERGY],
+                     "iterations", (json_int_t)measured->iterations, "baseline", baseline,
+                     "uncertainty", uncertainty, "ended_at", ended_at);
 }
 
 /* ---- Sums ------------------------------------------------------------------------------------ */
-
-static void add_sum(harpe_savings_sum *to, const harpe_savings_sum *from) {
-    to->iterations += from->iterations;
-    to->measured += from->measured;
-    to->shift += from->shift;
-    to->common += from->common;
-    to->squares += from->squares;
-    to->systematic += from->systematic;
-}
 
 /* Adds up the newest rounds that ran a plan, at most RECENT_ROUNDS. Returns their number. */
 static int find_recent(const harpe_perseus *self, harpe_savings_sum *sums) {
     int rounds = 0;
     memset(sums, 0, HARPE_QUANTITIES * sizeof *sums);
-    int64_t first = self->round > HARPE_PERSEUS_HISTORY ? self->round - HARPE_PERSEUS_HISTORY : 0;
+    int64_t first = harpe_perseus_first_kept(self);
     for (int64_t r = self->round - 1; r >= first && rounds < RECENT_ROUNDS; r--) {
         const harpe_perseus_measured *measured = &self->history[r % HARPE_PERSEUS_HISTORY];
         if (!is_compared(measured)) continue;
         rounds++;
         for (int q = 0; q < HARPE_QUANTITIES; q++) {
             harpe_savings_sum sum = sum_of_round(self, measured, q);
-            add_sum(&sums[q], &sum);
+            harpe_savings_sum_add(&sums[q], &sum);
         }
     }
     return rounds;
@@ -142,7 +142,7 @@ static harpe_savings all_savings(const harpe_perseus *self) {
     return all;
 }
 
-json_t *harpe_perseus_show_saved(const harpe_perseus *self) {
+static json_t *show_saved(const harpe_perseus *self) {
     double energy_j, time_s;
     harpe_savings all = all_savings(self);
     harpe_estimate energy = harpe_savings_total(&all, HARPE_ENERGY, &energy_j);
@@ -174,11 +174,115 @@ double harpe_perseus_sweep_extra_energy_j(const harpe_perseus *self) {
                        harpe_sweep_extra_energy_j(harpe_perseus_sweep_under_way(self)));
 }
 
+/* ---- The frontier ---------------------------------------------------------------------------- */
+
+static json_t *show_history(const harpe_perseus *self) {
+    json_t *list = json_array();
+    for (int64_t r = harpe_perseus_first_kept(self); r < self->round; r++)
+        json_array_append_new(list, show_round(self, &self->history[r % HARPE_PERSEUS_HISTORY]));
+    return list;
+}
+
+static json_t *show_sweep(const harpe_perseus *self) {
+    const harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
+    const harpe_sweep_cost *cost = &sweep->cost;
+    int mhz = harpe_sweep_common_mhz(sweep);
+    return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:o}", "rounds", (json_int_t)cost->rounds,
+                     "iterations", (json_int_t)cost->iterations, "extra_time",
+                     harpe_perseus_sweep_extra_time_s(self), "extra_energy",
+                     harpe_perseus_sweep_extra_energy_j(self), "frequencies",
+                     (json_int_t)sweep->frequency_count, "done", (json_int_t)sweep->position,
+                     "frequency", mhz > 0 ? json_integer(mhz) : json_null());
+}
+
+static json_t *show_exploration(const harpe_perseus *self) {
+    const harpe_explorer *explorer = self->explorer;
+    bool is_running = self->phase == HARPE_PERSEUS_EXPLORE || self->explores_next;
+    bool answers_requests = explorer->is_exploring && explorer->looks == 0; /* in the next round */
+    return json_pack(
+        "{s:b,s:b,s:I,s:I,s:I,s:I,s:f,s:f}", "is_running", is_running, "answers_requests",
+        answers_requests, "highest_rounds", (json_int_t)explorer->highest_rounds, "measured",
+        (json_int_t)harpe_explorer_measured(explorer), "wanted", (json_int_t)explorer->wanted_count,
+        "spoiled_rounds", (json_int_t)explorer->spoiled_rounds, "noise",
+        harpe_explorer_noise_of(explorer), "promised_time", explorer->promised_s);
+}
+
+static json_t *show_vertices(const harpe_frontier *frontier) {
+    size_t count;
+    const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list,
+                              json_pack("[f,f]", vertices[i].time_s, vertices[i].lower_bound_j));
+    return list;
+}
+
+static json_t *show_plan(const harpe_plan *plan) {
+    return json_pack("{s:f,s:f,s:f}", "time", plan->time_s, "energy", plan->energy_j, "lower_bound",
+                     plan->lower_bound_j);
+}
+
+static json_t *show_plans(const harpe_plan_set *set) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < harpe_plan_set_count(set); i++)
+        json_array_append_new(list, show_plan(harpe_plan_set_at(set, i)));
+    return list;
+}
+
+/* Shows the plans with one clock for all GPUs; frequency 0: the highest clocks, which differ. */
+static json_t *show_one_clock(const harpe_online_plans *plans) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < harpe_plan_set_count(plans->one_clock); i++) {
+        const harpe_plan *plan = harpe_plan_set_at(plans->one_clock, i);
+        int mhz = harpe_plan_one_clock_mhz(plans->problem, plan->frequency_mhz);
+        json_array_append_new(list, json_pack("{s:i,s:f,s:f}", "frequency", mhz, "time",
+                                              plan->time_s, "energy", plan->energy_j));
+    }
+    return list;
+}
+
+/* Shows the job requests. The value 0 means that there is no such request. */
+static json_t *show_requests(const harpe_online_requests *requests) {
+    return json_pack("{s:f,s:f,s:f,s:f}", "slowdown", requests->slowdown, "iteration_time",
+                     requests->iteration_time_s, "plan_time", requests->plan_time_s, "power_cap",
+                     requests->power_cap_w);
+}
+
+harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error *error) {
+    const harpe_perseus *self = state;
+    json_t *json = json_pack("{s:s,s:I,s:o,s:o,s:o,s:o}", "phase", PHASES[self->phase], "round",
+                             (json_int_t)self->round, "measured", show_history(self), "saved",
+                             show_saved(self), "baseline", show_baseline(self), "wishes",
+                             show_requests(&self->requests));
+    if (json && self->sweep) json_object_set_new(json, "sweep", show_sweep(self));
+    if (json && self->explorer) json_object_set_new(json, "exploration", show_exploration(self));
+    if (json && self->replicas)
+        json_object_set_new(json, "replicas", harpe_perseus_replicas_show(self));
+    if (json && *self->hold_reason)
+        json_object_set_new(json, "reason", json_string(self->hold_reason));
+    if (json && self->phase == HARPE_PERSEUS_PLAN) {
+        json_t *plans = json_pack(
+            "{s:o,s:o,s:I,s:f,s:o,s:o,s:[f,f],s:[f,f],s:f}", "vertices",
+            show_vertices(self->plans->frontier), "plans", show_plans(self->plans->set), "current",
+            (json_int_t)self->running, "blocking_power", self->blocking_power_w, "all_maximum",
+            show_plan(&self->plans->all_maximum), "one_clock", show_one_clock(self->plans),
+            "outside", self->outside_time_s + self->shift_time_s,
+            self->outside_energy_j + self->shift_energy_j, "wish_outside",
+            harpe_perseus_outside(self).time_s, harpe_perseus_outside(self).energy_j,
+            "undisturbed_time", self->plans->undisturbed_s);
+        json_object_update(json, plans);
+        json_decref(plans);
+    }
+    char *made = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    if (!made) return harpe_fail_memory(error);
+    *text = made;
+    return HARPE_OK;
+}
+
 /* ---- Figures --------------------------------------------------------------------------------- */
 
-static const char *const PHASES[] = {"count", "sweep", "plan", "hold", "explore"};
-
-static void find_plan(const harpe_perseus *self, harpe_figures *out) {
+static void figures_of_plan(const harpe_perseus *self, harpe_figures *out) {
     out->plan = -1;
     if (self->phase != HARPE_PERSEUS_PLAN || !self->plans) return;
     const harpe_plan *plan = harpe_plan_set_at(self->plans->set, self->running);
@@ -220,7 +324,7 @@ void harpe_perseus_figures(const void *state, harpe_figures *out) {
                            .iterations = all.iterations,
                            .used_time_s = all.used[HARPE_TIME],
                            .used_energy_j = all.used[HARPE_ENERGY]};
-    find_plan(self, out);
+    figures_of_plan(self, out);
     out->has_savings = harpe_savings_has_baseline(&all, HARPE_ENERGY) &&
                        harpe_savings_has_baseline(&all, HARPE_TIME);
     if (!out->has_savings) return;
@@ -231,4 +335,209 @@ void harpe_perseus_figures(const void *state, harpe_figures *out) {
     out->lost_time_s = 0.0 - time.value;
     out->lost_time_uncertainty_s = time.uncertainty;
     find_baseline(&self->savings, &out->baseline);
+}
+
+/* A plan laid out in time. Each array has a number for each instruction. */
+typedef struct layout {
+    const harpe_perseus *self;
+    harpe_plan plan;
+    double *start_s, *duration_s, *energy_j;
+    int *frequency_mhz;
+} layout;
+
+/* ---- Laying out ------------------------------------------------------------------------------ */
+
+static void free_layout(layout *self) {
+    free(self->start_s);
+    free(self->frequency_mhz);
+}
+
+static harpe_status find_plan(const harpe_perseus *self, int64_t number, const harpe_plan **out,
+                              harpe_error *error) {
+    if (self->phase != HARPE_PERSEUS_PLAN || !self->plans)
+        return harpe_fail(error, HARPE_NOT_FOUND,
+                          "there is no plan yet, because the job still measures");
+    if (number == HARPE_PIPELINE_ALL_MAXIMUM) {
+        *out = &self->plans->all_maximum;
+        return HARPE_OK;
+    }
+    size_t count = harpe_plan_set_count(self->plans->set);
+    size_t index = number == HARPE_PIPELINE_RUNNING ? self->running : (size_t)number;
+    if (number < HARPE_PIPELINE_ALL_MAXIMUM || index >= count)
+        return harpe_fail(error, HARPE_NOT_FOUND,
+                          "there is no plan %lld: the job has %zu plans, numbered from 0",
+                          (long long)number, count);
+    *out = harpe_plan_set_at(self->plans->set, index);
+    return HARPE_OK;
+}
+
+static harpe_status fill_layout(layout *self, const int *frequency_mhz, harpe_error *error) {
+    const harpe_online_pipeline *pipeline = self->self->pipeline;
+    for (size_t i = 0; i < pipeline->instruction_count; i++) {
+        harpe_profile_point point;
+        if (!harpe_sweep_point(self->self->sweep, pipeline->entry_of[i], frequency_mhz[i], &point))
+            return harpe_fail(error, HARPE_INTERNAL, "a plan runs '%.64s' at %d MHz, unmeasured",
+                              pipeline->entries[pipeline->entry_of[i]].instruction,
+                              frequency_mhz[i]);
+        self->duration_s[i] = point.time_s;
+        self->energy_j[i] = point.energy_j;
+        self->frequency_mhz[i] = point.frequency_mhz;
+    }
+    return harpe_plan_evaluate(self->self->plans->problem, self->frequency_mhz, &self->plan,
+                               self->start_s, error);
+}
+
+static harpe_status make_layout(const harpe_perseus *self, int64_t number, layout *out,
+                                harpe_error *error) {
+    const harpe_plan *plan = NULL;
+    harpe_status status = find_plan(self, number, &plan, error);
+    if (status != HARPE_OK) return status;
+    size_t count = self->pipeline->instruction_count;
+    layout made = {.self = self};
+    made.start_s = harpe_calloc(3 * count, sizeof *made.start_s);
+    made.frequency_mhz = harpe_calloc(count, sizeof *made.frequency_mhz);
+    if (made.start_s && made.frequency_mhz) {
+        made.duration_s = made.start_s + count;
+        made.energy_j = made.duration_s + count;
+        status = fill_layout(&made, plan->frequency_mhz, error);
+    } else {
+        status = harpe_fail_memory(error);
+    }
+    if (status != HARPE_OK) {
+        free_layout(&made);
+        return status;
+    }
+    *out = made;
+    return HARPE_OK;
+}
+
+/* ---- The critical path ----------------------------------------------------------------------- */
+
+static double end_of(const layout *self, int32_t node) {
+    return self->start_s[node] + self->duration_s[node];
+}
+
+static int32_t last_to_end(const layout *self) {
+    int32_t last = 0;
+    for (int32_t i = 1; i < self->self->plans->problem->instruction_count; i++)
+        if (end_of(self, i) > end_of(self, last)) last = i;
+    return last;
+}
+
+static int32_t waited_for_longest(const layout *self, int32_t node) {
+    const harpe_dag *dag = &self->self->plans->problem->dag;
+    int32_t latest = -1;
+    for (int32_t a = dag->first_arc_into[node]; a < dag->first_arc_into[node + 1]; a++)
+        if (latest < 0 || end_of(self, dag->arc_from[a]) > end_of(self, latest))
+            latest = dag->arc_from[a];
+    return latest;
+}
+
+/* Lists the instructions of a critical path in the order of time. The search begins at the end of
+ * the path. */
+static json_t *show_critical_path(const layout *self) {
+    int32_t first = self->self->plans->problem->instruction_count;
+    int32_t *nodes = harpe_calloc((size_t)first, sizeof *nodes);
+    if (!nodes) return NULL;
+    size_t end = (size_t)first;
+    for (int32_t node = last_to_end(self); node >= 0; node = waited_for_longest(self, node))
+        nodes[--first] = node;
+    json_t *path = json_array();
+    for (size_t i = (size_t)first; i < end; i++)
+        json_array_append_new(path, json_integer(nodes[i]));
+    free(nodes);
+    return path;
+}
+
+/* ---- Showing --------------------------------------------------------------------------------- */
+
+/* Shows one pipeline rank as columns: a number for each instruction. */
+static json_t *show_rank(const layout *self, int rank) {
+    const harpe_online_pipeline *pipeline = self->self->pipeline;
+    const harpe_action *actions = self->self->plans->problem->action_of;
+    json_t *entry = json_array(), *microbatch = json_array(), *frequency = json_array();
+    json_t *start = json_array(), *duration = json_array(), *power = json_array();
+    for (size_t i = pipeline->rank_offset[rank]; i < pipeline->rank_offset[rank + 1]; i++) {
+        json_array_append_new(entry, json_integer(pipeline->entry_of[i]));
+        json_array_append_new(microbatch, json_integer(actions[i].microbatch));
+        json_array_append_new(frequency, json_integer(self->frequency_mhz[i]));
+        json_array_append_new(start, json_real(self->start_s[i]));
+        json_array_append_new(duration, json_real(self->duration_s[i]));
+        json_array_append_new(power, json_real(self->energy_j[i] / self->duration_s[i]));
+    }
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "entry", entry, "microbatch", microbatch,
+                     "frequency", frequency, "start", start, "duration", duration, "power", power);
+}
+
+/* Shows time and energy of each (stage, instruction) in one iteration of the plan, and in the last
+ * round that ran the plan (null: not measured). */
+static json_t *show_entries(const layout *self, const harpe_perseus_seen *seen) {
+    const harpe_online_pipeline *pipeline = self->self->pipeline;
+    json_t *list = json_array();
+    double *sums = harpe_calloc(2 * pipeline->entry_count, sizeof *sums);
+    for (size_t i = 0; sums && i < pipeline->instruction_count; i++) {
+        sums[2 * pipeline->entry_of[i]] += self->duration_s[i];
+        sums[2 * pipeline->entry_of[i] + 1] += self->energy_j[i];
+    }
+    for (size_t e = 0; sums && e < pipeline->entry_count; e++) {
+        const harpe_online_entry *entry = &pipeline->entries[e];
+        const harpe_online_mean *mean = seen ? &seen->entries[e] : NULL;
+        double runs = (double)entry->run_count;
+        json_t *measured = mean && mean->time_s > 0
+                               ? json_pack("[f,f]", mean->time_s * runs, mean->energy_j * runs)
+                               : json_null();
+        json_array_append_new(list, json_pack("{s:i,s:i,s:s,s:I,s:[f,f],s:o}", "stage",
+                                              entry->stage, "rank", entry->pipeline_rank,
+                                              "instruction", entry->instruction, "runs",
+                                              (json_int_t)entry->run_count, "predicted",
+                                              sums[2 * e], sums[2 * e + 1], "measured", measured));
+    }
+    free(sums);
+    return list;
+}
+
+static json_t *show_layout(const layout *self, const harpe_perseus_seen *seen) {
+    json_t *ranks = json_array();
+    for (int r = 0; r < self->self->pipeline->rank_count; r++)
+        json_array_append_new(ranks, show_rank(self, r));
+    return json_pack(
+        "{s:f,s:f,s:f,s:o,s:o,s:o,s:o}", "time", self->plan.time_s, "energy", self->plan.energy_j,
+        "blocking_power", self->self->blocking_power_w * harpe_perseus_gpus_per_stage(self->self),
+        "measured_round", seen ? json_integer(seen->round) : json_null(), "entries",
+        show_entries(self, seen), "ranks", ranks, "critical", show_critical_path(self));
+}
+
+harpe_status harpe_perseus_pipeline(const void *state, int64_t number, char **json,
+                                    harpe_error *error) {
+    const harpe_perseus *self = state;
+    layout laid_out;
+    harpe_status status = make_layout(self, number, &laid_out, error);
+    if (status != HARPE_OK) return status;
+    size_t index = number >= 0 ? (size_t)number : self->running;
+    bool was_run =
+        self->seen.entries && self->seen.plan == index && number != HARPE_PIPELINE_ALL_MAXIMUM;
+    json_t *shown = show_layout(&laid_out, was_run ? &self->seen : NULL);
+    free_layout(&laid_out);
+    char *text = shown ? json_dumps(shown, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(shown);
+    if (!text) return harpe_fail_memory(error);
+    *json = text;
+    return HARPE_OK;
+}
+
+/* ---- What was seen --------------------------------------------------------------------------- */
+
+void harpe_perseus_see(harpe_perseus *self, const harpe_online_round *round) {
+    size_t count = self->pipeline->entry_count;
+    harpe_perseus_seen *seen = &self->seen;
+    if (!seen->entries) seen->entries = harpe_calloc(count, sizeof *seen->entries);
+    if (!seen->entries) return; /* there was no memory; the entries are not shown */
+    memcpy(seen->entries, round->entries, count * sizeof *seen->entries);
+    seen->round = self->round - 1;
+    seen->plan = self->running;
+}
+
+void harpe_perseus_forget_seen(harpe_perseus *self) {
+    free(self->seen.entries);
+    self->seen = (harpe_perseus_seen){0};
 }

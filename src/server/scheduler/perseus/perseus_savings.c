@@ -2,7 +2,7 @@
 /* Estimates the time and energy that an iteration with a plan would have needed at the highest
  * clocks: the measured baseline, shifted only by changes that affect both. docs/online.md
  * ("Savings") has the reasons and the formulas. This file changes no plan. */
-#include "server/scheduler/perseus/perseus_savings.h"
+#include "server/scheduler/perseus/perseus_job.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,9 +12,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "plan/evaluate.h"
-#include "server/scheduler/perseus/clock_runs.h"
-#include "server/scheduler/perseus/perseus_replicas.h"
-#include "server/scheduler/perseus/real_clocks.h"
 
 /* A change must exceed this number of standard errors. */
 #define CLEARLY 3.5
@@ -310,19 +307,9 @@ static void shift_by_deviation(comparison *self, const double *deviation) {
     }
 }
 
-/* Adds the wait for a straggler to the baseline. At the highest clocks, GPUs would also wait for
- * the straggler, and they would wait longer. */
-static void wait_for_straggler(comparison *self, double held_s) {
-    const harpe_perseus *perseus = self->self;
-    double wait_s = held_s - baseline_of(perseus, HARPE_TIME) - self->terms.shift[HARPE_TIME];
-    if (wait_s <= 0) return;
-    self->terms.shift[HARPE_TIME] += wait_s;
-    self->terms.shift[HARPE_ENERGY] += waiting_power_w(perseus) * wait_s;
-    self->terms.systematic[HARPE_ENERGY] +=
-        perseus->job->job->world_size * wait_s * harpe_perseus_blocking_uncertainty_w(perseus);
-}
-
-double harpe_perseus_blocking_uncertainty_w(const harpe_perseus *self) {
+/* Returns the uncertainty of a GPU's blocking power: half the width of its 95 % confidence
+ * interval. */
+static double blocking_uncertainty_w(const harpe_perseus *self) {
     const harpe_sweep_cost *cost = &self->sweep->cost;
     if (harpe_perseus_args_have_blocking_power(&self->args) || !(cost->waiting.time_s > 0) ||
         cost->rounds == 0)
@@ -332,6 +319,18 @@ double harpe_perseus_blocking_uncertainty_w(const harpe_perseus *self) {
     if (!isfinite(noise) || !(iterations > 0)) return self->blocking_power_w;
     return 2 * noise * baseline_of(self, HARPE_ENERGY) * sqrt((double)cost->rounds / iterations) /
            cost->waiting.time_s;
+}
+
+/* Adds the wait for a straggler to the baseline. At the highest clocks, GPUs would also wait for
+ * the straggler, and they would wait longer. */
+static void wait_for_straggler(comparison *self, double held_s) {
+    const harpe_perseus *perseus = self->self;
+    double wait_s = held_s - baseline_of(perseus, HARPE_TIME) - self->terms.shift[HARPE_TIME];
+    if (wait_s <= 0) return;
+    self->terms.shift[HARPE_TIME] += wait_s;
+    self->terms.shift[HARPE_ENERGY] += waiting_power_w(perseus) * wait_s;
+    self->terms.systematic[HARPE_ENERGY] +=
+        perseus->job->job->world_size * wait_s * blocking_uncertainty_w(perseus);
 }
 
 static void compare(comparison *self) {
@@ -377,21 +376,6 @@ harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round,
     };
 }
 
-/* Returns true if all of these clocks, one per instruction, are the highest ones. */
-static bool runs_at_highest(const harpe_perseus *self, const int *frequency_mhz) {
-    for (size_t i = 0; i < self->pipeline->instruction_count; i++)
-        if (frequency_mhz[i] != highest_mhz(self, self->pipeline->entry_of[i])) return false;
-    return true;
-}
-
-/* Returns the highest clock of each pipeline rank, or NULL if memory runs out. */
-static int *all_highest_mhz(const harpe_perseus *self) {
-    int *mhz = harpe_calloc((size_t)self->pipeline->rank_count, sizeof *mhz);
-    for (int p = 0; mhz && p < self->pipeline->rank_count; p++)
-        mhz[p] = harpe_sweep_highest_mhz(self->sweep, p);
-    return mhz;
-}
-
 /* Counts a round of a plan with only the highest clocks. Such a plan saves nothing, even if its
  * time and energy differ from the baseline. */
 static void count_highest(harpe_perseus *self, const harpe_savings_round *own,
@@ -401,37 +385,35 @@ static void count_highest(harpe_perseus *self, const harpe_savings_round *own,
         harpe_savings_use(&self->savings, own); /* it may have waited for the straggler */
     else
         harpe_savings_add_baseline(&self->savings, own);
-    measured->baseline_s = measured->time_s;
-    measured->baseline_j = measured->energy_j;
+    memcpy(measured->baseline, measured->value, sizeof measured->baseline);
 }
 
 /* Reads the runs at the highest clocks. If clocks change late, these are not those that were asked
  * for. */
-static harpe_status read_highest(const harpe_perseus *self, const int *asked_mhz,
-                                 const harpe_profiling_result *results, size_t count,
-                                 comparison *into, const int *highest_mhz, harpe_error *error) {
+static harpe_status read_highest(const harpe_perseus *self, const int *asked_mhz, comparison *into,
+                                 harpe_error *error) {
     const harpe_online_pipeline *pipeline = self->pipeline;
+    harpe_online_reports reports = harpe_perseus_late_reports(self);
     int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
     if (!ran_mhz) return harpe_fail_memory(error);
-    harpe_find_real_clocks(&(harpe_real_clocks){asked_mhz, ran_mhz}, pipeline, self->job->ranks,
-                           harpe_perseus_late_clocks(self), count, HARPE_MAIN_SHARE_MIN);
+    harpe_find_real_clocks(pipeline, &reports, asked_mhz, HARPE_MAIN_SHARE_MIN, ran_mhz);
     harpe_status status = harpe_online_round_read_highest(
-        pipeline, self->job->ranks, results, count, ran_mhz, highest_mhz, into->highest, error);
+        pipeline, &reports, ran_mhz, self->sweep->clocks, into->highest, error);
     free(ran_mhz);
     return status;
 }
 
 harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequency_mhz,
                                          const harpe_online_round *round,
-                                         const harpe_profiling_result *results, size_t count,
                                          harpe_perseus_measured *measured, harpe_error *error) {
     harpe_savings_round own = harpe_perseus_savings_round(round, measured->round);
-    bool is_whole = measured->time_s > 0 && measured->energy_j > 0 && !round->ran_other_steps;
+    bool is_whole = measured->value[HARPE_TIME] > 0 && measured->value[HARPE_ENERGY] > 0 &&
+                    !round->ran_other_steps;
     bool is_known = harpe_savings_has_baseline(&self->savings, HARPE_TIME) &&
                     harpe_savings_has_baseline(&self->savings, HARPE_ENERGY);
     const int *lowest_mhz = harpe_perseus_replicas_lowest(self);
     if (!lowest_mhz) lowest_mhz = frequency_mhz;
-    if (is_whole && runs_at_highest(self, lowest_mhz)) {
+    if (is_whole && harpe_sweep_are_highest(self->sweep, lowest_mhz)) {
         count_highest(self, &own, measured);
         return HARPE_OK;
     }
@@ -440,7 +422,6 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
         return HARPE_OK;
     }
     size_t entries = self->pipeline->entry_count;
-    int *highest = all_highest_mhz(self);
     comparison compared = {.self = self,
                            .round = round,
                            .measured = &own,
@@ -448,25 +429,20 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
                            .highest = harpe_calloc(entries, sizeof *compared.highest),
                            .changes = harpe_calloc(entries, sizeof *compared.changes)};
     harpe_status status =
-        compared.highest && compared.changes && highest ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK)
-        status = read_highest(self, lowest_mhz, results, count, &compared, highest, error);
+        compared.highest && compared.changes ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK) status = read_highest(self, lowest_mhz, &compared, error);
     if (status == HARPE_OK) {
         compare(&compared);
         if (isinf(compared.terms.systematic[HARPE_TIME])) {
             harpe_savings_use(&self->savings, &own);
         } else {
-            measured->baseline_s = baseline_of(self, HARPE_TIME) + compared.terms.shift[HARPE_TIME];
-            measured->baseline_j =
-                baseline_of(self, HARPE_ENERGY) + compared.terms.shift[HARPE_ENERGY];
-            measured->systematic_s = compared.terms.systematic[HARPE_TIME];
-            measured->systematic_j = compared.terms.systematic[HARPE_ENERGY];
-            measured->weight_s = compared.terms.weight[HARPE_TIME];
-            measured->weight_j = compared.terms.weight[HARPE_ENERGY];
+            for (int q = 0; q < HARPE_QUANTITIES; q++)
+                measured->baseline[q] = baseline_of(self, q) + compared.terms.shift[q];
+            memcpy(measured->systematic, compared.terms.systematic, sizeof measured->systematic);
+            memcpy(measured->weight, compared.terms.weight, sizeof measured->weight);
             harpe_savings_add(&self->savings, self->savings.planned, &own, &compared.terms);
         }
     }
-    free(highest);
     free(compared.highest);
     free(compared.changes);
     return status;

@@ -10,6 +10,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "server/scheduler/stored.h"
 
 /* Before any round shows the noise: an assumption, which counts as two values. */
 #define USUAL_NOISE 0.01
@@ -112,8 +113,9 @@ static double deviation_of(const harpe_replica_noise *noise) {
     return noise->freedom > 0 ? sqrt(noise->squares / noise->freedom) : USUAL_NOISE;
 }
 
-/* A normal value exceeds z standard deviations with a probability of at most exp(-z^2 / 2). */
-double harpe_replica_curves_errors(const harpe_replica_curves *self) {
+/* Returns the number of standard errors that a difference must exceed. A normal value exceeds z
+ * standard deviations with a probability of at most exp(-z^2 / 2). */
+static double errors_of(const harpe_replica_curves *self) {
     double gpus = (double)self->replica_count * self->rank_count;
     return sqrt(2 * log(gpus / HARPE_REPLICA_FALSE_ALARM));
 }
@@ -124,13 +126,6 @@ double harpe_replica_curves_error(const harpe_replica_curves *self, int replica,
 }
 
 /* ---- A round --------------------------------------------------------------------------------- */
-
-static size_t index_of(const harpe_clock_curve *curve, int mhz) {
-    size_t i = 0;
-    while (i < curve->count && curve->mhz[i] != mhz)
-        i++;
-    return i;
-}
 
 /* Sums of a GPU, or of an entry, over the runs whose clock is known. */
 typedef struct sums {
@@ -156,7 +151,7 @@ static sums sum_entry(const harpe_replica_curves *self, const harpe_replica_runs
     for (size_t k = 0; k < round->count; k++) {
         const harpe_online_clock_runs *runs = &round->runs[k];
         if (runs->entry != entry || !(runs->mean.time_s > 0)) continue;
-        size_t i = index_of(curve, runs->frequency_mhz);
+        size_t i = harpe_clock_curve_find(curve, runs->frequency_mhz);
         if (i < curve->count && curve->points[i].weight > 0) add_run(&sum, runs, &curve->points[i]);
     }
     return sum;
@@ -192,7 +187,7 @@ static int rounds_to_change(const harpe_replica_curves *self, int streak) {
  * changed for certain. */
 static bool count_streak(const harpe_replica_curves *self, harpe_replica_gpu *gpu) {
     double error = deviation_of(&self->time_noise) * sqrt(1 + 1 / fmax(1, gpu->rounds));
-    double threshold = fmax(TIME_MIN, harpe_replica_curves_errors(self) * error);
+    double threshold = fmax(TIME_MIN, errors_of(self) * error);
     bool is_clear = gpu->is_round_known && gpu->rounds > 0 && fabs(gpu->round_log) > threshold;
     if (!is_clear)
         gpu->streak = 0;
@@ -249,7 +244,7 @@ static void learn(harpe_replica_curves *self, const harpe_replica_runs *round, i
         const harpe_online_clock_runs *runs = &round->runs[k];
         if (self->pipeline->entries[runs->entry].pipeline_rank != rank) continue;
         harpe_clock_curve *curve = curve_at(self, replica, runs->entry);
-        harpe_clock_share share = {index_of(curve, runs->frequency_mhz), 1};
+        harpe_clock_share share = {harpe_clock_curve_find(curve, runs->frequency_mhz), 1};
         if (share.clock == curve->count) continue;
         double weight = (double)(runs->run_count * runs->iteration_count);
         harpe_clock_curve_observe(curve, &share, 1, runs->mean.time_s, runs->mean.energy_j, weight,
@@ -297,7 +292,7 @@ static bool find_factor(const harpe_clock_curve *curve, const harpe_sweep_list *
     double weights = 0, sum[QUANTITIES] = {0};
     for (size_t k = 0; k < list->count; k++) {
         const harpe_profile_point *swept = &list->points[k];
-        size_t i = index_of(curve, swept->frequency_mhz);
+        size_t i = harpe_clock_curve_find(curve, swept->frequency_mhz);
         if (i == curve->count || !(curve->points[i].weight > 0)) continue;
         weights += curve->points[i].weight;
         sum[TIME] += curve->points[i].weight * log(curve->points[i].time_s / swept->time_s);
@@ -331,7 +326,7 @@ bool harpe_replica_curves_point(const harpe_replica_curves *self, const harpe_sw
         out->energy_j /= self->replica_count;
         return true;
     }
-    size_t i = index_of(curve, frequency_mhz);
+    size_t i = harpe_clock_curve_find(curve, frequency_mhz);
     const harpe_clock_point *own = i < curve->count ? &curve->points[i] : NULL;
     out->time_s *= exp(factor[TIME]);
     out->energy_j *= exp(factor[ENERGY]);
@@ -377,7 +372,7 @@ static bool is_beyond(const harpe_replica_gpu *gpu, double difference, double mi
 static bool compare_gpu(harpe_replica_curves *self, int replica, int rank, const double *sum,
                         const double *median) {
     harpe_replica_gpu *gpu = harpe_replica_gpu_at(self, replica, rank);
-    double errors = harpe_replica_curves_errors(self) * sqrt(2 / fmax(1, gpu->rounds));
+    double errors = errors_of(self) * sqrt(2 / fmax(1, gpu->rounds));
     gpu->time_log = log(sum[TIME] / median[TIME]);
     gpu->energy_log = log(sum[ENERGY] / median[ENERGY]);
     gpu->differs =
@@ -408,91 +403,42 @@ bool harpe_replica_curves_compare(harpe_replica_curves *self, const harpe_sweep 
     return any;
 }
 
-/* ---- State ----------------------------------------------------------------------------------- */
+/* ---- The stored state ------------------------------------------------------------------------ */
 
-static json_t *save_noise(const harpe_replica_noise *noise) {
-    return json_pack("[f,f]", noise->squares, noise->freedom);
+static const harpe_stored_member GPU_MEMBERS[] = {
+    HARPE_STORED(harpe_replica_gpu, rounds, 0, ROUNDS_MAX),
+    HARPE_STORED(harpe_replica_gpu, streak, -1e6, 1e6),
+    HARPE_STORED(harpe_replica_gpu, differs, 0, 1),
+};
+static const harpe_stored GPU = HARPE_STORED_TABLE(harpe_replica_gpu, GPU_MEMBERS);
+
+static const harpe_stored_member MEMBERS[] = {
+    HARPE_STORED_DOUBLES(harpe_replica_curves, time_noise, HARPE_STORED_COUNT),
+    HARPE_STORED_DOUBLES(harpe_replica_curves, energy_noise, HARPE_STORED_COUNT),
+    HARPE_STORED_DOUBLES(harpe_replica_curves, run_noise, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_replica_curves, patience, 0, PATIENCE_MAX),
+    HARPE_STORED(harpe_replica_curves, calm, HARPE_STORED_COUNT),
+};
+static const harpe_stored TABLE = HARPE_STORED_TABLE(harpe_replica_curves, MEMBERS);
+
+static size_t curve_count(const harpe_replica_curves *self) {
+    return (size_t)self->replica_count * self->pipeline->entry_count;
+}
+
+static size_t gpu_count(const harpe_replica_curves *self) {
+    return (size_t)self->replica_count * (size_t)self->rank_count;
 }
 
 json_t *harpe_replica_curves_save(const harpe_replica_curves *self) {
-    json_t *curves = json_array(), *gpus = json_array();
-    size_t count = (size_t)self->replica_count * self->pipeline->entry_count;
-    for (size_t i = 0; i < count; i++) {
-        json_t *points = json_array();
-        for (size_t c = 0; c < self->curves[i].count; c++) {
-            const harpe_clock_point *point = &self->curves[i].points[c];
-            if (point->weight > 0)
-                json_array_append_new(points,
-                                      json_pack("[i,f,f,f]", self->curves[i].mhz[c], point->weight,
-                                                point->time_s, point->energy_j));
-        }
-        json_array_append_new(curves, points);
-    }
-    for (int g = 0; g < self->replica_count * self->rank_count; g++)
-        json_array_append_new(gpus, json_pack("[f,i,i]", self->gpus[g].rounds, self->gpus[g].streak,
-                                              self->gpus[g].differs ? 1 : 0));
-    return json_pack("{s:o,s:o,s:[o,o,o],s:[i,f]}", "curves", curves, "gpus", gpus, "noise",
-                     save_noise(&self->time_noise), save_noise(&self->energy_noise),
-                     save_noise(&self->run_noise), "patience", self->patience, self->calm);
-}
-
-static bool load_numbers(const json_t *saved, double *numbers, size_t count) {
-    if (json_array_size(saved) != count) return false;
-    for (size_t i = 0; i < count; i++) {
-        numbers[i] = json_number_value(json_array_get(saved, i));
-        if (!(fabs(numbers[i]) < 1e15)) return false;
-    }
-    return true;
-}
-
-static bool load_curve(harpe_clock_curve *curve, const json_t *saved) {
-    if (!json_is_array(saved)) return false;
-    for (size_t i = 0; i < json_array_size(saved); i++) {
-        double n[4];
-        if (!load_numbers(json_array_get(saved, i), n, 4) || !(n[0] > 0 && n[0] < 1e6))
-            return false;
-        size_t c = index_of(curve, (int)n[0]);
-        if (c == curve->count || !(n[1] > 0 && n[2] > 0 && n[3] > 0)) return false;
-        curve->points[c] = (harpe_clock_point){n[1], n[2], n[3]};
-    }
-    return true;
-}
-
-static bool load_gpu(harpe_replica_gpu *gpu, const json_t *saved) {
-    double n[3];
-    if (!load_numbers(saved, n, 3) || !(n[0] >= 0 && n[0] <= ROUNDS_MAX) || fabs(n[1]) > 1e6)
-        return false;
-    gpu->rounds = n[0];
-    gpu->streak = (int)n[1];
-    gpu->differs = n[2] != 0;
-    return true;
-}
-
-static bool load_noise(harpe_replica_noise *noise, const json_t *saved) {
-    double n[2];
-    if (!load_numbers(saved, n, 2) || n[0] < 0 || n[1] < 0) return false;
-    *noise = (harpe_replica_noise){n[0], n[1]};
-    return true;
+    json_t *json = harpe_stored_save(&TABLE, self);
+    harpe_stored_add(&json, "curves", harpe_clock_curves_save(self->curves, curve_count(self)));
+    harpe_stored_add(&json, "gpus", harpe_stored_save_rows(&GPU, self->gpus, gpu_count(self)));
+    return json;
 }
 
 bool harpe_replica_curves_load(harpe_replica_curves *self, const json_t *json) {
-    const json_t *curves = json_object_get(json, "curves"), *gpus = json_object_get(json, "gpus");
-    const json_t *noise = json_object_get(json, "noise");
-    size_t count = (size_t)self->replica_count * self->pipeline->entry_count;
-    size_t gpu_count = (size_t)self->replica_count * (size_t)self->rank_count;
-    double patience[2];
-    if (json_array_size(curves) != count || json_array_size(gpus) != gpu_count ||
-        !load_numbers(json_object_get(json, "patience"), patience, 2) ||
-        !(patience[0] >= 0 && patience[0] <= PATIENCE_MAX && patience[1] >= 0) ||
-        !load_noise(&self->time_noise, json_array_get(noise, 0)) ||
-        !load_noise(&self->energy_noise, json_array_get(noise, 1)) ||
-        !load_noise(&self->run_noise, json_array_get(noise, 2)))
-        return false;
-    self->patience = (int)patience[0];
-    self->calm = patience[1];
-    for (size_t i = 0; i < count; i++)
-        if (!load_curve(&self->curves[i], json_array_get(curves, i))) return false;
-    for (size_t g = 0; g < gpu_count; g++)
-        if (!load_gpu(&self->gpus[g], json_array_get(gpus, g))) return false;
-    return true;
+    return harpe_stored_load(&TABLE, self, json) &&
+           harpe_clock_curves_load(self->curves, curve_count(self),
+                                   json_object_get(json, "curves")) &&
+           harpe_stored_load_rows(&GPU, self->gpus, gpu_count(self), json_object_get(json, "gpus"));
 }

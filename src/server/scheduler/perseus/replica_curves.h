@@ -11,7 +11,7 @@
 #include <jansson.h>
 
 #include "server/scheduler/perseus/clock_curve.h"
-#include "server/scheduler/perseus/clock_runs.h"
+#include "server/scheduler/perseus/online_round.h"
 #include "server/scheduler/perseus/sweep.h"
 
 /* The probability that equal GPUs seem to differ in one comparison of all GPUs. */
@@ -82,8 +82,6 @@ bool harpe_replica_curves_compare(harpe_replica_curves *self, const harpe_sweep 
 
 /* Returns the relative standard error of a GPU's time. */
 double harpe_replica_curves_error(const harpe_replica_curves *self, int replica, int rank);
-/* Returns the number of standard errors that a difference must exceed. */
-double harpe_replica_curves_errors(const harpe_replica_curves *self);
 
 static inline harpe_replica_gpu *harpe_replica_gpu_at(const harpe_replica_curves *curves,
                                                       int replica, int rank) {

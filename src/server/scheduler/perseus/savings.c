@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "server/scheduler/stored.h"
 
 /* The factor from a median absolute deviation to a standard deviation, for normally distributed
  * noise. */
@@ -209,17 +210,20 @@ harpe_estimate harpe_savings_of_sum(const harpe_savings *savings, const harpe_sa
                             sqrt(squares_of(savings, sum, quantity)) + sum->systematic};
 }
 
-static harpe_savings_sum open_sum(const harpe_savings *savings, int q) {
-    const harpe_savings_sum *a = &savings->swept[q], *b = &savings->planned[q];
-    return (harpe_savings_sum){a->iterations + b->iterations, a->measured + b->measured,
-                               a->shift + b->shift,           a->common + b->common,
-                               a->squares + b->squares,       a->systematic + b->systematic};
+void harpe_savings_sum_add(harpe_savings_sum *to, const harpe_savings_sum *from) {
+    to->iterations += from->iterations;
+    to->measured += from->measured;
+    to->shift += from->shift;
+    to->common += from->common;
+    to->squares += from->squares;
+    to->systematic += from->systematic;
 }
 
 harpe_estimate harpe_savings_total(const harpe_savings *savings, int quantity, double *baseline) {
     const harpe_savings_closed *closed = &savings->closed[quantity];
     const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
-    harpe_savings_sum sum = open_sum(savings, quantity);
+    harpe_savings_sum sum = savings->swept[quantity];
+    harpe_savings_sum_add(&sum, &savings->planned[quantity]);
     bool is_open = sum.iterations > 0 && mean->rounds > 0;
     harpe_estimate open =
         is_open ? harpe_savings_of_sum(savings, &sum, quantity) : (harpe_estimate){0, 0};
@@ -255,63 +259,30 @@ void harpe_savings_close(harpe_savings *savings, const harpe_savings *old) {
     }
 }
 
-/* ---- Saving ---------------------------------------------------------------------------------- */
+/* ---- The stored state ------------------------------------------------------------------------ */
 
-enum { SUM_NUMBERS = 6, NUMBERS = HARPE_QUANTITIES * (1 + 4 + 2 + 4 + 2 * SUM_NUMBERS) };
-
-static void list_sum(harpe_savings_sum *sum, double **list) {
-    double *all[SUM_NUMBERS] = {&sum->iterations, &sum->measured, &sum->shift,
-                                &sum->common,     &sum->squares,  &sum->systematic};
-    memcpy(list, all, sizeof all);
-}
-
-/* Writes pointers to all members of type double, in the order in which they are stored. */
-static size_t list_numbers(harpe_savings *s, double **list) {
-    size_t count = 0;
-    for (int q = 0; q < HARPE_QUANTITIES; q++) {
-        harpe_savings_mean *mean = &s->baseline.mean[q];
-        harpe_savings_closed *closed = &s->closed[q];
-        double *all[] = {&s->used[q],          &mean->rounds,      &mean->iterations,
-                         &mean->mean,          &mean->squares,     &s->noise[q].squares,
-                         &s->noise[q].freedom, &closed->saved,     &closed->baseline,
-                         &closed->squares,     &closed->systematic};
-        memcpy(list + count, all, sizeof all);
-        count += sizeof all / sizeof all[0];
-        list_sum(&s->swept[q], list + count);
-        list_sum(&s->planned[q], list + count + SUM_NUMBERS);
-        count += 2 * SUM_NUMBERS;
-    }
-    return count;
-}
+static const harpe_stored_member MEMBERS[] = {
+    HARPE_STORED(harpe_savings, iterations, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_savings, used, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_savings, baseline.first_round, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_savings, baseline.last_round, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_savings, baseline.first_wall_s, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_savings, baseline.last_wall_s, HARPE_STORED_ANY),
+    HARPE_STORED_DOUBLES(harpe_savings, baseline.mean, HARPE_STORED_ANY),
+    HARPE_STORED_DOUBLES(harpe_savings, noise, HARPE_STORED_ANY),
+    HARPE_STORED_DOUBLES(harpe_savings, swept, HARPE_STORED_ANY),
+    HARPE_STORED_DOUBLES(harpe_savings, planned, HARPE_STORED_ANY),
+    HARPE_STORED_DOUBLES(harpe_savings, closed, HARPE_STORED_ANY),
+};
+static const harpe_stored TABLE = HARPE_STORED_TABLE(harpe_savings, MEMBERS);
 
 json_t *harpe_savings_save(const harpe_savings *savings) {
-    harpe_savings copy = *savings;
-    double *list[NUMBERS];
-    size_t count = list_numbers(&copy, list);
-    const harpe_baseline *baseline = &savings->baseline;
-    json_t *json = json_pack("[I,I,I,I,I]", (json_int_t)savings->iterations,
-                             (json_int_t)baseline->first_round, (json_int_t)baseline->last_round,
-                             (json_int_t)baseline->first_wall_s, (json_int_t)baseline->last_wall_s);
-    for (size_t i = 0; json && i < count; i++)
-        json_array_append_new(json, json_real(*list[i]));
-    return json;
+    return harpe_stored_save(&TABLE, savings);
 }
 
 bool harpe_savings_load(harpe_savings *savings, const json_t *json) {
-    enum { WHOLE = 5 };
     harpe_savings loaded = {0};
-    double *list[NUMBERS];
-    size_t count = list_numbers(&loaded, list);
-    if (json_array_size(json) != WHOLE + count) return false;
-    int64_t *whole[WHOLE] = {&loaded.iterations, &loaded.baseline.first_round,
-                             &loaded.baseline.last_round, &loaded.baseline.first_wall_s,
-                             &loaded.baseline.last_wall_s};
-    for (size_t i = 0; i < WHOLE; i++)
-        *whole[i] = json_integer_value(json_array_get(json, i));
-    for (size_t i = 0; i < count; i++) {
-        *list[i] = json_number_value(json_array_get(json, WHOLE + i));
-        if (!isfinite(*list[i])) return false;
-    }
+    if (!harpe_stored_load(&TABLE, &loaded, json)) return false;
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         const harpe_savings_mean *mean = &loaded.baseline.mean[q];
         if (!(mean->rounds >= 0 && mean->squares >= 0 && loaded.noise[q].squares >= 0))
@@ -319,5 +290,5 @@ bool harpe_savings_load(harpe_savings *savings, const json_t *json) {
         if (mean->rounds > 0 && !(mean->mean > 0 && mean->iterations > 0)) return false;
     }
     *savings = loaded;
-    return loaded.iterations >= 0;
+    return true;
 }

@@ -104,6 +104,7 @@ typedef struct harpe_savings_terms {
 /* Adds a round that is compared with the baseline. `sums` is `swept` or `planned` of `savings`. */
 void harpe_savings_add(harpe_savings *savings, harpe_savings_sum *sums,
                        const harpe_savings_round *round, const harpe_savings_terms *terms);
+void harpe_savings_sum_add(harpe_savings_sum *to, const harpe_savings_sum *from);
 /* Counts the time and energy of a round that is not compared with the baseline. */
 void harpe_savings_use(harpe_savings *savings, const harpe_savings_round *round);
 /* Adds the sums of `old` to the closed sums of `savings`. */

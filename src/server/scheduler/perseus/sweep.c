@@ -4,6 +4,7 @@
  * of the sweep, so that the sweep slows training as little as possible. */
 #include "server/scheduler/perseus/sweep.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "server/scheduler/perseus/savings.h"
 #include "server/scheduler/perseus/switch_latencies.h"
 #include "server/scheduler/stages.h"
+#include "server/scheduler/stored.h"
 
 enum { MISSES_MAX = 3 };
 
@@ -103,12 +105,6 @@ static harpe_status make_lists(const harpe_online_pipeline *pipeline, size_t poi
     return HARPE_OK;
 }
 
-static void free_lists(const harpe_online_pipeline *pipeline, harpe_sweep_list *lists) {
-    for (size_t e = 0; lists && e < pipeline->entry_count; e++)
-        free(lists[e].points);
-    free(lists);
-}
-
 harpe_status harpe_sweep_new(const harpe_online_pipeline *pipeline, const harpe_rank_info *ranks,
                              int rank_count, int frequency_stride, int rises_to_stop,
                              harpe_sweep **out, harpe_error *error) {
@@ -128,13 +124,19 @@ harpe_status harpe_sweep_new(const harpe_online_pipeline *pipeline, const harpe_
     return HARPE_OK;
 }
 
-void harpe_sweep_free(harpe_sweep *sweep) {
-    if (!sweep) return;
-    free_lists(sweep->pipeline, sweep->lists);
+static void free_members(harpe_sweep *sweep) {
+    for (size_t e = 0; sweep->lists && e < sweep->pipeline->entry_count; e++)
+        free(sweep->lists[e].points);
     for (int p = 0; sweep->clocks && p < sweep->pipeline->rank_count; p++)
         free(sweep->clocks[p].mhz);
+    free(sweep->lists);
     free(sweep->clocks);
     free(sweep->waiting);
+}
+
+void harpe_sweep_free(harpe_sweep *sweep) {
+    if (!sweep) return;
+    free_members(sweep);
     free(sweep);
 }
 
@@ -155,6 +157,13 @@ int harpe_sweep_frequency_mhz(const harpe_sweep *sweep, int entry) {
 
 int harpe_sweep_highest_mhz(const harpe_sweep *sweep, int pipeline_rank) {
     return sweep->clocks[pipeline_rank].mhz[0];
+}
+
+bool harpe_sweep_are_highest(const harpe_sweep *sweep, const int *frequency_mhz) {
+    for (size_t i = 0; i < sweep->pipeline->instruction_count; i++)
+        if (frequency_mhz[i] != clocks_of(sweep, sweep->pipeline->entry_of[i])->mhz[0])
+            return false;
+    return true;
 }
 
 int harpe_sweep_common_mhz(const harpe_sweep *sweep) {
@@ -336,4 +345,137 @@ harpe_status harpe_sweep_profile(const harpe_sweep *sweep, const double *blockin
     harpe_status status = harpe_profile_new(rows, count, out, error);
     free(rows);
     return status;
+}
+
+/* ---- The stored state ------------------------------------------------------------------------ */
+
+static const harpe_stored_member MEMBERS[] = {
+    HARPE_STORED(harpe_sweep, position, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_sweep, misses, 0, 1000),
+    HARPE_STORED(harpe_sweep, cost.rounds, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_sweep, cost.iterations, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_sweep, cost.timed_iterations, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_sweep, cost.metered_iterations, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_sweep, cost.time_s, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_sweep, cost.energy_j, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_sweep, cost.first_time_s, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_sweep, cost.first_energy_j, HARPE_STORED_ANY),
+    HARPE_STORED_DOUBLES(harpe_sweep, cost.waiting, HARPE_STORED_ANY),
+};
+static const harpe_stored TABLE = HARPE_STORED_TABLE(harpe_sweep, MEMBERS);
+
+static const harpe_stored_member WAITING_MEMBERS[] = {
+    HARPE_STORED(harpe_sweep_waiting, time_s, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_sweep_waiting, energy_j, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_sweep_waiting, watched_s, HARPE_STORED_ANY),
+};
+static const harpe_stored WAITING = HARPE_STORED_TABLE(harpe_sweep_waiting, WAITING_MEMBERS);
+
+static const harpe_stored_member LIST_MEMBERS[] = {
+    HARPE_STORED(harpe_sweep_list, rises, 0, 1e9),
+    HARPE_STORED(harpe_sweep_list, has_stopped, 0, 1),
+    HARPE_STORED(harpe_sweep_list, time_ratio, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_sweep_list, energy_ratio, HARPE_STORED_COUNT),
+};
+static const harpe_stored LIST = HARPE_STORED_TABLE(harpe_sweep_list, LIST_MEMBERS);
+
+static const harpe_stored_member POINT_MEMBERS[] = {
+    HARPE_STORED(harpe_profile_point, frequency_mhz, 1, HARPE_FREQUENCY_MAX_MHZ),
+    HARPE_STORED(harpe_profile_point, time_s, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_profile_point, energy_j, HARPE_STORED_COUNT),
+};
+static const harpe_stored POINT = HARPE_STORED_TABLE(harpe_profile_point, POINT_MEMBERS);
+
+json_t *harpe_sweep_save(const harpe_sweep *sweep) {
+    size_t entries = sweep->pipeline->entry_count, ranks = (size_t)sweep->pipeline->rank_count;
+    json_t *json = harpe_stored_save(&TABLE, sweep);
+    json_t *clocks = json_array(), *points = json_array();
+    for (size_t p = 0; p < ranks; p++)
+        harpe_stored_append(&clocks,
+                            harpe_stored_save_clocks(sweep->clocks[p].mhz, sweep->clocks[p].count));
+    for (size_t e = 0; e < entries; e++)
+        harpe_stored_append(
+            &points, harpe_stored_save_rows(&POINT, sweep->lists[e].points, sweep->lists[e].count));
+    harpe_stored_add(&json, "clocks", clocks);
+    harpe_stored_add(&json, "waiting", harpe_stored_save_rows(&WAITING, sweep->waiting, ranks));
+    harpe_stored_add(&json, "lists", harpe_stored_save_rows(&LIST, sweep->lists, entries));
+    harpe_stored_add(&json, "points", points);
+    return json;
+}
+
+static bool load_clocks(harpe_sweep *into, const json_t *saved) {
+    if (json_array_size(saved) != (size_t)into->pipeline->rank_count) return false;
+    for (int p = 0; p < into->pipeline->rank_count; p++) {
+        harpe_sweep_clocks *clocks = &into->clocks[p];
+        const json_t *list = json_array_get(saved, (size_t)p);
+        size_t count = json_array_size(list);
+        clocks->mhz = harpe_calloc(count, sizeof *clocks->mhz);
+        clocks->count = count;
+        if (count == 0 || !clocks->mhz || !harpe_stored_load_clocks(clocks->mhz, count, list))
+            return false;
+        for (size_t i = 0; i < count; i++)
+            if (clocks->mhz[i] >= (i > 0 ? clocks->mhz[i - 1] : HARPE_FREQUENCY_MAX_MHZ + 1))
+                return false;
+        if (count > into->frequency_count) into->frequency_count = count;
+    }
+    return true;
+}
+
+static bool has_clock(const harpe_sweep_clocks *clocks, int mhz) {
+    for (size_t i = 0; i < clocks->count; i++)
+        if (clocks->mhz[i] == mhz) return true;
+    return false;
+}
+
+static bool load_points(const harpe_sweep *into, size_t entry, const json_t *saved) {
+    const harpe_sweep_clocks *clocks = clocks_of(into, (int)entry);
+    harpe_sweep_list *list = &into->lists[entry];
+    list->count = json_array_size(saved);
+    if (!(list->time_ratio > 0 && list->energy_ratio > 0) || list->count > clocks->count ||
+        !harpe_stored_load_rows(&POINT, list->points, list->count, saved))
+        return false;
+    int above_mhz = INT_MAX;
+    for (size_t i = 0; i < list->count; i++) {
+        const harpe_profile_point *point = &list->points[i];
+        if (!(point->time_s > 0 && point->energy_j > 0) || point->frequency_mhz >= above_mhz ||
+            !has_clock(clocks, point->frequency_mhz))
+            return false;
+        above_mhz = point->frequency_mhz;
+    }
+    if (list->count == 0 && into->position > 0) return false;
+    if (list->count == clocks->count) list->has_stopped = true;
+    if (list->has_stopped || into->position == into->frequency_count) return true;
+    return list->count == into->position; /* each frequency that has run so far has a point */
+}
+
+static bool load(harpe_sweep *into, const json_t *saved) {
+    size_t entries = into->pipeline->entry_count, ranks = (size_t)into->pipeline->rank_count;
+    const json_t *points = json_object_get(saved, "points");
+    harpe_error no_memory;
+    into->clocks = harpe_calloc(ranks, sizeof *into->clocks);
+    into->waiting = harpe_calloc(ranks, sizeof *into->waiting);
+    bool is_good =
+        into->clocks && into->waiting && load_clocks(into, json_object_get(saved, "clocks")) &&
+        harpe_stored_load(&TABLE, into, saved) && into->position <= into->frequency_count &&
+        harpe_stored_load_rows(&WAITING, into->waiting, ranks, json_object_get(saved, "waiting")) &&
+        make_lists(into->pipeline, into->frequency_count, &into->lists, &no_memory) == HARPE_OK &&
+        harpe_stored_load_rows(&LIST, into->lists, entries, json_object_get(saved, "lists")) &&
+        json_array_size(points) == entries;
+    for (size_t e = 0; e < entries && is_good; e++)
+        is_good = load_points(into, e, json_array_get(points, e));
+    return is_good;
+}
+
+bool harpe_sweep_load(harpe_sweep *sweep, const json_t *saved) {
+    harpe_sweep loaded = {.pipeline = sweep->pipeline,
+                          .rank_count = sweep->rank_count,
+                          .rises_to_stop = sweep->rises_to_stop};
+    bool is_good = load(&loaded, saved);
+    if (!is_good) {
+        free_members(&loaded);
+        return false;
+    }
+    free_members(sweep);
+    *sweep = loaded;
+    return true;
 }

@@ -66,6 +66,8 @@ bool harpe_sweep_is_over(const harpe_sweep *sweep);
 int harpe_sweep_frequency_mhz(const harpe_sweep *sweep, int entry);
 /* Returns the highest frequency of a pipeline rank. */
 int harpe_sweep_highest_mhz(const harpe_sweep *sweep, int pipeline_rank);
+/* Returns true if all of these clocks, one per instruction, are the highest ones. */
+bool harpe_sweep_are_highest(const harpe_sweep *sweep, const int *frequency_mhz);
 /* Returns the frequency of this round if all pipeline ranks try the same one, otherwise 0. */
 int harpe_sweep_common_mhz(const harpe_sweep *sweep);
 
@@ -102,5 +104,10 @@ bool harpe_sweep_point(const harpe_sweep *sweep, int entry, int frequency_mhz,
 harpe_status harpe_sweep_profile(const harpe_sweep *sweep, const double *blocking_power_w,
                                  const harpe_online_latencies *latencies, harpe_profile **out,
                                  harpe_error *error);
+
+/* Save and load a sweep for a restart of the server. `save` returns NULL if memory runs out. `load`
+ * returns false and leaves the sweep as it was if the data does not fit the pipeline. */
+json_t *harpe_sweep_save(const harpe_sweep *sweep);
+bool harpe_sweep_load(harpe_sweep *sweep, const json_t *saved);
 
 #endif

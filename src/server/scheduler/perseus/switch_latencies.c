@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "server/scheduler/stored.h"
 
 /* A clock of a driver may differ so much from the clock of a schedule. Different clocks of a GPU
  * can be as close, so the nearest one counts. */
@@ -176,44 +177,52 @@ double harpe_online_latencies_planned_s(const harpe_online_latencies *self, int 
     return is_known(&known) ? known.p95_s : self->longest_s;
 }
 
-/* ---- State ----------------------------------------------------------------------------------- */
+/* ---- The stored state ------------------------------------------------------------------------ */
+
+/* A latency that is known. */
+typedef struct stored_latency {
+    int pipeline_rank, mhz;
+    harpe_online_latency latency;
+} stored_latency;
+
+static const harpe_stored_member MEMBERS[] = {
+    HARPE_STORED(harpe_online_latencies, is_told, 0, 1),
+    HARPE_STORED(harpe_online_latencies, shortest_s, 0, 1e6),
+};
+static const harpe_stored TABLE = HARPE_STORED_TABLE(harpe_online_latencies, MEMBERS);
+
+static const harpe_stored_member KNOWN_MEMBERS[] = {
+    HARPE_STORED(stored_latency, pipeline_rank, 0, 1e6),
+    HARPE_STORED(stored_latency, mhz, 0, 1e6),
+    HARPE_STORED_DOUBLES(stored_latency, latency, 0, 1e6),
+};
+static const harpe_stored KNOWN = HARPE_STORED_TABLE(stored_latency, KNOWN_MEMBERS);
 
 json_t *harpe_online_latencies_save(const harpe_online_latencies *self) {
+    json_t *json = harpe_stored_save(&TABLE, self);
     json_t *list = json_array();
-    for (int p = 0; p < self->rank_count; p++) {
+    for (int p = 0; p < self->rank_count; p++)
         for (size_t i = self->offset[p]; i < self->offset[p + 1]; i++) {
-            const harpe_online_latency *own = &self->latency[i];
-            if (is_known(own))
-                json_array_append_new(
-                    list, json_pack("[i,i,f,f]", p, self->mhz[i], own->median_s, own->p95_s));
+            stored_latency one = {p, self->mhz[i], self->latency[i]};
+            if (is_known(&self->latency[i]))
+                harpe_stored_append(&list, harpe_stored_save_row(&KNOWN, &one));
         }
-    }
-    return json_pack("{s:b,s:f,s:o}", "is_told", self->is_told, "shortest", self->shortest_s,
-                     "list", list);
-}
-
-static bool load_one(const harpe_online_latencies *self, const json_t *saved) {
-    double n[4];
-    if (json_array_size(saved) != 4) return false;
-    for (size_t i = 0; i < 4; i++) {
-        n[i] = json_number_value(json_array_get(saved, i));
-        if (!(n[i] >= 0 && n[i] <= 1e6)) return false;
-    }
-    if (n[0] >= self->rank_count) return false;
-    int64_t at = find(self, (int)n[0], (int)n[1]);
-    if (at < 0 || self->mhz[at] != n[1]) return false;
-    self->latency[at] = at_most(n[2], n[3]);
-    return true;
+    harpe_stored_add(&json, "known", list);
+    return json;
 }
 
 bool harpe_online_latencies_load(harpe_online_latencies *self, const json_t *saved) {
-    if (!saved) return true;
-    const json_t *list = json_object_get(saved, "list");
-    self->is_told = json_is_true(json_object_get(saved, "is_told"));
-    harpe_online_latencies_take_time(self, json_number_value(json_object_get(saved, "shortest")));
-    if (!json_is_array(list)) return false;
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (!load_one(self, json_array_get(list, i))) return false;
+    const json_t *list = json_object_get(saved, "known");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        stored_latency one;
+        if (!harpe_stored_load_row(&KNOWN, &one, json_array_get(list, i)) ||
+            one.pipeline_rank >= self->rank_count)
+            return false;
+        int64_t at = find(self, one.pipeline_rank, one.mhz);
+        if (at < 0 || self->mhz[at] != one.mhz) return false;
+        self->latency[at] = at_most(one.latency.median_s, one.latency.p95_s);
+    }
+    if (!json_is_array(list) || !harpe_stored_load(&TABLE, self, saved)) return false;
     compute(self);
     return true;
 }

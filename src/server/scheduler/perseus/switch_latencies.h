@@ -71,8 +71,7 @@ double harpe_online_latencies_planned_s(const harpe_online_latencies *self, int 
 
 /* Returns NULL if memory runs out. */
 json_t *harpe_online_latencies_save(const harpe_online_latencies *self);
-/* Returns false if the JSON is not what harpe_online_latencies_save writes. NULL: nothing is known.
- */
+/* Returns false if the JSON is not what harpe_online_latencies_save writes for the same clocks. */
 bool harpe_online_latencies_load(harpe_online_latencies *self, const json_t *saved);
 
 #endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The functions of `harpe store` for SQLite stores. If a server has the store open, it gives them a
+ * copy. They block and need no loop. Paths are file names without "sqlite:". */
+#ifndef HARPE_SERVER_STORE_STORE_TOOLS_H
+#define HARPE_SERVER_STORE_STORE_TOOLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <harpe/status.h>
+
+#include "base/text.h"
+
+/* The contents of a store and its problems. */
+typedef struct harpe_store_report {
+    bool is_in_use; /* a server uses the store, and a copy was checked */
+    int64_t jobs, ranks, results;
+    int64_t rounds; /* number of rounds that were handed out */
+    int64_t commits;
+    int64_t bytes; /* size of the database without its log */
+    size_t problems;
+    harpe_text details; /* a line for each of the first problems; NUL-terminated or NULL */
+} harpe_store_report;
+
+void harpe_store_report_free(harpe_store_report *report);
+
+/* Examines a store without changing it. Fails if the file cannot be read as a store. Reports any
+ * other fault as a problem in the report. */
+harpe_status harpe_store_examine(const char *path, harpe_store_report *report, harpe_error *error);
+/* Writes a copy of the store to `target`. Only the user can read it. On failure there is no
+ * incomplete copy. Fails if the copy has problems, or if `target` exists and `replaces` is
+ * false. */
+harpe_status harpe_store_backup(const char *path, const char *target, bool replaces,
+                                harpe_store_report *report, harpe_error *error);
+
+/* Replaces the store `path` by a copy of `backup`. Sets `*replaced` to the new name of the old
+ * store, or to NULL if there was none. Free it with free(). Fails while a server has `path` open,
+ * and if the backup has problems. */
+harpe_status harpe_store_restore(const char *path, const char *backup, char **replaced,
+                                 harpe_store_report *report, harpe_error *error);
+/* Accepts that the newest commits of a store are missing, so that the next server starts with it.
+ * First keeps the store's log or record under another name, and sets `*kept` to that name, or to
+ * NULL if there is no such file. The caller frees it with free(). `*commits` becomes the number of
+ * commits in the store, and `*missing` the number of missing commits (-1: not known). */
+harpe_status harpe_store_accept(const char *path, char **kept, int64_t *commits, int64_t *missing,
+                                harpe_error *error);
+
+#endif
