@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads single files as a whole, up to a limit, and writes them completely or not at all. The
  * bytes go to a temporary file in the same directory. The temporary file gets the final name when
- * all bytes are on disk. file.c does not interpret formats. directory.c writes directories. */
+ * all bytes are on disk. file.c does not interpret formats. */
 #include "base/file.h"
 
 #include <dirent.h>
@@ -31,7 +31,7 @@ enum {
     LOCK_LOOK_MS = 10,
 };
 
-/* ---- Parts that directory.c also uses -------------------------------------------------------- */
+/* ---- Steps ----------------------------------------------------------------------------------- */
 
 char *harpe_path_join(const char *first, const char *separator, const char *second) {
     char *path;

@@ -212,9 +212,10 @@ static harpe_status restore_one(harpe_controller_gpu *gpu, const harpe_controlle
     }
 }
 
-harpe_status harpe_controller_gpu_restore_saved(harpe_controller_gpu *gpu,
-                                                const harpe_saved_settings *state,
-                                                harpe_error *error) {
+/* Resets the clocks and sets the power limit (0: leaves it alone). Tries each call once. Returns
+ * the last failure. */
+static harpe_status restore_saved(harpe_controller_gpu *gpu, const harpe_saved_settings *state,
+                                  harpe_error *error) {
     harpe_error told;
     harpe_status last = HARPE_OK;
     for (int of_memory = 0; of_memory <= 1; of_memory++) {
@@ -340,7 +341,7 @@ harpe_status harpe_controller_restore_through_zeusd(harpe_gpus *gpus, int gpu,
     if (status == HARPE_OK)
         status = harpe_zeusd_open(&address, harpe_gpu_info_at(gpus, gpu), &own.zeusd, error);
     if (status != HARPE_OK) return status;
-    status = harpe_controller_gpu_restore_saved(&own, state, error);
+    status = restore_saved(&own, state, error);
     harpe_zeusd_close(own.zeusd);
     return status;
 }

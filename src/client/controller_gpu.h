@@ -40,12 +40,6 @@ harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controll
 void harpe_controller_gpu_remember(const harpe_controller_gpu *gpu,
                                    harpe_controller_changes *changes);
 
-/* Resets the clocks and sets the power limit (0: leaves it alone). Tries each call once. Returns
- * the last failure. */
-harpe_status harpe_controller_gpu_restore_saved(harpe_controller_gpu *gpu,
-                                                const harpe_saved_settings *state,
-                                                harpe_error *error);
-
 /* Restores the changed settings that are in the bit set `which`. Tries again for half a minute
  * after a failure. Returns the last failure if any setting is not restored. */
 harpe_status harpe_controller_gpu_restore(harpe_controller_gpu *gpu,

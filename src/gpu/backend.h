@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The interface that a GPU vendor implements: one const table of functions per vendor, in one file,
- * and a row in harpe_backends (backends.c). gpus.c and settings.c do the work that does not depend
+ * and a row in harpe_backends (gpus.c). gpus.c and settings.c do the work that does not depend
  * on the vendor: they map indices, skip and count calls, and restore settings. */
 #ifndef HARPE_GPU_BACKEND_H
 #define HARPE_GPU_BACKEND_H

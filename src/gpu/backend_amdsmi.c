@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AMD GPUs through AMD SMI. amdsmi_library.c finds its functions at run time, and this file
- * converts AMD's units (uW, energy counts) to Harpe's. amdsmi_clocks.c handles clocks, and
+/* AMD GPUs through AMD SMI. amdsmi_library.c finds its functions at run time and locks
+ * clocks, and this file converts AMD's units (uW, energy counts) to Harpe's.
  * settings.c skips and counts writes. Tested against a scripted library, not yet on a GPU. */
 #include <inttypes.h>
 #include <stdio.h>

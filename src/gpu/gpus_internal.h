@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a harpe_gpus, which gpus.c (reading), settings.c (writing) and find.c share. */
+/* The inside of a harpe_gpus, which gpus.c (finding, reading) and settings.c (writing) share. */
 #ifndef HARPE_GPU_GPUS_INTERNAL_H
 #define HARPE_GPU_GPUS_INTERNAL_H
 
@@ -68,15 +68,5 @@ harpe_status harpe_gpus_find(const harpe_gpus *gpus, int gpu, harpe_gpu **out, h
  * the code. Notes a GPU that is lost. */
 harpe_status harpe_gpus_fail(const harpe_gpus *gpus, harpe_gpu *gpu, int code, const char *what,
                              harpe_error *error);
-
-/* Fails with "<what>: NVML_ERROR_GPU_IS_LOST (15): <advice>" and the status of the code. */
-harpe_status harpe_backend_fail(const harpe_backend *backend, int code, const char *what,
-                                harpe_error *error);
-
-/* Lists the GPUs that this process sees, in its order, and sets driver_count. The caller frees the
- * list. (find.c) */
-harpe_status harpe_gpus_list_visible(harpe_gpus *gpus, const harpe_gpus_options *options,
-                                     harpe_backend_device **out, size_t *out_count,
-                                     harpe_error *error);
 
 #endif

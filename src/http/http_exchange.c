@@ -49,7 +49,9 @@ void harpe_http_unread_forget(harpe_http_connection *connection) {
     connection->is_unread = false;
 }
 
-bool harpe_http_unread_note(harpe_http_connection *connection, bool has_progressed) {
+/* Notes that a write did not send all of the answer. `has_progressed`: the socket took some of it.
+ * May close other connections to get memory. Returns false if this connection must be closed. */
+static bool note_unread(harpe_http_connection *connection, bool has_progressed) {
     harpe_http *http = connection->http;
     if (has_progressed) harpe_http_unread_forget(connection);
     if (!connection->is_unread) append(connection);
@@ -675,7 +677,7 @@ static step send_answer(harpe_http_connection *connection) {
     if (sent < 0 && errno != EAGAIN) return STEP_CLOSE;
     if (sent > 0) connection->out_sent += (size_t)sent;
     if (unsent(connection) == 0) return after_answer(connection);
-    if (!harpe_http_unread_note(connection, sent > 0)) return STEP_CLOSE;
+    if (!note_unread(connection, sent > 0)) return STEP_CLOSE;
     return sent > 0 ? STEP_ON : STEP_WAIT;
 }
 

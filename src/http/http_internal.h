@@ -171,10 +171,7 @@ bool harpe_http_evict_waiting(harpe_http *http);
 /* Accepts a few of the connections that wait. */
 void harpe_http_accept_some(harpe_http *http);
 
-/* ---- http_unix.c ----------------------------------------------------------------------------- */
-/* Listens on the Unix socket of the options and fills in the members of `http` for it. */
-harpe_status harpe_http_listen_unix(harpe_http *http, const char *path, mode_t mode,
-                                    harpe_error *error);
+/* ---- http_listener.c: Unix sockets ----------------------------------------------------------- */
 /* Returns true if the server listens on a Unix socket, and false if it listens on TCP. */
 bool harpe_http_is_unix(const harpe_http *http);
 /* Looks at the next bytes of a Unix socket without receiving them. Returns their number, as recv()
@@ -182,16 +179,11 @@ bool harpe_http_is_unix(const harpe_http *http);
 ssize_t harpe_http_look(int fd, bool *has_files);
 /* Closes an accepted socket, or lets the option `drop` close it. */
 void harpe_http_close_socket(const harpe_http *http, int fd);
-/* Returns true if the user of a new connection may have one more. */
-bool harpe_http_user_has_room(const harpe_http *http, int fd);
 /* Count a connection for its user, and end this. */
 void harpe_http_user_joins(harpe_http_connection *connection);
 void harpe_http_user_leaves(harpe_http_connection *connection);
 
-/* ---- http_unread.c --------------------------------------------------------------------------- */
-/* Notes that a write did not send all of the answer. `has_progressed`: the socket took some of it.
- * May close other connections to get memory. Returns false if this connection must be closed. */
-bool harpe_http_unread_note(harpe_http_connection *connection, bool has_progressed);
+/* ---- http_exchange.c: unread answers --------------------------------------------------------- */
 /* Forgets the connection. Call it when the whole answer was sent, or when the connection ends. */
 void harpe_http_unread_forget(harpe_http_connection *connection);
 
@@ -203,11 +195,11 @@ void harpe_http_proceed(harpe_http_connection *connection);
  * read does not hold, data after a refused request, or a large answer. */
 bool harpe_http_moves_bulk(const harpe_http_connection *connection);
 
-/* ---- http_answer.c --------------------------------------------------------------------------- */
+/* ---- http_exchange.c: answers ---------------------------------------------------------------- */
 /* Answers with an error of the server's own. The connection is closed after the answer. */
 void harpe_http_refuse(harpe_http_connection *connection, int status, const char *detail);
 
-/* ---- http_request.c -------------------------------------------------------------------------- */
+/* ---- http_connections.c: requests ------------------------------------------------------------ */
 /* Makes a request from a complete head. Returns 0, or the status with which the request is refused.
  */
 int harpe_http_request_new(harpe_http_connection *connection, const char *head, size_t length,

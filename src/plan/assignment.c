@@ -345,7 +345,10 @@ harpe_status harpe_assignment_round(harpe_assignment *assignment, const harpe_re
     return spend_all_slack(a, relaxed) ? HARPE_OK : harpe_fail_memory(error);
 }
 
-int64_t harpe_assignment_run(harpe_assignment *assignment, const int32_t *option) {
+/* Computes the earliest ends of `option` (by position) into end_ps, and returns the length of the
+ * iteration. Changes nothing else, so harpe_assignment_settle must be called before other
+ * functions. */
+static int64_t run_assignment(harpe_assignment *assignment, const int32_t *option) {
     harpe_assignment *a = assignment;
     int64_t length = 0;
     for (int32_t i = 0; i < a->count; i++) {
@@ -505,7 +508,7 @@ static void order_by_moment(harpe_splicer *splicer, harpe_assignment *assignment
                             const int32_t *fast, const int32_t *slow) {
     const int32_t *plans[2] = {fast, slow};
     for (int p = 0; p < 2; p++) {
-        int64_t length_ps = harpe_assignment_run(assignment, plans[p]);
+        int64_t length_ps = run_assignment(assignment, plans[p]);
         for (int32_t i = 0; i < assignment->count; i++) {
             int64_t duration =
                 assignment->option_time_ps[assignment->first_option[i] + plans[p][i]];
@@ -528,7 +531,7 @@ static int64_t join(const harpe_splicer *splicer, harpe_assignment *assignment, 
         int32_t i = splicer->order[k];
         assignment->option[i] = is_slow ? slow[i] : fast[i];
     }
-    return harpe_assignment_run(assignment, assignment->option);
+    return run_assignment(assignment, assignment->option);
 }
 
 harpe_status harpe_splice(harpe_splicer *splicer, harpe_assignment *assignment, const int32_t *fast,

@@ -62,11 +62,6 @@ harpe_status harpe_assignment_round(harpe_assignment *assignment, const harpe_re
 void harpe_assignment_restore(harpe_assignment *assignment, const int32_t *option,
                               int64_t deadline_ps);
 
-/* Computes the earliest ends of `option` (by position) into end_ps, and returns the length of the
- * iteration. Changes nothing else, so harpe_assignment_settle must be called before other
- * functions. */
-int64_t harpe_assignment_run(harpe_assignment *assignment, const int32_t *option);
-
 /* Spends all slack. The present options must meet the deadline. */
 harpe_status harpe_assignment_settle(harpe_assignment *assignment, int64_t deadline_ps,
                                      harpe_error *error);

@@ -12,6 +12,50 @@
 #include "base/error.h"
 #include "base/format.h"
 
+/* ---- The convex hull ------------------------------------------------------------------------- */
+
+/* Rounding moves a point by about 1e-16 of the energies from which it was computed. A point that
+ * lies below the chord of its neighbours by more than this share of the energies is a real corner:
+ * the slopes on its two sides differ by more than their rounding errors. */
+#define COLLINEAR_SHARE 1e-12
+
+static double slope(const harpe_option *from, const harpe_option *to) {
+    return (to->effective_energy_j - from->effective_energy_j) / (to->time_s - from->time_s);
+}
+
+static bool is_corner(const harpe_option *a, const harpe_option *b, const harpe_option *c,
+                      double tolerance_j) {
+    double share = (b->time_s - a->time_s) / (c->time_s - a->time_s);
+    double chord_j =
+        a->effective_energy_j + share * (c->effective_energy_j - a->effective_energy_j);
+    return chord_j - b->effective_energy_j > tolerance_j && slope(a, b) < slope(b, c);
+}
+
+static double collinear_tolerance_j(const harpe_option *options, size_t option_count) {
+    double largest_j = 0;
+    for (size_t i = 0; i < option_count; i++) {
+        double waiting_j = options[i].energy_j - options[i].effective_energy_j;
+        largest_j = fmax(largest_j, fabs(options[i].energy_j) + fabs(waiting_j));
+    }
+    return COLLINEAR_SHARE * largest_j;
+}
+
+/* Finds the corners of the options' lower convex hull with the lower half of Andrew's monotone
+ * chain, as indices in `corners` (room for option_count). Returns their number; the first and the
+ * last option are always corners. Options must be in the order of harpe_options_from_points.
+ * O(option_count). */
+static size_t hull_corners(const harpe_option *options, size_t option_count, size_t *corners) {
+    double tolerance_j = collinear_tolerance_j(options, option_count);
+    size_t count = 0;
+    for (size_t i = 0; i < option_count; i++) {
+        while (count >= 2 && !is_corner(&options[corners[count - 2]], &options[corners[count - 1]],
+                                        &options[i], tolerance_j))
+            count--;
+        corners[count++] = i;
+    }
+    return count;
+}
+
 /* ---- Options --------------------------------------------------------------------------------- */
 
 /* Makes options from measured points: subtracts from each point the energy of waiting for the same
@@ -64,7 +108,7 @@ harpe_status harpe_options_from_points(const harpe_profile_point *points, size_t
     }
     qsort(made, point_count, sizeof *made, compare_options);
     size_t kept = keep_pareto(made, point_count);
-    size_t corner_count = harpe_hull_corners(made, kept, corners);
+    size_t corner_count = hull_corners(made, kept, corners);
     for (size_t i = 0; i < corner_count; i++)
         made[corners[i]].is_on_hull = true;
     free(corners);
@@ -73,46 +117,7 @@ harpe_status harpe_options_from_points(const harpe_profile_point *points, size_t
     return HARPE_OK;
 }
 
-/* ---- The convex hull ------------------------------------------------------------------------- */
-
-/* Rounding moves a point by about 1e-16 of the energies from which it was computed. A point that
- * lies below the chord of its neighbours by more than this share of the energies is a real corner:
- * the slopes on its two sides differ by more than their rounding errors. */
-#define COLLINEAR_SHARE 1e-12
-
-static double slope(const harpe_option *from, const harpe_option *to) {
-    return (to->effective_energy_j - from->effective_energy_j) / (to->time_s - from->time_s);
-}
-
-static bool is_corner(const harpe_option *a, const harpe_option *b, const harpe_option *c,
-                      double tolerance_j) {
-    double share = (b->time_s - a->time_s) / (c->time_s - a->time_s);
-    double chord_j =
-        a->effective_energy_j + share * (c->effective_energy_j - a->effective_energy_j);
-    return chord_j - b->effective_energy_j > tolerance_j && slope(a, b) < slope(b, c);
-}
-
-static double collinear_tolerance_j(const harpe_option *options, size_t option_count) {
-    double largest_j = 0;
-    for (size_t i = 0; i < option_count; i++) {
-        double waiting_j = options[i].energy_j - options[i].effective_energy_j;
-        largest_j = fmax(largest_j, fabs(options[i].energy_j) + fabs(waiting_j));
-    }
-    return COLLINEAR_SHARE * largest_j;
-}
-
-/* Finds the corners with the lower half of Andrew's monotone chain. */
-size_t harpe_hull_corners(const harpe_option *options, size_t option_count, size_t *corners) {
-    double tolerance_j = collinear_tolerance_j(options, option_count);
-    size_t count = 0;
-    for (size_t i = 0; i < option_count; i++) {
-        while (count >= 2 && !is_corner(&options[corners[count - 2]], &options[corners[count - 1]],
-                                        &options[i], tolerance_j))
-            count--;
-        corners[count++] = i;
-    }
-    return count;
-}
+/* ---- Curves ---------------------------------------------------------------------------------- */
 
 harpe_status harpe_curve_from_hull(const harpe_option *options, size_t option_count,
                                    harpe_curve *out, harpe_error *error) {
@@ -121,7 +126,7 @@ harpe_status harpe_curve_from_hull(const harpe_option *options, size_t option_co
     harpe_curve curve = {0};
     size_t *corners = harpe_calloc(option_count, sizeof *corners);
     if (!corners) return harpe_fail_memory(error);
-    curve.count = harpe_hull_corners(options, option_count, corners);
+    curve.count = hull_corners(options, option_count, corners);
     curve.time_s = harpe_calloc(curve.count, sizeof *curve.time_s);
     curve.effective_energy_j = harpe_calloc(curve.count, sizeof *curve.effective_energy_j);
     if (!curve.time_s || !curve.effective_energy_j) {

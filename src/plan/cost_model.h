@@ -27,13 +27,6 @@ typedef struct harpe_curve {
     double *effective_energy_j;
 } harpe_curve;
 
-/* Finds the corners of the options' lower convex hull, as indices in `corners` (room for
- * option_count). Returns their number; the first and the last option are always corners. Options
- * must be in the order of harpe_options_from_points. The slopes between neighbouring corners,
- * computed in doubles, strictly increase. A point that lies on an edge, within 1e-12 of the
- * energies, is not a corner. O(option_count). */
-size_t harpe_hull_corners(const harpe_option *options, size_t option_count, size_t *corners);
-
 /* Makes the curve that follows the lower convex hull of the options. */
 harpe_status harpe_curve_from_hull(const harpe_option *options, size_t option_count,
                                    harpe_curve *out, harpe_error *error);

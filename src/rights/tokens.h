@@ -97,7 +97,7 @@ enum {
 typedef struct harpe_named_token {
     char name[HARPE_TOKEN_NAME_MAX + 1]; /* letters, digits, '-' and '_' */
     harpe_role role;
-    char *scope; /* see rights/scope.h; NULL: all groups */
+    char *scope; /* see above; NULL: all groups */
     int64_t added_s;
     int64_t watts; /* all members that are declared with the token; negative: not said */
     unsigned char salt[HARPE_TOKEN_SALT_BYTES], hash[HARPE_SHA256_BYTES];

@@ -306,7 +306,7 @@ static harpe_status write_profile(const harpe_sim_plan *plan, const char *direct
 
 /* ---- A given plan ---------------------------------------------------------------------------- */
 
-/* Predictions for a plan file of the user; see given_plan.h. The ranks of a simulated job with the
+/* Predictions for a plan file of the user; see plan.h. The ranks of a simulated job with the
  * same dp_rank and tp_rank are a pipeline of their own. They wait for the others at the end of the
  * step alone. */
 

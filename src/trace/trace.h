@@ -165,7 +165,7 @@ typedef enum harpe_trace_format {
 
 typedef struct harpe_trace_request {
     harpe_trace_format format; /* HARPE_TRACE_ANY: whatever the file contains */
-    int64_t step;              /* of a Kineto trace; see kineto.h */
+    int64_t step;              /* of a Kineto trace */
     harpe_kernel_names *names; /* which kernels communicate; must stay valid */
 } harpe_trace_request;
 
@@ -292,7 +292,7 @@ typedef struct harpe_trace_graph_counts {
     double longest_s;      /* from the first to the last event of a rank, on the longest one */
 } harpe_trace_graph_counts;
 
-/* Makes a graph: a resource for each rank, and activities as activities.h describes. With the
+/* Makes a graph: a resource for each rank, and activities as above. With the
  * highest clocks, an iteration of the graph takes as long as in the traces. Fails if two traces
  * have the same rank or different formats, if an event can never start, or if the traces contradict
  * each other. Traces with dependencies must be resolved; their times change. */

@@ -46,7 +46,7 @@ struct thread {
     char name[16];
     void *(*run)(void *user);
     void *user;
-    int number; /* pthread_t of base/thread.h, from 1 */
+    int number; /* pthread_t of base/wait.h, from 1 */
     thread_state state;
     bool is_woken;  /* not by time */
     bool was_woken; /* before its process stood still */

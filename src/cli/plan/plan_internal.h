@@ -120,10 +120,6 @@ typedef struct harpe_one_clock_rows {
     double highest_s;         /* time at the highest clocks */
 } harpe_one_clock_rows;
 
-/* Makes the rows of a problem. A graph has none. Free with harpe_one_clock_rows_free. */
-harpe_status harpe_one_clock_rows_make(const harpe_problem *problem, const harpe_frontier *frontier,
-                                       const harpe_plan *all_maximum, harpe_one_clock_rows *out,
-                                       harpe_error *error);
 void harpe_one_clock_rows_free(harpe_one_clock_rows *of);
 
 /* Returns the row of least energy among those that take at most `most_s`, or at most the time of
@@ -171,10 +167,6 @@ harpe_status harpe_plan_result_solve(const harpe_problem *problem,
 harpe_status harpe_plan_result_verify(const harpe_problem *problem, harpe_plan_result *result,
                                       harpe_error *error);
 void harpe_plan_result_free(harpe_plan_result *result);
-
-/* Returns the frontier's lower bound at a time. The time may be below the fastest vertex by a
- * rounding error. */
-double harpe_plan_result_bound_at(const harpe_frontier *frontier, double time_s);
 
 /* Returns the row of a plan whose lower_bound_j is set. Energy and bound of the plan do not contain
  * the energy of its changes of clock, `change_j` for each change; those of the row do. The energy

@@ -55,9 +55,11 @@ static harpe_status make_one_clock_rows(const harpe_problem *problem,
     return HARPE_OK;
 }
 
-harpe_status harpe_one_clock_rows_make(const harpe_problem *problem, const harpe_frontier *frontier,
-                                       const harpe_plan *all_maximum, harpe_one_clock_rows *out,
-                                       harpe_error *error) {
+/* Makes the rows of a problem. A graph has none. Free with harpe_one_clock_rows_free. */
+static harpe_status harpe_one_clock_rows_make(const harpe_problem *problem,
+                                              const harpe_frontier *frontier,
+                                              const harpe_plan *all_maximum,
+                                              harpe_one_clock_rows *out, harpe_error *error) {
     harpe_plan_set *plans = NULL;
     *out = (harpe_one_clock_rows){0};
     if (problem->graph) return HARPE_OK;
@@ -153,7 +155,9 @@ static harpe_status make_dwell_note(const harpe_problem *problem, const harpe_pl
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-double harpe_plan_result_bound_at(const harpe_frontier *frontier, double time_s) {
+/* Returns the frontier's lower bound at a time. The time may be below the fastest vertex by a
+ * rounding error. */
+static double bound_at(const harpe_frontier *frontier, double time_s) {
     double bound_j = harpe_frontier_bound_at(frontier, time_s);
     size_t count = 0;
     return isfinite(bound_j) ? bound_j : harpe_frontier_vertices(frontier, &count)[0].lower_bound_j;
@@ -216,7 +220,7 @@ const harpe_frontier_row *harpe_plan_result_within(const harpe_plan_result *resu
 /* Returns a row with the lower bound at `time_s`. The row does not describe a plan. */
 static harpe_frontier_row bound_row(const harpe_problem *problem, const harpe_plan_result *result,
                                     double time_s) {
-    double bound_j = harpe_plan_result_bound_at(result->frontier, time_s);
+    double bound_j = bound_at(result->frontier, time_s);
     double overhead_j = problem->overhead_power_w * time_s;
     harpe_plan bound = {
         .time_s = time_s,
@@ -291,7 +295,7 @@ harpe_status harpe_plan_result_solve(const harpe_problem *problem,
     if (status == HARPE_OK) {
         highest->energy_j +=
             harpe_plan_result_row(problem, change->energy_j, highest, -1, highest).change_energy_j;
-        highest->lower_bound_j = harpe_plan_result_bound_at(result->frontier, highest->time_s);
+        highest->lower_bound_j = bound_at(result->frontier, highest->time_s);
     }
     if (status == HARPE_OK && with_plans)
         status = make_dwell_note(problem, result->plans, change, &result->dwell_note, error);

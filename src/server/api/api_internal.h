@@ -87,7 +87,7 @@ typedef struct harpe_access harpe_access;
 typedef struct harpe_client {
     const char *name; /* of its token; NULL: it needs none */
     harpe_role role;
-    const char *scope; /* see rights/scope.h */
+    const char *scope; /* see rights/tokens.h */
     int64_t watts;     /* that the members that it declares may have together; negative: no limit */
 } harpe_client;
 

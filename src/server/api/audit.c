@@ -323,7 +323,7 @@ static harpe_status audit_file_read(harpe_file_processes *files, const char *pat
 
 /* Makes the records of the audit log, and lets workers write and read them. Records that come while
  * a worker writes are written together afterwards. Records of tokens without the role operator are
- * limited. audit_file.c has the calls on the file. */
+ * limited. */
 
 enum { LATE_S = 5 /* a write that takes longer makes the server refuse what steers */ };
 

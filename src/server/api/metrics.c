@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /metrics: the server's counts in Prometheus' text format. To add a metric, add a row here.
- * Metrics of single jobs are in metrics_jobs.c. */
+/* /metrics: the server's counts in Prometheus' text format. To add a metric, add a row here. */
 #include "server/api/api_internal.h"
 
 #include <math.h>

@@ -109,7 +109,7 @@ typedef struct harpe_call harpe_call;
 struct harpe_call {
     harpe_call_kind kind;
     char *job_id; /* malloc'ed; may be any text */
-    char *scope;  /* malloc'ed; the groups of the client's token (rights/scope.h); NULL: all */
+    char *scope;  /* malloc'ed; the groups of the client's token (rights/tokens.h); NULL: all */
     int64_t rank, round;
     char *body; /* malloc'ed; the engine may take it over, and then sets it to NULL */
     size_t length;
@@ -214,7 +214,7 @@ void harpe_jobs_forget(harpe_jobs *jobs, harpe_call *call);
  * have arrived. */
 void harpe_jobs_delivered(harpe_jobs *jobs, const char *job_id, int rank, int64_t round,
                           bool has_arrived);
-/* Says which group is inside of which other one (rights/group_tree.h). `tree` must stay valid until
+/* Says which group is inside of which other one (rights/tokens.h). `tree` must stay valid until
  * the engine is freed or gets NULL, and the caller calls harpe_jobs_regroup after each change of
  * it.
  */

@@ -300,9 +300,6 @@ double harpe_member_possible_w(const harpe_member *member);
 
 /* Takes over `plans`, sorts them, and drops plans that are not valid. `count` 0: none. */
 void harpe_member_set_plans(harpe_member *member, harpe_fleet_plan *plans, size_t count);
-/* Returns true if the job's frontier must be read before its first cap: it says which cap a client
- * has set, and the first cap replaces that. */
-bool harpe_member_is_unread(const harpe_member *member);
 /* Returns true if the member can be given another plan now. */
 bool harpe_member_can_follow(const harpe_member *member);
 /* Returns the number of the fastest plan whose predicted power is within `cap_w`, or the slowest

@@ -211,14 +211,16 @@ void harpe_member_set_plans(harpe_member *member, harpe_fleet_plan *plans, size_
     member->is_dirty = true;
 }
 
-bool harpe_member_is_unread(const harpe_member *member) {
+/* Returns true if the job's frontier must be read before its first cap: it says which cap a client
+ * has set, and the first cap replaces that. */
+static bool is_unread(const harpe_member *member) {
     return member->kind == HARPE_MEMBER_JOB && !member->was_steered &&
            member->rounds.plan_count < 0;
 }
 
 static bool follows_if_it_answers(const harpe_member *member) {
     return member->kind != HARPE_MEMBER_LOAD && member->plan_count > 0 && !member->is_learning &&
-           !member->is_refused && !harpe_member_is_unread(member);
+           !member->is_refused && !is_unread(member);
 }
 
 bool harpe_member_can_follow(const harpe_member *member) {
@@ -381,8 +383,8 @@ bool harpe_members_have_commands(const harpe_fleet_state *state) {
 bool harpe_members_lack_plans(const harpe_fleet_state *state) {
     for (size_t i = 0; i < state->member_count; i++) {
         const harpe_member *member = state->members[i];
-        bool has_none = member->kind == HARPE_MEMBER_JOB &&
-                        (member->plan_count == 0 || harpe_member_is_unread(member));
+        bool has_none =
+            member->kind == HARPE_MEMBER_JOB && (member->plan_count == 0 || is_unread(member));
         if (has_none && (member->rounds.wants_plans || member->rounds.is_reading)) return true;
     }
     return false;

@@ -52,7 +52,7 @@ typedef struct harpe_figures {
 } harpe_figures;
 
 /* A file that a scheduler has made for people. The scheduler does not write the file itself,
- * because ranks wait while it runs; profile_dump.c does. Initialise it with zeros. If path is NULL,
+ * because ranks wait while it runs; the engine does. Initialise it with zeros. If path is NULL,
  * there is no file. Free it with harpe_scheduler_file_free. */
 typedef struct harpe_scheduler_file {
     char *path, *text;

@@ -29,16 +29,15 @@
 typedef struct builtin_row {
     const char *name;
     const harpe_scheduler_class *class;
-    const char *description;
 } builtin_row;
 
 static const builtin_row BUILTIN[] = {
-    {"PointSolution", &harpe_point_solution, "a plan file, one list per rank"},
-    {"PointSolution3D", &harpe_point_solution_3d, "a plan file, one list per stage or per GPU"},
-    {"AllMaxFrequency", &harpe_all_max_frequency, "highest clocks, needs no arguments"},
-    {"HighestFrequency", &harpe_all_max_frequency, "the same"},
-    {"InstructionProfiler", &harpe_instruction_profiler, "measures a profile, then stops"},
-    {"Perseus", &harpe_perseus_scheduler, "online: measures, plans and learns"},
+    {"PointSolution", &harpe_point_solution},
+    {"PointSolution3D", &harpe_point_solution_3d},
+    {"AllMaxFrequency", &harpe_all_max_frequency},
+    {"HighestFrequency", &harpe_all_max_frequency},
+    {"InstructionProfiler", &harpe_instruction_profiler},
+    {"Perseus", &harpe_perseus_scheduler},
 };
 enum { BUILTIN_COUNT = sizeof BUILTIN / sizeof BUILTIN[0] };
 
@@ -48,10 +47,6 @@ static const char PREFIX_PYTHON[] = "python:"; /* the package harpe runs the cla
 
 const char *harpe_scheduler_name_at(int index) {
     return index >= 0 && index < BUILTIN_COUNT ? BUILTIN[index].name : NULL;
-}
-
-const char *harpe_scheduler_description_at(int index) {
-    return index >= 0 && index < BUILTIN_COUNT ? BUILTIN[index].description : NULL;
 }
 
 static bool starts_with(const char *text, const char *prefix) {

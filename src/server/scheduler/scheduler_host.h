@@ -60,7 +60,6 @@ void harpe_scheduler_kind_kill(harpe_scheduler_kind *kind);
 /* Returns the name of a built-in scheduler, for help texts. `index` counts from 0. Returns NULL
  * after the last scheduler. */
 const char *harpe_scheduler_name_at(int index);
-const char *harpe_scheduler_description_at(int index);
 
 /* ---- One job's scheduler --------------------------------------------------------------------- */
 

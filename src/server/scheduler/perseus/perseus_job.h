@@ -100,7 +100,7 @@ typedef struct harpe_perseus_seen {
     size_t plan;
 } harpe_perseus_seen;
 
-/* See perseus_replicas.h. */
+/* See perseus_replicas.c. */
 typedef struct harpe_perseus_replicas harpe_perseus_replicas;
 
 typedef struct harpe_perseus {
