@@ -68,8 +68,8 @@ harpe_status harpe_token_read(const char *path, const char *flag, char **token,
 
 harpe_status harpe_token_take(const char *text, const char *what, char **token,
                               harpe_error *error) {
-    const char *begin = text ? text : "";
-    const char *end = begin + strlen(begin);
+    if (!text) text = "";
+    const char *begin = text, *end = text + strlen(text);
     *token = NULL;
     find_line(&begin, &end);
     if (begin == end) return HARPE_OK;

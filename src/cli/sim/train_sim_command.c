@@ -27,6 +27,8 @@
 #define REAL_LIMIT_S 600.0
 #define VIRTUAL_LIMIT_S 20000.0 /* of the GPUs' time */
 
+enum { STEPS_MAX = HARPE_SIM_STEP_MAX / 2 };
+
 enum flag {
     FLAG_PROFILE = 'i',
     FLAG_QUIET = 'q',
@@ -161,7 +163,7 @@ static error_t parse_job_flag(int key, char *argument, struct argp_state *state)
         {FLAG_MICROBATCHES, &options->microbatches, NULL, 1, 10000},
         {FLAG_CHUNKS, &options->chunks, NULL, 1, 64},
         {FLAG_GROUP_SIZE, &options->group_size, NULL, 1, 10000},
-        {FLAG_STEPS, &options->steps, NULL, 1, HARPE_SIM_STEP_MAX / 2},
+        {FLAG_STEPS, &options->steps, NULL, 1, STEPS_MAX},
         {FLAG_IMBALANCE, NULL, &options->imbalance, 1, 10},
         {FLAG_FORWARD_TIME, NULL, &options->forward_time_s, 0.001, 100},
         {0},
