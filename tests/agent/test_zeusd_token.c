@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests tokens of zeusd: signatures that other programs have made, expiry to the second, and the
  * encoding. The tests of the routes try the other faults. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 
 #include "agent/issued_token.h"
 #include "agent/zeusd_internal.h"

@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CSV: the fields of valid and invalid texts, and the positions in errors. Every text is copied
  * into memory of exactly its size, so that AddressSanitizer reports a read past its end. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 
 #include "base/csv.h"
 

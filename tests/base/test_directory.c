@@ -2,12 +2,8 @@
 /* Directories that appear whole: they are invisible until committed, are gone after an abort,
  * replace an old directory in one step, and never replace a directory that Harpe has not created.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Errors: their text, its truncation and cleaning, and the status for each errno. Also tests the
  * names of statuses and the version. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
 #include <harpe/version.h>
 

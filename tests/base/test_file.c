@@ -2,12 +2,8 @@
 /* Single files: read whole within a limit; written whole or not at all, even if the disk is full,
  * the file is too large, or the directory is not writable. After every failure the old file must
  * still exist, without other files beside it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of Prometheus' text format. tests/server/test_metrics.py and
  * tests/agent/test_metrics.py check whole pages with promtool. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
+#include <math.h>
 
 #include "base/text.h"
 

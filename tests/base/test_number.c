@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fast conversion of numbers: the result always equals that of strtod(), for every way to print a
  * number, and for numbers very close to the middle between two doubles. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/number.h"
-#include "trials.h"
 
 enum { RANDOM_DOUBLES = 100000 }; /* if all trials are made */
 

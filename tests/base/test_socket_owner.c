@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Owners of sockets, by netlink and by /proc, for the sockets of the current user.
  * tests/server/test_neighbours.py tests sockets of other users. */
+#include "test.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/error.h"
 #include "base/socket_owner.h"

@@ -1,22 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests texts that grow, and the reading and writing of numbers: which texts are numbers, which are
  * not, and that a locale with a decimal comma changes nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <float.h>
 #include <locale.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/number.h"
 #include "base/text.h"
-#include "skip.h"
 
 static bool parse_double(const char *text, double *value) {
     return harpe_parse_double(text, strlen(text), value);

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A thread of the library leaves the process's signals to the other threads. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/wait.h"

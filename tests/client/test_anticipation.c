@@ -2,17 +2,9 @@
 /* Anticipation on a model of a GPU whose clock changes late, with a clock that the test controls:
  * how much of each instruction runs at its clock, and how long steps take, against a controller
  * that only reacts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "client/anticipation.h"
-#include "trials.h"
 
 #define MS INT64_C(1000000)
 #define TICK_NS INT64_C(100000)

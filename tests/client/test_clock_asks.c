@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ring of requests in the slot. The copied requests are the newest ones, without gaps and in
  * order, also if the writer overtakes the reader. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "client/controller.h"
 

@@ -2,13 +2,7 @@
 /* Tests the energy curve of a counter that changes at regular intervals. The thread that reads the
  * counter may be stopped at any time. The tests check how many moments of changes the curve knows,
  * how exactly it knows them, and how much time the readings take. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
+#include "test.h"
 
 #include "client/energy_curve.h"
 

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compares counters with integrated power on synthetic power curves with known energies: correct
  * counters agree in about 95 of 100 cases, and wrong ones are found. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "client/energy_check.h"
 

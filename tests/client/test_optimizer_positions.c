@@ -2,14 +2,7 @@
 /* What the training thread notes for a controller that asks for clocks early: the position of each
  * instruction of the schedule. Instructions at 0 MHz, which leave the clock as it is, are noted as
  * well. There is no controller process; the test reads the slot. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "client/controller.h"
 #include "client/optimizer_internal.h"

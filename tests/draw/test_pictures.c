@@ -2,20 +2,12 @@
 /* Pictures of frontiers, pipelines and cost models: they are valid for ordinary, degenerate,
  * hostile and huge input, have the same bytes every time, and are not written if the input is
  * refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "draw/draw.h"
 #include "markup.h"
-#include "trials.h"
 
 #define HOSTILE_NAME "<b>&\"'\x01\xff</svg>"
 

@@ -2,15 +2,9 @@
 /* Late changes of clock, compared with a simulation in small steps that knows nothing of the
  * emulator's formulas: a queue of requests, one transition after another, work and energy summed
  * up step by step. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 
-#include <cmocka.h>
+#include <math.h>
 
 #include "draws.h"
 #include "physics.h"

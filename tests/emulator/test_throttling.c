@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GPUs at their power limit: the clock that fits, how it wanders around this clock, and what the
  * wandering costs, compared with formulas of docs/emulator.md and with a simulation in steps. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 
-#include <cmocka.h>
+#include <math.h>
 
 #include "physics.h"
 

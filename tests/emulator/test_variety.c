@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Differences between GPUs of a model and between pieces of work: their distributions, their effect
  * under a power limit, and that an ideal GPU has none. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 
-#include <cmocka.h>
+#include <math.h>
 
 #include "draws.h"
 #include "physics.h"

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The emulator's library in a simulated world: nothing waits for real time, work ends when it is
  * computed to end, and a run has the same numbers again. */
+#include "test.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <harpe/gpu.h>
 
 #include "gpu/nvml_abi.h"

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The split of a budget: against the enumeration of all plans, and the lower bound against an LP
  * solver, on random fleets; changes against fleets that are made anew; and bad input. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #ifdef HARPE_HAVE_CLP
 #include <coin/Clp_C_Interface.h>

@@ -1,22 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* AMD GPUs in the GPU layer, tested with a scripted AMD SMI library: units, order, the order of set
  * calls, and the choice of the vendor if there are two or none. */
+#include "test.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include <harpe/gpu.h>
 
 #include "gpu/scripted_amdsmi.h"
-#include "skip.h"
 
 #define SCRIPTED HARPE_BINARY_DIR "/tests/scripted_amdsmi.so"
 #define EMULATOR HARPE_BINARY_DIR "/emulator/libnvidia-ml.so.1"

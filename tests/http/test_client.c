@@ -2,20 +2,13 @@
 /* The HTTP client with a server that records requests and gives scripted answers: the requests, the
  * result of every kind of answer, and that nothing blocks the client. All of it holds with libcurl
  * and with the transport of the simulated world. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>

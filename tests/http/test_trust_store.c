@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which certificates of authorities a client uses on a system for which curl was not built. */
+#include "test.h"
+
 #include "http/client/connection.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void the_file_for_which_curl_was_built_comes_before_those_of_other_systems(void **state) {
     (void)state;

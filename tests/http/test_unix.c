@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The HTTP server on a Unix socket: which files at the path are replaced and which are not, the
  * mode, who is at the other end, and two servers on one loop. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
 #include <arpa/inet.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -21,7 +14,6 @@
 #include <unistd.h>
 
 #include "http/http.h"
-#include "skip.h"
 
 enum { TIMEOUT_S = 120, OTHER_UID = 12345, OTHER_GID = 23456 };
 

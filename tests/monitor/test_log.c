@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CSV log of windows: header, one flushed line per ended window, quoting, a full disk. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <locale.h>
 #include <signal.h>
 #include <time.h>
@@ -16,7 +12,6 @@
 #include "monitor/monitor.h"
 #include "monitor/monitor_state.h"
 #include "scripted_source.h"
-#include "skip.h"
 
 static void line_has_the_published_layout(void **state) {
     scratch *s = *state;

@@ -2,15 +2,10 @@
 /* GPUs without an energy counter. Compares the integrated power with a known energy in scripted
  * time. Tests the background thread: it runs only if needed, ends when freed, and is refused after
  * a fork. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <dirent.h>
 #include <math.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The times of the sampler's samples, without a thread. The test replaces the ticker: it asks each
  * tick for its pause and advances a scripted clock. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "base/manual_clock.h"
 #include "monitor/sampler.h"

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Job ids: their form, and that no metadata makes an id dangerous as a path or in a URL. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "pfo/metadata.h"

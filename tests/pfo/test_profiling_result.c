@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ProfilingResult: real bodies survive a round trip, and odd bodies are accepted or refused field
  * by field. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "pfo/models.h"
-#include "skip.h"
 
 static void assert_same_doubles(const double *a, const double *b, size_t count) {
     for (size_t i = 0; i < count; i++)

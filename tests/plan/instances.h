@@ -5,6 +5,8 @@
 #ifndef HARPE_TESTS_PLAN_INSTANCES_H
 #define HARPE_TESTS_PLAN_INSTANCES_H
 
+#include "test.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,8 +18,6 @@
 
 #include "base/array.h"
 #include "plan/problem.h"
-#include "skip.h"
-#include "trials.h"
 
 /* Fails the test with the library's own message. */
 #define assert_ok(call, error) \

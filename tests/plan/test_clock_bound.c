@@ -3,12 +3,7 @@
  * On small problems it is compared with all plans, which this file runs and judges with code of its
  * own. On larger ones no plan of the planner is below it. Without latency it is the relaxation's.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "plan/clock_bound.h"
 #include "search_parts.h"

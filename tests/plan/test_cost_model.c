@@ -1,21 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Both curves of the relaxation: the hull and the exponential fit. The points have a known truth,
  * or are noisy, linear, flat or too few, or come from measured profiles if they are available. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "plan/cost_model.h"
-#include "skip.h"
 
 #define POINTS_MAX 60
 

@@ -3,13 +3,9 @@
  * once, failures and stops end the run, and the calling thread reports
  * until the end. The linker wraps sched_getaffinity, so that there are as many cores as a test
  * wants. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
+#include <stdatomic.h>
 
 #include <sched.h>
 #include <time.h>

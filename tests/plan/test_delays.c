@@ -2,12 +2,7 @@
 /* Transfers that take time: the earliest starts and energies of random pipelines against a
  * simulation that knows no delays, the bound and the plans against the checker, all plans of small
  * instances, and the graph of a pipeline. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "plan/graph.h"
 #include "plan/schedule.h"

@@ -2,12 +2,7 @@
 /* Dives on random pipelines and graphs: every result meets its deadline by an independent longest
  * path, its energy is that of harpe_plan_evaluate, and it is not below the relaxation. On small
  * problems the results are compared with the enumeration of all plans. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "plan/dive.h"
 #include "search_parts.h"

@@ -2,12 +2,7 @@
 /* Plans in which every clock holds for a minimum time. On small problems each plan is compared with
  * the enumeration of all plans, and with the best plan of one clock per rank. On pipelines it is
  * compared with a greedy search that has one clock per group of instructions. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "search_parts.h"
 

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Time and energy of any assignment of frequencies: results computed by hand and by a second
  * simulation, every number of a plan, and frequencies that were never measured. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "instances.h"
 

@@ -3,12 +3,7 @@
  * dependencies that this file derives from the schedule's definition, the enumeration of all plans
  * of tiny instances, and examples computed by hand. Then general properties of frontiers.
  * test_plan_set.c tests plans, and test_verify.c tests the checker. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "plan/walk.h"
 

@@ -2,12 +2,7 @@
 /* Pipelines whose stages have several GPUs. A stage of eight equal GPUs is planned like a stage of
  * one GPU with eight times the energy. Stages of any sizes agree with an LP that itself adds up the
  * waiting GPUs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "base/text.h"
 #include "instances.h"

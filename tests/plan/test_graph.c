@@ -2,12 +2,7 @@
 /* Graphs: examples computed by hand, random graphs compared with the enumeration of all plans and
  * with a third-party LP solver, pipelines compared with their own graphs, and bad input. The
  * oracles use the graph as the caller states it, and not the planner's instructions. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <harpe/graph.h>
 

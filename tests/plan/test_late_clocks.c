@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans whose clocks change late: the exact evaluation agrees with hand computations and with a
  * simulation in small steps of time that shares no code with it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "instances.h"
 #include "plan/change_moves.h"

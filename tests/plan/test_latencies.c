@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of switching latencies: what is read, what is refused with which message, the latencies
  * between and outside of the rows, and the problem that gets them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "base/text.h"
 #include "instances.h"

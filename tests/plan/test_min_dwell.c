@@ -3,12 +3,7 @@
  * faster (a GPU at its power limit takes about the same time at its highest clocks), and if the
  * instructions of a rank were not all measured at the same clocks. Only a rank whose instructions
  * have no clock in common may change it sooner. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "instances.h"
 

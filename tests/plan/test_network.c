@@ -2,16 +2,9 @@
 /* The event network: whole numbers that never overstate a cost, the merging of events that are
  * fixed to each other, the search for edges from both ends, and the refusal of profiles whose
  * numbers do not fit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "plan/network.h"
 

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The plans with one clock for all GPUs, compared with an enumeration of every clock from 0 to 3000
  * MHz by harpe_plan_evaluate, and results by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <harpe/graph.h>
 

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pareto options: compares the sweep with a check of all pairs and, for the hull, of all triples,
  * on random, noisy, linear and degenerate points. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "plan/cost_model.h"
 

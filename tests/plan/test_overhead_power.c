@@ -2,12 +2,7 @@
 /* Overhead power: the energy of whole machines, T* and plans computed by hand, all plans of small
  * instances, the checker, and values that are refused. test_frontier.c compares the bound with an
  * LP solver, also with overhead power. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "base/text.h"
 #include "plan/plan_file.h"

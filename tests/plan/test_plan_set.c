@@ -2,12 +2,7 @@
 /* Plans along the frontier from the caller's view: T_min and T* are among them, no plan is slower
  * than requested, every number is that of real options, and an interruption leaves nothing behind.
  * bench/ measures their distance from the bound. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "instances.h"
 

@@ -2,12 +2,7 @@
 /* Plans within limits of peak and swing. A simulation of its own computes time, energy, peak and
  * swing of every plan. On tiny pipelines all plans are enumerated, and the planner's are compared
  * with the best of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <harpe/replicas.h>
 

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The combination of profile and schedule to a problem: lists, names, options, blocking powers,
  * overlapped pairs, and every mismatch between the two. Solves nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "instances.h"
 #include "plan/problem.h"

@@ -1,25 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Profiles: the accepted files, the aggregation of rows, and the text of every refusal. Files are
  * created in a temporary directory. Measured files are read, or skipped if they are missing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <harpe/profile.h>
 
 #include "base/text.h"
 #include "plan/profile_csv.h"
-#include "skip.h"
 
 #define HEADER "stage,instruction,frequency,time,energy\n"
 #define RANK_HEADER "rank,stage,instruction,frequency,time,energy\n"

@@ -1,26 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Warnings about rows of a profile: wrong units and wrong digits are found, and no sound row is
  * doubted. The curves come from simple laws, from harpe_profile_synthesize and from real GPUs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <harpe/plan.h>
 #include <harpe/profile.h>
 
 #include "plan/problem.h"
-
-#include "skip.h"
-#include "trials.h"
 
 enum { ROWS_MAX = 1024 };
 

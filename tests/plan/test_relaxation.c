@@ -3,12 +3,7 @@
  * options and released in random order, each optimum is compared with the energy of its own spans,
  * with a solution after all changes at once, with the frontier, and with a third-party LP solver.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "search_parts.h"
 

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans for all replicas of a job: tiny jobs against all plans that there are, bounds against an
  * LP, and the properties that users rely on. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "replica_instances.h"
 

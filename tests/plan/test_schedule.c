@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The built-in schedules: their lists, that all are complete and can finish, their length if every
  * instruction takes one unit, and the number of activations that they hold. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <harpe/profile.h>
 #include <harpe/schedule.h>

@@ -2,14 +2,9 @@
 /* Tests harpe_schedule_for_profile: the number of ranks that it derives from the profile, and its
  * refusal of settings that contradict the profile or a schedule file. To find the right number of
  * ranks in another way, the test tries all numbers with harpe_schedule_new. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <unistd.h>
+#include "test.h"
 
-#include <cmocka.h>
+#include <unistd.h>
 
 #include "instances.h"
 #include "plan/schedule.h"

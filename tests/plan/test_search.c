@@ -2,12 +2,7 @@
 /* Plan sets on several threads: the work ends when it is told to, and the plans do not depend on
  * the number of threads or on the load. Plans near the fastest are nearer to their bound than local
  * search brings them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "plan/plan_times.h"
 #include "plan/search.h"

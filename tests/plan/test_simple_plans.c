@@ -3,12 +3,7 @@
  * clock for each rank from a descent that only evaluates plans. Random pipelines and odd profiles,
  * with and without cost of changes, and few plans or many. The times, energies and changes of all
  * plans are those of a simulation of its own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "instances.h"
 

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Changes of clock: they are counted and priced as computed by hand, and removed until all
  * remaining changes pay. No plan becomes slower, and plans without a price do not change. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "instances.h"
 #include "plan/switching.h"

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Synthesised profiles are physically plausible, have the requested imbalance and noise, and are
  * the same every time. There is no comparison with real GPUs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <math.h>
-#include <string.h>
 
 #include <harpe/profile.h>
 

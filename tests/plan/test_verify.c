@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The checker can fail: correct frontiers and plans pass, and every falsification of a plan's
  * number, a vertex, the solver's flow, an event or its cut is detected and reported. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 /* Tests the internal functions that check a walk, because no public call can falsify one. */
 #include "plan/verify.c"

@@ -2,12 +2,7 @@
 /* Blocking powers of kinds of waits: the evaluation compared with a simulation of each rank, the
  * bound compared with all plans of small problems and with a linear program, and files of powers.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <harpe/graph.h>
 

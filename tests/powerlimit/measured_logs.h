@@ -4,11 +4,12 @@
 #ifndef HARPE_TESTS_POWERLIMIT_MEASURED_LOGS_H
 #define HARPE_TESTS_POWERLIMIT_MEASURED_LOGS_H
 
+#include "test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "powerlimit/replay.h"
-#include "skip.h"
 
 /* Skips the test if the log does not exist. */
 static inline harpe_power_limit_replay *open_measured_log(const char *name) {

@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state machine with a scripted device and with measured logs: the order of set calls, faults
  * at any call, ranks in lock step. */
+#include "test.h"
+
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "powerlimit/measured_logs.h"
 #include "powerlimit/meeting.h"

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Selectors on small synthetic measurements: the chosen limit, the choice between equal limits, and
  * refused input. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
+#include <math.h>
 
 #include <harpe/power_limit.h>
 

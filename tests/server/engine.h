@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine in one process, for its tests: a real loop, workers and store, calls that wait for
- * their answers, and a scheduler whose schedules depend on everything that it has observed. Include
- * after cmocka.h. */
+ * their answers, and a scheduler whose schedules depend on everything that it has observed. */
 #ifndef HARPE_TESTS_SERVER_ENGINE_H
 #define HARPE_TESTS_SERVER_ENGINE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A scheduler under test with a small job and a directory of its own, and no processes left behind.
- * Include after cmocka.h. */
+ * */
 #ifndef HARPE_TESTS_SERVER_SCHEDULER_WORLD_H
 #define HARPE_TESTS_SERVER_SCHEDULER_WORLD_H
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A training job that consists of its profile: answers every schedule of a scheduler with the
- * measurements of its ranks, including noise and faults, and knows the best offline plan. Include
- * after cmocka.h. */
+ * measurements of its ranks, including noise and faults, and knows the best offline plan. */
 #ifndef HARPE_TESTS_SERVER_SIMULATED_PIPELINE_H
 #define HARPE_TESTS_SERVER_SIMULATED_PIPELINE_H
 

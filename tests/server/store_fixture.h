@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The common part of the store's tests: back-ends, a loop, and changes that record their
- * acknowledgement. Include after cmocka.h. */
+ * acknowledgement. */
 #ifndef HARPE_TESTS_SERVER_STORE_FIXTURE_H
 #define HARPE_TESTS_SERVER_STORE_FIXTURE_H
 

@@ -2,21 +2,13 @@
 /* Tests the decisions of the fleet with simulated jobs and a clock that the test sets. A lost
  * answer lets the fleet exceed no budget. Jobs are lowered before other jobs are raised. No job is
  * slower than it accepts. After a restart, the fleet continues with the same split. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "server/fleet/fleet_state.h"
-#include "trials.h"
 
 enum { JOBS_MAX = 12, PLANS_MAX = 12 };
 #define TICK_S 0.5

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HTTP over real sockets: the server's behaviour towards correct clients. Each part of the protocol
  * is tested once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "base/file.h"
 #include "server/http_world.h"
-#include "skip.h"
 
 static int set_up(void **state) {
     *state = open_world((harpe_http_options){.max_body_bytes = 1 << 20});

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs with a key: ranks with the same key join the same job, in any order and with any number of
  * requests. A rank whose process was restarted finds its place in the round again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <signal.h>
 #include <sys/resource.h>
 

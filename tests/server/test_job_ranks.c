@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ranks of a job, found by number and in order, compared with a plain list of numbers, in jobs
  * of all depths of the tree. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
+#include "test.h"
 
 #include "server/engine/engine_internal.h"
 

@@ -2,12 +2,8 @@
 /* The sums of a job's results over restarts of the server: each result counts exactly once,
  * whatever round the server stopped in, and no wrong sum is shown before the stored results are
  * counted. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <sqlite3.h>
 
 #include "engine.h"

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the engine handles jobs, ranks and results: what is accepted, a retry, a conflict, or
  * refused, with which message; and that nothing is accepted before it is stored. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <inttypes.h>
 #include <malloc.h>
 #include <signal.h>

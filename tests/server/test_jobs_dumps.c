@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dumps: written for every round, completed after the server was killed, flushed when it stops; and
  * the data that the store keeps for them, and for how long. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include "base/file.h"
 #include "engine.h"
 #include "server/engine/engine_internal.h"
-#include "trials.h"
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 

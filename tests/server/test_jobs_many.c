@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tens of thousands of calls of one job that are answered together, on a stack that is too small
  * for one level of recursion per call. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <sys/resource.h>
 
 #include "engine.h"

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job whose scheduler program dies. A new program receives every round so far, and clients notice
  * nothing. A program that dies repeatedly makes the job fail with a readable line. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "base/file.h"
 #include "engine.h"

@@ -4,18 +4,12 @@
  * process continues with the same store, and clients repeat the requests without an answer. The
  * clients must see the same as with a server that was not killed. The schedules depend on every
  * result of every round. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "base/process.h"
 #include "base/wait.h"
 #include "engine.h"
 #include "server/scheduler/builtin.h"
-#include "trials.h"
 #include "world/disk.h"
 #include "world/world.h"
 

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rounds: which requests are held and until when, the answer to a retry, the effect of a lost
  * client, and the effect of job requests and failures. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <sys/stat.h>
 
 #include "engine.h"

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The GPUs change their clocks late. The tests compare the savings that Perseus reports with the
  * true savings. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "server/explored_job.h"
-#include "trials.h"
 
 enum { LEARNING_ROUNDS_MAX = 80, PLANNED_ROUNDS = 10 };
 

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Perseus on a simulated pipeline: from the first round to the offline plan, and the effect of job
  * requests. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "server/simulated_pipeline.h"
-#include "trials.h"
 
 /* ---- From the first round to a plan ---------------------------------------------------------- */
 

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Perseus on a simulated pipeline that changes: which changes count as drift, how long Perseus
  * waits, and failures that must not end a job with a plan. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "server/simulated_pipeline.h"
-#include "trials.h"
 
 /* ---- Drift ----------------------------------------------------------------------------------- */
 

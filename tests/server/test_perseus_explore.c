@@ -2,16 +2,10 @@
 /* Safe exploration: random jobs in virtual time keep its promise, reach the plan of the truth, and
  * survive restarts, stragglers, power caps and changes of the job. bench/bench_explore plays many
  * more, and larger ones. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "server/explored_job.h"
 #include "server/scheduler/perseus/clock_curve.h"
-#include "trials.h"
 
 enum { ROUNDS_MAX = 80 };
 

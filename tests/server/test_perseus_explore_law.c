@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Safe exploration of jobs whose times break the law of clocks and times: generated families, and
  * measured profiles. The promise holds, because it rests on what was measured. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "plan/instances.h"
 #include "server/explored_job.h"
 #include "server/scheduler/perseus/clock_curve.h"
-#include "trials.h"
 
 /* Jobs that take long do not learn to the end, if not all trials are made. */
 enum { ROUNDS_MAX = 80, FIRST_ROUNDS = 5 };

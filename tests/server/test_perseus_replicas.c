@@ -2,15 +2,9 @@
 /* Data parallel replicas whose GPUs differ: invented jobs in virtual time. Each replica gets a plan
  * of its own when the difference is significant and only then, and no iteration is longer than that
  * of the slowest replica at its highest clocks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "server/explored_job.h"
-#include "trials.h"
 
 enum { REPLICAS_MAX = 8, LEARNING_MAX = 80 };
 

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The savings that Perseus reports, compared with the true savings of the simulated pipeline: with
  * noise, with all kinds of drift, with stragglers, and without any savings. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "server/simulated_pipeline.h"
-#include "trials.h"
 
 /* ---- The truth ------------------------------------------------------------------------------- */
 

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Online schedulers between rounds: their arguments, the state that survives a restart, incomplete
  * or nonsensical results, and InstructionProfiler. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <sys/stat.h>
 
 #include "server/simulated_pipeline.h"
-#include "trials.h"
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
 

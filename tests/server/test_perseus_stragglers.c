@@ -3,15 +3,9 @@
  * pipeline, or a GPU of the job. A job that learns answers in the second round, and no round is
  * slower than the straggler allows. A job with a plan answers in the next round; only this one may
  * be slower, if the straggler is a GPU of the job. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "server/explored_job.h"
-#include "trials.h"
 
 enum { ROUNDS_DURING = 12, ROUNDS_AFTER = 6 };
 

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Schedulers as the engine uses them: built-in, behind the 3D wrapper, from shared objects, and as
  * correct programs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "scheduler_world.h"
-#include "skip.h"
 
 #define EXAMPLE_SO HARPE_BINARY_DIR "/examples/scheduler_uniform.so"
 #define EXAMPLE_PROGRAM "program:python3 " HARPE_SOURCE_DIR "/examples/scheduler_program.py"

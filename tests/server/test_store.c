@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store: the same tests on every back-end, then tests for single back-ends. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
 
 #include "store_fixture.h"
-#include "trials.h"
 
 static bool survives(const fixture *f) { return strcmp(f->backend, "memory") != 0; }
 

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Latencies that ranks report: to which clock a latency belongs, which latency counts for a clock
  * that was not measured, and how the state is stored. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
+#include <math.h>
 
 #include "server/scheduler/perseus/switch_latencies.h"
 

@@ -2,23 +2,15 @@
 /* Trials, also on GPUs whose clocks change late: whatever time each change takes, no instruction
  * takes longer than its bound, and no iteration longer than the limit. Placing them in a large
  * pipeline takes a limited number of steps. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <harpe/plan.h>
 
 #include "plan/problem.h"
 #include "server/explored_gpu.h"
 #include "server/scheduler/perseus/trials.h"
-#include "trials.h"
 
 enum { STAGES_MAX = 32, CLOCKS_MAX = 40, SAMPLES = 6 };
 

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of a simulated run are counted for the right period, and their time and energy is their
  * median. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "sim/run.h"
 

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reader of Protocol Buffers' wire format. The expected bytes are the examples of
  * https://protobuf.dev/programming-guides/encoding/, and the edges of each type. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include "trace/trace.h"
 

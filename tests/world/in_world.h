@@ -5,14 +5,9 @@
 #ifndef HARPE_TESTS_WORLD_IN_WORLD_H
 #define HARPE_TESTS_WORLD_IN_WORLD_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <dlfcn.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/platform.h"
@@ -21,7 +16,6 @@
 #include "client/controller.h"
 #include "client/controller_process.h"
 #include "powerlimit/guard.h"
-#include "trials.h"
 #include "world/transport.h"
 #include "world/world.h"
 

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The node agent, its helper processes and its clients in virtual time. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <inttypes.h>
-#include <stdlib.h>
 
-#include "trials.h"
 #include "world/node.h"
 
 static world_node_result run(uint64_t seed, unsigned faults) {

@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The disk of a world: what is acknowledged survives crashes and errors, both for the store and for
  * SQLite alone, and a disk that lies is found out. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "test.h"
 
-#include <cmocka.h>
 #include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,7 +14,6 @@
 #include "http/loop.h"
 #include "server/store/sqlite_internal.h"
 #include "server/store/store.h"
-#include "trials.h"
 #include "world/disk.h"
 #include "world/world.h"
 

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Training jobs in worlds with faults. job.c says what must hold. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "test.h"
 
-#include <cmocka.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "trials.h"
 #include "world/job.h"
 
 /* Runs a job in a process of its own, because killed processes of a world leave their memory. */

@@ -1,16 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests in virtual time: their latency and their faults, with the real HTTP server and the real
  * client. tests/http/test_client.c compares the answers with those of libcurl. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test.h"
 
 #include "base/clock.h"
 #include "base/wait.h"
