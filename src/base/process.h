@@ -25,8 +25,8 @@ int harpe_process_open(pid_t process);
 /* Sends a signal to the process of a pidfd. Returns 0, or -1 with errno. */
 int harpe_process_signal(int pidfd, int signal_number);
 
-/* Copies the descriptor `number` of the process of a pidfd. Returns the new descriptor, or -1 with
- * errno. */
+/* Copies a descriptor of another process: `number` is its number there, and `pidfd` names the
+ * process. Returns the new descriptor, or -1 with errno. */
 int harpe_process_take_descriptor(int pidfd, int number);
 
 /* Reads /proc/PROCESS/FILE, a small file such as "comm". `text` becomes "" if the file does not

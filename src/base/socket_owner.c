@@ -7,8 +7,8 @@
  * - If uid 0 is reported, a second look finds the same inode. The kernel does not read state,
  *   uid and inode of a socket at one instant. A closed socket is never opened again, so an inode
  *   in the second look proves the uid of the first look.
- * - This process's end is still connected after the look. It held the pair of addresses and ports
- *   all the time, so the socket that was found is the other end of its connection. */
+ * - This process's end is still connected after the look. This end held the pair of addresses and
+ *   ports all the time, so the socket that was found is the other end of the connection. */
 #include "base/socket_owner.h"
 
 #include <arpa/inet.h>

@@ -63,7 +63,7 @@ bool harpe_patience_is_over(harpe_patience *patience);
 
 /* ---- Threads --------------------------------------------------------------------------------- */
 
-/* Starts threads inside the program that uses the library. */
+/* The library's threads, which run inside the program that uses the library. */
 
 /* Starts a thread that runs `run(user)`. The thread blocks all signals except its own faults, such
  * as SIGSEGV, because signals are for the program's own threads. top(1) and debuggers show `name`,

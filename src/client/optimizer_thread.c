@@ -374,9 +374,9 @@ static void take_schedule(harpe_pipeline *optimizer, harpe_frequency_schedule *f
     refuse_schedule(optimizer, round, error.message);
 }
 
-/* The server may have given this rank a schedule that did not arrive. A request without a round is
- * then for the schedule after that one. So the rank registers again before it: a rank that has come
- * back gets the current schedule. The published server does not know this. */
+/* The server may have given this rank a schedule that did not arrive. A request without a round
+ * would then get the schedule after the lost one. So the rank first registers again: a rank that
+ * has come back gets the current schedule. The published server does not know this. */
 static void come_back(harpe_pipeline *optimizer) {
     optimizer->conversation.comes_back = true;
     enter(optimizer, HARPE_PFO_REGISTERING);

@@ -35,9 +35,9 @@ static int compare_times(const void *a, const void *b) {
     return (x->time_s > y->time_s) - (x->time_s < y->time_s);
 }
 
-/* Joins steps at the same moment. The times of different ranks are sums of different numbers, and
- * may differ in their last digits. Steps at the end of the iteration become one step at its start,
- * which is at the end of the list. */
+/* Makes one step of all steps at one moment. The times of different ranks are sums of different
+ * numbers, and may differ in their last digits. Steps at the end of the iteration become one step
+ * at its start, which is at the end of the list. */
 static void join_steps(harpe_power_steps *steps) {
     double slack_s = HARPE_POWER_SLACK * steps->iteration_s;
     size_t kept = 0;

@@ -5,9 +5,10 @@
  *
  * The dual of the relaxation is a circulation of maximum gain: the graph of events, with one more
  * edge of length -T from the sink to the source. Every flow is feasible for every curve, because
- * flow is limited only by 0. After a change of a curve the last flow is therefore still feasible,
- * and a few pivots of the primal network simplex method make it optimal again. The objective of any
- * feasible flow is a lower bound, so a trial can stop as soon as it is above a known value.
+ * the only limit of a flow is that it is not negative. After a change of a curve the last flow is
+ * therefore still feasible, and a few pivots of the primal network simplex method make it optimal
+ * again. The objective of any feasible flow is a lower bound, so a trial can stop as soon as it is
+ * above a known value.
  *
  * The spanning tree is strongly feasible (flow can be sent from the root to each event), so pivots
  * that move no flow cannot cycle. Changes of curves keep this property.

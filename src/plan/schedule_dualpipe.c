@@ -161,8 +161,8 @@ static void receive_run_send_pair(trace *t, flow forward, flow backward) {
 }
 
 /* The two forwards of the warm-up. The runtime keeps the output of the first until after the
- * second, except in the middle of DualPipe, where the other middle rank needs it at once. It posts
- * the receive for the next one before the second. */
+ * second, except in the middle of DualPipe, where the other middle rank needs it at once. Before
+ * the second forward runs, the runtime posts the receive for the first forward after these two. */
 static void trace_forwards(trace *t, bool is_innermost, bool is_last) {
     run(t);
     if (is_innermost) send(t, F0);

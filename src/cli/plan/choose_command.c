@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe choose`: picks one plan from a plan directory by a criterion, for example a time, a power,
- * a straggler or a price, among the plans within limits on their power. Each criterion is a limit
- * for a plan, and an order of the plans within it. It does not solve a planning problem, and runs
+ * a straggler or a price, among the plans within limits on their power. Each criterion excludes
+ * plans, and orders those that remain. The command does not solve a planning problem, and runs
  * nothing. */
 #include <errno.h>
 #include <math.h>

@@ -114,7 +114,7 @@ typedef struct harpe_perseus {
     harpe_online_pipeline *pipeline; /* NULL while counting; the sweep too */
     harpe_sweep *sweep;       /* the sweep that the plans use; without plans: the current sweep */
     harpe_sweep *sweep_again; /* the current sweep if there are already plans; NULL: none */
-    harpe_explorer *explorer; /* of the current sweep; NULL: a sweep learns */
+    harpe_explorer *explorer; /* chooses the sweep's clocks; NULL: the sweep does */
     bool explores, explores_next; /* with a plan: this round and the next one are explorations */
     harpe_perseus_replicas *replicas;  /* NULL: the job has one replica, or too many */
     harpe_online_latencies *latencies; /* NULL like the pipeline */
