@@ -108,20 +108,13 @@ static void read_sums(const json_t *figures, harpe_figure_sums *sums) {
                           number_of(saved, "energy_baseline", 0));
 }
 
-/* Reads the figures and the group in a report. A report of an older version has only the metadata,
- * which may be shortened: then it has no group, and only tokens for the whole fleet see it. Returns
- * false if memory runs out. */
+/* Reads the figures and the group in a report. Returns false if memory runs out. */
 static bool read_report(const harpe_change *change, harpe_finished_job *job) {
-    char **group = &job->group;
     json_t *report = json_loadb(change->text, change->length, 0, NULL);
-    const json_t *own = json_object_get(report, "group");
-    bool is_older = !own && !json_object_get(report, "job_metadata_is_shortened");
-    bool is_read = true;
+    const char *group = json_string_value(json_object_get(report, "group"));
     read_sums(json_object_get(report, "figures"), &job->sums);
-    if (is_older)
-        is_read =
-            harpe_metadata_group(json_string_value(json_object_get(report, "job_metadata")), group);
-    if (json_is_string(own)) is_read = (*group = strdup(json_string_value(own))) != NULL;
+    if (group) job->group = strdup(group);
+    bool is_read = !group || job->group;
     json_decref(report);
     return is_read;
 }

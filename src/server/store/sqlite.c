@@ -120,14 +120,17 @@ harpe_status harpe_sqlite_identify(const harpe_sqlite *store, bool *is_new, harp
     int64_t application_id = 0;
     int64_t version = 0;
     int64_t table_count = 0;
+    int64_t has_record = 0;
     harpe_status status =
         harpe_sqlite_integer(store, "PRAGMA application_id", &application_id, error);
     if (status == HARPE_OK)
         status = harpe_sqlite_integer(store, "PRAGMA user_version", &version, error);
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status =
             harpe_sqlite_integer(store, "SELECT count(*) FROM sqlite_master", &table_count, error);
-    }
+    if (status == HARPE_OK)
+        status = harpe_sqlite_integer(
+            store, "SELECT count(*) FROM sqlite_master WHERE name = 'store'", &has_record, error);
     if (status != HARPE_OK) return status;
     *is_new = application_id == 0 && version == 0 && table_count == 0;
     if (*is_new) return HARPE_OK;
@@ -141,31 +144,27 @@ harpe_status harpe_sqlite_identify(const harpe_sqlite *store, bool *is_new, harp
                           "use the newer Harpe, or another file",
                           store->name, (long long)version, HARPE_SCHEMA_VERSION);
     }
+    if (has_record == 0) {
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "%s: was written by a Harpe that was not released, and cannot be read; "
+                          "use another file",
+                          store->name);
+    }
     return HARPE_OK;
 }
 
-/* Adds tables that the version of Harpe that made the file did not have. */
-static harpe_status add_tables(const harpe_sqlite *store, harpe_error *error) {
-    return harpe_sqlite_execute(
+/* Creates the tables that are missing. A new store also gets its row, with a new id. */
+static harpe_status create_tables(harpe_sqlite *store, bool is_new, harpe_error *error) {
+    char sql[160];
+    harpe_status status = harpe_sqlite_execute(
         store, HARPE_SCHEMA_TABLES("INTEGER PRIMARY KEY", "BLOB") STORE_TABLE, error);
-}
-
-static harpe_status create_tables(const harpe_sqlite *store, harpe_error *error) {
-    char sql[64];
-    (void)snprintf(sql, sizeof sql, "PRAGMA user_version = %d", HARPE_SCHEMA_VERSION);
-    harpe_status status = add_tables(store, error);
-    if (status == HARPE_OK) status = harpe_sqlite_execute(store, sql, error);
-    if (status != HARPE_OK) return status;
-    return harpe_sqlite_execute(store, "PRAGMA application_id = " AS_TEXT(APPLICATION_ID), error);
-}
-
-/* Adds the store's row if it is missing. */
-static harpe_status add_row(const harpe_sqlite *store, harpe_error *error) {
-    char sql[200];
-    (void)snprintf(sql, sizeof sql,
-                   "INSERT INTO store (id, commits, in_use) SELECT '%s', %lld, 0"
-                   " WHERE NOT EXISTS (SELECT 1 FROM store)",
-                   store->record.id, (long long)store->record.commits);
+    if (status != HARPE_OK || !is_new) return status;
+    harpe_store_new_id(store->record.id);
+    (void)snprintf(
+        sql, sizeof sql,
+        "PRAGMA user_version = %d; PRAGMA application_id = " AS_TEXT(
+            APPLICATION_ID) "; INSERT INTO store (id, commits, in_use) VALUES ('%s', 0, 0)",
+        HARPE_SCHEMA_VERSION, store->record.id);
     return harpe_sqlite_execute(store, sql, error);
 }
 
@@ -179,11 +178,8 @@ static harpe_status set_up(harpe_sqlite *store, bool had_log, harpe_error *error
                                                "BEGIN EXCLUSIVE",
                                                error);
     if (status == HARPE_OK) status = harpe_sqlite_identify(store, &is_new, error);
-    harpe_store_new_id(store->record.id);
     if (status == HARPE_OK && !is_new) status = harpe_sqlite_admit(store, had_log, error);
-    if (status == HARPE_OK)
-        status = is_new ? create_tables(store, error) : add_tables(store, error);
-    if (status == HARPE_OK) status = add_row(store, error);
+    if (status == HARPE_OK) status = create_tables(store, is_new, error);
     if (status == HARPE_OK) status = harpe_sqlite_execute(store, "COMMIT", error);
     if (status != HARPE_OK) {
         roll_back(store);

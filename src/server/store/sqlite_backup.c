@@ -185,50 +185,58 @@ static harpe_status check_room(const harpe_sqlite_backups *self, harpe_error *er
         store->name, (long long)(needed >> 20), (long long)(free_bytes >> 20));
 }
 
-/* Copies the pages. Holds the lock for one step at a time. */
-static int copy_pages(const harpe_sqlite_backups *self, sqlite3 *copy) {
-    harpe_sqlite *store = self->store;
-    harpe_lock(&store->lock);
-    sqlite3_backup *backup = sqlite3_backup_init(copy, "main", store->db, "main");
+static int copy_pages(sqlite3 *from, sqlite3 *copy, bool (*goes_on)(void *user), void *user) {
+    sqlite3_backup *backup = sqlite3_backup_init(copy, "main", from, "main");
     int result = backup ? SQLITE_OK : sqlite3_errcode(copy);
-    while (result == SQLITE_OK && !self->is_stopping) {
-        result = sqlite3_backup_step(backup, STEP_PAGES);
-        harpe_unlock(&store->lock);
-        harpe_sleep_ns(PAUSE_NS);
-        harpe_lock(&store->lock);
+    while (result == SQLITE_OK) {
+        result = sqlite3_backup_step(backup, goes_on ? STEP_PAGES : -1);
+        if (goes_on && !goes_on(user) && result == SQLITE_OK) result = SQLITE_INTERRUPT;
     }
     if (backup) (void)sqlite3_backup_finish(backup);
-    harpe_unlock(&store->lock);
-    if (result == SQLITE_DONE) return SQLITE_OK;
-    return self->is_stopping ? SQLITE_INTERRUPT : result;
+    return result == SQLITE_DONE ? SQLITE_OK : result;
 }
 
-/* Turns the copy into a single file without a log, and removes the mark that a server has it
- * open. */
-static int finish_copy(sqlite3 *copy) {
-    return sqlite3_exec(copy,
-                        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;"
-                        "PRAGMA journal_mode = DELETE; UPDATE store SET in_use = 0",
-                        NULL, NULL, NULL);
-}
-
-static harpe_status fill_copy(const harpe_sqlite_backups *self, harpe_error *error) {
+int harpe_sqlite_copy(sqlite3 *from, const char *target, bool (*goes_on)(void *user), void *user) {
     sqlite3 *copy = NULL;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
-    int result = sqlite3_open_v2(self->copy_path, &copy, flags, harpe_store_vfs(self->copy_path));
+    int result = sqlite3_open_v2(target, &copy, flags, harpe_store_vfs(target));
     if (result == SQLITE_OK)
         result = sqlite3_exec(copy,
                               "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;"
                               "PRAGMA journal_mode = OFF",
                               NULL, NULL, NULL);
-    if (result == SQLITE_OK) result = copy_pages(self, copy);
-    if (result == SQLITE_OK) result = finish_copy(copy);
-    harpe_status status = HARPE_OK;
-    if (result != SQLITE_OK)
-        status = harpe_fail(error, HARPE_IO_ERROR, "%s: the backup failed: %s", self->store->name,
-                            sqlite3_errstr(result));
+    if (result == SQLITE_OK) result = copy_pages(from, copy, goes_on, user);
+    if (result == SQLITE_OK)
+        result = sqlite3_exec(copy,
+                              "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;"
+                              "PRAGMA journal_mode = DELETE",
+                              NULL, NULL, NULL);
+    if (result == SQLITE_OK) {
+        int code = sqlite3_exec(copy, "UPDATE store SET in_use = 0", NULL, NULL, NULL);
+        /* After another error the copy is damaged, and its check says so. */
+        if (code == SQLITE_FULL || code == SQLITE_IOERR) result = code;
+    }
     (void)sqlite3_close(copy);
-    return status;
+    return result;
+}
+
+/* Releases the lock for a moment, so that another thread can write. */
+static bool pause_copy(void *user) {
+    harpe_sqlite_backups *self = user;
+    harpe_unlock(&self->store->lock);
+    harpe_sleep_ns(PAUSE_NS);
+    harpe_lock(&self->store->lock);
+    return !self->is_stopping;
+}
+
+static harpe_status fill_copy(harpe_sqlite_backups *self, harpe_error *error) {
+    harpe_sqlite *store = self->store;
+    harpe_lock(&store->lock);
+    int result = harpe_sqlite_copy(store->db, self->copy_path, pause_copy, self);
+    harpe_unlock(&store->lock);
+    if (result == SQLITE_OK) return HARPE_OK;
+    return harpe_fail(error, HARPE_IO_ERROR, "%s: the backup failed: %s", store->name,
+                      sqlite3_errstr(result));
 }
 
 static void remove_copy(const harpe_sqlite_backups *self) {
@@ -242,7 +250,7 @@ static void remove_copy(const harpe_sqlite_backups *self) {
 
 /* Makes a copy and opens a descriptor of it. The file name of the copy is already removed on
  * return. */
-static harpe_status make_copy(const harpe_sqlite_backups *self, int *file, harpe_error *error) {
+static harpe_status make_copy(harpe_sqlite_backups *self, int *file, harpe_error *error) {
     harpe_status status = check_room(self, error);
     if (status != HARPE_OK) return status;
     remove_copy(self);
@@ -276,7 +284,7 @@ static bool asks(const harpe_sqlite_backups *self, int client) {
     return recv(client, &byte, 1, MSG_DONTWAIT) == 1;
 }
 
-static void answer(const harpe_sqlite_backups *self, int client) {
+static void answer(harpe_sqlite_backups *self, int client) {
     harpe_error error = {.message = "only the server's user and root get a backup"};
     int file = -1;
     if (may_have_it(client) && make_copy(self, &file, &error) != HARPE_OK)
@@ -286,7 +294,7 @@ static void answer(const harpe_sqlite_backups *self, int client) {
 }
 
 static void *serve_backups(void *user) {
-    const harpe_sqlite_backups *self = user;
+    harpe_sqlite_backups *self = user;
     struct pollfd events[] = {{.fd = self->stop, .events = POLLIN},
                               {.fd = self->listener, .events = POLLIN}};
     while (!self->is_stopping) {

@@ -353,14 +353,8 @@ harpe_status harpe_sqlite_admit_files(const char *path, harpe_error *error) {
 
 harpe_status harpe_sqlite_read_record(const harpe_sqlite *store, harpe_commit_record *record,
                                       bool *in_use, harpe_error *error) {
-    int64_t tables = 0;
     sqlite3_stmt *statement = NULL;
-    harpe_status status = harpe_sqlite_integer(
-        store, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'store'",
-        &tables, error);
-    if (status != HARPE_OK) return status;
-    if (tables == 0) return harpe_fail(error, HARPE_NOT_FOUND, "%s: has no record", store->name);
-    status =
+    harpe_status status =
         harpe_sqlite_prepare(store, "SELECT id, commits, in_use FROM store", &statement, error);
     if (status != HARPE_OK) return status;
     int result = sqlite3_step(statement);
@@ -371,7 +365,8 @@ harpe_status harpe_sqlite_read_record(const harpe_sqlite *store, harpe_commit_re
         *in_use = sqlite3_column_int(statement, 2) != 0;
     } else {
         status = result == SQLITE_DONE
-                     ? harpe_fail(error, HARPE_NOT_FOUND, "%s: has no record", store->name)
+                     ? harpe_fail(error, HARPE_INVALID_INPUT,
+                                  "%s: the record of its commits is missing", store->name)
                      : harpe_sqlite_fail(store, error);
     }
     sqlite3_finalize(statement);
@@ -442,8 +437,8 @@ harpe_status harpe_sqlite_admit(harpe_sqlite *store, bool had_log, harpe_error *
     harpe_commit_record here = {0}, beside;
     bool in_use = false;
     harpe_status status = harpe_sqlite_read_record(store, &here, &in_use, error);
-    if (status != HARPE_OK && status != HARPE_NOT_FOUND) return status;
-    if (status == HARPE_OK) store->record = here; /* NOT_FOUND: an earlier Harpe wrote the file */
+    if (status != HARPE_OK) return status;
+    store->record = here;
     status = harpe_commit_record_read(store->path, &beside, error);
     if (status == HARPE_OK) return compare(store, &here, &beside, error);
     if (status != HARPE_NOT_FOUND && status != HARPE_INVALID_INPUT) return status;

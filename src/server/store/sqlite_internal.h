@@ -165,8 +165,7 @@ void harpe_sqlite_read_alone(harpe_sqlite *store);
 /* Returns true if the log belongs to a newer or another database. SQLite would then overwrite pages
  * of this database with pages of the log. `beside`: the record of commits. */
 bool harpe_sqlite_is_older_than_log(const harpe_sqlite *store, const harpe_commit_record *beside);
-/* Reads the store's row as a record. HARPE_NOT_FOUND: an earlier Harpe wrote the file, and it has
- * no such row. */
+/* Reads the store's row as a record. */
 harpe_status harpe_sqlite_read_record(const harpe_sqlite *store, harpe_commit_record *record,
                                       bool *in_use, harpe_error *error);
 /* Starts the thread that answers `harpe store` on FILE.control. If the thread cannot be started,
@@ -174,6 +173,11 @@ harpe_status harpe_sqlite_read_record(const harpe_sqlite *store, harpe_commit_re
 void harpe_sqlite_backups_start(harpe_sqlite *store, harpe_log log);
 /* accepts NULL */
 void harpe_sqlite_backups_stop(harpe_sqlite_backups *backups);
+/* Copies a database to the empty file `target`: one file without a log and without the mark that a
+ * server has it open. It may not be on disk when this returns. If `goes_on` is given, copies in
+ * small steps and calls it after each of them; if it returns false, ends with SQLITE_INTERRUPT.
+ * Returns a code of SQLite. */
+int harpe_sqlite_copy(sqlite3 *from, const char *target, bool (*goes_on)(void *user), void *user);
 
 /* ---- The socket ------------------------------------------------------------------------------ */
 /* The protocol between a server and `harpe store` on the Unix socket FILE.control. One byte asks

@@ -49,22 +49,6 @@ static harpe_status check_pages(const harpe_store_file *file, harpe_store_report
     return HARPE_OK;
 }
 
-/* Returns true if the statement needs a table that the first stores did not have. The next server
- * makes it. */
-static bool needs_new_table(const harpe_store_file *file, const char *sql) {
-    static const char missing[] = "no such table: ";
-    static const char *const FIRST[] = {"jobs",   "ranks",  "rounds", "results",
-                                        "states", "wishes", "deleted"};
-    sqlite3_stmt *statement = NULL;
-    int result = sqlite3_prepare_v2(file->view.db, sql, -1, &statement, NULL);
-    sqlite3_finalize(statement);
-    const char *fault = sqlite3_errmsg(file->view.db);
-    bool is_new = result == SQLITE_ERROR && strncmp(fault, missing, sizeof missing - 1) == 0;
-    for (size_t i = 0; i < sizeof FIRST / sizeof FIRST[0] && is_new; i++)
-        is_new = strcmp(fault + sizeof missing - 1, FIRST[i]) != 0;
-    return is_new;
-}
-
 /* Checks that the server's statements fit the tables. */
 static void check_tables(const harpe_store_file *file, harpe_store_report *report) {
     for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT + HARPE_SCHEMA_READ_COUNT; i++) {
@@ -72,7 +56,6 @@ static void check_tables(const harpe_store_file *file, harpe_store_report *repor
                               ? harpe_schema_writes[i].sql
                               : harpe_schema_reads[i - HARPE_SCHEMA_WRITE_COUNT].sql;
         sqlite3_stmt *statement = NULL;
-        if (needs_new_table(file, sql)) continue;
         if (sqlite3_prepare_v2(file->view.db, sql, -1, &statement, NULL) != SQLITE_OK)
             add_problem(report, "a table does not have the columns that a server needs: %s",
                         sqlite3_errmsg(file->view.db));
@@ -113,7 +96,6 @@ static harpe_status check_rules(const harpe_store_file *file, harpe_store_report
                                 harpe_error *error) {
     for (size_t i = 0; i < sizeof RULES / sizeof RULES[0]; i++) {
         int64_t count = 0;
-        if (needs_new_table(file, RULES[i].sql)) continue;
         harpe_status status = harpe_sqlite_integer(&file->view, RULES[i].sql, &count, error);
         if (status != HARPE_OK) return status;
         if (count > 0) add_problem(report, "%" PRId64 " %s", count, RULES[i].what);
@@ -144,7 +126,6 @@ static harpe_status check_range(const harpe_store_file *file, const char *table,
     (void)snprintf(sql, sizeof sql,
                    "SELECT count(*) FROM %s WHERE job = %" PRId64 " AND (rank < 0 OR rank >= %d)",
                    table, number, world_size);
-    if (needs_new_table(file, sql)) return HARPE_OK;
     harpe_status status = harpe_sqlite_integer(&file->view, sql, &count, error);
     if (count > 0)
         add_problem(report, "job %.200s: %" PRId64 " %s are of ranks that it does not have", id,

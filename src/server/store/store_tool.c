@@ -154,32 +154,13 @@ static harpe_status store_file_open(const char *path, const char *near, harpe_st
 
 /* ---- Copying --------------------------------------------------------------------------------- */
 
-static int fill(sqlite3 *from, sqlite3 *copy) {
-    int result = sqlite3_exec(copy, "PRAGMA locking_mode = EXCLUSIVE", NULL, NULL, NULL);
-    sqlite3_backup *backup =
-        result == SQLITE_OK ? sqlite3_backup_init(copy, "main", from, "main") : NULL;
-    if (!backup) return sqlite3_errcode(copy);
-    result = sqlite3_backup_step(backup, -1);
-    (void)sqlite3_backup_finish(backup);
-    if (result != SQLITE_DONE) return result;
-    /* A file of an earlier Harpe has no table `store`. */
-    result = sqlite3_exec(copy, "PRAGMA journal_mode = DELETE", NULL, NULL, NULL);
-    if (result != SQLITE_OK) return result;
-    (void)sqlite3_exec(copy, "UPDATE store SET in_use = 0 WHERE in_use <> 0", NULL, NULL, NULL);
-    return SQLITE_OK;
-}
-
 /* Copies the open store to `target`, a new file with mode 0600. When it returns, the copy is on
  * disk. */
 static harpe_status store_file_copy(const harpe_store_file *file, const char *target,
                                     harpe_error *error) {
     int made = open(target, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (made < 0) return harpe_fail_errno(error, errno, "cannot write %s", target);
-    sqlite3 *copy = NULL;
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
-    int result = sqlite3_open_v2(target, &copy, flags, NULL);
-    if (result == SQLITE_OK) result = fill(file->view.db, copy);
-    (void)sqlite3_close(copy);
+    int result = harpe_sqlite_copy(file->view.db, target, NULL, NULL);
     harpe_status status = HARPE_OK;
     if (result != SQLITE_OK)
         status = harpe_fail(error, HARPE_IO_ERROR, "%.400s: copying to %.400s failed: %s",
@@ -457,10 +438,6 @@ static harpe_status prepare(const char *backup, const char *temporary, harpe_sto
     status = store_file_open(temporary, temporary, &copy, error);
     if (status != HARPE_OK) return status;
     status = harpe_sqlite_read_record(&copy.view, record, &in_use, error);
-    if (status == HARPE_NOT_FOUND) {
-        *record = (harpe_commit_record){.id = "0"}; /* an earlier Harpe made the backup */
-        status = HARPE_OK;
-    }
     store_file_close(&copy);
     return status;
 }
@@ -544,7 +521,6 @@ static harpe_status find_rest(const char *path, harpe_commit_record *here, bool 
     if (file.is_in_use)
         status = harpe_fail(error, HARPE_ALREADY_EXISTS, "%.600s: a server has it open", path);
     if (status == HARPE_OK) status = harpe_sqlite_read_record(&file.view, here, &in_use, error);
-    if (status == HARPE_NOT_FOUND) status = HARPE_OK;
     *missing = -1;
     *uses_log = true;
     if (harpe_commit_record_read(path, &beside, NULL) == HARPE_OK) {
