@@ -22,7 +22,9 @@
 enum {
     KEYS = 8,
     LIVES = 4,
-    MOST_CHANGES = 400,
+    STARTS = 6,           /* most starts in a life of start_often */
+    CHANGES_A_START = 60, /* most changes after such a start */
+    MOST_CHANGES = (LIVES - 1) * STARTS * CHANGES_A_START,
     LONGEST = 9000, /* bytes of a note */
     SECOND = 1000000000,
 };
@@ -86,6 +88,7 @@ static void acknowledge(void *user, harpe_status status, const harpe_error *erro
 static void submit_some(trial *self, int count) {
     self->left = (size_t)count;
     self->submitted += count;
+    assert_in_range(self->submitted, 1, MOST_CHANGES);
     for (int number = self->submitted - count + 1; number <= self->submitted; number++) {
         note *one = &self->changes[number - 1];
         one->text = malloc(length_of(number) + 1);
@@ -429,10 +432,10 @@ static void start_often(trial *self) {
     for (int life = 0; life < LIVES - 1; life++) {
         faults.sync_errors_ppm = (uint32_t)harpe_world_draw(500000);
         harpe_disk_set_faults(self->disk, &faults);
-        for (uint64_t starts = 1 + harpe_world_draw(6); starts > 0; starts--) {
+        for (uint64_t starts = 1 + harpe_world_draw(STARTS); starts > 0; starts--) {
             self->store = NULL;
             if (open_store(self, &error) == HARPE_OK)
-                submit_some(self, 1 + (int)harpe_world_draw(60));
+                submit_some(self, 1 + (int)harpe_world_draw(CHANGES_A_START));
             harpe_store_close(self->store);
         }
         harpe_disk_crash(self->disk);
