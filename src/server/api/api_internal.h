@@ -45,17 +45,18 @@ typedef struct harpe_route {
     size_t most_body; /* bytes; 0: the server's limit */
 } harpe_route;
 
-/* The most rows of the table, including the last row, which has a NULL method. */
+/* The greatest number of rows of the table, counting the last row, whose method is NULL. */
 enum { HARPE_ROUTES_MAX = 48 };
 
 extern const harpe_route harpe_route_table[];
-/* Returns the right that the route needs. If nothing else is said in route_table.c, GET needs
+/* Returns the right that the route needs. Unless route_table.c names another right, GET needs
  * HARPE_RIGHT_READ, and other methods need HARPE_RIGHT_STEER. */
 harpe_right harpe_route_right(const harpe_route *route);
-/* Returns true if the audit log gets the requests of this route. */
+/* Returns true if requests of this route are written to the audit log. */
 bool harpe_route_is_audited(const harpe_route *route);
 
-/* Returns the members of a schema, an object by their names, or NULL. The caller drops it. */
+/* Returns a JSON object with the members of a schema, by name; NULL: the schema has no members, or
+ * memory ran out. The caller frees the object with json_decref(). */
 json_t *harpe_openapi_members(const char *schema);
 /* Returns the OpenAPI 3 document. Free it with free(). */
 char *harpe_routes_openapi(void);
@@ -63,8 +64,8 @@ char *harpe_routes_openapi(void);
 /* ---- Clients --------------------------------------------------------------------------------- */
 /* Who makes a request, and what that client may do. Without a file of tokens, and for the token of
  * --token-file, every client may do everything. The file is read again when it changes. A server
- * that requires no token is open to every program of this machine or network. It must still not be
- * open to every web page that somebody views there. */
+ * that requires no token is open to every program of this machine or network. But even such a
+ * server must refuse requests that web pages of other origins make through a browser there. */
 
 typedef struct harpe_origin_rules {
     const char *listen;        /* the numeric address on which the server listens */
@@ -72,28 +73,30 @@ typedef struct harpe_origin_rules {
     bool for_ranks;            /* the request comes from a training process and may be held */
 } harpe_origin_rules;
 
-/* Returns the reason why a request is refused, or NULL, if the browser says that a page of another
- * origin made it. Only a link to a page of this server may lead here from there. It needs no rules:
- * such a page has no business with a server that has tokens either. */
+/* Returns the reason why a request is refused if the browser says that a page of another origin has
+ * made the request. Otherwise returns NULL. A page of another origin may only have a link to a page
+ * of this server: `is_page` is true for a request for such a page. The function takes no
+ * harpe_origin_rules, because it also holds for a server that requires tokens. */
 const char *harpe_cross_site_fault(const harpe_http_request *request, bool is_page);
-/* Returns the reason why a request is refused (one line), or NULL. Host must be a name of this
- * server for every client: a page can send any User-Agent, but no other Host. Browsers must fulfil
- * further conditions. */
+/* Returns the reason why a request is refused (one line), or NULL. For every client, the header
+ * Host must have a name of this server: a web page can send any User-Agent, but cannot choose the
+ * Host. Browsers must fulfil further conditions. */
 const char *harpe_origin_fault(const harpe_http_request *request, harpe_origin_rules rules);
 
 typedef struct harpe_access harpe_access;
 
 /* Who makes a request. The texts are valid until the loop does something else. */
 typedef struct harpe_client {
-    const char *name; /* of its token; NULL: it needs none */
+    const char *name; /* the name of its token; NULL: the client needs no token */
     harpe_role role;
     const char *scope; /* see rights/tokens.h */
-    int64_t watts;     /* that the members that it declares may have together; negative: no limit */
+    int64_t watts;     /* the most power of all members that it declares; negative: no limit */
 } harpe_client;
 
-/* Reads the file of tokens that the settings name. `files` use it, or this thread and later the
- * workers if `files` is NULL. `settings` stay valid until harpe_access_free.
- * `has_changed` is called after the tokens have changed. */
+/* Reads the file of tokens that the settings name, if they name one, and reads the file again when
+ * it changes. Processes of `files` do this; if `files` is NULL, this thread reads the file now, and
+ * workers do so later. `settings` must stay valid until harpe_access_free. Calls `has_changed` with
+ * `user` on the loop after the tokens have changed. */
 harpe_status harpe_access_new(harpe_loop *loop, harpe_workers *workers, harpe_file_processes *files,
                               const harpe_settings *settings, harpe_log log,
                               void (*has_changed)(void *user), void *user, harpe_access **out,
@@ -102,21 +105,23 @@ harpe_status harpe_access_new(harpe_loop *loop, harpe_workers *workers, harpe_fi
 void harpe_access_free(harpe_access *access);
 /* Returns true if the settings name a file of tokens. */
 bool harpe_access_has_tokens(const harpe_access *access);
-/* Returns true if this is the text of a token of the file. */
+/* Returns true if the file of tokens has a token whose secret text is `text`. */
 bool harpe_access_knows(const harpe_access *access, const char *text);
-/* Returns false if the token of a request was removed after the request began. */
+/* Writes to `*out` which client has made the request. Returns false if the token of the request was
+ * removed after the request began. */
 bool harpe_access_client(const harpe_access *access, const harpe_http_request *request,
                          harpe_client *out);
-/* Writes one line that says which role is needed, and returns true, if the client may not use the
- * route. The groups of the client are not compared. */
+/* Returns true if the role of the client does not permit the route, and then writes one line that
+ * says which role is needed. Does not compare the groups of the client. */
 bool harpe_access_fault(const harpe_client *client, const harpe_route *route, char *line,
                         size_t size);
 
 /* ---- The audit log --------------------------------------------------------------------------- */
-/* Who asked for a change, and what came of it: a file of JSON objects, one on each line, to which
- * the server only appends. A request that steers is answered when its record is on disk. It is a
- * file and not a table of the store, because each of several servers on one PostgreSQL has requests
- * of its own, also refused ones, and only the server that leads may write to the store. */
+/* The audit log says who asked for which change, and what the server answered. The log is a file of
+ * JSON objects, one on each line, to which the server only appends. A request that steers is
+ * answered when its record is on disk. The log is not a table of the store, because each of several
+ * servers on one PostgreSQL has its own requests, some of which it refuses, and only the server
+ * that leads may write to the store. */
 
 /* Who asks for what. The texts belong to the note. */
 typedef struct harpe_audit_note {
@@ -133,24 +138,27 @@ void harpe_audit_note_clear(harpe_audit_note *note);
 
 typedef struct harpe_audit harpe_audit;
 
-/* `path` must stay valid. `files` use the file, or the workers themselves if it is NULL. NULL: out
- * of memory. */
+/* `path` must stay valid. Processes of `files` use the file; if `files` is NULL, the workers
+ * themselves do. Returns NULL if memory runs out. */
 harpe_audit *harpe_audit_new(harpe_workers *workers, harpe_file_processes *files, const char *path,
                              harpe_log log);
-/* Calls each `done` that was not called yet. Call it when no worker runs. NULL is allowed. */
+/* Calls each `done` that was not called yet. Call this function when no worker runs. `audit` may be
+ * NULL. */
 void harpe_audit_free(harpe_audit *audit);
 /* Appends a record. `answer` is the JSON of the answer; a "detail" in it becomes part of the
  * record. Calls `done` on the loop when the record is on disk, or when that has failed. `done` may
- * be NULL. Requests that are refused, and those of a token without the role operator, have records
- * only at a limited rate for each token; otherwise `done` is called at once. The next record of the
- * token has their number in "left_out". */
+ * be NULL. For each token, the rate of two kinds of records is limited: those of refused requests,
+ * and those of requests of a token without the role operator. A record above the rate is left out,
+ * and `done` is called at once. The next record of the token says in "left_out" how many were left
+ * out. */
 void harpe_audit_write(harpe_audit *audit, const harpe_audit_note *note, int http_status,
                        const char *answer, size_t length, void (*done)(void *user), void *user);
 /* Returns true and writes a line if the last record could not be written, or if one has waited for
  * several seconds. */
 bool harpe_audit_fault(harpe_audit *audit, char *line, size_t size);
-/* Reads the newest `limit` records and calls `done` on the loop with a JSON list, newest first,
- * which it frees with free(). `json` is NULL if this has failed; `error` then says why. */
+/* Reads the newest `limit` records, and calls `done` on the loop with a JSON list of them, newest
+ * first. `done` frees `json` with free(). `json` is NULL if this has failed; `error` then says
+ * why. */
 void harpe_audit_read(harpe_audit *audit, int limit,
                       void (*done)(void *user, char *json, const harpe_error *error), void *user);
 
@@ -167,8 +175,8 @@ void harpe_latencies_add(harpe_latencies *latencies, const harpe_route *route, i
 
 /* Returns the metrics in Prometheus' text format; free them with free(). `jobs` and `steering` are
  * NULL while another server leads, because that server counts the jobs. `http` may be NULL. If
- * `scope` is not NULL, the metrics of single jobs leave out jobs that are not in its groups, and
- * the metrics of the fleet are left out. `is_healthy`: /healthz answers 200. */
+ * `scope` is not NULL, the metrics of single jobs leave out jobs whose groups `scope` does not
+ * cover, and the metrics of the fleet are left out. `is_healthy`: /healthz answers 200. */
 char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_steering *steering,
                            const char *scope, const harpe_store *store, const harpe_http *http,
                            const harpe_latencies *latencies, bool is_healthy);
@@ -191,7 +199,8 @@ void harpe_events_leave_engine(harpe_events *events);
  * then on. */
 void harpe_events_open(harpe_events *events, harpe_http_request *request, const char *job_id,
                        const char *scope);
-/* Ends the streams for which `may_go_on` returns false. It gets the stream's request and scope. */
+/* Ends the streams for which `may_go_on` returns false. `may_go_on` gets the stream's request and
+ * scope. */
 void harpe_events_check(harpe_events *events,
                         bool (*may_go_on)(void *user, const harpe_http_request *request,
                                           const char *scope),
@@ -202,10 +211,10 @@ bool harpe_events_owns(const void *data);
 void harpe_events_sent(void *data);
 void harpe_events_gone(void *data);
 
-/* Answers that may be long: the list of all jobs, and a job with all of its ranks. A call to the
- * engine makes one piece. Each piece is made after the client has taken the piece before it. So the
- * server never holds a whole long answer, and most of the loop's time is left for clients that
- * train. */
+/* Answers that may be long: the list of all jobs, and a job with all of its ranks. Each call to the
+ * engine makes one piece of an answer. Each piece is made after the client has taken the piece
+ * before it. So the server never holds a whole long answer, and most of the loop's time is left for
+ * clients that train. */
 typedef struct harpe_long_answers harpe_long_answers;
 
 /* NULL: out of memory. */

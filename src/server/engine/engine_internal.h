@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The structures of the engine, and the functions that its files share: a job and its ranks, an
- * operation (one call on its way through a worker and the store), a turn (the one thing at a time
- * that a job does with its scheduler), and the table of jobs. Only the loop uses them. If a worker
- * reads or writes a member, the member's comment says so. */
+ * operation (one call on its way through a worker and the store), a turn (an operation of a job
+ * with its scheduler; a job has only one at a time), and the table of jobs. Only the loop uses
+ * these structures, except that a worker may read or write a member whose comment says so. */
 #ifndef HARPE_SERVER_ENGINE_ENGINE_INTERNAL_H
 #define HARPE_SERVER_ENGINE_ENGINE_INTERNAL_H
 
@@ -40,8 +40,8 @@ typedef struct harpe_evicted_jobs {
 typedef struct harpe_figure_sums {
     int64_t jobs;
     double used_j, power_w;
-    /* Of the jobs that have a baseline. `variance` is that of saved_j: the sum of the squares of
-     * the uncertainties. */
+    /* Sums over the jobs that have a baseline. `variance` is the variance of saved_j: the sum of
+     * the squares of the jobs' uncertainties. */
     int64_t compared;
     double saved_j, variance, baseline_j;
 } harpe_figure_sums;
@@ -90,7 +90,7 @@ typedef struct harpe_rank {
     harpe_call *asking;         /* its held call for the next schedule; NULL: none */
     harpe_operation *operation; /* stores its registration, result or end; others wait for it */
     harpe_rank_info info; /* valid after it has registered; fixed after all ranks have registered */
-    int taken_by;         /* 1 + the rank whose harpe_job_coordinate this is; 0: none */
+    int taken_by; /* 1 + the rank whose harpe_job_coordinate is this rank's number; 0: none */
     bool is_registered;
     bool has_reported;  /* its result of the current round is stored */
     bool is_uncounted;  /* that result comes from an earlier server, and is not in the figures */
@@ -128,13 +128,13 @@ struct harpe_job {
     harpe_job_info info;
     char *group;                   /* of its metadata; NULL: none */
     char *words[HARPE_WORDS];      /* of its metadata; NULL: none */
-    double power_cap_w;            /* that its scheduler keeps; 0: none */
-    int64_t registered_s;          /* wall clock at that moment, s since 1970; never changes */
-    int64_t serial;                /* in the table; later ones have larger numbers */
+    double power_cap_w;            /* the cap that its scheduler keeps; 0: none */
+    int64_t registered_s;          /* wall clock at its registration, s since 1970; fixed */
+    int64_t serial;                /* number in the table; larger for later jobs */
     int64_t seen_s;                /* wall clock at the last request; see harpe_job_seen_s */
     int64_t last_request_s;        /* harpe_jobs_uptime_s at the last request */
     int64_t stored_last_request_s; /* the last_request_s that is in the store */
-    bool has_sent_request;         /* since this server started */
+    bool has_sent_request;         /* a request has come since this server started */
     int64_t version;               /* the version of its last change: see view.c */
     bool is_stored;                /* until this is true, no other request can use the job */
     harpe_operation *registration; /* is being stored; registrations with the same key wait */
@@ -208,7 +208,7 @@ struct harpe_operation {
     harpe_problems problems; /* of the body; a worker may write them */
     harpe_work work;
     harpe_change change;
-    harpe_change *earlier; /* is stored just before `change`; NULL: none */
+    harpe_change *earlier; /* another change, stored just before `change`; NULL: none */
 };
 
 /* The part that all turns have in common. A turn is an operation with the job's scheduler or its
@@ -232,11 +232,11 @@ typedef struct harpe_job_table {
     harpe_evicted_jobs evicted; /* all others; requests about evicted jobs get 410 */
 } harpe_job_table;
 
-/* What is known of the files of dumps. */
+/* What the engine knows of the files that dumps have written. */
 typedef struct harpe_dumps_seen {
     harpe_text forgotten; /* ids of forgotten jobs, one per line; their files are to be removed */
     int64_t bytes;        /* written since the last look at all files */
-    int64_t swept_s;      /* uptime at that look, if there was one */
+    int64_t swept_s;      /* uptime at the last look at all files; valid if was_swept */
     bool was_swept, is_sweeping;
 } harpe_dumps_seen;
 
@@ -250,7 +250,7 @@ struct harpe_jobs {
     harpe_dumps_seen dumps_seen;
     bool has_news;                   /* the watchers have not been told of all changes */
     harpe_posted posted;             /* makes the loop handle `again` and the marked jobs */
-    void (*drain)(harpe_jobs *jobs); /* does that at once */
+    void (*drain)(harpe_jobs *jobs); /* handles both at once */
     bool is_posted, is_draining;
     harpe_call_list unregistered; /* held calls of ranks that are not registered, oldest first */
     harpe_timer *idle_timer;
@@ -280,8 +280,8 @@ void *harpe_operation_new_kind(harpe_jobs *jobs, harpe_job *job, harpe_call *cal
 /* Runs `work` on a worker of the pool, and then `done` on the loop. Both get the operation. */
 void harpe_operation_run(harpe_operation *operation, harpe_pool pool, void (*work)(void *user),
                          void (*done)(void *user));
-/* Does the same in the pool for bodies. If the body is short, runs both on the loop before it
- * returns. */
+/* Does the same as harpe_operation_run, in the pool for bodies. If the body is short, runs `work`
+ * and `done` on the loop before it returns. */
 void harpe_operation_decode(harpe_operation *operation, void (*work)(void *user),
                             void (*done)(void *user));
 /* Stores the operation's change, and then calls `done` with the operation. */
@@ -301,7 +301,7 @@ void harpe_operation_end(harpe_operation *operation);
 void harpe_operations_drop(harpe_jobs *jobs);
 
 /* Begins a turn: a structure of `size` bytes that begins with a harpe_turn. The other bytes are 0.
- * For the rest see harpe_operation_new_kind. */
+ * `call` and `free_own` are those of harpe_operation_new_kind. */
 void *harpe_turn_new(harpe_job *job, harpe_call *call, size_t size,
                      void (*free_own)(harpe_operation *operation));
 /* Frees the turn and marks its job. */
@@ -309,9 +309,10 @@ void harpe_turn_end(harpe_turn *turn);
 /* Runs `work` on a worker of the pool and then `done` on the loop. */
 void harpe_turn_run_in(harpe_turn *turn, harpe_pool pool, void (*work)(void *user),
                        void (*done)(void *user));
-/* Does the same in the pool of the job's scheduler. */
+/* Does the same as harpe_turn_run_in, in the pool of the job's scheduler. */
 void harpe_turn_run(harpe_turn *turn, void (*work)(void *user), void (*done)(void *user));
-/* Call this first in `done`. If the job was evicted meanwhile, ends the turn and returns false. */
+/* Call this first in `done`. If the job was evicted while the work ran, ends the turn and returns
+ * false. */
 bool harpe_turn_is_back(harpe_turn *turn);
 /* Stores the turn's error, makes the job fail, and ends the turn. */
 void harpe_turn_fail_job(harpe_turn *turn);
@@ -339,8 +340,8 @@ harpe_status harpe_turn_conclude(harpe_turn *turn, harpe_turn_outcome *outcome,
 /* Applies the outcome to the job, and takes over the outcome's data. Call this on the loop. */
 void harpe_apply_turn(const harpe_turn *turn, harpe_turn_outcome *outcome);
 
-/* Frees the job's scheduler on a worker, because this may wait for the end of a program. Does not
- * change job->scheduler. */
+/* Frees the job's scheduler on a worker, because the worker may have to wait until a program of the
+ * scheduler has ended. Does not change job->scheduler. */
 void harpe_job_end_scheduler(const harpe_job *job);
 
 void harpe_begin_prepare(harpe_job *job);
@@ -360,7 +361,7 @@ void harpe_job_wake(harpe_job *job);
  * may remove each of them. */
 void harpe_jobs_handle_again(harpe_jobs *jobs, harpe_call_list *calls);
 
-/* Returns the same in whole seconds. */
+/* Returns the time of harpe_jobs_wall_s in whole seconds. */
 int64_t harpe_jobs_now_s(const harpe_jobs *jobs);
 /* Returns the number of seconds for which servers have run with this store, as measured by their
  * CLOCK_MONOTONIC. The count stops while no server runs, and while the server's machine is
@@ -377,7 +378,7 @@ int64_t harpe_job_seen_s(const harpe_job *job);
  * memory. */
 harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info);
 void harpe_job_free(harpe_job *job);
-/* Frees all data that only a job that is not evicted needs, unless a worker still reads the job. */
+/* Frees all data that an evicted job does not need, unless a worker still reads the job. */
 void harpe_job_release(harpe_job *job);
 harpe_job_state harpe_job_state_of(const harpe_job *job);
 const char *harpe_job_state_name(harpe_job_state state);
@@ -388,16 +389,17 @@ bool harpe_job_round_is_over(const harpe_job *job);
 /* Returns true if all ranks have reported the end of their training. */
 bool harpe_job_has_ended(const harpe_job *job);
 
-/* Returns NULL if no request has named this rank, or if the job has no such rank. The rank stays
- * valid until harpe_job_release. */
+/* Returns the rank with this number. Returns NULL if the number is not from 0 to world_size - 1, or
+ * if the rank does not exist yet. All ranks that requests have named exist; other ranks may exist
+ * too, and are empty. A rank stays valid until harpe_job_release. */
 harpe_rank *harpe_job_rank(const harpe_job *job, int rank);
-/* Like harpe_job_rank, but makes the rank if no request has named it yet. Returns NULL if there is
- * no memory, or if the job has no such rank. */
+/* Returns the rank with this number, and makes an empty rank first if the rank does not exist yet.
+ * Returns NULL if the number is not from 0 to world_size - 1, or if there is no memory. */
 harpe_rank *harpe_job_make_rank(harpe_job *job, int rank);
-/* Returns the first rank that exists and whose number is *rank or higher, and sets *rank to its
- * number. Returns NULL if there is none, and sets *rank to world_size. A loop that calls this
- * function with r, and then adds 1 to r, visits every registered or asking rank. It may also visit
- * empty ranks. */
+/* Returns the first rank that exists and whose number is *rank or higher, and sets *rank to the
+ * number of this rank. If there is no such rank, returns NULL and sets *rank to world_size. A loop
+ * that calls this function with r, and then adds 1 to r, visits every rank that exists, and so
+ * every registered or asking rank. */
 harpe_rank *harpe_job_next_rank(const harpe_job *job, int *rank);
 /* Returns an array of all ranks in their order, for a job whose ranks are all registered. Free the
  * array with free(); its elements point to memory of the job. Returns NULL if memory runs out.
@@ -410,7 +412,8 @@ size_t harpe_job_coordinate(const harpe_job *job, const harpe_rank_info *rank);
 /* Returns false if memory runs out. */
 bool harpe_job_table_add(harpe_job_table *table, harpe_job *job);
 void harpe_job_table_remove(harpe_job_table *table, harpe_job *job);
-/* Returns NULL if no job has this id. An evicted job is found as long as work uses it. */
+/* Returns NULL if no job has this id. Finds an evicted job, too, as long as a piece of work still
+ * uses the job. */
 harpe_job *harpe_job_table_find(const harpe_job_table *table, const char *id);
 /* Returns the newest job with this key in this group (NULL: in no group) that is not evicted. */
 harpe_job *harpe_job_table_find_key(const harpe_job_table *table, const char *key,
@@ -451,17 +454,19 @@ void harpe_register_job(harpe_jobs *jobs, harpe_call *call);
 void harpe_register_rank(harpe_job *job, harpe_call *call);
 
 void harpe_take_end(harpe_job *job, harpe_call *call);
-/* Sets the end of a rank after it was stored, or when it is read from the store. */
+/* Sets whether a rank has ended. Call this after the rank's end was stored, or when the end is read
+ * from the store. */
 void harpe_job_set_ended(harpe_job *job, int rank, bool has_ended);
 
-/* Returns true if the connections of all ranks that have not ended have ended. */
+/* Returns true if every registered rank has either reported its end or lost its connection, and at
+ * least one has lost its connection. A failed or evicted job is never out of contact. */
 bool harpe_job_is_out_of_contact(const harpe_job *job);
-/* The rank has sent a request. */
+/* Call this when a request of the rank has arrived. */
 void harpe_rank_is_heard(harpe_job *job, int rank);
 /* Handles a call of the kind HARPE_CALL_LOST. */
 void harpe_take_loss(harpe_job *job, harpe_call *call);
 
-/* Stops holding the request. The caller answers the request. */
+/* Takes a held request out of the job. The caller answers the request. */
 void harpe_job_unhold(harpe_job *job, harpe_call *call);
 /* Call this when a rank has registered: its held request will no longer be refused to make room for
  * others. */
@@ -491,13 +496,15 @@ harpe_status harpe_job_read_request(harpe_job *job, const harpe_change *record, 
 /* Writes the schedules of `count` ranks. May be called on a worker. */
 harpe_status harpe_round_text_format(const harpe_frequency_schedule *schedules, int count,
                                      harpe_round_text **out, harpe_error *error);
-/* Makes a round of its stored text, and finds the schedule of each rank in the text. */
+/* Makes a harpe_round_text from the stored text of a round, and finds the schedule of each rank in
+ * the text. */
 harpe_status harpe_round_text_split(const char *text, size_t length, int count,
                                     harpe_round_text **out, harpe_error *error);
 harpe_round_text *harpe_round_text_ref(harpe_round_text *text); /* accepts NULL */
 void harpe_round_text_unref(harpe_round_text *text);            /* accepts NULL */
 
-/* Returns results without texts: all texts are in the store. Returns NULL if memory runs out. */
+/* Returns the results of a round, without texts, because all texts are in the store. Returns NULL
+ * if memory runs out. */
 harpe_round_results *harpe_round_results_new(int count);
 harpe_round_results *harpe_round_results_ref(harpe_round_results *results);
 void harpe_round_results_unref(harpe_round_results *results); /* accepts NULL */
@@ -518,8 +525,9 @@ typedef struct harpe_round_reports {
 } harpe_round_reports;
 
 /* Decodes the results for a scheduler. A rank has `gpus` GPUs. If a result has more energy than
- * they can use in the time, Harpe's own schedulers get it without its steps; schedulers of the user
- * get it as it is. Free the results with harpe_round_reports_free. Call this on a worker. */
+ * these GPUs can use in its time, one of Harpe's own schedulers gets the result without its steps,
+ * and a scheduler of the user gets the result unchanged. Free the results with
+ * harpe_round_reports_free. Call this on a worker. */
 harpe_status harpe_round_results_decode(const harpe_stored_round *from,
                                         const harpe_round_results *results,
                                         const harpe_scheduler *scheduler, int gpus,
@@ -541,7 +549,8 @@ void harpe_dump_ranks(harpe_job *job);
 void harpe_dump_schedules(harpe_job *job, int64_t round, harpe_round_text *text);
 /* Queues the dump of a round's results. `results` NULL: all results are in the store. */
 void harpe_dump_results(harpe_job *job, int64_t round, harpe_round_results *results);
-/* Returns the first round whose dump is not finished, or `otherwise` if that is earlier. */
+/* Returns the first round whose dump is not finished, but `otherwise` if there is no such round or
+ * if `otherwise` is earlier. */
 int64_t harpe_dumps_first_round(const harpe_job *job, int64_t otherwise);
 /* Starts to write the dumps that were queued while the job was restored. */
 void harpe_dumps_begin(const harpe_job *job);
@@ -556,9 +565,10 @@ void harpe_dump_profile(harpe_job *job, harpe_scheduler_file *file);
 /* Stops trying to write a file. The next server tries again. */
 void harpe_profile_dump_give_up(const harpe_job *job);
 
-/* The files of this job are removed soon. If memory runs out, they stay until they are too old. */
+/* Makes the next sweep remove the dumped files of this job. If memory runs out, the files stay
+ * until they are too old. */
 void harpe_dump_sweep_forget(harpe_jobs *jobs, const char *job_id);
-/* Begins to remove files if it is time. Call it often. */
+/* Begins a sweep, which removes files of dumps, if a sweep is due. Call this function often. */
 void harpe_dump_sweep_check(harpe_jobs *jobs);
 
 /* ---- Start and end --------------------------------------------------------------------------- */
@@ -573,35 +583,39 @@ void harpe_jobs_check_idle(harpe_jobs *jobs);
 /* Starts a timer that calls harpe_jobs_check_idle regularly. */
 harpe_status harpe_jobs_watch_idle(harpe_jobs *jobs, harpe_error *error);
 
-/* Keeps the report of a stored change: DELETED or FINISHED. */
+/* Keeps the final report that is in a stored change of the kind DELETED or FINISHED. */
 void harpe_finished_add(harpe_jobs *jobs, const harpe_change *change);
 /* Answers a call of the kind HARPE_CALL_FINISHED: {"jobs": [...], "count": N}, the newest first, or
- * one report. Only reports of jobs whose groups the scope of the call covers. */
+ * one report. The answer has only reports of jobs whose groups the scope of the call covers. */
 void harpe_finished_answer(const harpe_jobs *jobs, harpe_call *call);
 void harpe_finished_free(harpe_finished *finished);
 
 /* ---- Showing --------------------------------------------------------------------------------- */
 
-/* Adds a result of `rank` that is stored. */
+/* Adds a stored result of `rank` to the job's figures. */
 void harpe_job_count_result(harpe_job *job, int rank, const harpe_result_totals *totals);
 /* Takes over the figures of the job's scheduler. */
 void harpe_job_take_figures(harpe_job *job, const harpe_figures *figures);
-/* Takes over what the scheduler has counted, unless it reads no results. */
+/* Takes over the sums that the scheduler has counted. Values that are 0, as from a scheduler that
+ * reads no results, change nothing. */
 void harpe_job_take_conduct(harpe_job *job, const harpe_conduct_sums *conduct,
                             int64_t tokens_per_step);
-/* Returns the sums as they are stored, for the caller to free; NULL: no memory. */
+/* Returns the job's sums as the text that is stored; NULL: out of memory. The caller frees the text
+ * with free(). */
 char *harpe_job_save_sums(const harpe_job *job);
 /* Takes over stored sums. Returns false if they cannot be read. */
 bool harpe_job_load_sums(harpe_job *job, const harpe_change *record);
 /* Appends the figures as a JSON object. */
 void harpe_job_append_figures(harpe_text *text, const harpe_job *job);
-/* Adds one job. `saved_j` counts only if its uncertainty is finite and there is a baseline. */
+/* Adds the figures of one job to the sums. `saved_j` counts only if its uncertainty is finite and
+ * the job has a baseline. */
 void harpe_figure_sums_add(harpe_figure_sums *sums, double used_j, double power_w, double saved_j,
                            double uncertainty_j, double baseline_j);
 /* Appends the sums as a JSON object. */
 void harpe_figure_sums_append(harpe_text *text, const char *name, const harpe_figure_sums *sums);
 
-/* Appends the report of the job as a JSON object: how far its figures can be trusted. */
+/* Appends the report of the job as a JSON object. The report says how far the job's figures can be
+ * trusted. */
 void harpe_job_append_report(harpe_text *text, const harpe_job *job);
 
 /* Answers a call of the kind HARPE_CALL_SHOW. */
@@ -611,8 +625,9 @@ void harpe_show_job(const harpe_job *job, harpe_call *call);
 char *harpe_job_final_report(const harpe_job *job, int64_t evicted_s);
 
 /* Returns the rows of the jobs in which every word of the search occurs. `query` is the sort key, a
- * line feed, and the search. Jobs without a value for the key come last. Skips `offset` jobs, and
- * has at most `limit`, and at most HARPE_QUERY_ROWS. Shows only jobs of the groups of `scope`.
+ * line feed, and the search. Jobs without a value for the key come last. Leaves out the first
+ * `offset` jobs. Returns at most `limit` rows, and never more than HARPE_QUERY_ROWS. Shows only
+ * jobs whose groups `scope` covers.
  *
  * The text is like that of harpe_jobs_list. Its first line is "COUNT TOTAL - REST": TOTAL counts
  * the jobs that match, and REST are members for the end of the answer: the number of all jobs, and
@@ -630,7 +645,7 @@ void harpe_ask_for_changes(harpe_jobs *jobs, harpe_job *job, harpe_call *call);
 /* Answers 503 to all watchers. */
 void harpe_changes_end(harpe_jobs *jobs);
 
-/* Tells that the eviction of the job begins. */
+/* Calls jobs->eviction_begins, if there is one, for this job. */
 void harpe_job_tell_eviction(harpe_job *job);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the requests that change the fleet's settings, and decides whether a client may make them.
- * Each becomes a note with the same members, in which every value was checked. A member that is not
- * known is an error, because a word with a typing error would otherwise change nothing. */
+ * Each such request becomes a note (see fleet_state.h) whose values were checked. A member that is
+ * not known is an error, because otherwise a misspelt member would change nothing. */
 #include "server/fleet/fleet_state.h"
 
 #include <inttypes.h>
@@ -40,7 +40,7 @@ static bool HARPE_PRINTF(3, 4) refuse(body *self, int http_status, const char *f
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
-/* Checks that the object has no other members than those of `names`, which ends with NULL. */
+/* Checks that every member of the body is one of `names`. The list `names` ends with NULL. */
 static bool knows_all(body *self, const char *const *names) {
     const char *key;
     json_t *value;
@@ -58,7 +58,8 @@ static bool knows_all(body *self, const char *const *names) {
     return true;
 }
 
-/* Reads a number. A member that is missing or null leaves `*value`. */
+/* Reads the member `name` of `object`, a number from `least` to `most`. If the member is missing or
+ * null, `*value` stays as it is. */
 static bool read_number(body *self, const json_t *object, const char *name, double least,
                         double most, double *value) {
     const json_t *member = json_object_get(object, name);
@@ -89,7 +90,8 @@ static bool check_name(body *self, const char *what, const char *name) {
     return true;
 }
 
-/* Reads a text. A member that is missing or null is "". */
+/* Reads the member `name` of the body, a text. If the member is missing or null, `*text` is "". The
+ * text is valid as long as the body. */
 static bool read_text(body *self, const char *name, const char **text) {
     const json_t *member = json_object_get(self->json, name);
     *text = "";
@@ -108,7 +110,8 @@ static bool make(body *self, const char *prefix, const char *id, json_t *object,
     return harpe_notes_make(prefix, id, object, out) || refuse_out_of_memory(self);
 }
 
-/* Makes a note of the request itself: applying the note reads the same members. */
+/* Makes a note whose text is the JSON body of the request, unchanged. harpe_notes_apply reads the
+ * members of the body from the note. */
 static bool keep(body *self, const char *prefix, harpe_fleet_note *out) {
     return make(self, prefix, self->id, json_incref((json_t *)self->json), out);
 }
@@ -119,7 +122,8 @@ static bool make_nothing(body *self, const char *prefix, const char *id, harpe_f
 
 /* ---- Budgets and groups ---------------------------------------------------------------------- */
 
-/* Returns true if the group exists or can be made. */
+/* Returns true if the group exists, or if one more group can be made. Otherwise refuses the
+ * request. */
 static bool has_room_for(body *self, const char *group) {
     if (harpe_groups_find(self->state, group) >= 0 || !harpe_groups_are_full(self->state))
         return true;
@@ -128,7 +132,8 @@ static bool has_room_for(body *self, const char *group) {
                   self->state->group_count);
 }
 
-/* A margin or overhead that is missing stays as it is; null is the default. */
+/* If the body lacks the margin or the overhead, a known group keeps the value that it has. A value
+ * of null sets the default: margin 0, overhead 1. */
 static bool put_budget(body *self, harpe_fleet_note *out) {
     static const char *const names[] = {"group", "watts", "margin", "overhead", NULL};
     const char *group;
@@ -197,7 +202,8 @@ static bool delete_group(body *self, harpe_fleet_note *out) {
 
 /* ---- Members --------------------------------------------------------------------------------- */
 
-/* Reads the terms that the body has. A member that is null takes the term back. */
+/* Reads the terms that the body has into `*terms`. A term that is null in the body becomes unset. A
+ * term that is missing stays as it is. */
 static bool read_terms(body *self, harpe_member_terms *terms) {
     for (size_t i = 0; i < HARPE_TERM_COUNT; i++) {
         const harpe_term *term = &harpe_terms[i];
@@ -469,20 +475,22 @@ bool harpe_bodies_read_watts(const char *text, size_t length, double *watts) {
 
 /* ---- Rights ---------------------------------------------------------------------------------- */
 
-/* Decides whether a client whose token names groups may change what a call changes, and whether a
- * client that is no operator may claim so much power. The scope of the token is these groups and
- * the groups inside of them.
+/* Decides two things. A token can name groups: may the client of such a token make this call? And a
+ * client that is no operator can declare members: may these members have as much power as the call
+ * claims for them? The scope of a token is the groups that it names and the groups inside of these.
  *
- * Prices and the history belong to the whole fleet, so such a client cannot change them. The client
- * may move a group only if both the old and the new parent are in the scope. It cannot make a
- * group, because a job or a token of somebody else may already use the name, and that job would
- * then be inside of the client's group. It cannot remove a group, because the jobs of that group
- * would leave the client's budgets. */
+ * A client whose token names groups cannot change the prices or read the history, because these
+ * belong to the whole fleet. The client may move a group only if the group, its old parent and its
+ * new parent are in the scope. The client cannot make a group, because a job or a token of somebody
+ * else may already use the name of the group, and this job would then be inside of a group of the
+ * client. The client cannot remove a group, because the jobs of the group would leave the client's
+ * budgets. */
 
-/* The most members that clients of one scope declare, unless they are operators. */
+/* The most members that all clients of one scope can declare. Operators may declare more. */
 enum { MEMBERS_MAX = 1000 };
 
-/* Returns whether the scope covers the group. If not, writes the reason to `line`. */
+/* Returns true if the scope of the call covers the group (NULL or "": the whole fleet). Otherwise
+ * writes the reason to `line`. */
 static bool covers(const harpe_fleet_state *state, const harpe_call *call, const char *group,
                    char *line, size_t size) {
     char words[256];
@@ -494,8 +502,8 @@ static bool covers(const harpe_fleet_state *state, const harpe_call *call, const
     return false;
 }
 
-/* Checks the group that the member `member` of the JSON body names. If `is_optional`, a body
- * without this member changes no group and is allowed. */
+/* Checks that the scope covers the group that the JSON body names in its member `member`. If
+ * `is_optional` is true, a body without this member is allowed, because it changes no group. */
 static bool covers_body(const harpe_fleet_state *state, const harpe_call *call, const char *member,
                         bool is_optional, char *line, size_t size) {
     json_t *json = json_loadb(call->body ? call->body : "", call->body ? call->length : 0, 0, NULL);
@@ -505,8 +513,10 @@ static bool covers_body(const harpe_fleet_state *state, const harpe_call *call, 
     return may;
 }
 
-/* Checks the group of a member of the fleet. If no such load or declared job exists, the call is
- * allowed. If no such job is a member yet, its group is not known here, and the call is refused. */
+/* Checks that the scope covers the group of the load, declared member or job that the call names.
+ * If the call names a load or a declared member that does not exist, the call is allowed. If the
+ * call names a job of the engine that is not a member yet, the call is refused, because the group
+ * of the job is not known here. */
 static bool covers_member(const harpe_fleet_state *state, const harpe_call *call,
                           harpe_member_kind kind, char *line, size_t size) {
     const harpe_member *member = harpe_member_find(state, kind, call->job_id ? call->job_id : "");
@@ -526,8 +536,9 @@ static bool covers_event(const harpe_fleet_state *state, const harpe_call *call,
     return !event || covers(state, call, event->group, line, size);
 }
 
-/* Returns the highest power that the member claims with this call. A report that shows more power
- * than its plan predicts raises all plans. */
+/* Returns the highest power, in W, that the call claims for its member. If a report shows more
+ * power than its plan predicts, the powers of all plans of the member count more by the same
+ * factor. */
 static double claim_of(const harpe_fleet_state *state, const harpe_call *call) {
     json_t *json = json_loadb(call->body ? call->body : "", call->body ? call->length : 0, 0, NULL);
     double claim_w = json_number_value(json_object_get(json, "power"));
@@ -548,8 +559,10 @@ static double claim_of(const harpe_fleet_state *state, const harpe_call *call) {
     return claim_w;
 }
 
-/* A client that is no operator can only claim so much power for members that it declares, because
- * others have less for each watt that a member says it draws. */
+/* Returns false, and writes the reason to `line`, if the members that clients of the call's scope
+ * declare would have more power than call->rank, in W, or would be too many. Each watt that a
+ * member claims is a watt less for others. call->rank is negative if the client's power is not
+ * limited. */
 static bool claim_is_within(const harpe_fleet_state *state, const harpe_call *call, char *line,
                             size_t size) {
     bool declares = call->kind == HARPE_CALL_FLEET_PUT_MEMBER;
@@ -579,9 +592,9 @@ static bool claim_is_within(const harpe_fleet_state *state, const harpe_call *ca
     return false;
 }
 
-/* The scope must cover the group, its parent and its new parent. The reason is the same for a group
- * that does not exist and for a group outside of the scope, so it tells nothing about groups of
- * others. */
+/* Checks a call that moves a group: the scope must cover the group, its parent and its new parent.
+ * The reason is the same for a group that does not exist and for a group outside of the scope, so
+ * the reason tells nothing about the groups of others. */
 static bool covers_move(const harpe_fleet_state *state, const harpe_call *call, char *line,
                         size_t size) {
     char words[256];
@@ -603,7 +616,7 @@ bool harpe_fleet_is_in_scope(const harpe_fleet_state *state, const harpe_call *c
     if (!claim_is_within(state, call, line, size)) return false;
     if (!call->scope) return true;
     switch (call->kind) {
-    case HARPE_CALL_FLEET_SHOW: return true; /* it shows only groups of the scope */
+    case HARPE_CALL_FLEET_SHOW: return true; /* the answer has only groups of the scope */
     case HARPE_CALL_FLEET_PUT_BUDGET:
     case HARPE_CALL_FLEET_POST_EVENT: return covers_body(state, call, "group", false, line, size);
     case HARPE_CALL_FLEET_DELETE_BUDGET: return covers(state, call, call->job_id, line, size);
