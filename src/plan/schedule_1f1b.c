@@ -5,8 +5,8 @@
 
 /* ---- GPipe ----------------------------------------------------------------------------------- */
 
-/* GPipe (Huang et al. 2019, arXiv 1811.06965): all forwards, then all backwards. The backwards run
- * in the same order of microbatches as the forwards, 0 first. */
+/* GPipe (Huang et al. 2019, arXiv 1811.06965): all forwards, then all backwards. A rank runs the
+ * microbatches in the same order in both parts, beginning with microbatch 0. */
 
 static void list_gpipe(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,
                        int rank) {
@@ -31,10 +31,11 @@ const harpe_schedule_kind harpe_schedule_gpipe = {
 /* 1F1B, the synchronous one-forward-one-backward schedule (Narayanan et al. 2021, arXiv 2104.04473,
  * section 2.2.1). A stage holds at most as many microbatches as there are stages from this stage to
  * the last, both included. On a single rank, a forward may overlap with the backward of the
- * microbatch before it, as Megatron-Core runs it with overlap_moe_expert_parallel_comm. */
+ * previous microbatch, as in Megatron-Core with the option overlap_moe_expert_parallel_comm. */
 
-/* Megatron-Core overlaps either without a pipeline or with several stages per rank. In a 1F1B
- * pipeline of several ranks a pair would wait for two neighbours that wait for it in turn, so that
+/* Megatron-Core overlaps a forward with a backward only if there is a single rank, or if each rank
+ * has several stages. In a 1F1B pipeline of several ranks, the overlapping pair of a rank would
+ * wait for the pairs of both neighbours, and their pairs would wait for the pair of this rank, so
  * only every second rank would work at a time. */
 static harpe_status check(const harpe_schedule_shape *shape, harpe_error *error) {
     if (!shape->overlaps_expert_comm || shape->ranks == 1) return HARPE_OK;
@@ -86,10 +87,10 @@ const harpe_schedule_kind harpe_schedule_1f1b = {
 
 /* 1F1B with activation recomputation that starts early (after Merak, Lai et al. 2022, arXiv
  * 2206.04959). In the steady state the recomputation is fused with the backward
- * ("forward_backward"). While the pipeline drains, the recomputation is a separate instruction. It
- * needs nothing from the next stage, so it runs while the rank waits for the gradient of that
- * stage. The last stage does not wait for a gradient, and always fuses recomputation and
- * backward. */
+ * ("forward_backward"). While the pipeline drains, the recomputation is a separate instruction. The
+ * recomputation needs nothing from the next stage, so it runs while the rank waits for the gradient
+ * of the next stage. The last stage does not wait for a gradient, and always fuses recomputation
+ * and backward. */
 
 static void list_recomputing(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,
                              int rank) {
@@ -120,9 +121,9 @@ const harpe_schedule_kind harpe_schedule_early_recomputation = {
 /* ---- ZB-H1 ----------------------------------------------------------------------------------- */
 
 /* ZB-H1 (Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 2): 1F1B with
- * a split backward. The previous stage waits only for the input half, and weight halves fill
- * bubbles. Stage s postpones s weight halves. Every rank therefore holds at most N unfinished
- * microbatches, which is the number that 1F1B holds on its first rank. */
+ * each backward split into an input half and a weight half. The previous stage waits only for the
+ * input half. The weight halves fill bubbles: stage s postpones s of them. On N ranks, every rank
+ * therefore holds at most N unfinished microbatches, as many as the first rank of 1F1B. */
 
 static void list_zb_h1(harpe_schedule_builder *builder, const harpe_schedule_shape *shape,
                        int rank) {
