@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer's side of the frequency controller: starts its process, receives its errors, restarts
- * it after its death, stops it, and passes clock requests to it. A request must cost the training
- * thread almost nothing. This file sets no clocks. */
+/* The trainer's side of the frequency controller: starts the controller's process, receives its
+ * errors, starts another process if it dies, stops it, and passes clock requests to it. A request
+ * must cost the training thread almost nothing. This file sets no clocks. */
 #include "client/controller.h"
 
 #include <errno.h>
@@ -87,7 +87,7 @@ static harpe_status make_slot(harpe_frequency_controller *controller, harpe_erro
     if (controller->memory < 0 || ftruncate(controller->memory, (off_t)size) != 0 ||
         fcntl(controller->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return harpe_fail_errno(error, errno, "memory shared with the frequency controller");
-    /* The pages are there, so that the first request causes no page fault. */
+    /* The memory is mapped with all its pages, so that the first request causes no page fault. */
     void *memory = harpe_process_map(controller->memory, size);
     if (!memory)
         return harpe_fail_errno(error, errno, "memory shared with the frequency controller");
@@ -165,7 +165,8 @@ static harpe_status start_process(harpe_frequency_controller *controller, int ti
 }
 
 /* Starts the first process. If no agent answers at the agent's socket, this trainer starts the
- * process itself. If the driver then refuses, the message also names the agent. */
+ * process itself. If the driver then denies permission, the error says why no agent could be
+ * used. */
 static harpe_status start_first(harpe_frequency_controller *controller, harpe_error *error) {
     harpe_error unreachable;
     const atomic_bool *gives_up = controller->gives_up;
@@ -260,7 +261,7 @@ static harpe_status replace_process(harpe_frequency_controller *controller, int 
     int socket = -1;
     harpe_status status = start_process(controller, timeout_ms, gives_up, &socket, error);
     if (status != HARPE_OK) return status;
-    /* Keeps the number of the descriptor, because another thread may be reading from it. */
+    /* The descriptor keeps its number, because another thread may be reading from it. */
     if (dup3(socket, controller->socket, O_CLOEXEC) < 0)
         status = harpe_fail_errno(error, errno, "restarting the frequency controller");
     harpe_process_close(socket);
@@ -285,7 +286,8 @@ static int milliseconds_until(double time_s) {
     return left_s > 0 ? (int)(left_s * 1e3) + 1 : 1;
 }
 
-/* Reads until the process has sent its result. Earlier messages no longer matter. */
+/* Reads until the process has sent its result, and ignores all messages before it. Returns false if
+ * the result has not come at `give_up_at`, or if the process has ended without a result. */
 static bool hears_the_end(const harpe_frequency_controller *controller, double give_up_at) {
     harpe_controller_message message;
     do {
@@ -303,8 +305,9 @@ static bool hears_the_end(const harpe_frequency_controller *controller, double g
 }
 
 /* Makes the controller restore the GPU. If the controller is dead, starts a new controller, which
- * restores the GPU. Does this twice at most, because the new controller may die too. After the time
- * limit, the controller continues without this process. */
+ * restores the GPU. Tries this twice at most, because the new controller may die too. After
+ * controller->stop_s seconds, returns in any case; a controller that is still running goes on
+ * alone. */
 static void restore(harpe_frequency_controller *controller) {
     double give_up_at = harpe_clock_s() + controller->stop_s;
     bool has_died = harpe_frequency_controller_has_died(controller);
@@ -367,8 +370,9 @@ static void store_note(harpe_controller_slot *slot, int64_t now_ns, uint64_t wha
     atomic_store_explicit(&slot->note_count, count + 1, memory_order_release);
 }
 
-/* The note comes before the request and has the same time, so the controller knows which note
- * belongs to a request. */
+/* Stores a note of the instruction, and after it the clock request, if there is one. Both have the
+ * same time, so a controller that sees the request also finds the note, and knows that they belong
+ * together. */
 void harpe_controller_begin_instruction(harpe_frequency_controller *controller, int frequency_mhz,
                                         int64_t series, uint32_t position) {
     if (!controller) return;
@@ -469,9 +473,10 @@ harpe_frequency_controller_count(const harpe_frequency_controller *controller) {
 
 /* ---- Requests to the driver ------------------------------------------------------------------ */
 
-/* A reader copies the ring, and then leaves out what the writer may have replaced meanwhile. Each
- * request is stored with release and loaded with acquire. So a reader that has loaded a new request
- * also sees at least the count that was stored before it. */
+/* A reader copies the ring of requests, and then leaves out those that the writer may have replaced
+ * during the copy. Each request is stored with release and loaded with acquire. So a reader that
+ * has loaded a new request also sees the count that the writer stored before this request, or a
+ * larger one. */
 
 void harpe_clock_asks_add(harpe_controller_slot *slot, uint64_t at_us, uint32_t mhz) {
     uint64_t count = atomic_load_explicit(&slot->ask_count, memory_order_relaxed);
@@ -480,8 +485,8 @@ void harpe_clock_asks_add(harpe_controller_slot *slot, uint64_t at_us, uint32_t 
     atomic_store_explicit(&slot->ask_count, count + 1, memory_order_release);
 }
 
-/* Returns the number of the oldest request that is whole if `count` requests are complete. The next
- * one may be in progress. */
+/* Returns the number of the oldest request that is certainly still in the ring if `count` requests
+ * are complete. The writer may already be replacing the request before it. */
 static uint64_t oldest_whole(uint64_t count) {
     return count < HARPE_CONTROLLER_ASKS ? 0 : count + 1 - HARPE_CONTROLLER_ASKS;
 }

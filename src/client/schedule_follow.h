@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The training thread follows a frequency schedule: it finds the entry of each instruction, and
- * checks whether the step fits the schedule. The two threads pass new and old schedules to each
- * other without a lock. The training thread never frees memory. The optimizer's own thread calls
- * harpe_schedule_post and harpe_schedule_exchange_clear; the training thread calls all other
- * functions. */
+ * checks whether the step fits the schedule. The optimizer's own thread posts new schedules, and
+ * the training thread gives old ones back, both without a lock. The training thread never frees
+ * memory. The optimizer's own thread calls harpe_schedule_post and harpe_schedule_exchange_clear;
+ * the training thread calls all other functions. */
 #ifndef HARPE_CLIENT_SCHEDULE_FOLLOW_H
 #define HARPE_CLIENT_SCHEDULE_FOLLOW_H
 
@@ -27,7 +27,7 @@ typedef struct harpe_followed_schedule {
 /* ---- Handing over ---------------------------------------------------------------------------- */
 
 typedef struct harpe_schedule_exchange {
-    _Atomic(harpe_followed_schedule *) next; /* posted, but not taken yet */
+    _Atomic(harpe_followed_schedule *) next; /* posted, but not yet taken */
     _Atomic(harpe_followed_schedule *) used; /* the schedule that was given back last; the head of a
                                               * list */
 } harpe_schedule_exchange;
@@ -46,7 +46,7 @@ void harpe_schedule_exchange_clear(harpe_schedule_exchange *exchange);
 
 typedef enum harpe_mismatch_kind {
     HARPE_MISMATCH_NONE = 0,
-    HARPE_MISMATCH_NAME,   /* an instruction other than the schedule's */
+    HARPE_MISMATCH_NAME,   /* the schedule has another instruction at this position */
     HARPE_MISMATCH_LONGER, /* the step has more instructions than the schedule */
     HARPE_MISMATCH_SHORTER,
     HARPE_MISMATCH_UNNAMED, /* the training passed NULL as a name */
@@ -55,8 +55,8 @@ typedef enum harpe_mismatch_kind {
 
 #define HARPE_INSTRUCTION_SIZE 64
 
-/* Describes why a step does not fit. It is plain data, from which another thread can later make a
- * text. */
+/* Describes why a step does not fit. The structure is plain data, so another thread can later make
+ * a text of it. */
 typedef struct harpe_mismatch {
     harpe_mismatch_kind kind;
     int64_t round;
@@ -78,16 +78,17 @@ typedef struct harpe_follower {
 
 /* Takes the posted schedule, if there is one. */
 void harpe_follower_begin_step(harpe_follower *follower, harpe_schedule_exchange *exchange);
-/* Returns the next instruction's frequency; 0: leave the clock alone. Returns false at the first
- * instruction that does not fit, and describes it in `*mismatch`. The rest of the step then runs at
- * the highest clock. */
+/* Sets `*frequency_mhz` to the frequency of the next instruction; 0: leave the clock alone. Returns
+ * false at the first instruction of a step that does not fit, and describes this instruction in
+ * `*mismatch`. This instruction and the rest of the step run at the highest clock. */
 bool harpe_follower_next(harpe_follower *follower, const char *instruction, int *frequency_mhz,
                          harpe_mismatch *mismatch);
-/* Ends the step. Returns false if the step was too short. */
+/* Ends the step. If the step has fitted, but has fewer instructions than the schedule, returns
+ * false and describes this in `*mismatch`. */
 bool harpe_follower_end_step(harpe_follower *follower, harpe_mismatch *mismatch);
 
-/* Returns true if too many consecutive steps did not fit. These steps cannot be an evaluation: the
- * steps of the training itself do not fit the schedule. */
+/* Returns true if too many consecutive steps did not fit. So many steps cannot be an evaluation:
+ * the training itself does not fit the schedule. */
 bool harpe_follower_is_lost(const harpe_follower *follower);
 
 /* Writes one line: "step does not fit its schedule (round 3): ...". */
@@ -95,10 +96,10 @@ void harpe_mismatch_describe(const harpe_mismatch *mismatch, char *line, size_t 
 
 /* ---- Checking -------------------------------------------------------------------------------- */
 
-/* Checks the clocks of a schedule that a server has sent. A schedule with one clock that the job
- * may not have is refused as a whole, because its other clocks belong to the same plan. */
+/* Checks the clocks of a schedule that a server has sent. If the job may not use one of these
+ * clocks, the whole schedule is refused, because the other clocks belong to the same plan. */
 
-/* The clocks that a job may have. */
+/* The clocks that a job may use. */
 typedef struct harpe_allowed_clocks {
     const int *clocks_mhz; /* highest first: the clocks that the rank has registered */
     size_t count;          /* 0: not known */
@@ -106,9 +107,10 @@ typedef struct harpe_allowed_clocks {
 } harpe_allowed_clocks;
 
 /* Returns HARPE_OK if each instruction has an allowed clock or 0, which leaves the clock as it is.
- * If the clocks are not known, a clock must be one that a GPU can have (base/possible.h). Otherwise
- * fails with HARPE_INVALID_INPUT and names the first instruction whose clock is not allowed. Takes
- * time proportional to instructions * log(clocks). */
+ * If the allowed clocks are not known, every clock up to the highest of any GPU (base/possible.h)
+ * is allowed, but none below the job's lowest clock. If a clock is not allowed, fails with
+ * HARPE_INVALID_INPUT and names the first instruction with such a clock. Takes time proportional to
+ * instructions * log(clocks). */
 harpe_status harpe_schedule_check(const harpe_frequency_schedule *schedule,
                                   const harpe_allowed_clocks *allowed, harpe_error *error);
 
