@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes the list of instructions of each rank from a profile and a schedule. Each instruction has
  * messages for the dependencies that <harpe/schedule.h> defines. Also computes the planner's
- * predictions. It runs nothing. */
+ * predictions. This file runs nothing. */
 #include "sim/plan.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@
 
 static bool is_forward(const harpe_action *action) { return action->operation == HARPE_FORWARD; }
 
-/* Returns true for a backward for which earlier stages wait. */
+/* Returns true for a backward whose result the previous stage waits for. */
 static bool is_backward(const harpe_action *action) {
     return action->operation == HARPE_BACKWARD || action->operation == HARPE_BACKWARD_INPUT ||
            action->operation == HARPE_FORWARD_BACKWARD;
@@ -42,8 +42,8 @@ static size_t message_index(const builder *b, const harpe_action *action, int st
            (size_t)action->microbatch;
 }
 
-/* Adds a message. Adds none if sender and receiver are the same rank, because the instructions of a
- * rank run in order. */
+/* Adds a message, unless the sender and the receiver are the same rank, because the instructions of
+ * a rank run in order anyway. */
 static void add_message(const builder *b, const harpe_action *action, int sender_stage,
                         int peer_stage, harpe_sim_message *messages, int *count) {
     if (peer_stage < 0 || peer_stage >= b->stages) return;
@@ -152,8 +152,8 @@ static bool has_clock(const harpe_profile_entry *entry, int mhz) {
     return false;
 }
 
-/* Returns true if every instruction was measured at this clock. A row that was measured without a
- * set clock does not count. */
+/* Returns true if every instruction was measured at this clock. An instruction that was measured
+ * without a set clock is ignored. */
 static bool all_have_clock(const harpe_profile *profile, int mhz) {
     for (size_t e = 0; e < harpe_profile_entry_count(profile); e++) {
         const harpe_profile_entry *entry = harpe_profile_entry_at(profile, e);
@@ -162,14 +162,15 @@ static bool all_have_clock(const harpe_profile *profile, int mhz) {
     return true;
 }
 
-/* Returns true if the emulated GPU supports the clock. */
+/* Returns true if the emulated GPU supports the clock and all instructions were measured at it. A
+ * row without a set clock (`mhz` is not positive) is always usable. */
 static bool is_usable(const harpe_sim_options *options, const harpe_profile *profile, int mhz) {
     return mhz <= 0 ||
            (harpe_synth_offers_clock(options->gpu_model, mhz) && all_have_clock(profile, mhz));
 }
 
-/* Chooses the clocks of the emulated GPUs: the profile's clocks that the GPUs support and that all
- * instructions have. Reports rows at other clocks. Fails if there are no such clocks. */
+/* Counts in `*usable` the rows of the profile whose clocks the emulated GPUs can use. Logs a
+ * warning about all other rows. Fails if an instruction has no usable row. */
 static harpe_status check_clocks(const harpe_sim_options *options, const harpe_profile *profile,
                                  size_t *usable, harpe_error *error) {
     size_t useless = 0;
@@ -271,8 +272,8 @@ static harpe_status check_stages(const harpe_sim_options *options, const harpe_s
 
 static harpe_status get_profile(const harpe_sim_options *options, harpe_sim_plan *plan,
                                 harpe_error *error) {
-    /* The synthetic profile is made even if it is not used, because this also returns the model's
-     * blocking power. */
+    /* A synthetic profile is made even if it is not used, because the same function returns the
+     * blocking power of the GPU model. */
     bool is_split = strncmp(options->schedule_name, "zb", 2) == 0 ||
                     strncmp(options->schedule_name, "dualpipe", 8) == 0;
     bool has_one_stage = harpe_schedule_stage_count(plan->schedule) == 1 &&
@@ -306,11 +307,12 @@ static harpe_status write_profile(const harpe_sim_plan *plan, const char *direct
 
 /* ---- A given plan ---------------------------------------------------------------------------- */
 
-/* Predictions for a plan file of the user; see plan.h. The ranks of a simulated job with the
- * same dp_rank and tp_rank are a pipeline of their own. They wait for the others at the end of the
- * step alone. */
+/* Predicts the time and energy of the job with a plan file that the user names; see plan.h. In a
+ * simulated job, the ranks with the same dp_rank and tp_rank form a pipeline. A pipeline waits for
+ * the other pipelines only at the end of a step. */
 
-/* Copies the clocks of one list. */
+/* Copies the clocks of a list of the plan file to `frequency_mhz`. Fails if the list does not have
+ * the instructions of the pipeline rank, in their order. */
 static harpe_status take_list(const harpe_sim_options *options, const harpe_plan_file *file,
                               int list, const harpe_problem *problem, int rank, int *frequency_mhz,
                               harpe_error *error) {
@@ -332,7 +334,7 @@ static harpe_status take_list(const harpe_sim_options *options, const harpe_plan
     return HARPE_OK;
 }
 
-/* Evaluates the pipeline of the GPUs with these places. */
+/* Evaluates the pipeline of the GPUs with this dp_rank and this tp_rank. */
 static harpe_status run_pipeline(const harpe_sim_options *options, const harpe_plan_file *file,
                                  const harpe_problem *problem, int dp_rank, int tp_rank,
                                  int *frequency_mhz, harpe_plan *out, harpe_error *error) {
@@ -365,7 +367,7 @@ static double end_power_w(const harpe_problem *problem) {
 static harpe_status predict_gpus(const harpe_sim_options *options, const harpe_plan_file *file,
                                  const harpe_problem *problem, int *frequency_mhz, total *out,
                                  harpe_error *error) {
-    double waits_s = 0; /* of all pipelines until time_s */
+    double waits_s = 0; /* sum over the pipelines so far: their waits until job.time_s */
     total job = {0};
     for (int p = 0; p < options->dp * options->tp; p++) {
         harpe_plan plan;
@@ -397,8 +399,8 @@ static harpe_status predict_stages(const harpe_sim_options *options, const harpe
     return HARPE_OK;
 }
 
-/* Reads options->plan_path, and evaluates it with the problem of one pipeline. Writes time and
- * energy of the whole job. Errors name the file. */
+/* Reads the plan file options->plan_path, and evaluates its plan with the problem of one pipeline.
+ * Writes the time and energy of the whole job. Errors name the file. */
 static harpe_status predict_given(const harpe_sim_options *options, const harpe_problem *problem,
                                   double *time_s, double *energy_j, harpe_error *error) {
     harpe_plan_file *file = NULL;
