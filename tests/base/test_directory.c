@@ -19,7 +19,9 @@ static void write_one(harpe_directory *directory, const char *name, const char *
                      HARPE_OK);
 }
 
-static void directory_appears_only_when_committed(void **state) {
+#define SCRATCH_TEST(name) TEST_WITH(name, scratch_make, scratch_remove)
+
+SCRATCH_TEST(directory_appears_only_when_committed) {
     scratch *s = *state;
     harpe_directory directory;
     harpe_error error;
@@ -39,7 +41,7 @@ static void directory_appears_only_when_committed(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void empty_directory_can_be_committed(void **state) {
+SCRATCH_TEST(empty_directory_can_be_committed) {
     scratch *s = *state;
     harpe_directory directory;
     struct stat info;
@@ -52,7 +54,7 @@ static void empty_directory_can_be_committed(void **state) {
     assert_int_equal(info.st_mode & 0777, 0755);
 }
 
-static void abort_leaves_nothing(void **state) {
+SCRATCH_TEST(abort_leaves_nothing) {
     scratch *s = *state;
     harpe_directory directory;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a/b/out"), false, NULL),
@@ -64,7 +66,7 @@ static void abort_leaves_nothing(void **state) {
     harpe_directory_abort(&directory);
 }
 
-static void abort_keeps_parents_that_others_use(void **state) {
+SCRATCH_TEST(abort_keeps_parents_that_others_use) {
     scratch *s = *state;
     harpe_directory directory;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a/b/out"), false, NULL),
@@ -75,14 +77,13 @@ static void abort_keeps_parents_that_others_use(void **state) {
     assert_true(path_exists(scratch_path(s, "a/other")));
 }
 
-static void struct_that_was_never_opened_can_be_aborted(void **state) {
-    (void)state;
+SCRATCH_TEST(struct_that_was_never_opened_can_be_aborted) {
     harpe_directory directory = {0};
     harpe_directory_abort(&directory);
     assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_INTERNAL);
 }
 
-static void missing_parents_are_created(void **state) {
+SCRATCH_TEST(missing_parents_are_created) {
     scratch *s = *state;
     harpe_directory directory;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a//b/out"), false, NULL),
@@ -91,7 +92,7 @@ static void missing_parents_are_created(void **state) {
     assert_true(path_exists(scratch_path(s, "a/b/out")));
 }
 
-static void existing_directory_is_refused_unless_told(void **state) {
+SCRATCH_TEST(existing_directory_is_refused_unless_told) {
     scratch *s = *state;
     harpe_directory directory = {0};
     harpe_error error;
@@ -103,7 +104,7 @@ static void existing_directory_is_refused_unless_told(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void existing_directory_is_replaced_when_told(void **state) {
+SCRATCH_TEST(existing_directory_is_replaced_when_told) {
     scratch *s = *state;
     harpe_directory directory;
     harpe_error error;
@@ -119,7 +120,7 @@ static void existing_directory_is_replaced_when_told(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void aborted_replacement_keeps_the_old_directory(void **state) {
+SCRATCH_TEST(aborted_replacement_keeps_the_old_directory) {
     scratch *s = *state;
     harpe_directory directory;
     assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
@@ -132,7 +133,7 @@ static void aborted_replacement_keeps_the_old_directory(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void link_to_a_directory_stays_one(void **state) {
+SCRATCH_TEST(link_to_a_directory_stays_one) {
     scratch *s = *state;
     harpe_directory directory;
     struct stat info;
@@ -146,7 +147,7 @@ static void link_to_a_directory_stays_one(void **state) {
     assert_true(file_holds(scratch_path(s, "real/f"), "x"));
 }
 
-static void what_is_no_directory_is_never_replaced(void **state) {
+SCRATCH_TEST(what_is_no_directory_is_never_replaced) {
     scratch *s = *state;
     harpe_directory directory;
     harpe_error error;
@@ -159,7 +160,7 @@ static void what_is_no_directory_is_never_replaced(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void directory_with_directories_is_never_replaced(void **state) {
+SCRATCH_TEST(directory_with_directories_is_never_replaced) {
     scratch *s = *state;
     harpe_directory directory;
     harpe_error error;
@@ -171,7 +172,7 @@ static void directory_with_directories_is_never_replaced(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void what_appears_meanwhile_is_not_overwritten(void **state) {
+SCRATCH_TEST(what_appears_meanwhile_is_not_overwritten) {
     scratch *s = *state;
     harpe_directory directory;
     harpe_error error;
@@ -185,8 +186,7 @@ static void what_appears_meanwhile_is_not_overwritten(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void paths_that_name_no_directory_are_refused(void **state) {
-    (void)state;
+SCRATCH_TEST(paths_that_name_no_directory_are_refused) {
     harpe_directory directory = {0};
     harpe_error error;
     assert_int_equal(harpe_directory_open(&directory, "", true, &error), HARPE_INVALID_ARGUMENT);
@@ -196,7 +196,7 @@ static void paths_that_name_no_directory_are_refused(void **state) {
     assert_null(directory.temporary_path);
 }
 
-static void names_with_a_slash_are_refused(void **state) {
+SCRATCH_TEST(names_with_a_slash_are_refused) {
     scratch *s = *state;
     harpe_directory directory;
     const char *bad[] = {"", ".", "..", "a/b", "../x", "/x"};
@@ -210,7 +210,7 @@ static void names_with_a_slash_are_refused(void **state) {
     assert_int_equal(entry_count(s->root), 0);
 }
 
-static void files_written_by_name_are_part_of_it(void **state) {
+SCRATCH_TEST(files_written_by_name_are_part_of_it) {
     scratch *s = *state;
     harpe_directory directory;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
@@ -222,7 +222,7 @@ static void files_written_by_name_are_part_of_it(void **state) {
     assert_true(file_holds(scratch_path(s, "out/picture.svg"), "<svg/>"));
 }
 
-static void full_disk_names_the_final_file_and_leaves_nothing(void **state) {
+SCRATCH_TEST(full_disk_names_the_final_file_and_leaves_nothing) {
     scratch *s = *state;
     harpe_directory directory;
     harpe_error error;
@@ -243,7 +243,7 @@ static void full_disk_names_the_final_file_and_leaves_nothing(void **state) {
     assert_int_equal(entry_count(s->root), 0);
 }
 
-static void closed_parent_is_permission_denied(void **state) {
+SCRATCH_TEST(closed_parent_is_permission_denied) {
     scratch *s = *state;
     harpe_directory directory;
     assert_int_equal(mkdir(scratch_path(s, "closed"), 0755), 0);
@@ -256,7 +256,7 @@ static void closed_parent_is_permission_denied(void **state) {
     assert_int_equal(status, HARPE_PERMISSION_DENIED);
 }
 
-static void relative_path_is_created(void **state) {
+SCRATCH_TEST(relative_path_is_created) {
     scratch *s = *state;
     harpe_directory directory;
     char *before = getcwd(NULL, 0);
@@ -284,7 +284,7 @@ static void die_while_making(const char *path) {
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
-static void next_one_removes_what_a_killed_one_left(void **state) {
+SCRATCH_TEST(next_one_removes_what_a_killed_one_left) {
     scratch *s = *state;
     harpe_directory directory;
     die_while_making(scratch_path(s, "out"));
@@ -299,7 +299,7 @@ static void next_one_removes_what_a_killed_one_left(void **state) {
     assert_int_equal(entry_count(s->root), 2);
 }
 
-static void one_that_is_being_made_is_left_alone(void **state) {
+SCRATCH_TEST(one_that_is_being_made_is_left_alone) {
     scratch *s = *state;
     harpe_directory first, second;
     assert_int_equal(harpe_directory_open(&first, scratch_path(s, "out"), true, NULL), HARPE_OK);
@@ -312,7 +312,7 @@ static void one_that_is_being_made_is_left_alone(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void what_only_looks_like_it_is_left_alone(void **state) {
+SCRATCH_TEST(what_only_looks_like_it_is_left_alone) {
     scratch *s = *state;
     static const char *const names[] = {
         ".out.0123456789abcdef.tmp.old", ".out.0123456789ABCDEF.tmp",   ".out.0123.tmp",
@@ -329,7 +329,7 @@ static void what_only_looks_like_it_is_left_alone(void **state) {
     assert_int_equal(entry_count(s->root), (int)count + 3);
 }
 
-static void many_at_once_all_succeed(void **state) {
+SCRATCH_TEST(many_at_once_all_succeed) {
     scratch *s = *state;
     enum { CHILDREN = 8, TIMES = 60 };
     pid_t children[CHILDREN];
@@ -364,34 +364,4 @@ static void many_at_once_all_succeed(void **state) {
     assert_int_equal(entry_count(s->root), 2);
 }
 
-#define SCRATCH_TEST(function) \
-    cmocka_unit_test_setup_teardown(function, scratch_make, scratch_remove)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(directory_appears_only_when_committed),
-        SCRATCH_TEST(empty_directory_can_be_committed),
-        SCRATCH_TEST(abort_leaves_nothing),
-        SCRATCH_TEST(abort_keeps_parents_that_others_use),
-        SCRATCH_TEST(struct_that_was_never_opened_can_be_aborted),
-        SCRATCH_TEST(missing_parents_are_created),
-        SCRATCH_TEST(existing_directory_is_refused_unless_told),
-        SCRATCH_TEST(existing_directory_is_replaced_when_told),
-        SCRATCH_TEST(aborted_replacement_keeps_the_old_directory),
-        SCRATCH_TEST(link_to_a_directory_stays_one),
-        SCRATCH_TEST(what_is_no_directory_is_never_replaced),
-        SCRATCH_TEST(directory_with_directories_is_never_replaced),
-        SCRATCH_TEST(what_appears_meanwhile_is_not_overwritten),
-        SCRATCH_TEST(paths_that_name_no_directory_are_refused),
-        SCRATCH_TEST(names_with_a_slash_are_refused),
-        SCRATCH_TEST(files_written_by_name_are_part_of_it),
-        SCRATCH_TEST(full_disk_names_the_final_file_and_leaves_nothing),
-        SCRATCH_TEST(closed_parent_is_permission_denied),
-        SCRATCH_TEST(relative_path_is_created),
-        SCRATCH_TEST(next_one_removes_what_a_killed_one_left),
-        SCRATCH_TEST(one_that_is_being_made_is_left_alone),
-        SCRATCH_TEST(what_only_looks_like_it_is_left_alone),
-        SCRATCH_TEST(many_at_once_all_succeed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

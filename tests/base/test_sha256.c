@@ -20,8 +20,7 @@ static void check(const char *bytes, size_t length, size_t piece, const char *ex
 
 /* The examples of FIPS 180-4 (csrc.nist.gov, "Examples with intermediate values"), and the empty
  * text. */
-static void the_examples_of_the_standard(void **state) {
-    (void)state;
+TEST(the_examples_of_the_standard) {
     static const char two_blocks[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
     check("", 0, 1, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     for (size_t piece = 1; piece <= 64; piece++) {
@@ -31,8 +30,7 @@ static void the_examples_of_the_standard(void **state) {
     }
 }
 
-static void a_million_letters(void **state) {
-    (void)state;
+TEST(a_million_letters) {
     static char text[1000000];
     memset(text, 'a', sizeof text);
     for (size_t piece = 999983; piece > 50; piece /= 7)
@@ -42,8 +40,7 @@ static void a_million_letters(void **state) {
 
 /* The expected value is the hash of the hashes of 0, 1, ... 200 zero bytes, computed with
  * hashlib of Python. */
-static void every_length_around_a_block(void **state) {
-    (void)state;
+TEST(every_length_around_a_block) {
     static const char zeros[200];
     harpe_sha256 all;
     unsigned char one[HARPE_SHA256_BYTES], out[HARPE_SHA256_BYTES];
@@ -62,11 +59,4 @@ static void every_length_around_a_block(void **state) {
     assert_string_equal(hex, "b9c4ebeeb7d1825824131cf7b7d28469cca4f9166473bf51bb519365ae27eccd");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_examples_of_the_standard),
-        cmocka_unit_test(a_million_letters),
-        cmocka_unit_test(every_length_around_a_block),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

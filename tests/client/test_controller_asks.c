@@ -49,8 +49,7 @@ static void wait_until_taken(void) { WAIT_FOR(atomic_load(&controller->slot->tak
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-static void a_request_that_failed_is_followed_by_no_clock(void **state) {
-    (void)state;
+WORLD_TEST(a_request_that_failed_is_followed_by_no_clock) {
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
     start();
     harpe_frequency_controller_set(controller, 1200);
@@ -66,7 +65,7 @@ static void a_request_that_failed_is_followed_by_no_clock(void **state) {
     assert_true(wait_for_ask(asks, 600) >= 4);
 }
 
-static void a_new_process_sets_the_highest_clock(void **state) {
+WORLD_TEST(a_new_process_sets_the_highest_clock) {
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
     harpe_error error = {.message = ""};
     (void)state;
@@ -102,7 +101,7 @@ static void start_without_thread(harpe_obedience *obedience, harpe_controller_sl
     harpe_platform_in_use = usual;
 }
 
-static void requests_are_noted_without_the_thread_that_learns(void **state) {
+WORLD_TEST(requests_are_noted_without_the_thread_that_learns) {
     static harpe_controller_slot slot;
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
     harpe_controller_gpu gpu = {.gpus = gpus};
@@ -123,7 +122,7 @@ static void requests_are_noted_without_the_thread_that_learns(void **state) {
 }
 
 /* The GPU has the clock already, so a watch could only learn something wrong. */
-static void the_clock_at_the_start_is_not_watched(void **state) {
+WORLD_TEST(the_clock_at_the_start_is_not_watched) {
     static harpe_controller_slot slot;
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
     harpe_controller_gpu gpu = {.gpus = gpus};
@@ -159,7 +158,7 @@ static uint64_t differences_of(const harpe_controller_slot *slot) {
 
 /* On a busy machine, a GPU may have its new clock long before the driver call that sets it returns.
  */
-static void a_gpu_obeys_a_call_that_has_not_returned(void **state) {
+WORLD_TEST(a_gpu_obeys_a_call_that_has_not_returned) {
     static harpe_controller_slot slot;
     harpe_controller_gpu gpu = {.gpus = gpus};
     harpe_obedience obedience = {.slot = NULL};
@@ -184,13 +183,4 @@ static void a_gpu_obeys_a_call_that_has_not_returned(void **state) {
     assert_true(harpe_obedience_stop(&obedience));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(a_request_that_failed_is_followed_by_no_clock),
-        IN_WORLD(a_new_process_sets_the_highest_clock),
-        IN_WORLD(requests_are_noted_without_the_thread_that_learns),
-        IN_WORLD(the_clock_at_the_start_is_not_watched),
-        IN_WORLD(a_gpu_obeys_a_call_that_has_not_returned),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -197,7 +197,7 @@ static void kill_soon(pid_t first, pid_t other) {
     harpe_world_on_step(NULL, NULL);
 }
 
-static void whenever_the_trainer_dies_the_gpu_comes_back(void **state) {
+WORLD_TEST(whenever_the_trainer_dies_the_gpu_comes_back) {
     static trainer self;
     (void)state;
     for (int i = 0; i < 20; i++) {
@@ -210,7 +210,7 @@ static void whenever_the_trainer_dies_the_gpu_comes_back(void **state) {
     }
 }
 
-static void whatever_order_they_die_in_the_gpu_comes_back(void **state) {
+WORLD_TEST(whatever_order_they_die_in_the_gpu_comes_back) {
     static trainer self;
     (void)state;
     for (int i = 0; i < 12; i++) {
@@ -234,7 +234,7 @@ static void whatever_order_they_die_in_the_gpu_comes_back(void **state) {
 }
 
 /* The call locks the clock when half of its time is over. This lock is also undone. */
-static void a_driver_call_that_hangs_does_not_hold_up_the_rest(void **state) {
+WORLD_TEST(a_driver_call_that_hangs_does_not_hold_up_the_rest) {
     static trainer self;
     (void)state;
     start_at_1200(&self);
@@ -249,7 +249,7 @@ static void a_driver_call_that_hangs_does_not_hold_up_the_rest(void **state) {
     assert_restored();
 }
 
-static void a_trainer_that_comes_back_at_once_waits_until_all_is_put_back(void **state) {
+WORLD_TEST(a_trainer_that_comes_back_at_once_waits_until_all_is_put_back) {
     static trainer first, second;
     (void)state;
     use_faults("slow_set=300");
@@ -266,7 +266,7 @@ static void a_trainer_that_comes_back_at_once_waits_until_all_is_put_back(void *
     assert_restored();
 }
 
-static void a_gpu_has_one_controller(void **state) {
+WORLD_TEST(a_gpu_has_one_controller) {
     static trainer first, second;
     (void)state;
     start_at_1200(&first);
@@ -282,7 +282,7 @@ static void a_gpu_has_one_controller(void **state) {
 
 /* ---- The controller's end -------------------------------------------------------------------- */
 
-static void another_controller_knows_what_the_first_one_had_found(void **state) {
+WORLD_TEST(another_controller_knows_what_the_first_one_had_found) {
     static trainer self;
     (void)state;
     start_at_1200(&self);
@@ -304,7 +304,7 @@ static void another_controller_knows_what_the_first_one_had_found(void **state) 
     assert_restored();
 }
 
-static void stop_puts_back_what_a_dead_controller_left(void **state) {
+WORLD_TEST(stop_puts_back_what_a_dead_controller_left) {
     static trainer self;
     (void)state;
     start_at_1200(&self);
@@ -326,7 +326,7 @@ static void stop_puts_back_what_a_dead_controller_left(void **state) {
 
 /* ---- Both ends ------------------------------------------------------------------------------- */
 
-static void next_start_knows_what_was_found(void **state) {
+WORLD_TEST(next_start_knows_what_was_found) {
     static trainer self;
     (void)state;
     leave_changed(&self);
@@ -336,7 +336,7 @@ static void next_start_knows_what_was_found(void **state) {
     assert_restored();
 }
 
-static void a_start_on_another_gpu_puts_this_one_back(void **state) {
+WORLD_TEST(a_start_on_another_gpu_puts_this_one_back) {
     static trainer self, other;
     (void)state;
     leave_changed(&self);
@@ -349,7 +349,7 @@ static void a_start_on_another_gpu_puts_this_one_back(void **state) {
     assert_restored();
 }
 
-static void of_many_that_restore_at_once_one_does(void **state) {
+WORLD_TEST(of_many_that_restore_at_once_one_does) {
     static trainer self;
     pid_t processes[8];
     (void)state;
@@ -363,7 +363,7 @@ static void of_many_that_restore_at_once_one_does(void **state) {
     assert_restored();
 }
 
-static void a_gpu_whose_trainer_lives_is_not_touched(void **state) {
+WORLD_TEST(a_gpu_whose_trainer_lives_is_not_touched) {
     static trainer self;
     (void)state;
     start_at_1200(&self);
@@ -379,7 +379,7 @@ static void a_gpu_whose_trainer_lives_is_not_touched(void **state) {
 
 /* ---- The driver's faults --------------------------------------------------------------------- */
 
-static void what_the_driver_refuses_at_the_start_is_told(void **state) {
+WORLD_TEST(what_the_driver_refuses_at_the_start_is_told) {
     static trainer self;
     (void)state;
     use_faults("no_permission");
@@ -408,7 +408,7 @@ static harpe_frequency_controller_counts counts(const trainer *self) {
     return harpe_frequency_controller_count(self->controller);
 }
 
-static void a_refusal_is_told_once_and_tried_again(void **state) {
+WORLD_TEST(a_refusal_is_told_once_and_tried_again) {
     static trainer self;
     (void)state;
     start_at_1200(&self);
@@ -427,7 +427,7 @@ static void a_refusal_is_told_once_and_tried_again(void **state) {
     assert_restored();
 }
 
-static void a_lost_gpu_does_not_keep_the_controller(void **state) {
+WORLD_TEST(a_lost_gpu_does_not_keep_the_controller) {
     static trainer self;
     (void)state;
     start_at_1200(&self);
@@ -445,22 +445,4 @@ static void a_lost_gpu_does_not_keep_the_controller(void **state) {
     assert_restored();
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(whenever_the_trainer_dies_the_gpu_comes_back),
-        IN_WORLD(whatever_order_they_die_in_the_gpu_comes_back),
-        IN_WORLD(a_driver_call_that_hangs_does_not_hold_up_the_rest),
-        IN_WORLD(a_trainer_that_comes_back_at_once_waits_until_all_is_put_back),
-        IN_WORLD(a_gpu_has_one_controller),
-        IN_WORLD(another_controller_knows_what_the_first_one_had_found),
-        IN_WORLD(stop_puts_back_what_a_dead_controller_left),
-        IN_WORLD(next_start_knows_what_was_found),
-        IN_WORLD(a_start_on_another_gpu_puts_this_one_back),
-        IN_WORLD(of_many_that_restore_at_once_one_does),
-        IN_WORLD(a_gpu_whose_trainer_lives_is_not_touched),
-        IN_WORLD(what_the_driver_refuses_at_the_start_is_told),
-        IN_WORLD(a_refusal_is_told_once_and_tried_again),
-        IN_WORLD(a_lost_gpu_does_not_keep_the_controller),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

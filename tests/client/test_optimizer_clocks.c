@@ -115,21 +115,23 @@ static void assert_unknown(const rank *one) {
     harpe_rank_clocks_free(&clocks);
 }
 
-static void a_short_round_has_its_clocks(void **state) {
+#define FIXTURE_TEST(name) TEST_WITH(name, start, end)
+
+FIXTURE_TEST(a_short_round_has_its_clocks) {
     rank *one = *state;
     ask(one, 30);
     measure(one, 10, 20);
     assert_late(one);
 }
 
-static void a_round_of_more_requests_than_are_kept_has_the_clocks_of_its_last_steps(void **state) {
+FIXTURE_TEST(a_round_of_more_requests_than_are_kept_has_the_clocks_of_its_last_steps) {
     rank *one = *state;
     ask(one, 2 * HARPE_CONTROLLER_ASKS);
     measure(one, 10, 2 * HARPE_CONTROLLER_ASKS - 10);
     assert_late(one);
 }
 
-static void the_clocks_of_steps_before_all_kept_requests_are_not_known(void **state) {
+FIXTURE_TEST(the_clocks_of_steps_before_all_kept_requests_are_not_known) {
     rank *one = *state;
     ask(one, 2 * HARPE_CONTROLLER_ASKS);
     measure(one, 10, 20);
@@ -137,7 +139,7 @@ static void the_clocks_of_steps_before_all_kept_requests_are_not_known(void **st
 }
 
 /* The clock before the first request may be any, so these steps differ from the others. */
-static void steps_before_the_first_request_are_not_known(void **state) {
+FIXTURE_TEST(steps_before_the_first_request_are_not_known) {
     rank *one = *state;
     one->steps = 2;
     ask(one, 30);
@@ -145,7 +147,7 @@ static void steps_before_the_first_request_are_not_known(void **state) {
     assert_unknown(one);
 }
 
-static void no_request_means_the_clocks_of_the_schedule(void **state) {
+FIXTURE_TEST(no_request_means_the_clocks_of_the_schedule) {
     rank *one = *state;
     measure(one, 0, 10);
     harpe_rank_clocks clocks = report(one);
@@ -155,7 +157,7 @@ static void no_request_means_the_clocks_of_the_schedule(void **state) {
     harpe_rank_clocks_free(&clocks);
 }
 
-static void without_the_thread_that_learns_no_clock_is_known(void **state) {
+FIXTURE_TEST(without_the_thread_that_learns_no_clock_is_known) {
     rank *one = *state;
     atomic_store(&one->slot->learns_switches, 0);
     ask(one, 30);
@@ -164,7 +166,7 @@ static void without_the_thread_that_learns_no_clock_is_known(void **state) {
 }
 
 /* The clock is known again after the next request. */
-static void a_request_that_failed_makes_the_clock_unknown(void **state) {
+FIXTURE_TEST(a_request_that_failed_makes_the_clock_unknown) {
     rank *one = *state;
     ask(one, 20);
     uint64_t failed_us = begin_of(20) - 100;
@@ -183,7 +185,7 @@ static void a_request_that_failed_makes_the_clock_unknown(void **state) {
 
 /* The steps of a V100's clocks are 7 and 8 MHz. The change to the second instruction's clock comes
  * after its end. */
-static void a_clock_that_is_7_mhz_away_is_another_one(void **state) {
+FIXTURE_TEST(a_clock_that_is_7_mhz_away_is_another_one) {
     enum { STEPS = 20 };
     rank *one = *state;
     one->asked_mhz[1] = 1393;
@@ -201,7 +203,7 @@ static void a_clock_that_is_7_mhz_away_is_another_one(void **state) {
     harpe_rank_clocks_free(&clocks);
 }
 
-static void a_rank_without_a_controller_reports_no_clocks(void **state) {
+FIXTURE_TEST(a_rank_without_a_controller_reports_no_clocks) {
     rank *one = *state;
     ask(one, 30);
     measure(one, 10, 20);
@@ -210,20 +212,4 @@ static void a_rank_without_a_controller_reports_no_clocks(void **state) {
     assert_false(clocks.is_known);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_short_round_has_its_clocks, start, end),
-        cmocka_unit_test_setup_teardown(
-            a_round_of_more_requests_than_are_kept_has_the_clocks_of_its_last_steps, start, end),
-        cmocka_unit_test_setup_teardown(the_clocks_of_steps_before_all_kept_requests_are_not_known,
-                                        start, end),
-        cmocka_unit_test_setup_teardown(steps_before_the_first_request_are_not_known, start, end),
-        cmocka_unit_test_setup_teardown(no_request_means_the_clocks_of_the_schedule, start, end),
-        cmocka_unit_test_setup_teardown(without_the_thread_that_learns_no_clock_is_known, start,
-                                        end),
-        cmocka_unit_test_setup_teardown(a_request_that_failed_makes_the_clock_unknown, start, end),
-        cmocka_unit_test_setup_teardown(a_clock_that_is_7_mhz_away_is_another_one, start, end),
-        cmocka_unit_test_setup_teardown(a_rank_without_a_controller_reports_no_clocks, start, end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -36,8 +36,7 @@ static int next(harpe_follower *follower, const char *name) {
     return frequency_mhz;
 }
 
-static void instruction_k_gets_entry_k(void **state) {
-    (void)state;
+TEST(instruction_k_gets_entry_k) {
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
     harpe_mismatch mismatch;
@@ -56,8 +55,7 @@ static void instruction_k_gets_entry_k(void **state) {
     end(&follower, &exchange);
 }
 
-static void without_schedule_clocks_are_left_alone(void **state) {
-    (void)state;
+TEST(without_schedule_clocks_are_left_alone) {
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
     harpe_mismatch mismatch;
@@ -66,8 +64,7 @@ static void without_schedule_clocks_are_left_alone(void **state) {
     assert_true(harpe_follower_end_step(&follower, &mismatch));
 }
 
-static void an_empty_schedule_means_the_highest_clock_and_fits_everything(void **state) {
-    (void)state;
+TEST(an_empty_schedule_means_the_highest_clock_and_fits_everything) {
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
     harpe_mismatch mismatch;
@@ -80,8 +77,7 @@ static void an_empty_schedule_means_the_highest_clock_and_fits_everything(void *
     end(&follower, &exchange);
 }
 
-static void what_does_not_fit_runs_at_the_highest_clock_to_the_end_of_the_step(void **state) {
-    (void)state;
+TEST(what_does_not_fit_runs_at_the_highest_clock_to_the_end_of_the_step) {
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
     harpe_mismatch mismatch;
@@ -103,8 +99,7 @@ static void what_does_not_fit_runs_at_the_highest_clock_to_the_end_of_the_step(v
     end(&follower, &exchange);
 }
 
-static void outside_of_steps_the_clock_is_the_highest(void **state) {
-    (void)state;
+TEST(outside_of_steps_the_clock_is_the_highest) {
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
     harpe_mismatch mismatch;
@@ -116,8 +111,7 @@ static void outside_of_steps_the_clock_is_the_highest(void **state) {
     end(&follower, &exchange);
 }
 
-static void long_names_are_cut_in_messages_only(void **state) {
-    (void)state;
+TEST(long_names_are_cut_in_messages_only) {
     char name[200], line[512];
     harpe_scheduled_instruction one[] = {{name, 900}};
     harpe_schedule_exchange exchange = {NULL, NULL};
@@ -137,8 +131,7 @@ static void long_names_are_cut_in_messages_only(void **state) {
     end(&follower, &exchange);
 }
 
-static void an_instruction_without_a_name_does_not_fit(void **state) {
-    (void)state;
+TEST(an_instruction_without_a_name_does_not_fit) {
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
     harpe_mismatch mismatch;
@@ -178,8 +171,7 @@ static void run_mismatches(harpe_follower *follower, harpe_schedule_exchange *ex
     }
 }
 
-static void training_that_never_fitted_is_lost_after_three_steps(void **state) {
-    (void)state;
+TEST(training_that_never_fitted_is_lost_after_three_steps) {
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
     harpe_schedule_post(&exchange, make_schedule(three, 3, 0));
@@ -196,8 +188,7 @@ static void training_that_never_fitted_is_lost_after_three_steps(void **state) {
     end(&follower, &exchange);
 }
 
-static void training_that_has_fitted_may_evaluate_for_long(void **state) {
-    (void)state;
+TEST(training_that_has_fitted_may_evaluate_for_long) {
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
     harpe_schedule_post(&exchange, make_schedule(three, 3, 0));
@@ -213,8 +204,7 @@ static void training_that_has_fitted_may_evaluate_for_long(void **state) {
 }
 
 /* An interrupted training thread returns a schedule after the other thread has checked. */
-static void two_that_are_given_back_before_anybody_looks_are_both_kept(void **state) {
-    (void)state;
+TEST(two_that_are_given_back_before_anybody_looks_are_both_kept) {
     harpe_schedule_exchange exchange = {NULL, NULL};
     harpe_follower follower = {0};
     for (int64_t series = 1; series <= 3; series++) {
@@ -262,8 +252,7 @@ static void *follow(void *user) {
 }
 
 /* Under AddressSanitizer this also proves that each is freed once, and not while it is in use. */
-static void schedules_arrive_in_order_and_the_last_one_stays(void **state) {
-    (void)state;
+TEST(schedules_arrive_in_order_and_the_last_one_stays) {
     hand_over shared = {.is_in_order = true};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, follow, &shared), 0);
@@ -276,19 +265,4 @@ static void schedules_arrive_in_order_and_the_last_one_stays(void **state) {
     assert_int_equal(shared.last_series, POSTS);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(instruction_k_gets_entry_k),
-        cmocka_unit_test(without_schedule_clocks_are_left_alone),
-        cmocka_unit_test(an_empty_schedule_means_the_highest_clock_and_fits_everything),
-        cmocka_unit_test(what_does_not_fit_runs_at_the_highest_clock_to_the_end_of_the_step),
-        cmocka_unit_test(outside_of_steps_the_clock_is_the_highest),
-        cmocka_unit_test(long_names_are_cut_in_messages_only),
-        cmocka_unit_test(an_instruction_without_a_name_does_not_fit),
-        cmocka_unit_test(training_that_never_fitted_is_lost_after_three_steps),
-        cmocka_unit_test(training_that_has_fitted_may_evaluate_for_long),
-        cmocka_unit_test(two_that_are_given_back_before_anybody_looks_are_both_kept),
-        cmocka_unit_test(schedules_arrive_in_order_and_the_last_one_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -118,8 +118,7 @@ static void step(harpe_instruction_profiler *profiler, int64_t series) {
 static void settle(harpe_instruction_profiler *profiler) { pass(profiler, 6000000); }
 
 /* The counter changes every 100 ms, and a reading takes 3 ms, as on an H100 (docs/gpu.md). */
-static void a_slow_counter_is_seldom_read(void **state) {
-    (void)state;
+TEST(a_slow_counter_is_seldom_read) {
     enum { MS = 1000000, CHANGES = 300 };
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
@@ -136,8 +135,7 @@ static void a_slow_counter_is_seldom_read(void **state) {
 }
 
 /* Otherwise the profiler would try again at once, and for ever. */
-static void power_that_cannot_be_read_is_not_asked_for_in_a_hurry(void **state) {
-    (void)state;
+TEST(power_that_cannot_be_read_is_not_asked_for_in_a_hurry) {
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
     profiler->period_ns = 10000000;
@@ -154,8 +152,7 @@ static void power_that_cannot_be_read_is_not_asked_for_in_a_hurry(void **state) 
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-static void a_result_has_each_instruction_of_each_step(void **state) {
-    (void)state;
+TEST(a_result_has_each_instruction_of_each_step) {
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
     settle(profiler);
@@ -195,7 +192,7 @@ static void a_result_has_each_instruction_of_each_step(void **state) {
 }
 
 /* The spans are those of the next result: the first steps of the series whose energy is known. */
-static void the_spans_of_a_series_are_those_of_its_next_result(void **state) {
+TEST(the_spans_of_a_series_are_those_of_its_next_result) {
     enum { STEPS = 3, RUNS = 3 };
     static const int asked_mhz[RUNS] = {1410, 1410, 1200};
     (void)state;
@@ -229,8 +226,7 @@ static void the_spans_of_a_series_are_those_of_its_next_result(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-static void steps_of_different_lengths_have_no_spans(void **state) {
-    (void)state;
+TEST(steps_of_different_lengths_have_no_spans) {
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
     settle(profiler);
@@ -247,8 +243,7 @@ static void steps_of_different_lengths_have_no_spans(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-static void taking_a_series_forgets_older_ones_only(void **state) {
-    (void)state;
+TEST(taking_a_series_forgets_older_ones_only) {
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
     settle(profiler);
@@ -265,8 +260,7 @@ static void taking_a_series_forgets_older_ones_only(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-static void cancelled_and_spoiled_steps_do_not_count(void **state) {
-    (void)state;
+TEST(cancelled_and_spoiled_steps_do_not_count) {
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
     settle(profiler);
@@ -290,8 +284,7 @@ static void cancelled_and_spoiled_steps_do_not_count(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-static void without_a_gpu_times_are_known_at_once(void **state) {
-    (void)state;
+TEST(without_a_gpu_times_are_known_at_once) {
     test_gpu gpu = {0};
     harpe_energy_source source = {.user = &gpu, .count = none, .clock_ns = now};
     harpe_instruction_profiler_options options = {0};
@@ -311,8 +304,7 @@ static void without_a_gpu_times_are_known_at_once(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-static void power_stands_in_for_a_missing_counter(void **state) {
-    (void)state;
+TEST(power_stands_in_for_a_missing_counter) {
     test_gpu gpu = {.has_no_counter = true};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
     settle(profiler);
@@ -342,8 +334,7 @@ static harpe_instruction_profiler *wait_for_a_still_counter(test_gpu *gpu) {
     return profiler;
 }
 
-static void power_stands_in_for_a_counter_that_stands_still(void **state) {
-    (void)state;
+TEST(power_stands_in_for_a_counter_that_stands_still) {
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = wait_for_a_still_counter(&gpu);
     settle(profiler);
@@ -359,8 +350,7 @@ static void power_stands_in_for_a_counter_that_stands_still(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-static void without_power_too_times_are_measured(void **state) {
-    (void)state;
+TEST(without_power_too_times_are_measured) {
     test_gpu gpu = {.has_no_power = true};
     harpe_instruction_profiler *profiler = wait_for_a_still_counter(&gpu);
     settle(profiler);
@@ -378,8 +368,7 @@ static void without_power_too_times_are_measured(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-static void a_counter_may_stand_still_while_no_step_waits(void **state) {
-    (void)state;
+TEST(a_counter_may_stand_still_while_no_step_waits) {
     test_gpu gpu = {.is_counter_still = true, .time_scale = 50};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
     pass(profiler, 300000000);
@@ -387,8 +376,7 @@ static void a_counter_may_stand_still_while_no_step_waits(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-static void an_instruction_without_a_name_gets_one(void **state) {
-    (void)state;
+TEST(an_instruction_without_a_name_gets_one) {
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
     settle(profiler);
@@ -405,7 +393,7 @@ static void an_instruction_without_a_name_gets_one(void **state) {
 
 /* ---- The profile ----------------------------------------------------------------------------- */
 
-static void the_profile_has_all_that_was_seen(void **state) {
+TEST_WITH(the_profile_has_all_that_was_seen, scratch_make, scratch_remove) {
     const char *path = scratch_path(*state, "profile.csv");
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
@@ -439,8 +427,7 @@ static void the_profile_has_all_that_was_seen(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-static void a_name_that_no_profile_can_have_is_refused(void **state) {
-    (void)state;
+TEST(a_name_that_no_profile_can_have_is_refused) {
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
     settle(profiler);
@@ -457,8 +444,7 @@ static void a_name_that_no_profile_can_have_is_refused(void **state) {
 
 /* ---- Faults ---------------------------------------------------------------------------------- */
 
-static void a_full_ring_drops_whole_steps_and_tells_once(void **state) {
-    (void)state;
+TEST(a_full_ring_drops_whole_steps_and_tells_once) {
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 16, false);
     settle(profiler);
@@ -483,8 +469,7 @@ static void a_full_ring_drops_whole_steps_and_tells_once(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-static void names_beyond_the_table_drop_their_step(void **state) {
-    (void)state;
+TEST(names_beyond_the_table_drop_their_step) {
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
     settle(profiler);
@@ -502,8 +487,7 @@ static void names_beyond_the_table_drop_their_step(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-static void steps_without_known_energy_are_dropped(void **state) {
-    (void)state;
+TEST(steps_without_known_energy_are_dropped) {
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
     settle(profiler);
@@ -547,8 +531,7 @@ static void steps_without_known_energy_are_dropped(void **state) {
     harpe_instruction_profiler_free(profiler);
 }
 
-static void bad_options_are_refused(void **state) {
-    (void)state;
+TEST(bad_options_are_refused) {
     test_gpu gpu = {0};
     harpe_energy_source source = {&gpu, one, now, energy, power, NULL};
     harpe_instruction_profiler *profiler = NULL;
@@ -577,8 +560,7 @@ static int status_of(pid_t child) {
     return status;
 }
 
-static void a_forked_child_takes_nothing_and_can_free(void **state) {
-    (void)state;
+TEST(a_forked_child_takes_nothing_and_can_free) {
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, true);
     pid_t child = fork();
@@ -615,8 +597,7 @@ static void *train(void *user) {
     return NULL;
 }
 
-static void training_profiling_and_asking_may_be_three_threads(void **state) {
-    (void)state;
+TEST(training_profiling_and_asking_may_be_three_threads) {
     test_gpu gpu = {0};
     atomic_store(&manual_clock_is_real, true);
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, true);
@@ -643,30 +624,4 @@ static void training_profiling_and_asking_may_be_three_threads(void **state) {
     assert_int_equal(gpu.warnings, 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slow_counter_is_seldom_read),
-        cmocka_unit_test(power_that_cannot_be_read_is_not_asked_for_in_a_hurry),
-        cmocka_unit_test(a_result_has_each_instruction_of_each_step),
-        cmocka_unit_test(the_spans_of_a_series_are_those_of_its_next_result),
-        cmocka_unit_test(steps_of_different_lengths_have_no_spans),
-        cmocka_unit_test(taking_a_series_forgets_older_ones_only),
-        cmocka_unit_test(cancelled_and_spoiled_steps_do_not_count),
-        cmocka_unit_test(without_a_gpu_times_are_known_at_once),
-        cmocka_unit_test(power_stands_in_for_a_missing_counter),
-        cmocka_unit_test(power_stands_in_for_a_counter_that_stands_still),
-        cmocka_unit_test(without_power_too_times_are_measured),
-        cmocka_unit_test(a_counter_may_stand_still_while_no_step_waits),
-        cmocka_unit_test(an_instruction_without_a_name_gets_one),
-        cmocka_unit_test_setup_teardown(the_profile_has_all_that_was_seen, scratch_make,
-                                        scratch_remove),
-        cmocka_unit_test(a_name_that_no_profile_can_have_is_refused),
-        cmocka_unit_test(a_full_ring_drops_whole_steps_and_tells_once),
-        cmocka_unit_test(names_beyond_the_table_drop_their_step),
-        cmocka_unit_test(steps_without_known_energy_are_dropped),
-        cmocka_unit_test(bad_options_are_refused),
-        cmocka_unit_test(a_forked_child_takes_nothing_and_can_free),
-        cmocka_unit_test(training_profiling_and_asking_may_be_three_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -100,7 +100,7 @@ static void check_wrong_counter(harpe_gpus *gpus, run_instruction work) {
     harpe_instruction_profiler_free(profiler);
 }
 
-static void energies_are_those_of_the_profile(void **state) {
+WORLD_TEST(energies_are_those_of_the_profile) {
     char path[512];
     snprintf(path, sizeof path, "%s", scratch_path(*state, "got.csv"));
     run_instruction work;
@@ -132,9 +132,4 @@ static void energies_are_those_of_the_profile(void **state) {
     assert_true(waiting_w > 50 && waiting_w < 80);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(energies_are_those_of_the_profile),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -189,7 +189,9 @@ static void expect_refusal(world *w, const char *part) {
 
 /* ---- The file -------------------------------------------------------------------------------- */
 
-static void requests_are_answered(void **state) {
+#define FIXTURE_TEST(name) TEST_WITH(name, set_up, tear_down)
+
+FIXTURE_TEST(requests_are_answered) {
     world *w = *state;
     start(w, (harpe_http_options){.unix_socket = w->path});
     int fd = dial(w->path);
@@ -200,7 +202,7 @@ static void requests_are_answered(void **state) {
     close(fd);
 }
 
-static void the_mode_is_as_asked_whatever_the_umask(void **state) {
+FIXTURE_TEST(the_mode_is_as_asked_whatever_the_umask) {
     static const struct {
         mode_t asked, made, mask;
     } modes[] = {{0, 0666, 0077}, {0600, 0600, 0}, {0660, 0660, 0022}, {0666, 0666, 0777}};
@@ -218,7 +220,7 @@ static void the_mode_is_as_asked_whatever_the_umask(void **state) {
     }
 }
 
-static void a_stale_socket_is_replaced(void **state) {
+FIXTURE_TEST(a_stale_socket_is_replaced) {
     world *w = *state;
     struct sockaddr_un address = address_of(w->path);
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -231,7 +233,7 @@ static void a_stale_socket_is_replaced(void **state) {
     close(fd);
 }
 
-static void a_live_socket_is_an_error_and_stays(void **state) {
+FIXTURE_TEST(a_live_socket_is_an_error_and_stays) {
     world *w = *state;
     start(w, (harpe_http_options){.unix_socket = w->path});
     expect_refusal(w, "another program listens");
@@ -241,7 +243,7 @@ static void a_live_socket_is_an_error_and_stays(void **state) {
 }
 
 /* A program whose queue of callers is full listens too. */
-static void a_busy_socket_is_an_error(void **state) {
+FIXTURE_TEST(a_busy_socket_is_an_error) {
     world *w = *state;
     struct sockaddr_un address = address_of(w->path);
     int clients[8], count = 0;
@@ -259,7 +261,7 @@ static void a_busy_socket_is_an_error(void **state) {
     close(fd);
 }
 
-static void other_files_are_an_error_and_stay(void **state) {
+FIXTURE_TEST(other_files_are_an_error_and_stay) {
     world *w = *state;
     struct stat status;
     int fd = open(w->path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
@@ -283,7 +285,7 @@ static void other_files_are_an_error_and_stay(void **state) {
 }
 
 /* A datagram socket refuses a stream connection with another error than "refused". */
-static void a_socket_of_another_type_is_an_error(void **state) {
+FIXTURE_TEST(a_socket_of_another_type_is_an_error) {
     world *w = *state;
     struct sockaddr_un address = address_of(w->path);
     int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
@@ -292,7 +294,7 @@ static void a_socket_of_another_type_is_an_error(void **state) {
     close(fd);
 }
 
-static void paths_that_do_not_fit_are_refused(void **state) {
+FIXTURE_TEST(paths_that_do_not_fit_are_refused) {
     world *w = *state;
     char path[300];
     harpe_error error = {0};
@@ -309,7 +311,7 @@ static void paths_that_do_not_fit_are_refused(void **state) {
 }
 
 /* Another server has replaced the file; its socket is not removed. */
-static void a_socket_of_another_server_is_not_removed(void **state) {
+FIXTURE_TEST(a_socket_of_another_server_is_not_removed) {
     world *w = *state;
     struct stat status;
     start(w, (harpe_http_options){.unix_socket = w->path});
@@ -323,7 +325,7 @@ static void a_socket_of_another_server_is_not_removed(void **state) {
 }
 
 /* Of several servers that start at the same time over a stale socket, exactly one listens. */
-static void only_one_of_many_servers_gets_the_path(void **state) {
+FIXTURE_TEST(only_one_of_many_servers_gets_the_path) {
     enum { SERVERS = 8, ROUNDS = 10 };
     world *w = *state;
     for (int round = 0; round < ROUNDS; round++) {
@@ -361,7 +363,7 @@ static void only_one_of_many_servers_gets_the_path(void **state) {
 
 /* ---- Who connected --------------------------------------------------------------------------- */
 
-static void the_peer_is_the_process_that_connected(void **state) {
+FIXTURE_TEST(the_peer_is_the_process_that_connected) {
     world *w = *state;
     char expected[100];
     start(w, (harpe_http_options){.unix_socket = w->path});
@@ -391,7 +393,7 @@ static void the_peer_is_the_process_that_connected(void **state) {
 
 /* A connection that a process has passed on still belongs to the process that made it, and a
  * process that has ended is not confused with another one. */
-static void the_peer_that_has_ended_has_no_live_pidfd(void **state) {
+FIXTURE_TEST(the_peer_that_has_ended_has_no_live_pidfd) {
     world *w = *state;
     int ends[2];
     start(w, (harpe_http_options){.unix_socket = w->path});
@@ -435,7 +437,7 @@ static void the_peer_that_has_ended_has_no_live_pidfd(void **state) {
     close(ends[1]);
 }
 
-static void own_user_only_works_without_netlink(void **state) {
+FIXTURE_TEST(own_user_only_works_without_netlink) {
     world *w = *state;
     if (geteuid() != 0) skip_because("root: this user is not root");
     start(w, (harpe_http_options){.unix_socket = w->path, .own_user_only = "not for you"});
@@ -479,7 +481,7 @@ static int connections_of_user(const world *w, uid_t uid, int most) {
     return count;
 }
 
-static void each_user_has_a_limit_of_connections(void **state) {
+FIXTURE_TEST(each_user_has_a_limit_of_connections) {
     world *w = *state;
     if (geteuid() != 0) skip_because("root: this user is not root");
     start(w, (harpe_http_options){
@@ -507,7 +509,7 @@ static int dial_tcp(const world *w) {
 }
 
 /* Both answer, and each answers requests that the other one's handler releases. */
-static void two_servers_share_a_loop(void **state) {
+FIXTURE_TEST(two_servers_share_a_loop) {
     world *w = *state;
     harpe_error error = {0};
     if (serve(w, &w->two, (harpe_http_options){.port = 0}, &error) != HARPE_OK)
@@ -527,24 +529,4 @@ static void two_servers_share_a_loop(void **state) {
     close(remote);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(requests_are_answered),
-        TEST(the_mode_is_as_asked_whatever_the_umask),
-        TEST(a_stale_socket_is_replaced),
-        TEST(a_live_socket_is_an_error_and_stays),
-        TEST(a_busy_socket_is_an_error),
-        TEST(other_files_are_an_error_and_stay),
-        TEST(a_socket_of_another_type_is_an_error),
-        TEST(paths_that_do_not_fit_are_refused),
-        TEST(a_socket_of_another_server_is_not_removed),
-        TEST(only_one_of_many_servers_gets_the_path),
-        TEST(the_peer_is_the_process_that_connected),
-        TEST(the_peer_that_has_ended_has_no_live_pidfd),
-        TEST(own_user_only_works_without_netlink),
-        TEST(each_user_has_a_limit_of_connections),
-        TEST(two_servers_share_a_loop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -48,8 +48,7 @@ static harpe_window_measurement end(harpe_monitor *monitor, const char *name) {
     return measurement;
 }
 
-static void window_has_time_and_energy_per_gpu(void **state) {
-    (void)state;
+TEST(window_has_time_and_energy_per_gpu) {
     scripted script = {.count = 2, .now_ns = 1000000000, .energy_mj = {5000, 100}};
     harpe_monitor *monitor = plain_monitor(&script);
     begin(monitor, "step");
@@ -76,8 +75,7 @@ static void note_synchronize(void *user, const int *gpu_indices, size_t gpu_coun
     scripted_note(user, 'S', -1);
 }
 
-static void end_reads_in_the_reverse_order_of_begin(void **state) {
-    (void)state;
+TEST(end_reads_in_the_reverse_order_of_begin) {
     int chosen[] = {1, 0};
     scripted script = {.count = 3};
     harpe_monitor_options options = {.gpu_indices = chosen,
@@ -97,8 +95,7 @@ static void end_reads_in_the_reverse_order_of_begin(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void windows_overlap_and_nest(void **state) {
-    (void)state;
+TEST(windows_overlap_and_nest) {
     scripted script = {.count = 1};
     harpe_monitor *monitor = plain_monitor(&script);
     const char *steps[] = {"+epoch", "+step", "+copy", "-step", "-copy", "-epoch"};
@@ -119,8 +116,7 @@ static void windows_overlap_and_nest(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void name_is_open_once(void **state) {
-    (void)state;
+TEST(name_is_open_once) {
     scripted script = {.count = 1};
     harpe_monitor *monitor = plain_monitor(&script);
     harpe_error error;
@@ -137,8 +133,7 @@ static void name_is_open_once(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void restart_discards_the_first(void **state) {
-    (void)state;
+TEST(restart_discards_the_first) {
     scripted script = {.count = 1};
     harpe_monitor *monitor = plain_monitor(&script);
     begin(monitor, "a");
@@ -152,8 +147,7 @@ static void restart_discards_the_first(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void cancel_reads_nothing(void **state) {
-    (void)state;
+TEST(cancel_reads_nothing) {
     scripted script = {.count = 1};
     harpe_monitor *monitor = plain_monitor(&script);
     begin(monitor, "a");
@@ -165,8 +159,7 @@ static void cancel_reads_nothing(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void peek_leaves_the_window_open(void **state) {
-    (void)state;
+TEST(peek_leaves_the_window_open) {
     scripted script = {.count = 1};
     harpe_monitor *monitor = plain_monitor(&script);
     begin(monitor, "a");
@@ -183,8 +176,7 @@ static void peek_leaves_the_window_open(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void backward_counter_is_an_error_and_never_a_number(void **state) {
-    (void)state;
+TEST(backward_counter_is_an_error_and_never_a_number) {
     scripted script = {.count = 2, .energy_mj = {5000, 5000}};
     harpe_monitor *monitor = plain_monitor(&script);
     harpe_window_measurement untouched = {.time_s = 7};
@@ -204,8 +196,7 @@ static void backward_counter_is_an_error_and_never_a_number(void **state) {
 
 /* The counter restarts inside the epoch, and at the epoch's end it is again above the epoch's
  * start. Only the steps inside have seen the restart. */
-static void restart_seen_by_a_short_window_fails_the_long_one(void **state) {
-    (void)state;
+TEST(restart_seen_by_a_short_window_fails_the_long_one) {
     scripted script = {.count = 1, .energy_mj = {1000}};
     harpe_monitor *monitor = plain_monitor(&script);
     harpe_error error;
@@ -225,8 +216,7 @@ static void restart_seen_by_a_short_window_fails_the_long_one(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void restart_between_windows_leaves_the_next_one_sound(void **state) {
-    (void)state;
+TEST(restart_between_windows_leaves_the_next_one_sound) {
     scripted script = {.count = 2, .energy_mj = {1000, 1000}};
     harpe_monitor *monitor = plain_monitor(&script);
     for (int i = 0; i < 3; i++) {
@@ -243,8 +233,7 @@ static void restart_between_windows_leaves_the_next_one_sound(void **state) {
 }
 
 /* A window whose begin sees the restart is valid. A window that was open before is not. */
-static void restart_seen_at_a_begin_fails_only_what_was_open(void **state) {
-    (void)state;
+TEST(restart_seen_at_a_begin_fails_only_what_was_open) {
     scripted script = {.count = 1, .energy_mj = {1000}};
     harpe_monitor *monitor = plain_monitor(&script);
     begin(monitor, "epoch");
@@ -296,8 +285,7 @@ static void pass(scripted *script, double time_s, double power_w) {
 
 /* The counter jumps by 4 kJ, 1 kWh or 2^63 mJ. Windows that are open during the jump have no
  * energy. The next window is right. */
-static void jump_of_a_counter_is_never_a_number(void **state) {
-    (void)state;
+TEST(jump_of_a_counter_is_never_a_number) {
     const uint64_t jumps_mj[] = {4000000, 3600000000, UINT64_MAX / 2};
     for (size_t i = 0; i < sizeof jumps_mj / sizeof *jumps_mj; i++) {
         scripted script = {.count = 1, .energy_mj = {7777}};
@@ -327,8 +315,7 @@ static harpe_status one_wrong_energy(void *user, int gpu, uint64_t *energy_mj, h
     return status;
 }
 
-static void single_wrong_value_is_read_again(void **state) {
-    (void)state;
+TEST(single_wrong_value_is_read_again) {
     const uint64_t wrong_mj[] = {UINT64_MAX, 3, 7000000000};
     for (size_t i = 0; i < sizeof wrong_mj / sizeof *wrong_mj; i++) {
         scripted script = {.count = 1, .energy_mj = {7777}};
@@ -349,8 +336,7 @@ static void single_wrong_value_is_read_again(void **state) {
 
 /* A counter that shows ten times the energy in steps of 100 ms, read every 10 ms: no reading alone
  * shows that. */
-static void counter_that_runs_too_fast_is_never_a_number(void **state) {
-    (void)state;
+TEST(counter_that_runs_too_fast_is_never_a_number) {
     scripted script = {.count = 1};
     harpe_monitor *monitor = monitor_of_400_w(&script);
     int known = 0;
@@ -370,8 +356,7 @@ static void counter_that_runs_too_fast_is_never_a_number(void **state) {
 }
 
 /* A counter moves in steps, and power has peaks: a short window may contain a whole step. */
-static void step_of_a_counter_and_a_peak_are_no_jumps(void **state) {
-    (void)state;
+TEST(step_of_a_counter_and_a_peak_are_no_jumps) {
     scripted script = {.count = 1};
     harpe_monitor *monitor = monitor_of_400_w(&script);
     for (int step = 0; step < 1000; step++) {
@@ -436,8 +421,7 @@ static harpe_status no_power(void *user, int gpu, uint32_t *power_mw, harpe_erro
     return harpe_fail(error, HARPE_NOT_SUPPORTED, "no power");
 }
 
-static void restart_seen_by_two_reads_at_once_is_one_restart(void **state) {
-    (void)state;
+TEST(restart_seen_by_two_reads_at_once_is_one_restart) {
     restarting counter = {.now_mj = 9000, .inner_mj = 100, .outer_mj = 110};
     harpe_energy_source source = {&counter,           one_gpu,  passing_time,
                                   interrupted_energy, no_power, NULL};
@@ -460,8 +444,7 @@ static void restart_seen_by_two_reads_at_once_is_one_restart(void **state) {
 }
 
 /* The outer read found the counter before the restart, and returns late. */
-static void late_answer_of_before_a_restart_is_no_second_restart(void **state) {
-    (void)state;
+TEST(late_answer_of_before_a_restart_is_no_second_restart) {
     restarting counter = {.now_mj = 9000, .inner_mj = 100, .outer_mj = 9500};
     harpe_energy_source source = {&counter,           one_gpu,  passing_time,
                                   interrupted_energy, no_power, NULL};
@@ -484,8 +467,7 @@ static void late_answer_of_before_a_restart_is_no_second_restart(void **state) {
     harpe_monitor_free(counter.monitor);
 }
 
-static void slow_driver_is_told_once(void **state) {
-    (void)state;
+TEST(slow_driver_is_told_once) {
     warnings told = {0};
     scripted script = {.count = 1, .read_ns = 200000000};
     harpe_monitor_options options = {.log = {remember_warning, &told}};
@@ -503,8 +485,7 @@ static void slow_driver_is_told_once(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void gpu_lost_in_mid_window_is_told_and_closes_it(void **state) {
-    (void)state;
+TEST(gpu_lost_in_mid_window_is_told_and_closes_it) {
     scripted script = {.count = 2};
     harpe_monitor *monitor = plain_monitor(&script);
     harpe_error error;
@@ -521,8 +502,7 @@ static void gpu_lost_in_mid_window_is_told_and_closes_it(void **state) {
     harpe_monitor_free(monitor); /* with a window open */
 }
 
-static void zero_energy_warns_once_per_name(void **state) {
-    (void)state;
+TEST(zero_energy_warns_once_per_name) {
     warnings told = {0};
     scripted script = {.count = 1};
     harpe_monitor_options options = {.log = {remember_warning, &told}};
@@ -546,8 +526,7 @@ static void zero_energy_warns_once_per_name(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void zero_energy_becomes_power_times_time(void **state) {
-    (void)state;
+TEST(zero_energy_becomes_power_times_time) {
     warnings told = {0};
     scripted script = {.count = 2, .power_mw = {250000, 100000}};
     harpe_monitor_options options = {.approximate_instant_energy = true,
@@ -565,8 +544,7 @@ static void zero_energy_becomes_power_times_time(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void names_without_end_do_not_grow_the_monitor(void **state) {
-    (void)state;
+TEST(names_without_end_do_not_grow_the_monitor) {
     scripted script = {.count = 1};
     harpe_monitor *monitor = plain_monitor(&script);
     begin(monitor, "held");
@@ -587,8 +565,7 @@ static void names_without_end_do_not_grow_the_monitor(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void too_many_open_windows_are_refused(void **state) {
-    (void)state;
+TEST(too_many_open_windows_are_refused) {
     scripted script = {.count = 1};
     harpe_monitor *monitor = plain_monitor(&script);
     char name[32];
@@ -602,8 +579,7 @@ static void too_many_open_windows_are_refused(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void bad_options_are_refused(void **state) {
-    (void)state;
+TEST(bad_options_are_refused) {
     scripted script = {.count = 2};
     harpe_energy_source source = scripted_source(&script);
     int twice[] = {1, 1}, beyond[] = {2}, negative[] = {-1};
@@ -634,8 +610,7 @@ static void bad_options_are_refused(void **state) {
     assert_int_equal(harpe_monitor_begin(NULL, "a", false, NULL), HARPE_INVALID_ARGUMENT);
 }
 
-static void odd_names(void **state) {
-    (void)state;
+TEST(odd_names) {
     scripted script = {.count = 0};
     harpe_monitor *monitor = plain_monitor(&script);
     char name[2000];
@@ -670,8 +645,7 @@ static void *use_windows(void *user) {
     return NULL;
 }
 
-static void any_thread_may_use_a_monitor(void **state) {
-    (void)state;
+TEST(any_thread_may_use_a_monitor) {
     harpe_monitor *monitor = NULL;
     harpe_monitor_options options = {0};
     assert_int_equal(harpe_monitor_new(&options, &monitor, NULL), HARPE_OK);
@@ -686,34 +660,4 @@ static void any_thread_may_use_a_monitor(void **state) {
     harpe_monitor_free(monitor);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(window_has_time_and_energy_per_gpu),
-        cmocka_unit_test(end_reads_in_the_reverse_order_of_begin),
-        cmocka_unit_test(windows_overlap_and_nest),
-        cmocka_unit_test(name_is_open_once),
-        cmocka_unit_test(restart_discards_the_first),
-        cmocka_unit_test(cancel_reads_nothing),
-        cmocka_unit_test(peek_leaves_the_window_open),
-        cmocka_unit_test(backward_counter_is_an_error_and_never_a_number),
-        cmocka_unit_test(restart_seen_by_a_short_window_fails_the_long_one),
-        cmocka_unit_test(restart_between_windows_leaves_the_next_one_sound),
-        cmocka_unit_test(restart_seen_at_a_begin_fails_only_what_was_open),
-        cmocka_unit_test(jump_of_a_counter_is_never_a_number),
-        cmocka_unit_test(single_wrong_value_is_read_again),
-        cmocka_unit_test(counter_that_runs_too_fast_is_never_a_number),
-        cmocka_unit_test(step_of_a_counter_and_a_peak_are_no_jumps),
-        cmocka_unit_test(restart_seen_by_two_reads_at_once_is_one_restart),
-        cmocka_unit_test(late_answer_of_before_a_restart_is_no_second_restart),
-        cmocka_unit_test(slow_driver_is_told_once),
-        cmocka_unit_test(gpu_lost_in_mid_window_is_told_and_closes_it),
-        cmocka_unit_test(zero_energy_warns_once_per_name),
-        cmocka_unit_test(zero_energy_becomes_power_times_time),
-        cmocka_unit_test(names_without_end_do_not_grow_the_monitor),
-        cmocka_unit_test(too_many_open_windows_are_refused),
-        cmocka_unit_test(bad_options_are_refused),
-        cmocka_unit_test(odd_names),
-        cmocka_unit_test(any_thread_may_use_a_monitor),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

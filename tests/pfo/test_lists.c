@@ -11,7 +11,9 @@
 static const harpe_frequency_value times[] = {{1410, 0.1}, {1200, 0.125}, {210, 1.0 / 3}};
 static const harpe_frequency_value energies[] = {{210, 9}, {1410, 20.5}, {1200, 15}};
 
-static void ranks_read_as_they_were_saved(void **state) {
+#define SCRATCH_TEST(name) TEST_WITH(name, scratch_make, scratch_remove)
+
+SCRATCH_TEST(ranks_read_as_they_were_saved) {
     const char *path = scratch_path(*state, "ranks.json");
     static const int frequencies[] = {1410, 210};
     const harpe_rank_info saved[] = {{0, 0, 0, 0, frequencies, 2}, {1, 0, 1, 0, NULL, 0}};
@@ -27,7 +29,7 @@ static void ranks_read_as_they_were_saved(void **state) {
     assert_int_equal(entry_count(((scratch *)*state)->root), 1);
 }
 
-static void schedules_and_results_read_as_they_were_saved(void **state) {
+SCRATCH_TEST(schedules_and_results_read_as_they_were_saved) {
     const char *path = scratch_path(*state, "list.json");
     static const harpe_scheduled_instruction instructions[] = {{"forward", 1410}, {"b", 0}};
     const harpe_frequency_schedule schedules[] = {{0, instructions, 2, true}, {1, NULL, 0, false}};
@@ -57,7 +59,7 @@ static void schedules_and_results_read_as_they_were_saved(void **state) {
     harpe_profiling_results_free(read_results, count);
 }
 
-static void an_empty_list_is_a_list(void **state) {
+SCRATCH_TEST(an_empty_list_is_a_list) {
     const char *path = scratch_path(*state, "empty.json");
     harpe_rank_info *ranks = NULL;
     size_t count = 7;
@@ -67,7 +69,7 @@ static void an_empty_list_is_a_list(void **state) {
     harpe_ranks_free(ranks, count);
 }
 
-static void bad_files_are_refused_with_their_name_and_place(void **state) {
+SCRATCH_TEST(bad_files_are_refused_with_their_name_and_place) {
     const struct {
         const char *content, *message;
     } cases[] = {
@@ -98,7 +100,7 @@ static void bad_files_are_refused_with_their_name_and_place(void **state) {
         HARPE_NOT_FOUND);
 }
 
-static void offline_results_read_as_they_were_saved(void **state) {
+SCRATCH_TEST(offline_results_read_as_they_were_saved) {
     const char *path = scratch_path(*state, "offline.json");
     const harpe_offline_profiling_result saved[] = {
         {0, 0, 0, 0, times, energies, times, energies, 3, 3, 2, 0},
@@ -133,7 +135,7 @@ static void offline_results_read_as_they_were_saved(void **state) {
                                           "integer (and 3 more)"));
 }
 
-static void the_csv_is_a_profile_that_the_planner_reads(void **state) {
+SCRATCH_TEST(the_csv_is_a_profile_that_the_planner_reads) {
     const char *path = scratch_path(*state, "profile.csv");
     const harpe_offline_profiling_result results[] = {
         {0, 0, 0, 0, times, energies, times, energies, 3, 3, 3, 3}};
@@ -152,7 +154,7 @@ static void the_csv_is_a_profile_that_the_planner_reads(void **state) {
     harpe_profile_free(profile);
 }
 
-static void a_csv_needs_a_time_and_an_energy_of_each_frequency(void **state) {
+SCRATCH_TEST(a_csv_needs_a_time_and_an_energy_of_each_frequency) {
     static const harpe_frequency_value twice[] = {{1410, 1}, {1410, 2}};
     const harpe_offline_profiling_result bad[] = {
         {5, 0, 0, 0, times, energies, NULL, NULL, 3, 2, 0, 0},
@@ -174,17 +176,4 @@ static void a_csv_needs_a_time_and_an_energy_of_each_frequency(void **state) {
                      HARPE_INVALID_ARGUMENT);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_make, scratch_remove)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(ranks_read_as_they_were_saved),
-        TEST(schedules_and_results_read_as_they_were_saved),
-        TEST(an_empty_list_is_a_list),
-        TEST(bad_files_are_refused_with_their_name_and_place),
-        TEST(offline_results_read_as_they_were_saved),
-        TEST(the_csv_is_a_profile_that_the_planner_reads),
-        TEST(a_csv_needs_a_time_and_an_energy_of_each_frequency),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -22,7 +22,7 @@ static char *plain_result(void) {
     return json;
 }
 
-static void clocks_survive_writing_and_reading(void **state) {
+TEST(clocks_survive_writing_and_reading) {
     harpe_clock_latency latencies[] = {{1410, 0.008, 0.0125}, {1200, 0, 0}};
     harpe_run_clocks runs[] = {
         {.count = 0}, {.count = -1}, {.count = 2, .parts = {{1410, 0.25}, {1200, 0.75}}}};
@@ -52,7 +52,7 @@ static void clocks_survive_writing_and_reading(void **state) {
 }
 
 /* A client rounds shares, so their sum is not always 1. */
-static void shares_are_read_so_that_their_sum_is_1(void **state) {
+TEST(shares_are_read_so_that_their_sum_is_1) {
     static const char text[] = "{\"rank\":0,\"clocks\":{\"latencies\":[],\"runs\":"
                                "[[1410,0.252456,1200,0.252456,900,0.252456,600,0.252626]]}}";
     harpe_rank_clocks read, again;
@@ -72,7 +72,7 @@ static void shares_are_read_so_that_their_sum_is_1(void **state) {
     free(json);
 }
 
-static void wrong_clocks_are_not_known(void **state) {
+TEST(wrong_clocks_are_not_known) {
     static const char *const wrong[] = {
         "1",
         "[]",
@@ -110,7 +110,7 @@ static void wrong_clocks_are_not_known(void **state) {
 }
 
 /* The memory of a result follows from the rank's schedule, not from what the rank sends. */
-static void more_runs_than_the_schedule_has_are_one_that_is_not_known(void **state) {
+TEST(more_runs_than_the_schedule_has_are_one_that_is_not_known) {
     static const char begin[] =
         "{\"rank\":0,\"clocks\":{\"latencies\":[[1410,0.01,0.02]],\"runs\":[[]";
     enum { MORE = 100000 };
@@ -138,7 +138,7 @@ static void more_runs_than_the_schedule_has_are_one_that_is_not_known(void **sta
     free(text);
 }
 
-static void results_without_clocks_are_as_before(void **state) {
+TEST(results_without_clocks_are_as_before) {
     harpe_rank_clocks read;
     char *json = plain_result();
     (void)state;
@@ -149,13 +149,4 @@ static void results_without_clocks_are_as_before(void **state) {
     free(json);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clocks_survive_writing_and_reading),
-        cmocka_unit_test(shares_are_read_so_that_their_sum_is_1),
-        cmocka_unit_test(wrong_clocks_are_not_known),
-        cmocka_unit_test(more_runs_than_the_schedule_has_are_one_that_is_not_known),
-        cmocka_unit_test(results_without_clocks_are_as_before),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -33,7 +33,9 @@ static void complete(harpe_settings *settings, const char *const *environment, b
     assert_int_equal(harpe_settings_complete(settings, environment, is_root, NULL), HARPE_OK);
 }
 
-static void defaults_are_those_of_the_manual(void **state) {
+#define FIXTURE_TEST(name) TEST_WITH(name, make, drop)
+
+FIXTURE_TEST(defaults_are_those_of_the_manual) {
     harpe_settings *settings = *state;
     complete(settings, (const char *const[]){"HOME=/home/me", NULL}, false);
     assert_string_equal(settings->scheduler, "Perseus"); /* the published scheduler needs a plan */
@@ -46,8 +48,7 @@ static void defaults_are_those_of_the_manual(void **state) {
     assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
 }
 
-static void variables_of_zeus_bring_its_defaults(void **state) {
-    (void)state;
+FIXTURE_TEST(variables_of_zeus_bring_its_defaults) {
     static const struct {
         const char *variable, *other;
         bool dumps, is_debug;
@@ -72,7 +73,7 @@ static void variables_of_zeus_bring_its_defaults(void **state) {
     }
 }
 
-static void a_dump_directory_asks_for_dumps(void **state) {
+FIXTURE_TEST(a_dump_directory_asks_for_dumps) {
     harpe_settings *settings = *state;
     assert_int_equal(set(settings, "dump_dir", "/dumps", NULL), HARPE_OK);
     complete(settings, (const char *const[]){"HOME=/me", NULL}, false);
@@ -83,7 +84,7 @@ static void a_dump_directory_asks_for_dumps(void **state) {
     assert_false(settings->dump_data);
 }
 
-static void newer_prefixes_win_over_older_ones(void **state) {
+FIXTURE_TEST(newer_prefixes_win_over_older_ones) {
     harpe_settings *settings = *state;
     const char *environment[] = {"HARPE_PFO_PORT=3",
                                  "ZEUS_PFO_PORT=2",
@@ -116,8 +117,7 @@ static void expect_state_in(const char *const *environment, bool is_root, const 
     harpe_settings_free(&settings);
 }
 
-static void state_is_kept_where_the_system_wants_it(void **state) {
-    (void)state;
+FIXTURE_TEST(state_is_kept_where_the_system_wants_it) {
     const char *const nothing[] = {NULL};
     const char *const home[] = {"HOME=/home/me", "PATH=/bin", NULL};
     const char *const xdg[] = {"HOME=/home/me", "XDG_STATE_HOME=/else/where/", NULL};
@@ -133,7 +133,7 @@ static void state_is_kept_where_the_system_wants_it(void **state) {
     expect_state_in(service, true, "/srv/a");
 }
 
-static void what_is_set_stays_where_it_is(void **state) {
+FIXTURE_TEST(what_is_set_stays_where_it_is) {
     harpe_settings *settings = *state;
     const char *const environment[] = {"HOME=/home/me", "ZEUS_PFO_DUMP_DIR=/dumps", NULL};
     assert_int_equal(set(settings, "state_dir", "mine", NULL), HARPE_OK);
@@ -150,7 +150,7 @@ static void what_is_set_stays_where_it_is(void **state) {
     assert_false(harpe_settings_use_state_dir(settings));
 }
 
-static void without_a_home_something_must_be_said(void **state) {
+FIXTURE_TEST(without_a_home_something_must_be_said) {
     harpe_settings *settings = *state;
     harpe_error error;
     complete(settings, (const char *const[]){"HOME=", NULL}, false);
@@ -163,7 +163,7 @@ static void without_a_home_something_must_be_said(void **state) {
     assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
 }
 
-static void a_plan_is_served_by_the_scheduler_that_serves_plans(void **state) {
+FIXTURE_TEST(a_plan_is_served_by_the_scheduler_that_serves_plans) {
     harpe_settings *settings = *state;
     const char *const none[] = {NULL};
     assert_int_equal(set(settings, "scheduler_args", "{\"solution_path\": \"p.py\"}", NULL),
@@ -183,7 +183,7 @@ static void count_line(void *user, harpe_log_level level, const char *line) {
     ++*(int *)user;
 }
 
-static void a_variable_that_is_no_setting_is_told_and_ignored(void **state) {
+FIXTURE_TEST(a_variable_that_is_no_setting_is_told_and_ignored) {
     const char *environment[] = {"ZEUS_PFO_SERVER_URL=http://x", NULL};
     int lines = 0;
     harpe_log log = {count_line, &lines};
@@ -191,7 +191,7 @@ static void a_variable_that_is_no_setting_is_told_and_ignored(void **state) {
     assert_int_equal(lines, 1);
 }
 
-static void a_bad_variable_is_named(void **state) {
+FIXTURE_TEST(a_bad_variable_is_named) {
     const char *environment[] = {"ZEUS_PFO_DUMP_DATA=perhaps", NULL};
     harpe_error error;
     assert_int_equal(harpe_settings_from_environment(*state, environment, (harpe_log){0}, &error),
@@ -199,7 +199,7 @@ static void a_bad_variable_is_named(void **state) {
     assert_non_null(strstr(error.message, "ZEUS_PFO_DUMP_DATA: 'perhaps'"));
 }
 
-static void files_take_quotes_and_comments(void **state) {
+FIXTURE_TEST(files_take_quotes_and_comments) {
     harpe_settings *settings = *state;
     assert_int_equal(from_text(settings,
                                "# a comment\n\n  port = 8080 \n"
@@ -212,7 +212,7 @@ static void files_take_quotes_and_comments(void **state) {
     assert_string_equal(settings->dump_dir, "with \"quotes\" and #");
 }
 
-static void bad_files_get_file_and_line(void **state) {
+FIXTURE_TEST(bad_files_get_file_and_line) {
     static const struct {
         const char *text, *message;
     } cases[] = {
@@ -230,7 +230,7 @@ static void bad_files_get_file_and_line(void **state) {
     }
 }
 
-static void a_refused_value_leaves_the_old_one(void **state) {
+FIXTURE_TEST(a_refused_value_leaves_the_old_one) {
     harpe_settings *settings = *state;
     assert_int_equal(set(settings, "port", "99", NULL), HARPE_OK);
     assert_int_equal(set(settings, "port", "-1", NULL), HARPE_INVALID_ARGUMENT);
@@ -240,7 +240,7 @@ static void a_refused_value_leaves_the_old_one(void **state) {
     assert_int_equal(set(settings, "no_such", "1", NULL), HARPE_NOT_FOUND);
 }
 
-static void what_only_all_together_can_tell(void **state) {
+FIXTURE_TEST(what_only_all_together_can_tell) {
     harpe_settings *settings = *state;
     harpe_error error;
     assert_int_equal(set(settings, "listen", "0.0.0.0", NULL), HARPE_OK);
@@ -261,7 +261,7 @@ static void what_only_all_together_can_tell(void **state) {
     }
 }
 
-static void what_is_printed_reads_back(void **state) {
+FIXTURE_TEST(what_is_printed_reads_back) {
     harpe_settings *settings = *state;
     assert_int_equal(set(settings, "scheduler_args", "{\"x\": \"a b\\\\\"}", NULL), HARPE_OK);
     assert_int_equal(set(settings, "dump_data", "off", NULL), HARPE_OK);
@@ -283,7 +283,7 @@ static void what_is_printed_reads_back(void **state) {
     harpe_settings_free(&again);
 }
 
-static void a_log_is_text_or_json(void **state) {
+FIXTURE_TEST(a_log_is_text_or_json) {
     harpe_settings *settings = *state;
     assert_false(settings->log_is_json);
     assert_int_equal(set(settings, "log_format", "JSON", NULL), HARPE_OK);
@@ -295,7 +295,7 @@ static void a_log_is_text_or_json(void **state) {
     free(printed);
 }
 
-static void passwords_are_not_printed(void **state) {
+FIXTURE_TEST(passwords_are_not_printed) {
     assert_int_equal(set(*state, "store", "postgresql://me:secret@db/harpe", NULL), HARPE_OK);
     harpe_settings *settings = *state;
     char *text = harpe_settings_format(settings);
@@ -309,8 +309,7 @@ static void passwords_are_not_printed(void **state) {
     free(text);
 }
 
-static void every_setting_has_a_help_text(void **state) {
-    (void)state;
+FIXTURE_TEST(every_setting_has_a_help_text) {
     int count = 0;
     while (harpe_settings_name_at(count)) {
         assert_true(strlen(harpe_settings_help_at(count)) > 0);
@@ -320,28 +319,4 @@ static void every_setting_has_a_help_text(void **state) {
     assert_null(harpe_settings_name_at(-1));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make, drop)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(defaults_are_those_of_the_manual),
-        TEST(variables_of_zeus_bring_its_defaults),
-        TEST(a_dump_directory_asks_for_dumps),
-        TEST(state_is_kept_where_the_system_wants_it),
-        TEST(what_is_set_stays_where_it_is),
-        TEST(without_a_home_something_must_be_said),
-        TEST(a_plan_is_served_by_the_scheduler_that_serves_plans),
-        TEST(newer_prefixes_win_over_older_ones),
-        TEST(a_variable_that_is_no_setting_is_told_and_ignored),
-        TEST(a_bad_variable_is_named),
-        TEST(files_take_quotes_and_comments),
-        TEST(bad_files_get_file_and_line),
-        TEST(a_refused_value_leaves_the_old_one),
-        TEST(what_only_all_together_can_tell),
-        TEST(what_is_printed_reads_back),
-        TEST(a_log_is_text_or_json),
-        TEST(passwords_are_not_printed),
-        TEST(every_setting_has_a_help_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -72,7 +72,9 @@ static void assert_counts(const harpe_sim_summary *sums, const int *expected) {
         assert_int_equal(sums->kinds[k].steps, expected[k]);
 }
 
-static void run_without_steps_is_empty(void **state) {
+#define FIXTURE_TEST(name) TEST_WITH(name, open_world, close_world)
+
+FIXTURE_TEST(run_without_steps_is_empty) {
     harpe_sim_summary sums = sum_up(*state);
     assert_counts(&sums, (int[HARPE_SIM_KINDS]){0});
     for (int k = 0; k < HARPE_SIM_KINDS; k++) {
@@ -82,7 +84,7 @@ static void run_without_steps_is_empty(void **state) {
     harpe_sim_summary_free(&sums);
 }
 
-static void steps_are_sorted_by_what_ran(void **state) {
+FIXTURE_TEST(steps_are_sorted_by_what_ran) {
     world *w = *state;
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
         add(w, 100, 10, -1, -1);
@@ -109,7 +111,7 @@ static void steps_are_sorted_by_what_ran(void **state) {
 }
 
 /* After a drift the server measures again, and later it plans again. */
-static void plans_that_were_thrown_away_are_learnt_again(void **state) {
+FIXTURE_TEST(plans_that_were_thrown_away_are_learnt_again) {
     world *w = *state;
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
         add(w, 100, 10, -1, -1);
@@ -125,7 +127,7 @@ static void plans_that_were_thrown_away_are_learnt_again(void **state) {
 }
 
 /* Without an answer, no step of a straggler belongs to its plan. */
-static void straggler_without_an_answer_runs_the_old_plan(void **state) {
+FIXTURE_TEST(straggler_without_an_answer_runs_the_old_plan) {
     world *w = *state;
     for (int i = 0; i < 6; i++)
         add(w, 100, 10, 9, 9);
@@ -136,7 +138,7 @@ static void straggler_without_an_answer_runs_the_old_plan(void **state) {
     harpe_sim_summary_free(&sums);
 }
 
-static void what_a_step_takes_is_the_median(void **state) {
+FIXTURE_TEST(what_a_step_takes_is_the_median) {
     world *w = *state;
     const int64_t times_ns[] = {1000, 7000, 2000, 900000, 3000}; /* one stall */
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
@@ -158,7 +160,7 @@ static void what_a_step_takes_is_the_median(void **state) {
     harpe_sim_summary_free(&sums);
 }
 
-static void step_that_a_rank_did_not_finish_is_left_out(void **state) {
+FIXTURE_TEST(step_that_a_rank_did_not_finish_is_left_out) {
     world *w = *state;
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS + 2; i++)
         add(w, 100, 10, 0, 0);
@@ -170,7 +172,7 @@ static void step_that_a_rank_did_not_finish_is_left_out(void **state) {
 
 /* A GPU warms up, so each step needs more energy than the step before. The plan changes nothing.
  * The medians of the baseline and of the plan are nevertheless equal. */
-static void baseline_is_measured_in_turns(void **state) {
+FIXTURE_TEST(baseline_is_measured_in_turns) {
     world *w = *state;
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
         add(w, 100, 1, -1, -1);
@@ -191,7 +193,7 @@ static void baseline_is_measured_in_turns(void **state) {
     harpe_sim_summary_free(&sums);
 }
 
-static void equal_steps_have_no_uncertainty(void **state) {
+FIXTURE_TEST(equal_steps_have_no_uncertainty) {
     world *w = *state;
     change(w, 0, true);
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS + 3; i++)
@@ -206,19 +208,4 @@ static void equal_steps_have_no_uncertainty(void **state) {
     harpe_sim_summary_free(&sums);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(run_without_steps_is_empty, open_world, close_world),
-        cmocka_unit_test_setup_teardown(steps_are_sorted_by_what_ran, open_world, close_world),
-        cmocka_unit_test_setup_teardown(plans_that_were_thrown_away_are_learnt_again, open_world,
-                                        close_world),
-        cmocka_unit_test_setup_teardown(straggler_without_an_answer_runs_the_old_plan, open_world,
-                                        close_world),
-        cmocka_unit_test_setup_teardown(what_a_step_takes_is_the_median, open_world, close_world),
-        cmocka_unit_test_setup_teardown(step_that_a_rank_did_not_finish_is_left_out, open_world,
-                                        close_world),
-        cmocka_unit_test_setup_teardown(baseline_is_measured_in_turns, open_world, close_world),
-        cmocka_unit_test_setup_teardown(equal_steps_have_no_uncertainty, open_world, close_world),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }
