@@ -34,7 +34,7 @@
 #define TEST_ON(name, parameter, set_up, tear_down) \
     static void name##_on(parameter); \
     TEST_WITH(name, set_up, tear_down) { name##_on(*state); } \
-    static void name##_on(parameter)
+    static void name##_on(parameter __attribute__((unused)))
 
 /* A test that cmocka runs with run(). Before main(), it is added to the list of the program. */
 #define LISTED_TEST(name, run, set_up, tear_down, initial) \

@@ -49,7 +49,6 @@ TEST(test_the_kernel_is_believed_before_the_process) {
 
 TEST(test_capabilities) {
     uint64_t found = 7;
-    (void)state;
     assert_true(harpe_peer_parse_capabilities(
         "Name:\tx\nCapPrm:\t0000000000000001\nCapEff:\t0000000000200000\nCapBnd:\t1\n", &found));
     assert_int_equal(found, 1u << 21);

@@ -19,10 +19,7 @@ static void write_one(harpe_directory *directory, const char *name, const char *
                      HARPE_OK);
 }
 
-#define SCRATCH_TEST(name) TEST_WITH(name, scratch_make, scratch_remove)
-
 SCRATCH_TEST(directory_appears_only_when_committed) {
-    scratch *s = *state;
     harpe_directory directory;
     harpe_error error;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, &error),
@@ -42,7 +39,6 @@ SCRATCH_TEST(directory_appears_only_when_committed) {
 }
 
 SCRATCH_TEST(empty_directory_can_be_committed) {
-    scratch *s = *state;
     harpe_directory directory;
     struct stat info;
     mode_t before = umask(022);
@@ -55,7 +51,6 @@ SCRATCH_TEST(empty_directory_can_be_committed) {
 }
 
 SCRATCH_TEST(abort_leaves_nothing) {
-    scratch *s = *state;
     harpe_directory directory;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a/b/out"), false, NULL),
                      HARPE_OK);
@@ -67,7 +62,6 @@ SCRATCH_TEST(abort_leaves_nothing) {
 }
 
 SCRATCH_TEST(abort_keeps_parents_that_others_use) {
-    scratch *s = *state;
     harpe_directory directory;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a/b/out"), false, NULL),
                      HARPE_OK);
@@ -77,14 +71,13 @@ SCRATCH_TEST(abort_keeps_parents_that_others_use) {
     assert_true(path_exists(scratch_path(s, "a/other")));
 }
 
-SCRATCH_TEST(struct_that_was_never_opened_can_be_aborted) {
+TEST(struct_that_was_never_opened_can_be_aborted) {
     harpe_directory directory = {0};
     harpe_directory_abort(&directory);
     assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_INTERNAL);
 }
 
 SCRATCH_TEST(missing_parents_are_created) {
-    scratch *s = *state;
     harpe_directory directory;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a//b/out"), false, NULL),
                      HARPE_OK);
@@ -93,7 +86,6 @@ SCRATCH_TEST(missing_parents_are_created) {
 }
 
 SCRATCH_TEST(existing_directory_is_refused_unless_told) {
-    scratch *s = *state;
     harpe_directory directory = {0};
     harpe_error error;
     assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
@@ -105,7 +97,6 @@ SCRATCH_TEST(existing_directory_is_refused_unless_told) {
 }
 
 SCRATCH_TEST(existing_directory_is_replaced_when_told) {
-    scratch *s = *state;
     harpe_directory directory;
     harpe_error error;
     assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
@@ -121,7 +112,6 @@ SCRATCH_TEST(existing_directory_is_replaced_when_told) {
 }
 
 SCRATCH_TEST(aborted_replacement_keeps_the_old_directory) {
-    scratch *s = *state;
     harpe_directory directory;
     assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
     put_file(scratch_path(s, "out/old"), "old");
@@ -134,7 +124,6 @@ SCRATCH_TEST(aborted_replacement_keeps_the_old_directory) {
 }
 
 SCRATCH_TEST(link_to_a_directory_stays_one) {
-    scratch *s = *state;
     harpe_directory directory;
     struct stat info;
     assert_int_equal(mkdir(scratch_path(s, "real"), 0755), 0);
@@ -148,7 +137,6 @@ SCRATCH_TEST(link_to_a_directory_stays_one) {
 }
 
 SCRATCH_TEST(what_is_no_directory_is_never_replaced) {
-    scratch *s = *state;
     harpe_directory directory;
     harpe_error error;
     put_file(scratch_path(s, "out"), "precious");
@@ -161,7 +149,6 @@ SCRATCH_TEST(what_is_no_directory_is_never_replaced) {
 }
 
 SCRATCH_TEST(directory_with_directories_is_never_replaced) {
-    scratch *s = *state;
     harpe_directory directory;
     harpe_error error;
     assert_int_equal(mkdir(scratch_path(s, "home"), 0755), 0);
@@ -173,7 +160,6 @@ SCRATCH_TEST(directory_with_directories_is_never_replaced) {
 }
 
 SCRATCH_TEST(what_appears_meanwhile_is_not_overwritten) {
-    scratch *s = *state;
     harpe_directory directory;
     harpe_error error;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
@@ -186,7 +172,7 @@ SCRATCH_TEST(what_appears_meanwhile_is_not_overwritten) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-SCRATCH_TEST(paths_that_name_no_directory_are_refused) {
+TEST(paths_that_name_no_directory_are_refused) {
     harpe_directory directory = {0};
     harpe_error error;
     assert_int_equal(harpe_directory_open(&directory, "", true, &error), HARPE_INVALID_ARGUMENT);
@@ -197,7 +183,6 @@ SCRATCH_TEST(paths_that_name_no_directory_are_refused) {
 }
 
 SCRATCH_TEST(names_with_a_slash_are_refused) {
-    scratch *s = *state;
     harpe_directory directory;
     const char *bad[] = {"", ".", "..", "a/b", "../x", "/x"};
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
@@ -211,7 +196,6 @@ SCRATCH_TEST(names_with_a_slash_are_refused) {
 }
 
 SCRATCH_TEST(files_written_by_name_are_part_of_it) {
-    scratch *s = *state;
     harpe_directory directory;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
                      HARPE_OK);
@@ -223,7 +207,6 @@ SCRATCH_TEST(files_written_by_name_are_part_of_it) {
 }
 
 SCRATCH_TEST(full_disk_names_the_final_file_and_leaves_nothing) {
-    scratch *s = *state;
     harpe_directory directory;
     harpe_error error;
     struct rlimit before;
@@ -244,7 +227,6 @@ SCRATCH_TEST(full_disk_names_the_final_file_and_leaves_nothing) {
 }
 
 SCRATCH_TEST(closed_parent_is_permission_denied) {
-    scratch *s = *state;
     harpe_directory directory;
     assert_int_equal(mkdir(scratch_path(s, "closed"), 0755), 0);
     assert_int_equal(chmod(s->path, 0555), 0);
@@ -257,7 +239,6 @@ SCRATCH_TEST(closed_parent_is_permission_denied) {
 }
 
 SCRATCH_TEST(relative_path_is_created) {
-    scratch *s = *state;
     harpe_directory directory;
     char *before = getcwd(NULL, 0);
     assert_int_equal(chdir(s->root), 0);
@@ -285,7 +266,6 @@ static void die_while_making(const char *path) {
 }
 
 SCRATCH_TEST(next_one_removes_what_a_killed_one_left) {
-    scratch *s = *state;
     harpe_directory directory;
     die_while_making(scratch_path(s, "out"));
     die_while_making(scratch_path(s, "other"));
@@ -300,7 +280,6 @@ SCRATCH_TEST(next_one_removes_what_a_killed_one_left) {
 }
 
 SCRATCH_TEST(one_that_is_being_made_is_left_alone) {
-    scratch *s = *state;
     harpe_directory first, second;
     assert_int_equal(harpe_directory_open(&first, scratch_path(s, "out"), true, NULL), HARPE_OK);
     write_one(&first, "a", "first");
@@ -313,7 +292,6 @@ SCRATCH_TEST(one_that_is_being_made_is_left_alone) {
 }
 
 SCRATCH_TEST(what_only_looks_like_it_is_left_alone) {
-    scratch *s = *state;
     static const char *const names[] = {
         ".out.0123456789abcdef.tmp.old", ".out.0123456789ABCDEF.tmp",   ".out.0123.tmp",
         "out.0123456789abcdef.tmp",      ".outer.0123456789abcdef.tmp", ".out.tmp"};
@@ -330,7 +308,6 @@ SCRATCH_TEST(what_only_looks_like_it_is_left_alone) {
 }
 
 SCRATCH_TEST(many_at_once_all_succeed) {
-    scratch *s = *state;
     enum { CHILDREN = 8, TIMES = 60 };
     pid_t children[CHILDREN];
     for (int c = 0; c < CHILDREN; c++) {

@@ -14,10 +14,7 @@
 
 enum { NOBODY = 65534, MANY = 1 << 20 };
 
-#define SCRATCH_TEST(name) TEST_WITH(name, scratch_make, scratch_remove)
-
 SCRATCH_TEST(file_is_read_whole_and_terminated) {
-    scratch *s = *state;
     char *text;
     size_t length;
     put_file(scratch_path(s, "f"), "hello\n");
@@ -28,7 +25,6 @@ SCRATCH_TEST(file_is_read_whole_and_terminated) {
 }
 
 SCRATCH_TEST(empty_file_is_an_empty_text) {
-    scratch *s = *state;
     char *text;
     size_t length;
     put_file(scratch_path(s, "f"), "");
@@ -39,7 +35,6 @@ SCRATCH_TEST(empty_file_is_an_empty_text) {
 }
 
 SCRATCH_TEST(file_over_the_limit_is_refused) {
-    scratch *s = *state;
     char *text = NULL;
     size_t length = 42;
     harpe_error error;
@@ -53,7 +48,7 @@ SCRATCH_TEST(file_over_the_limit_is_refused) {
     assert_int_equal(length, 42);
 }
 
-SCRATCH_TEST(file_without_a_known_size_is_read) {
+TEST(file_without_a_known_size_is_read) {
     char *text;
     size_t length;
     assert_int_equal(harpe_file_read("/proc/self/status", MANY, &text, &length, NULL), HARPE_OK);
@@ -63,7 +58,6 @@ SCRATCH_TEST(file_without_a_known_size_is_read) {
 }
 
 SCRATCH_TEST(pipe_is_read_to_its_end) {
-    scratch *s = *state;
     char command[600];
     char *text;
     size_t length;
@@ -77,7 +71,6 @@ SCRATCH_TEST(pipe_is_read_to_its_end) {
 }
 
 SCRATCH_TEST(what_cannot_be_read_is_named) {
-    scratch *s = *state;
     char *text;
     size_t length;
     harpe_error error;
@@ -92,7 +85,6 @@ SCRATCH_TEST(what_cannot_be_read_is_named) {
 }
 
 SCRATCH_TEST(unreadable_file_is_permission_denied) {
-    scratch *s = *state;
     char *text;
     size_t length;
     put_file(scratch_path(s, "f"), "secret");
@@ -105,7 +97,6 @@ SCRATCH_TEST(unreadable_file_is_permission_denied) {
 }
 
 SCRATCH_TEST(file_is_created_and_replaced) {
-    scratch *s = *state;
     assert_int_equal(harpe_file_write(scratch_path(s, "f"), "one", 3, NULL), HARPE_OK);
     assert_true(file_holds(s->path, "one"));
     assert_int_equal(harpe_file_write(s->path, "two!", 4, NULL), HARPE_OK);
@@ -116,7 +107,6 @@ SCRATCH_TEST(file_is_created_and_replaced) {
 }
 
 SCRATCH_TEST(relative_path_is_written) {
-    scratch *s = *state;
     char *before = getcwd(NULL, 0);
     assert_int_equal(chdir(s->root), 0);
     harpe_status status = harpe_file_write("f", "one", 3, NULL);
@@ -128,7 +118,6 @@ SCRATCH_TEST(relative_path_is_written) {
 }
 
 SCRATCH_TEST(new_file_follows_umask_and_old_one_keeps_its_mode) {
-    scratch *s = *state;
     struct stat info;
     mode_t before = umask(027);
     harpe_status status = harpe_file_write(scratch_path(s, "f"), "one", 3, NULL);
@@ -143,7 +132,6 @@ SCRATCH_TEST(new_file_follows_umask_and_old_one_keeps_its_mode) {
 }
 
 SCRATCH_TEST(symbolic_link_stays_one) {
-    scratch *s = *state;
     char target[512];
     struct stat info;
     snprintf(target, sizeof target, "%s", scratch_path(s, "target"));
@@ -156,7 +144,6 @@ SCRATCH_TEST(symbolic_link_stays_one) {
 }
 
 SCRATCH_TEST(longest_file_name_can_be_written) {
-    scratch *s = *state;
     char name[256];
     memset(name, 'n', 255);
     name[255] = '\0';
@@ -164,7 +151,7 @@ SCRATCH_TEST(longest_file_name_can_be_written) {
     assert_true(file_holds(s->path, "x"));
 }
 
-SCRATCH_TEST(full_disk_is_told) {
+TEST(full_disk_is_told) {
     harpe_error error;
     assert_int_equal(harpe_file_write("/dev/full", "x", 1, &error), HARPE_IO_ERROR);
     assert_string_equal(error.message, "/dev/full: No space left on device");
@@ -183,7 +170,6 @@ static void limit_file_size(rlim_t bytes, struct rlimit *before) {
 }
 
 SCRATCH_TEST(failed_write_leaves_the_old_file_and_nothing_else) {
-    scratch *s = *state;
     harpe_error error;
     struct rlimit before;
     char *data = calloc(1, MANY);
@@ -199,7 +185,6 @@ SCRATCH_TEST(failed_write_leaves_the_old_file_and_nothing_else) {
 }
 
 SCRATCH_TEST(places_that_cannot_be_written_are_named) {
-    scratch *s = *state;
     harpe_error error;
     assert_int_equal(harpe_file_write(scratch_path(s, "no/f"), "x", 1, &error), HARPE_NOT_FOUND);
     assert_non_null(strstr(error.message, "no/f: No such file or directory"));
@@ -209,7 +194,6 @@ SCRATCH_TEST(places_that_cannot_be_written_are_named) {
 }
 
 SCRATCH_TEST(closed_directory_is_permission_denied) {
-    scratch *s = *state;
     assert_int_equal(mkdir(scratch_path(s, "closed"), 0755), 0);
     assert_int_equal(chmod(s->path, 0555), 0);
     scratch_path(s, "closed/f");

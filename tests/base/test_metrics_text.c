@@ -58,7 +58,6 @@ TEST(numbers_have_their_notation) {
 
 TEST(a_head_has_help_and_type) {
     harpe_text text = {0};
-    (void)state;
     harpe_metrics_text_head(&text, "harpe_x_total", "counter", "What it counts.");
     assert_string_equal(text.data,
                         "# HELP harpe_x_total What it counts.\n# TYPE harpe_x_total counter\n");

@@ -274,7 +274,6 @@ TEST(phases_that_leave_the_clock_are_anticipated) {
                                      {1005, 50 * MS, 0}, {0, 20 * MS, 10 * MS},   {0, 15 * MS, 0},
                                      {1200, 60 * MS, 0}, {0, 40 * MS, 0}};
     enum { PHASES = sizeof phases / sizeof phases[0], CHANGES = 3 };
-    (void)state;
     world late = new_world(true, 20 * MS);
     run_steps(&late, phases, PHASES, WARM_STEPS);
     reset(&late);

@@ -42,7 +42,6 @@ static uint64_t assert_consecutive(size_t count) {
 TEST_WITH(the_newest_requests_are_copied, start, end) {
     bool has_lost = true;
     uint64_t made = 0;
-    (void)state;
     assert_int_equal(harpe_clock_asks_copy(slot, asks, &has_lost), 0);
     assert_false(has_lost);
     for (; made < HARPE_CONTROLLER_ASKS - 1; made++)
@@ -71,7 +70,6 @@ TEST_WITH(a_writer_that_laps_the_reader_leaves_no_disorder, start, end) {
     enum { LAPPED = 5 };
     pthread_t writer;
     int lapped = 0;
-    (void)state;
     atomic_store(&is_over, false);
     assert_int_equal(pthread_create(&writer, NULL, write_without_pause, NULL), 0);
     while (lapped < LAPPED) {

@@ -68,7 +68,6 @@ WORLD_TEST(a_request_that_failed_is_followed_by_no_clock) {
 WORLD_TEST(a_new_process_sets_the_highest_clock) {
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
     harpe_error error = {.message = ""};
-    (void)state;
     start();
     assert_int_equal(atomic_load(&controller->slot->ask_count), 0);
     harpe_frequency_controller_set(controller, 1200);
@@ -107,7 +106,6 @@ WORLD_TEST(requests_are_noted_without_the_thread_that_learns) {
     harpe_controller_gpu gpu = {.gpus = gpus};
     harpe_obedience obedience = {.slot = NULL};
     bool has_lost;
-    (void)state;
     slot = (harpe_controller_slot){0};
     harpe_obedience_start(&obedience, &slot, &gpu);
     assert_true(atomic_load(&slot.learns_switches) != 0);
@@ -127,7 +125,6 @@ WORLD_TEST(the_clock_at_the_start_is_not_watched) {
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
     harpe_controller_gpu gpu = {.gpus = gpus};
     bool has_lost;
-    (void)state;
     slot = (harpe_controller_slot){0};
     for (size_t earlier = 0; earlier < 2; earlier++) {
         harpe_obedience obedience = {.slot = NULL};
@@ -162,7 +159,6 @@ WORLD_TEST(a_gpu_obeys_a_call_that_has_not_returned) {
     static harpe_controller_slot slot;
     harpe_controller_gpu gpu = {.gpus = gpus};
     harpe_obedience obedience = {.slot = NULL};
-    (void)state;
     slot = (harpe_controller_slot){0};
     let_gpu_work(0, true);
     assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, HIGHEST_MHZ, HIGHEST_MHZ, NULL),

@@ -199,7 +199,6 @@ static void kill_soon(pid_t first, pid_t other) {
 
 WORLD_TEST(whenever_the_trainer_dies_the_gpu_comes_back) {
     static trainer self;
-    (void)state;
     for (int i = 0; i < 20; i++) {
         use_faults(i % 4 == 0 ? "slow_set=100" : "");
         self = (trainer){.trains = true};
@@ -212,7 +211,6 @@ WORLD_TEST(whenever_the_trainer_dies_the_gpu_comes_back) {
 
 WORLD_TEST(whatever_order_they_die_in_the_gpu_comes_back) {
     static trainer self;
-    (void)state;
     for (int i = 0; i < 12; i++) {
         use_faults(i % 4 == 0 ? "slow_set=100" : "");
         self = (trainer){.trains = true};
@@ -236,7 +234,6 @@ WORLD_TEST(whatever_order_they_die_in_the_gpu_comes_back) {
 /* The call locks the clock when half of its time is over. This lock is also undone. */
 WORLD_TEST(a_driver_call_that_hangs_does_not_hold_up_the_rest) {
     static trainer self;
-    (void)state;
     start_at_1200(&self);
     use_faults("slow_set=20000");
     self.mhz = 600;
@@ -251,7 +248,6 @@ WORLD_TEST(a_driver_call_that_hangs_does_not_hold_up_the_rest) {
 
 WORLD_TEST(a_trainer_that_comes_back_at_once_waits_until_all_is_put_back) {
     static trainer first, second;
-    (void)state;
     use_faults("slow_set=300");
     first = (trainer){.trains = true};
     start(&first);
@@ -268,7 +264,6 @@ WORLD_TEST(a_trainer_that_comes_back_at_once_waits_until_all_is_put_back) {
 
 WORLD_TEST(a_gpu_has_one_controller) {
     static trainer first, second;
-    (void)state;
     start_at_1200(&first);
     second = (trainer){.gpu = 0};
     start(&second);
@@ -284,7 +279,6 @@ WORLD_TEST(a_gpu_has_one_controller) {
 
 WORLD_TEST(another_controller_knows_what_the_first_one_had_found) {
     static trainer self;
-    (void)state;
     start_at_1200(&self);
     for (int i = 0; i < 2; i++) {
         kill_controller();
@@ -306,7 +300,6 @@ WORLD_TEST(another_controller_knows_what_the_first_one_had_found) {
 
 WORLD_TEST(stop_puts_back_what_a_dead_controller_left) {
     static trainer self;
-    (void)state;
     start_at_1200(&self);
     kill_controller();
     tell(&self, stop);
@@ -328,7 +321,6 @@ WORLD_TEST(stop_puts_back_what_a_dead_controller_left) {
 
 WORLD_TEST(next_start_knows_what_was_found) {
     static trainer self;
-    (void)state;
     leave_changed(&self);
     leave_changed(&self);
     start_at_1200(&self);
@@ -338,7 +330,6 @@ WORLD_TEST(next_start_knows_what_was_found) {
 
 WORLD_TEST(a_start_on_another_gpu_puts_this_one_back) {
     static trainer self, other;
-    (void)state;
     leave_changed(&self);
     other = (trainer){.gpu = 1};
     start(&other);
@@ -352,7 +343,6 @@ WORLD_TEST(a_start_on_another_gpu_puts_this_one_back) {
 WORLD_TEST(of_many_that_restore_at_once_one_does) {
     static trainer self;
     pid_t processes[8];
-    (void)state;
     leave_changed(&self);
     restored = 0;
     for (int i = 0; i < 8; i++)
@@ -365,7 +355,6 @@ WORLD_TEST(of_many_that_restore_at_once_one_does) {
 
 WORLD_TEST(a_gpu_whose_trainer_lives_is_not_touched) {
     static trainer self;
-    (void)state;
     start_at_1200(&self);
     (void)restore_by_hand(NULL);
     kill_controller();
@@ -381,7 +370,6 @@ WORLD_TEST(a_gpu_whose_trainer_lives_is_not_touched) {
 
 WORLD_TEST(what_the_driver_refuses_at_the_start_is_told) {
     static trainer self;
-    (void)state;
     use_faults("no_permission");
     self = (trainer){.gpu = 0};
     start(&self);
@@ -410,7 +398,6 @@ static harpe_frequency_controller_counts counts(const trainer *self) {
 
 WORLD_TEST(a_refusal_is_told_once_and_tried_again) {
     static trainer self;
-    (void)state;
     start_at_1200(&self);
     use_faults("no_permission");
     for (self.mhz = 600; self.mhz < 660; self.mhz += 15) {
@@ -429,7 +416,6 @@ WORLD_TEST(a_refusal_is_told_once_and_tried_again) {
 
 WORLD_TEST(a_lost_gpu_does_not_keep_the_controller) {
     static trainer self;
-    (void)state;
     start_at_1200(&self);
     use_faults("lost_after=0");
     self.mhz = 900;

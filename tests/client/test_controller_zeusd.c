@@ -59,7 +59,6 @@ static harpe_status start_controller(const zeusd *one, harpe_frequency_controlle
 }
 
 WORLD_TEST(only_the_graphics_clock_must_be_allowed) {
-    scratch *files = *state;
     harpe_error error = {.message = ""};
     harpe_frequency_controller *controller = NULL;
     zeusd one = {.refused = {"/gpu/set_power_limit", "/gpu/set_mem_locked_clocks"},
@@ -89,7 +88,6 @@ static void open_gpu(const zeusd *one, harpe_controller_gpu *gpu) {
 }
 
 WORLD_TEST(a_write_that_lands_during_a_reset_stays_noted) {
-    scratch *files = *state;
     static harpe_controller_changes changes;
     harpe_controller_gpu gpu;
     harpe_error error;
@@ -107,7 +105,6 @@ WORLD_TEST(a_write_that_lands_during_a_reset_stays_noted) {
 }
 
 WORLD_TEST(what_could_not_be_restored_stays_noted) {
-    scratch *files = *state;
     static harpe_controller_changes changes;
     harpe_controller_gpu gpu;
     harpe_error error;
@@ -146,7 +143,6 @@ static harpe_status reset_at(const char *folder, const char *devices, zeusd *one
 }
 
 WORLD_TEST(a_gpu_has_the_number_that_it_has_in_zeusd) {
-    scratch *files = *state;
     harpe_error error;
     zeusd one;
     /* zeusd has started before the GPUs were numbered anew. */
@@ -167,7 +163,6 @@ WORLD_TEST(a_gpu_has_the_number_that_it_has_in_zeusd) {
 }
 
 WORLD_TEST(a_zeusd_without_addresses_gets_the_driver_s_number) {
-    scratch *files = *state;
     static const char *const devices[] = {NULL,
                                           "",
                                           "[]",
@@ -185,7 +180,6 @@ WORLD_TEST(a_zeusd_without_addresses_gets_the_driver_s_number) {
 /* ---- Going away ------------------------------------------------------------------------------ */
 
 WORLD_TEST(a_zeusd_that_goes_away_and_comes_back_is_one_line_each) {
-    scratch *files = *state;
     zeusd one = {.refusal = ""};
     server *plans = start_server(files, 1);
     start_zeusd(&one, files->root);

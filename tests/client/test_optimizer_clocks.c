@@ -115,24 +115,21 @@ static void assert_unknown(const rank *one) {
     harpe_rank_clocks_free(&clocks);
 }
 
-#define FIXTURE_TEST(name) TEST_WITH(name, start, end)
+#define FIXTURE_TEST(name) TEST_ON(name, rank *one, start, end)
 
 FIXTURE_TEST(a_short_round_has_its_clocks) {
-    rank *one = *state;
     ask(one, 30);
     measure(one, 10, 20);
     assert_late(one);
 }
 
 FIXTURE_TEST(a_round_of_more_requests_than_are_kept_has_the_clocks_of_its_last_steps) {
-    rank *one = *state;
     ask(one, 2 * HARPE_CONTROLLER_ASKS);
     measure(one, 10, 2 * HARPE_CONTROLLER_ASKS - 10);
     assert_late(one);
 }
 
 FIXTURE_TEST(the_clocks_of_steps_before_all_kept_requests_are_not_known) {
-    rank *one = *state;
     ask(one, 2 * HARPE_CONTROLLER_ASKS);
     measure(one, 10, 20);
     assert_unknown(one);
@@ -140,7 +137,6 @@ FIXTURE_TEST(the_clocks_of_steps_before_all_kept_requests_are_not_known) {
 
 /* The clock before the first request may be any, so these steps differ from the others. */
 FIXTURE_TEST(steps_before_the_first_request_are_not_known) {
-    rank *one = *state;
     one->steps = 2;
     ask(one, 30);
     measure(one, 0, 32);
@@ -148,7 +144,6 @@ FIXTURE_TEST(steps_before_the_first_request_are_not_known) {
 }
 
 FIXTURE_TEST(no_request_means_the_clocks_of_the_schedule) {
-    rank *one = *state;
     measure(one, 0, 10);
     harpe_rank_clocks clocks = report(one);
     assert_true(clocks.is_known);
@@ -158,7 +153,6 @@ FIXTURE_TEST(no_request_means_the_clocks_of_the_schedule) {
 }
 
 FIXTURE_TEST(without_the_thread_that_learns_no_clock_is_known) {
-    rank *one = *state;
     atomic_store(&one->slot->learns_switches, 0);
     ask(one, 30);
     measure(one, 10, 20);
@@ -167,7 +161,6 @@ FIXTURE_TEST(without_the_thread_that_learns_no_clock_is_known) {
 
 /* The clock is known again after the next request. */
 FIXTURE_TEST(a_request_that_failed_makes_the_clock_unknown) {
-    rank *one = *state;
     ask(one, 20);
     uint64_t failed_us = begin_of(20) - 100;
     harpe_clock_asks_add(one->slot, failed_us, 1200);
@@ -187,7 +180,6 @@ FIXTURE_TEST(a_request_that_failed_makes_the_clock_unknown) {
  * after its end. */
 FIXTURE_TEST(a_clock_that_is_7_mhz_away_is_another_one) {
     enum { STEPS = 20 };
-    rank *one = *state;
     one->asked_mhz[1] = 1393;
     learn(&one->slot->switch_table, 1, 1393, STEP_US / 5);
     ask(one, STEPS + 1);
@@ -204,7 +196,6 @@ FIXTURE_TEST(a_clock_that_is_7_mhz_away_is_another_one) {
 }
 
 FIXTURE_TEST(a_rank_without_a_controller_reports_no_clocks) {
-    rank *one = *state;
     ask(one, 30);
     measure(one, 10, 20);
     atomic_store(&one->optimizer->controller, NULL);

@@ -39,7 +39,6 @@ WORLD_TEST(a_server_that_never_comes_is_one_line) {
 }
 
 WORLD_TEST(a_server_that_comes_late_is_found) {
-    scratch *files = *state;
     server *one = start_server(files, 1);
     kill_server(one);
     training *early = start_training(one->url, 0, 1);
@@ -52,7 +51,6 @@ WORLD_TEST(a_server_that_comes_late_is_found) {
 }
 
 WORLD_TEST(a_server_that_comes_back_goes_on_with_the_job) {
-    scratch *files = *state;
     server *one = start_server(files, 2);
     training *ranks[] = {start_training(one->url, 0, 2), start_training(one->url, 1, 2)};
     assert_reaches_round(ranks[0], 1);
@@ -72,7 +70,6 @@ WORLD_TEST(a_server_that_comes_back_goes_on_with_the_job) {
 }
 
 WORLD_TEST(a_server_that_forgot_the_job_gets_it_anew) {
-    scratch *files = *state;
     server *one = start_server(files, 2);
     training *ranks[] = {start_training(one->url, 0, 2), start_training(one->url, 1, 2)};
     assert_reaches_round(ranks[0], 1);
@@ -127,7 +124,6 @@ static void start_garbage(garbage_server *one) {
 }
 
 WORLD_TEST(garbage_is_one_line_and_a_real_server_is_welcome) {
-    scratch *files = *state;
     static const garbage kinds[] = {
         {"wrong JSON", "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{\"a\":[[}", 0},
         {"other JSON", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n42", 0},
@@ -182,7 +178,6 @@ WORLD_TEST(a_server_that_drips_is_one_line) {
 /* ---- Servers that say no --------------------------------------------------------------------- */
 
 WORLD_TEST(a_job_that_fails_on_the_server_keeps_training) {
-    scratch *files = *state;
     server *one = start_server(files, 2); /* two lists for a single rank */
     training *rank = start_training(one->url, 0, 1);
     WAIT_UNTIL(rank, count_lines(rank, "the server answered 500") == 1);
@@ -191,7 +186,6 @@ WORLD_TEST(a_job_that_fails_on_the_server_keeps_training) {
 }
 
 WORLD_TEST(a_job_that_is_refused_turns_the_optimizer_off) {
-    scratch *files = *state;
     static const char *const more[][2] = {{"max_ranks_per_job", "1"}, {NULL, NULL}};
     write_plan(files->root, 2);
     server *one = start_server_with(files, more);
@@ -205,7 +199,6 @@ WORLD_TEST(a_job_that_is_refused_turns_the_optimizer_off) {
 }
 
 WORLD_TEST(a_server_that_wants_a_token_gets_it) {
-    scratch *files = *state;
     const char *const more[][2] = {{"token_file", scratch_path(files, "token")}, {NULL, NULL}};
     put_file(files->path, "open-sesame \r\n");
     write_plan(files->root, 1);

@@ -28,7 +28,6 @@ harpe_status __wrap_harpe_frequency_controller_start_unless(
 /* ---- Steps that do not fit ------------------------------------------------------------------- */
 
 WORLD_TEST(evaluation_steps_are_one_line_and_rounds_go_on) {
-    scratch *files = *state;
     server *one = start_server(files, 1);
     training *rank = new_training(one->url, 0, 1);
     rank->evaluate_every = 2;
@@ -53,7 +52,6 @@ static const odd_step odd_steps[] = {
 };
 
 WORLD_TEST(steps_that_never_fit_hold_up_no_round) {
-    scratch *files = *state;
     for (size_t i = 0; i < sizeof odd_steps / sizeof odd_steps[0]; i++) {
         server *one = start_server(files, 1);
         training *rank = new_training(one->url, 0, 1);
@@ -70,7 +68,6 @@ WORLD_TEST(steps_that_never_fit_hold_up_no_round) {
 
 /* The steps have four instructions, but the scheduler expects eight. */
 WORLD_TEST(a_wrong_number_of_microbatches_is_told_by_the_server) {
-    scratch *files = *state;
     char arguments[256];
     snprintf(arguments, sizeof arguments,
              "{\"schedule\":\"1f1b\",\"num_microbatches\":4,\"profile_path\":\"%s/profile.csv\"}",
@@ -86,7 +83,6 @@ WORLD_TEST(a_wrong_number_of_microbatches_is_told_by_the_server) {
 }
 
 WORLD_TEST(strict_mode_tells_the_caller) {
-    scratch *files = *state;
     server *one = start_server(files, 1);
     training *rank = new_training(one->url, 0, 1);
     rank->options.is_strict = true;
@@ -108,7 +104,6 @@ WORLD_TEST(strict_mode_tells_the_caller) {
 /* ---- GPUs ------------------------------------------------------------------------------------ */
 
 WORLD_TEST(permission_that_comes_late_is_used) {
-    scratch *files = *state;
     server *one = start_server(files, 1);
     use_faults("no_permission");
     training *rank = start_training(one->url, 0, 1);
@@ -123,7 +118,6 @@ WORLD_TEST(permission_that_comes_late_is_used) {
 }
 
 WORLD_TEST(without_a_gpu_times_are_measured) {
-    scratch *files = *state;
     server *one = start_server(files, 1);
     training *rank = new_training(one->url, 0, 1);
     rank->options.device_id = 7;
@@ -135,7 +129,6 @@ WORLD_TEST(without_a_gpu_times_are_measured) {
 }
 
 WORLD_TEST(without_an_energy_counter_rounds_go_on) {
-    scratch *files = *state;
     server *one = start_server(files, 1);
     use_faults("no_energy_counter");
     training *rank = start_training(one->url, 0, 1);
@@ -155,7 +148,6 @@ WORLD_TEST(strict_mode_wants_its_gpu) {
 }
 
 WORLD_TEST(a_killed_controller_is_replaced) {
-    scratch *files = *state;
     server *one = start_server(files, 1);
     training *rank = start_training(one->url, 0, 1);
     assert_reaches_round(rank, 1);

@@ -183,7 +183,6 @@ static void check_tokens(training *one, const char *url) {
 }
 
 WORLD_TEST(rounds_go_on_on_a_gpu_that_does_not_obey) {
-    scratch *files = *state;
     write_plan_of_one_clock(files->root);
     server *host = start_server_with(files, NULL);
     training *one = new_training(host->url, 0, 1);

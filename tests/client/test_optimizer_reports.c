@@ -60,7 +60,6 @@ static training *start_with(const char *url, int rank, int ranks, int iterations
 }
 
 WORLD_TEST(a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps) {
-    scratch *files = *state;
     harpe_pipeline_timeouts timeouts = short_pauses();
     timeouts.report_s = 1000;
     server *one = start_server(files, 2);
@@ -80,7 +79,6 @@ WORLD_TEST(a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps) {
 }
 
 WORLD_TEST(a_result_that_cannot_be_made_at_all_does_not_hold_the_round) {
-    scratch *files = *state;
     harpe_pipeline_timeouts timeouts = short_pauses();
     timeouts.report_s = 0.3;
     server *one = start_server(files, 2);
@@ -102,7 +100,6 @@ WORLD_TEST(a_result_that_cannot_be_made_at_all_does_not_hold_the_round) {
 }
 
 WORLD_TEST(it_is_tried_again_with_pauses_that_grow) {
-    scratch *files = *state;
     harpe_pipeline_timeouts timeouts = short_pauses();
     timeouts.report_s = 1000;
     server *one = start_server(files, 1);
@@ -152,7 +149,6 @@ static void write_long_plan(const char *folder) {
 }
 
 WORLD_TEST(a_round_of_more_steps_than_are_kept_reports_those_that_are) {
-    scratch *files = *state;
     write_long_plan(files->root);
     server *one = start_server_with(files, NULL);
     refuse_above(SIZE_MAX);

@@ -13,7 +13,6 @@ static harpe_pipeline_frequency_status look_by_old_name(training *one) {
 #pragma GCC diagnostic pop
 
 WORLD_TEST(ranks_meet_by_key_and_rounds_go_on) {
-    scratch *files = *state;
     server *one = start_server(files, 3);
     training *ranks[3];
     for (int r = 0; r < 3; r++)
@@ -56,7 +55,6 @@ static harpe_status broadcast(void *user, void *data, size_t size, harpe_error *
 }
 
 WORLD_TEST(ranks_meet_by_broadcast) {
-    scratch *files = *state;
     char wire[256] = "";
     broadcaster ends[] = {{true, wire, 0, 0}, {false, wire, 0, 0}};
     server *one = start_server(files, 2);
@@ -143,7 +141,6 @@ WORLD_TEST(a_broadcast_that_fails_is_an_error) {
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
 WORLD_TEST(a_held_request_does_not_hold_up_the_end) {
-    scratch *files = *state;
     server *one = start_server(files, 2);
     training *lonely = start_training(one->url, 0, 2);
     WAIT_UNTIL(lonely, look(lonely).state == HARPE_PFO_WAITING);
@@ -156,7 +153,6 @@ WORLD_TEST(a_held_request_does_not_hold_up_the_end) {
 
 /* Forks like workers that load data: with a copy of the whole memory. */
 WORLD_TEST(a_forked_child_disturbs_nothing) {
-    scratch *files = *state;
     server *one = start_server(files, 1);
     training *trainer = start_training(one->url, 0, 1);
     assert_reaches_round(trainer, 1);
@@ -179,7 +175,6 @@ WORLD_TEST(a_forked_child_disturbs_nothing) {
 }
 
 WORLD_TEST(a_restarted_rank_goes_on_in_its_job) {
-    scratch *files = *state;
     server *one = start_server(files, 2);
     training *ranks[] = {start_training(one->url, 0, 2), start_training(one->url, 1, 2)};
     assert_reaches_round(ranks[0], 1);

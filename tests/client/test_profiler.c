@@ -117,6 +117,27 @@ static void step(harpe_instruction_profiler *profiler, int64_t series) {
 /* The result is known after the counter has moved on. */
 static void settle(harpe_instruction_profiler *profiler) { pass(profiler, 6000000); }
 
+static harpe_profiling_result take(harpe_instruction_profiler *profiler, int64_t series,
+                                   size_t steps) {
+    harpe_profiling_result result = {0};
+    assert_int_equal(harpe_instruction_profiler_take(profiler, series, steps, 0, &result, NULL),
+                     HARPE_OK);
+    return result;
+}
+
+/* A test with a profiler that knows the GPU's counter. */
+#define PROFILER_TEST(name) \
+    static void name##_on(test_gpu *gpu, harpe_instruction_profiler *profiler); \
+    TEST(name) { \
+        test_gpu gpu = {0}; \
+        harpe_instruction_profiler *profiler = new_on(&gpu, 0, false); \
+        settle(profiler); \
+        name##_on(&gpu, profiler); \
+        harpe_instruction_profiler_free(profiler); \
+    } \
+    static void name##_on(test_gpu *gpu __attribute__((unused)), \
+                          harpe_instruction_profiler *profiler)
+
 /* The counter changes every 100 ms, and a reading takes 3 ms, as on an H100 (docs/gpu.md). */
 TEST(a_slow_counter_is_seldom_read) {
     enum { MS = 1000000, CHANGES = 300 };
@@ -152,10 +173,7 @@ TEST(power_that_cannot_be_read_is_not_asked_for_in_a_hurry) {
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-TEST(a_result_has_each_instruction_of_each_step) {
-    test_gpu gpu = {0};
-    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
-    settle(profiler);
+PROFILER_TEST(a_result_has_each_instruction_of_each_step) {
     for (int i = 0; i < 5; i++)
         step(profiler, 7);
     settle(profiler);
@@ -187,15 +205,13 @@ TEST(a_result_has_each_instruction_of_each_step) {
     assert_int_equal(harpe_instruction_profiler_take(profiler, 7, 1, 3, &result, &error),
                      HARPE_NOT_FOUND);
     assert_non_null(strstr(error.message, "0 of 1 steps"));
-    assert_int_equal(gpu.warnings, 0);
-    harpe_instruction_profiler_free(profiler);
+    assert_int_equal(gpu->warnings, 0);
 }
 
 /* The spans are those of the next result: the first steps of the series whose energy is known. */
 TEST(the_spans_of_a_series_are_those_of_its_next_result) {
     enum { STEPS = 3, RUNS = 3 };
     static const int asked_mhz[RUNS] = {1410, 1410, 1200};
-    (void)state;
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
     settle(profiler);
@@ -212,8 +228,7 @@ TEST(the_spans_of_a_series_are_those_of_its_next_result) {
     assert_int_equal(spans.run_count, RUNS);
     for (int k = 0; k < RUNS; k++)
         assert_int_equal(spans.asked_mhz[k], asked_mhz[k]);
-    harpe_profiling_result result = {0};
-    assert_int_equal(harpe_instruction_profiler_take(profiler, 7, STEPS, 0, &result, NULL), 0);
+    harpe_profiling_result result = take(profiler, 7, STEPS);
     for (size_t i = 0; i < STEPS * RUNS; i++) {
         size_t s = i / RUNS, k = i % RUNS;
         const harpe_breakdown *time = &result.time_breakdown[k == 2]; /* forward, backward */
@@ -226,10 +241,7 @@ TEST(the_spans_of_a_series_are_those_of_its_next_result) {
     harpe_instruction_profiler_free(profiler);
 }
 
-TEST(steps_of_different_lengths_have_no_spans) {
-    test_gpu gpu = {0};
-    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
-    settle(profiler);
+PROFILER_TEST(steps_of_different_lengths_have_no_spans) {
     step(profiler, 7);
     harpe_instruction_profiler_begin_step(profiler, 7);
     instruction(profiler, "forward", 1410);
@@ -240,30 +252,21 @@ TEST(steps_of_different_lengths_have_no_spans) {
     assert_true(harpe_profiler_copy_spans(profiler, 7, 1, &spans));
     assert_int_equal(spans.run_count, 3);
     harpe_profiler_spans_free(&spans);
-    harpe_instruction_profiler_free(profiler);
 }
 
-TEST(taking_a_series_forgets_older_ones_only) {
-    test_gpu gpu = {0};
-    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
-    settle(profiler);
+PROFILER_TEST(taking_a_series_forgets_older_ones_only) {
     step(profiler, 1);
     step(profiler, 2);
     step(profiler, 2);
     step(profiler, 3);
     settle(profiler);
-    harpe_profiling_result result = {0};
-    assert_int_equal(harpe_instruction_profiler_take(profiler, 2, 2, 0, &result, NULL), HARPE_OK);
+    harpe_profiling_result result = take(profiler, 2, 2);
     harpe_profiling_result_free(&result);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 0);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 3), 1);
-    harpe_instruction_profiler_free(profiler);
 }
 
-TEST(cancelled_and_spoiled_steps_do_not_count) {
-    test_gpu gpu = {0};
-    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
-    settle(profiler);
+PROFILER_TEST(cancelled_and_spoiled_steps_do_not_count) {
     harpe_instruction_profiler_begin(profiler, "forward", 0); /* outside of a step */
     harpe_instruction_profiler_end(profiler);
     harpe_instruction_profiler_begin_step(profiler, 1);
@@ -271,7 +274,7 @@ TEST(cancelled_and_spoiled_steps_do_not_count) {
     harpe_instruction_profiler_cancel_step(profiler);
     step(profiler, 1);
     settle(profiler);
-    assert_int_equal(gpu.warnings, 0);
+    assert_int_equal(gpu->warnings, 0);
     harpe_instruction_profiler_begin_step(profiler, 1);
     harpe_instruction_profiler_begin(profiler, "forward", 0);
     harpe_instruction_profiler_end_step(profiler); /* inside of an instruction */
@@ -280,8 +283,7 @@ TEST(cancelled_and_spoiled_steps_do_not_count) {
     harpe_instruction_profiler_end_step(profiler);
     settle(profiler);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 1);
-    assert_int_equal(gpu.warnings, 1);
-    harpe_instruction_profiler_free(profiler);
+    assert_int_equal(gpu->warnings, 1);
 }
 
 TEST(without_a_gpu_times_are_known_at_once) {
@@ -292,8 +294,7 @@ TEST(without_a_gpu_times_are_known_at_once) {
     assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, NULL), HARPE_OK);
     step(profiler, 1);
     (void)harpe_profiler_tick(profiler);
-    harpe_profiling_result result = {0};
-    assert_int_equal(harpe_instruction_profiler_take(profiler, 1, 1, 0, &result, NULL), HARPE_OK);
+    harpe_profiling_result result = take(profiler, 1, 1);
     assert_true(result.iteration_time_s[0] >= 0.0045);
     assert_true(result.iteration_energy_j[0] == 0);
     assert_true(result.energy_breakdown[0].values[0] == 0);
@@ -311,8 +312,7 @@ TEST(power_stands_in_for_a_missing_counter) {
     step(profiler, 1);
     step(profiler, 1);
     settle(profiler);
-    harpe_profiling_result result = {0};
-    assert_int_equal(harpe_instruction_profiler_take(profiler, 1, 2, 0, &result, NULL), HARPE_OK);
+    harpe_profiling_result result = take(profiler, 1, 2);
     double power_w = result.iteration_energy_j[0] / result.iteration_time_s[0];
     assert_true(power_w > 98 && power_w < 102);
     harpe_profiling_result_free(&result);
@@ -341,8 +341,7 @@ TEST(power_stands_in_for_a_counter_that_stands_still) {
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 0);
     step(profiler, 1);
     settle(profiler);
-    harpe_profiling_result result = {0};
-    assert_int_equal(harpe_instruction_profiler_take(profiler, 1, 1, 0, &result, NULL), HARPE_OK);
+    harpe_profiling_result result = take(profiler, 1, 1);
     double power_w = result.iteration_energy_j[0] / result.iteration_time_s[0];
     assert_true(power_w > 98 && power_w < 102);
     harpe_profiling_result_free(&result);
@@ -357,8 +356,7 @@ TEST(without_power_too_times_are_measured) {
     assert_non_null(strstr(gpu.last, "reports no power either"));
     step(profiler, 2);
     settle(profiler);
-    harpe_profiling_result result = {0};
-    assert_int_equal(harpe_instruction_profiler_take(profiler, 2, 1, 0, &result, NULL), HARPE_OK);
+    harpe_profiling_result result = take(profiler, 2, 1);
     assert_true(result.iteration_time_s[0] > 0);
     assert_true(result.iteration_energy_j[0] == 0);
     harpe_profiling_result_free(&result);
@@ -376,25 +374,20 @@ TEST(a_counter_may_stand_still_while_no_step_waits) {
     harpe_instruction_profiler_free(profiler);
 }
 
-TEST(an_instruction_without_a_name_gets_one) {
-    test_gpu gpu = {0};
-    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
-    settle(profiler);
+PROFILER_TEST(an_instruction_without_a_name_gets_one) {
     harpe_instruction_profiler_begin_step(profiler, 1);
     instruction(profiler, NULL, 0);
     harpe_instruction_profiler_end_step(profiler);
     settle(profiler);
-    harpe_profiling_result result = {0};
-    assert_int_equal(harpe_instruction_profiler_take(profiler, 1, 1, 0, &result, NULL), HARPE_OK);
+    harpe_profiling_result result = take(profiler, 1, 1);
     assert_string_equal(result.time_breakdown[0].instruction, "unnamed");
     harpe_profiling_result_free(&result);
-    harpe_instruction_profiler_free(profiler);
 }
 
 /* ---- The profile ----------------------------------------------------------------------------- */
 
-TEST_WITH(the_profile_has_all_that_was_seen, scratch_make, scratch_remove) {
-    const char *path = scratch_path(*state, "profile.csv");
+SCRATCH_TEST(the_profile_has_all_that_was_seen) {
+    const char *path = scratch_path(s, "profile.csv");
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
     assert_int_equal(harpe_instruction_profiler_write_csv(profiler, 2, 5, path, NULL),
@@ -403,8 +396,7 @@ TEST_WITH(the_profile_has_all_that_was_seen, scratch_make, scratch_remove) {
     step(profiler, 1);
     step(profiler, 1);
     settle(profiler);
-    harpe_profiling_result result = {0};
-    assert_int_equal(harpe_instruction_profiler_take(profiler, 1, 2, 0, &result, NULL), HARPE_OK);
+    harpe_profiling_result result = take(profiler, 1, 2);
     harpe_profiling_result_free(&result);
     harpe_instruction_profiler_begin_step(profiler, 2);
     instruction(profiler, "forward", 1005);
@@ -427,10 +419,7 @@ TEST_WITH(the_profile_has_all_that_was_seen, scratch_make, scratch_remove) {
     harpe_instruction_profiler_free(profiler);
 }
 
-TEST(a_name_that_no_profile_can_have_is_refused) {
-    test_gpu gpu = {0};
-    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
-    settle(profiler);
+PROFILER_TEST(a_name_that_no_profile_can_have_is_refused) {
     harpe_instruction_profiler_begin_step(profiler, 1);
     instruction(profiler, "forward, backward", 0);
     harpe_instruction_profiler_end_step(profiler);
@@ -439,7 +428,6 @@ TEST(a_name_that_no_profile_can_have_is_refused) {
     assert_int_equal(harpe_instruction_profiler_write_csv(profiler, 0, -1, "never.csv", &error),
                      HARPE_INVALID_ARGUMENT);
     assert_non_null(strstr(error.message, "'forward, backward'"));
-    harpe_instruction_profiler_free(profiler);
 }
 
 /* ---- Faults ---------------------------------------------------------------------------------- */
@@ -469,10 +457,7 @@ TEST(a_full_ring_drops_whole_steps_and_tells_once) {
     harpe_instruction_profiler_free(profiler);
 }
 
-TEST(names_beyond_the_table_drop_their_step) {
-    test_gpu gpu = {0};
-    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
-    settle(profiler);
+PROFILER_TEST(names_beyond_the_table_drop_their_step) {
     for (int i = 0; i < HARPE_RECORDER_NAMES + 1; i++) {
         char name[16];
         snprintf(name, sizeof name, "i%d", i);
@@ -484,43 +469,39 @@ TEST(names_beyond_the_table_drop_their_step) {
     settle(profiler);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, HARPE_RECORDER_NAMES - 1), 1);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, HARPE_RECORDER_NAMES), 0);
-    harpe_instruction_profiler_free(profiler);
 }
 
-TEST(steps_without_known_energy_are_dropped) {
-    test_gpu gpu = {0};
-    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
-    settle(profiler);
+PROFILER_TEST(steps_without_known_energy_are_dropped) {
     step(profiler, 1);
     settle(profiler);
-    gpu.failure = HARPE_GPU_LOST;
+    gpu->failure = HARPE_GPU_LOST;
     step(profiler, 1);
     settle(profiler);
-    assert_int_equal(gpu.warnings, 1);
-    assert_non_null(strstr(gpu.last, "GPU 0 is lost"));
-    gpu.failure = HARPE_OK;
+    assert_int_equal(gpu->warnings, 1);
+    assert_non_null(strstr(gpu->last, "GPU 0 is lost"));
+    gpu->failure = HARPE_OK;
     step(profiler, 1); /* begins before the energy is known again */
     settle(profiler);
     step(profiler, 1);
     settle(profiler);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 2);
-    assert_int_equal(gpu.warnings, 1);
-    assert_non_null(strstr(gpu.last, "again"));
+    assert_int_equal(gpu->warnings, 1);
+    assert_non_null(strstr(gpu->last, "again"));
     harpe_instruction_profiler_begin_step(profiler, 2);
     pass(profiler, 4000000);
-    gpu.has_restarted = true;
+    gpu->has_restarted = true;
     pass(profiler, 4000000);
     harpe_instruction_profiler_end_step(profiler);
     settle(profiler);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 2), 0);
-    assert_int_equal(gpu.warnings, 2);
-    assert_non_null(strstr(gpu.last, "ran backwards"));
+    assert_int_equal(gpu->warnings, 2);
+    assert_non_null(strstr(gpu->last, "ran backwards"));
     step(profiler, 2);
     settle(profiler);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 2), 1);
     harpe_instruction_profiler_begin_step(profiler, 3);
     pass(profiler, 4000000);
-    gpu.has_restarted = false; /* the counter jumps by 1 MJ */
+    gpu->has_restarted = false; /* the counter jumps by 1 MJ */
     pass(profiler, 4000000);
     harpe_instruction_profiler_end_step(profiler);
     settle(profiler);
@@ -528,7 +509,6 @@ TEST(steps_without_known_energy_are_dropped) {
     step(profiler, 3);
     settle(profiler);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 3), 1);
-    harpe_instruction_profiler_free(profiler);
 }
 
 TEST(bad_options_are_refused) {

@@ -102,7 +102,7 @@ static void check_wrong_counter(harpe_gpus *gpus, run_instruction work) {
 
 WORLD_TEST(energies_are_those_of_the_profile) {
     char path[512];
-    snprintf(path, sizeof path, "%s", scratch_path(*state, "got.csv"));
+    snprintf(path, sizeof path, "%s", scratch_path(files, "got.csv"));
     run_instruction work;
     *(void **)&work = dlsym(world_test_now->library, "harpe_emulator_instruction");
     assert_non_null(work);
@@ -128,7 +128,7 @@ WORLD_TEST(energies_are_those_of_the_profile) {
     harpe_instruction_profiler_free(profiler);
     check_wrong_counter(gpus, work);
     harpe_gpus_close(gpus);
-    compare(path, scratch_path(*state, "HARPE_EMULATOR_PROFILE"));
+    compare(path, scratch_path(files, "HARPE_EMULATOR_PROFILE"));
     assert_true(waiting_w > 50 && waiting_w < 80);
 }
 

@@ -271,11 +271,10 @@ TEST(requests_follow_each_other_on_one_connection) {
     assert_int_equal(atomic_load(&seen.accepted), 1);
 }
 
-TEST_WITH(unix_socket_is_reached_without_a_token, scratch_make, scratch_remove) {
+SCRATCH_TEST(unix_socket_is_reached_without_a_token) {
     server seen = {.answer = nothing, .length = sizeof nothing - 1};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const scratch *folder = *state;
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s/socket", folder->root);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s/socket", s->root);
     int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
     start(&seen, listener);

@@ -189,10 +189,9 @@ static void expect_refusal(world *w, const char *part) {
 
 /* ---- The file -------------------------------------------------------------------------------- */
 
-#define FIXTURE_TEST(name) TEST_WITH(name, set_up, tear_down)
+#define FIXTURE_TEST(name) TEST_ON(name, world *w, set_up, tear_down)
 
 FIXTURE_TEST(requests_are_answered) {
-    world *w = *state;
     start(w, (harpe_http_options){.unix_socket = w->path});
     int fd = dial(w->path);
     assert_string_equal(ask(fd, "/"), "hello");
@@ -206,7 +205,6 @@ FIXTURE_TEST(the_mode_is_as_asked_whatever_the_umask) {
     static const struct {
         mode_t asked, made, mask;
     } modes[] = {{0, 0666, 0077}, {0600, 0600, 0}, {0660, 0660, 0022}, {0666, 0666, 0777}};
-    world *w = *state;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         struct stat status;
         mode_t before = umask(modes[i].mask);
@@ -221,7 +219,6 @@ FIXTURE_TEST(the_mode_is_as_asked_whatever_the_umask) {
 }
 
 FIXTURE_TEST(a_stale_socket_is_replaced) {
-    world *w = *state;
     struct sockaddr_un address = address_of(w->path);
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
@@ -234,7 +231,6 @@ FIXTURE_TEST(a_stale_socket_is_replaced) {
 }
 
 FIXTURE_TEST(a_live_socket_is_an_error_and_stays) {
-    world *w = *state;
     start(w, (harpe_http_options){.unix_socket = w->path});
     expect_refusal(w, "another program listens");
     int fd = dial(w->path);
@@ -244,7 +240,6 @@ FIXTURE_TEST(a_live_socket_is_an_error_and_stays) {
 
 /* A program whose queue of callers is full listens too. */
 FIXTURE_TEST(a_busy_socket_is_an_error) {
-    world *w = *state;
     struct sockaddr_un address = address_of(w->path);
     int clients[8], count = 0;
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -262,7 +257,6 @@ FIXTURE_TEST(a_busy_socket_is_an_error) {
 }
 
 FIXTURE_TEST(other_files_are_an_error_and_stay) {
-    world *w = *state;
     struct stat status;
     int fd = open(w->path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     assert_int_equal(write(fd, "mine", 4), 4);
@@ -286,7 +280,6 @@ FIXTURE_TEST(other_files_are_an_error_and_stay) {
 
 /* A datagram socket refuses a stream connection with another error than "refused". */
 FIXTURE_TEST(a_socket_of_another_type_is_an_error) {
-    world *w = *state;
     struct sockaddr_un address = address_of(w->path);
     int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
@@ -295,7 +288,6 @@ FIXTURE_TEST(a_socket_of_another_type_is_an_error) {
 }
 
 FIXTURE_TEST(paths_that_do_not_fit_are_refused) {
-    world *w = *state;
     char path[300];
     harpe_error error = {0};
     memset(path, 'a', sizeof path);
@@ -312,7 +304,6 @@ FIXTURE_TEST(paths_that_do_not_fit_are_refused) {
 
 /* Another server has replaced the file; its socket is not removed. */
 FIXTURE_TEST(a_socket_of_another_server_is_not_removed) {
-    world *w = *state;
     struct stat status;
     start(w, (harpe_http_options){.unix_socket = w->path});
     assert_int_equal(unlink(w->path), 0);
@@ -327,7 +318,6 @@ FIXTURE_TEST(a_socket_of_another_server_is_not_removed) {
 /* Of several servers that start at the same time over a stale socket, exactly one listens. */
 FIXTURE_TEST(only_one_of_many_servers_gets_the_path) {
     enum { SERVERS = 8, ROUNDS = 10 };
-    world *w = *state;
     for (int round = 0; round < ROUNDS; round++) {
         int ready[2], over[2], listening = 0;
         struct sockaddr_un address = address_of(w->path);
@@ -364,7 +354,6 @@ FIXTURE_TEST(only_one_of_many_servers_gets_the_path) {
 /* ---- Who connected --------------------------------------------------------------------------- */
 
 FIXTURE_TEST(the_peer_is_the_process_that_connected) {
-    world *w = *state;
     char expected[100];
     start(w, (harpe_http_options){.unix_socket = w->path});
     bool may_change = geteuid() == 0;
@@ -394,7 +383,6 @@ FIXTURE_TEST(the_peer_is_the_process_that_connected) {
 /* A connection that a process has passed on still belongs to the process that made it, and a
  * process that has ended is not confused with another one. */
 FIXTURE_TEST(the_peer_that_has_ended_has_no_live_pidfd) {
-    world *w = *state;
     int ends[2];
     start(w, (harpe_http_options){.unix_socket = w->path});
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
@@ -438,7 +426,6 @@ FIXTURE_TEST(the_peer_that_has_ended_has_no_live_pidfd) {
 }
 
 FIXTURE_TEST(own_user_only_works_without_netlink) {
-    world *w = *state;
     if (geteuid() != 0) skip_because("root: this user is not root");
     start(w, (harpe_http_options){.unix_socket = w->path, .own_user_only = "not for you"});
     assert_int_equal(chmod(w->folder, 0755), 0);
@@ -482,7 +469,6 @@ static int connections_of_user(const world *w, uid_t uid, int most) {
 }
 
 FIXTURE_TEST(each_user_has_a_limit_of_connections) {
-    world *w = *state;
     if (geteuid() != 0) skip_because("root: this user is not root");
     start(w, (harpe_http_options){
                  .unix_socket = w->path, .max_connections = 30, .max_connections_per_user = 10});
@@ -510,7 +496,6 @@ static int dial_tcp(const world *w) {
 
 /* Both answer, and each answers requests that the other one's handler releases. */
 FIXTURE_TEST(two_servers_share_a_loop) {
-    world *w = *state;
     harpe_error error = {0};
     if (serve(w, &w->two, (harpe_http_options){.port = 0}, &error) != HARPE_OK)
         fail_msg("%s", error.message);

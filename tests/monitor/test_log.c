@@ -13,8 +13,6 @@
 #include "monitor/monitor_state.h"
 #include "scripted_source.h"
 
-#define SCRATCH_TEST(name) TEST_ON(name, scratch *s, scratch_make, scratch_remove)
-
 SCRATCH_TEST(line_has_the_published_layout) {
     const char *path = scratch_path(s, "log.csv");
     int gpus[] = {0, 3};

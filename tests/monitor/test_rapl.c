@@ -18,8 +18,6 @@ static harpe_rapl *open_rapl(const char *root) {
     return rapl;
 }
 
-#define SCRATCH_TEST(name) TEST_ON(name, scratch *s, scratch_make, scratch_remove)
-
 SCRATCH_TEST(packages_are_found_and_psys_is_none) {
     fake_machine(s->root);
     harpe_rapl *rapl = open_rapl(s->root);

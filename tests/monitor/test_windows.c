@@ -48,6 +48,28 @@ static harpe_window_measurement end(harpe_monitor *monitor, const char *name) {
     return measurement;
 }
 
+/* Ends a window, whose energy is that of GPU 0. */
+static void assert_energy(harpe_monitor *monitor, const char *name, double energy_j) {
+    harpe_window_measurement got = end(monitor, name);
+    assert_close(got.gpu_energy_j[0], energy_j, 1e-9);
+    harpe_window_measurement_clear(&got);
+}
+
+static void assert_fails(harpe_monitor *monitor, const char *name) {
+    assert_int_equal(harpe_monitor_end(monitor, name, false, NULL, NULL), HARPE_DRIVER_ERROR);
+}
+
+/* A test with a monitor of one GPU. */
+#define WINDOW_TEST(name) \
+    static void name##_on(scripted *script, harpe_monitor *monitor); \
+    TEST(name) { \
+        scripted script = {.count = 1}; \
+        harpe_monitor *monitor = plain_monitor(&script); \
+        name##_on(&script, monitor); \
+        harpe_monitor_free(monitor); \
+    } \
+    static void name##_on(scripted *script __attribute__((unused)), harpe_monitor *monitor)
+
 TEST(window_has_time_and_energy_per_gpu) {
     scripted script = {.count = 2, .now_ns = 1000000000, .energy_mj = {5000, 100}};
     harpe_monitor *monitor = plain_monitor(&script);
@@ -95,9 +117,7 @@ TEST(end_reads_in_the_reverse_order_of_begin) {
     harpe_monitor_free(monitor);
 }
 
-TEST(windows_overlap_and_nest) {
-    scripted script = {.count = 1};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(windows_overlap_and_nest) {
     const char *steps[] = {"+epoch", "+step", "+copy", "-step", "-copy", "-epoch"};
     double energy_j[6] = {0};
     for (int i = 0; i < 6; i++) {
@@ -108,72 +128,54 @@ TEST(windows_overlap_and_nest) {
             energy_j[i] = got.gpu_energy_j[0];
             harpe_window_measurement_clear(&got);
         }
-        script.energy_mj[0] += 1000;
+        script->energy_mj[0] += 1000;
     }
     assert_close(energy_j[3], 2, 1e-12);
     assert_close(energy_j[4], 2, 1e-12);
     assert_close(energy_j[5], 5, 1e-12);
-    harpe_monitor_free(monitor);
 }
 
-TEST(name_is_open_once) {
-    scripted script = {.count = 1};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(name_is_open_once) {
     harpe_error error;
     harpe_window_measurement untouched = {.time_s = 7};
     assert_int_equal(harpe_monitor_end(monitor, "a", false, &untouched, &error), HARPE_NOT_FOUND);
     assert_non_null(strstr(error.message, "'a' is not open"));
     begin(monitor, "a");
     assert_int_equal(harpe_monitor_begin(monitor, "a", false, &error), HARPE_ALREADY_EXISTS);
-    harpe_window_measurement got = end(monitor, "a");
-    harpe_window_measurement_clear(&got);
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, NULL, NULL), HARPE_OK);
     assert_int_equal(harpe_monitor_end(monitor, "a", false, &untouched, &error), HARPE_NOT_FOUND);
     assert_int_equal(harpe_monitor_end(monitor, "a", true, NULL, NULL), HARPE_NOT_FOUND);
     assert_close(untouched.time_s, 7, 0);
-    harpe_monitor_free(monitor);
 }
 
-TEST(restart_discards_the_first) {
-    scripted script = {.count = 1};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(restart_discards_the_first) {
     begin(monitor, "a");
-    script.energy_mj[0] = 9000;
+    script->energy_mj[0] = 9000;
     assert_int_equal(harpe_monitor_begin(monitor, "a", true, NULL), HARPE_OK);
-    script.energy_mj[0] = 10000;
-    harpe_window_measurement got = end(monitor, "a");
-    assert_close(got.gpu_energy_j[0], 1, 1e-12);
-    harpe_window_measurement_clear(&got);
+    script->energy_mj[0] = 10000;
+    assert_energy(monitor, "a", 1);
     assert_int_equal(harpe_monitor_begin(monitor, "new", true, NULL), HARPE_OK);
-    harpe_monitor_free(monitor);
 }
 
-TEST(cancel_reads_nothing) {
-    scripted script = {.count = 1};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(cancel_reads_nothing) {
     begin(monitor, "a");
-    script.order[0] = '\0';
+    script->order[0] = '\0';
     assert_int_equal(harpe_monitor_end(monitor, "a", true, NULL, NULL), HARPE_OK);
-    assert_string_equal(script.order, "");
+    assert_string_equal(script->order, "");
     begin(monitor, "a");
     assert_int_equal(harpe_monitor_end(monitor, "a", false, NULL, NULL), HARPE_OK);
-    harpe_monitor_free(monitor);
 }
 
-TEST(peek_leaves_the_window_open) {
-    scripted script = {.count = 1};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(peek_leaves_the_window_open) {
     begin(monitor, "a");
     for (int i = 1; i <= 3; i++) {
-        script.energy_mj[0] += 1000;
+        script->energy_mj[0] += 1000;
         harpe_window_measurement got = {0};
         assert_int_equal(harpe_monitor_peek(monitor, "a", &got, NULL), HARPE_OK);
         assert_close(got.gpu_energy_j[0], i, 1e-12);
         harpe_window_measurement_clear(&got);
     }
-    harpe_window_measurement got = end(monitor, "a");
-    assert_close(got.gpu_energy_j[0], 3, 1e-12);
-    harpe_window_measurement_clear(&got);
-    harpe_monitor_free(monitor);
+    assert_energy(monitor, "a", 3);
 }
 
 TEST(backward_counter_is_an_error_and_never_a_number) {
@@ -189,31 +191,26 @@ TEST(backward_counter_is_an_error_and_never_a_number) {
     assert_non_null(strstr(error.message, "ran backwards"));
     assert_close(untouched.time_s, 7, 0);
     begin(monitor, "a"); /* the failed end has closed the window */
-    harpe_window_measurement got = end(monitor, "a");
-    harpe_window_measurement_clear(&got);
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, NULL, NULL), HARPE_OK);
     harpe_monitor_free(monitor);
 }
 
 /* The counter restarts inside the epoch, and at the epoch's end it is again above the epoch's
  * start. Only the steps inside have seen the restart. */
-TEST(restart_seen_by_a_short_window_fails_the_long_one) {
-    scripted script = {.count = 1, .energy_mj = {1000}};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(restart_seen_by_a_short_window_fails_the_long_one) {
+    script->energy_mj[0] = 1000;
     harpe_error error;
     begin(monitor, "epoch");
-    script.energy_mj[0] = 9000;
+    script->energy_mj[0] = 9000;
     begin(monitor, "step");
-    script.energy_mj[0] = 500;
-    assert_int_equal(harpe_monitor_end(monitor, "step", false, NULL, NULL), HARPE_DRIVER_ERROR);
+    script->energy_mj[0] = 500;
+    assert_fails(monitor, "step");
     begin(monitor, "step");
-    script.energy_mj[0] = 8000;
-    harpe_window_measurement got = end(monitor, "step");
-    assert_close(got.gpu_energy_j[0], 7.5, 1e-12);
-    harpe_window_measurement_clear(&got);
+    script->energy_mj[0] = 8000;
+    assert_energy(monitor, "step", 7.5);
     assert_int_equal(harpe_monitor_end(monitor, "epoch", false, NULL, &error), HARPE_DRIVER_ERROR);
     assert_non_null(
         strstr(error.message, "window 'epoch': GPU 0: its energy counter ran backwards"));
-    harpe_monitor_free(monitor);
 }
 
 TEST(restart_between_windows_leaves_the_next_one_sound) {
@@ -233,22 +230,17 @@ TEST(restart_between_windows_leaves_the_next_one_sound) {
 }
 
 /* A window whose begin sees the restart is valid. A window that was open before is not. */
-TEST(restart_seen_at_a_begin_fails_only_what_was_open) {
-    scripted script = {.count = 1, .energy_mj = {1000}};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(restart_seen_at_a_begin_fails_only_what_was_open) {
+    script->energy_mj[0] = 1000;
     begin(monitor, "epoch");
-    script.energy_mj[0] = 9000;
+    script->energy_mj[0] = 9000;
     begin(monitor, "sees 9000");
-    script.energy_mj[0] = 500;
+    script->energy_mj[0] = 500;
     begin(monitor, "step");
-    script.energy_mj[0] = 10500;
-    harpe_window_measurement got = end(monitor, "step");
-    assert_close(got.gpu_energy_j[0], 10, 1e-12);
-    harpe_window_measurement_clear(&got);
-    assert_int_equal(harpe_monitor_end(monitor, "sees 9000", false, NULL, NULL),
-                     HARPE_DRIVER_ERROR);
-    assert_int_equal(harpe_monitor_end(monitor, "epoch", false, NULL, NULL), HARPE_DRIVER_ERROR);
-    harpe_monitor_free(monitor);
+    script->energy_mj[0] = 10500;
+    assert_energy(monitor, "step", 10);
+    assert_fails(monitor, "sees 9000");
+    assert_fails(monitor, "epoch");
 }
 
 /* ---- Energy that cannot be ------------------------------------------------------------------- */
@@ -298,9 +290,7 @@ TEST(jump_of_a_counter_is_never_a_number) {
         assert_has_no_energy(monitor, "step");
         begin(monitor, "next");
         pass(&script, 3600, 300); /* long enough to hide the smaller jumps in the mean power */
-        harpe_window_measurement got = end(monitor, "next");
-        assert_close(got.gpu_energy_j[0], 300 * 3600, 1e-6);
-        harpe_window_measurement_clear(&got);
+        assert_energy(monitor, "next", 300 * 3600);
         assert_has_no_energy(monitor, "epoch");
         harpe_monitor_free(monitor);
     }
@@ -327,9 +317,7 @@ TEST(single_wrong_value_is_read_again) {
         begin(monitor, "a");
         pass(&script, 2, 250);
         script.energy_mj[1] = wrong_mj[i];
-        harpe_window_measurement got = end(monitor, "a");
-        assert_close(got.gpu_energy_j[0], 500, 1e-9);
-        harpe_window_measurement_clear(&got);
+        assert_energy(monitor, "a", 500);
         harpe_monitor_free(monitor);
     }
 }
@@ -363,16 +351,12 @@ TEST(step_of_a_counter_and_a_peak_are_no_jumps) {
         begin(monitor, "short");
         script.now_ns += 1000000;
         if (step % 100 == 99) script.energy_mj[0] += 46000; /* 460 W for 100 ms */
-        harpe_window_measurement got = end(monitor, "short");
-        assert_close(got.gpu_energy_j[0], step % 100 == 99 ? 46 : 0, 1e-9);
-        harpe_window_measurement_clear(&got);
+        assert_energy(monitor, "short", step % 100 == 99 ? 46 : 0);
     }
     begin(monitor, "slow driver");
     script.read_ns = 3000000000; /* the reading itself takes 3 s, during which the GPU works */
     script.energy_mj[0] += 1200000;
-    harpe_window_measurement got = end(monitor, "slow driver");
-    assert_close(got.gpu_energy_j[0], 1200, 1e-9);
-    harpe_window_measurement_clear(&got);
+    assert_energy(monitor, "slow driver", 1200);
     harpe_monitor_free(monitor);
 }
 
@@ -431,12 +415,8 @@ TEST(restart_seen_by_two_reads_at_once_is_one_restart) {
     counter.begins = "inner";
     begin(counter.monitor, "outer");
     counter.now_mj = 1110;
-    harpe_window_measurement got = end(counter.monitor, "outer");
-    assert_close(got.gpu_energy_j[0], 1, 1e-12);
-    harpe_window_measurement_clear(&got);
-    got = end(counter.monitor, "inner");
-    assert_close(got.gpu_energy_j[0], 1.01, 1e-12);
-    harpe_window_measurement_clear(&got);
+    assert_energy(counter.monitor, "outer", 1);
+    assert_energy(counter.monitor, "inner", 1.01);
     counter.now_mj = 20000;
     assert_int_equal(harpe_monitor_end(counter.monitor, "before", false, NULL, NULL),
                      HARPE_DRIVER_ERROR);
@@ -452,18 +432,12 @@ TEST(late_answer_of_before_a_restart_is_no_second_restart) {
     assert_int_equal(harpe_monitor_new_on(&options, &source, &counter.monitor, NULL), HARPE_OK);
     begin(counter.monitor, "before");
     counter.begins = "inner";
-    harpe_window_measurement got = end(counter.monitor, "before"); /* ended before the restart */
-    assert_close(got.gpu_energy_j[0], 0.5, 1e-12);
-    harpe_window_measurement_clear(&got);
+    assert_energy(counter.monitor, "before", 0.5); /* ended before the restart */
     counter.now_mj = 150;
     begin(counter.monitor, "next");
     counter.now_mj = 250;
-    got = end(counter.monitor, "next");
-    assert_close(got.gpu_energy_j[0], 0.1, 1e-12);
-    harpe_window_measurement_clear(&got);
-    got = end(counter.monitor, "inner");
-    assert_close(got.gpu_energy_j[0], 0.15, 1e-12);
-    harpe_window_measurement_clear(&got);
+    assert_energy(counter.monitor, "next", 0.1);
+    assert_energy(counter.monitor, "inner", 0.15);
     harpe_monitor_free(counter.monitor);
 }
 
@@ -509,9 +483,7 @@ TEST(zero_energy_warns_once_per_name) {
     harpe_monitor *monitor = monitor_with(&script, &options);
     for (int i = 0; i < 3; i++) {
         begin(monitor, "short");
-        harpe_window_measurement got = end(monitor, "short");
-        assert_close(got.gpu_energy_j[0], 0, 0);
-        harpe_window_measurement_clear(&got);
+        assert_energy(monitor, "short", 0);
     }
     assert_int_equal(told.count, 1);
     assert_int_equal(told.level, HARPE_LOG_WARNING);
@@ -544,30 +516,21 @@ TEST(zero_energy_becomes_power_times_time) {
     harpe_monitor_free(monitor);
 }
 
-TEST(names_without_end_do_not_grow_the_monitor) {
-    scripted script = {.count = 1};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(names_without_end_do_not_grow_the_monitor) {
     begin(monitor, "held");
     for (int i = 0; i < 2000; i++) {
         char name[32];
         snprintf(name, sizeof name, "step %d", i);
         begin(monitor, name);
-        script.energy_mj[0] += 1000;
-        script.now_ns += 10000000;
-        harpe_window_measurement got = end(monitor, name);
-        assert_close(got.gpu_energy_j[0], 1, 1e-12);
-        harpe_window_measurement_clear(&got);
+        script->energy_mj[0] += 1000;
+        script->now_ns += 10000000;
+        assert_energy(monitor, name, 1);
     }
     assert_in_range(monitor->window_count, 1, 256);
-    harpe_window_measurement got = end(monitor, "held");
-    assert_close(got.gpu_energy_j[0], 2000, 1e-9);
-    harpe_window_measurement_clear(&got);
-    harpe_monitor_free(monitor);
+    assert_energy(monitor, "held", 2000);
 }
 
-TEST(too_many_open_windows_are_refused) {
-    scripted script = {.count = 1};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(too_many_open_windows_are_refused) {
     char name[32];
     for (int i = 0; i < 4096; i++) {
         snprintf(name, sizeof name, "w%d", i);
@@ -576,7 +539,6 @@ TEST(too_many_open_windows_are_refused) {
     assert_int_equal(harpe_monitor_begin(monitor, "one more", false, NULL), HARPE_LIMIT_EXCEEDED);
     assert_int_equal(harpe_monitor_end(monitor, "w17", true, NULL, NULL), HARPE_OK);
     begin(monitor, "one more");
-    harpe_monitor_free(monitor);
 }
 
 TEST(bad_options_are_refused) {

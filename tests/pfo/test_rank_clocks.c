@@ -29,7 +29,6 @@ TEST(clocks_survive_writing_and_reading) {
     harpe_rank_clocks clocks = {true, 2, latencies, 3, runs}, read;
     char *json = plain_result();
     int rank;
-    (void)state;
     assert_int_equal(harpe_rank_clocks_append(&clocks, &json, NULL), HARPE_OK);
     assert_true(harpe_profiling_result_scan(json, strlen(json), &rank));
     assert_int_equal(rank, 3);
@@ -57,7 +56,6 @@ TEST(shares_are_read_so_that_their_sum_is_1) {
                                "[[1410,0.252456,1200,0.252456,900,0.252456,600,0.252626]]}}";
     harpe_rank_clocks read, again;
     char *json = plain_result();
-    (void)state;
     assert_true(harpe_rank_clocks_read(text, sizeof text - 1, RUNS_MAX, &read));
     assert_true(read.is_known);
     double sum = 0;
@@ -92,7 +90,6 @@ TEST(wrong_clocks_are_not_known) {
         "{\"latencies\":[],\"runs\":[\"x\"]}",
         "{\"latencies\":[],\"runs\":[[1,0.2,2,0.2,3,0.2,4,0.2,5,0.2]]}",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char text[300];
         harpe_rank_clocks read;
@@ -115,7 +112,6 @@ TEST(more_runs_than_the_schedule_has_are_one_that_is_not_known) {
         "{\"rank\":0,\"clocks\":{\"latencies\":[[1410,0.01,0.02]],\"runs\":[[]";
     enum { MORE = 100000 };
     char *text = malloc(sizeof begin + 3 * (size_t)MORE + 4);
-    (void)state;
     assert_non_null(text);
     for (size_t runs = 1; runs <= MORE; runs = runs < 6 ? runs + 1 : 10 * runs) {
         harpe_rank_clocks read;
@@ -141,7 +137,6 @@ TEST(more_runs_than_the_schedule_has_are_one_that_is_not_known) {
 TEST(results_without_clocks_are_as_before) {
     harpe_rank_clocks read;
     char *json = plain_result();
-    (void)state;
     assert_true(harpe_rank_clocks_read(json, strlen(json), RUNS_MAX, &read));
     assert_false(read.is_known);
     assert_true(harpe_rank_clocks_read("", 0, RUNS_MAX, &read));

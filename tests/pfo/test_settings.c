@@ -33,10 +33,9 @@ static void complete(harpe_settings *settings, const char *const *environment, b
     assert_int_equal(harpe_settings_complete(settings, environment, is_root, NULL), HARPE_OK);
 }
 
-#define FIXTURE_TEST(name) TEST_WITH(name, make, drop)
+#define FIXTURE_TEST(name) TEST_ON(name, harpe_settings *settings, make, drop)
 
 FIXTURE_TEST(defaults_are_those_of_the_manual) {
-    harpe_settings *settings = *state;
     complete(settings, (const char *const[]){"HOME=/home/me", NULL}, false);
     assert_string_equal(settings->scheduler, "Perseus"); /* the published scheduler needs a plan */
     assert_string_equal(settings->scheduler_args, "{}");
@@ -48,7 +47,7 @@ FIXTURE_TEST(defaults_are_those_of_the_manual) {
     assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
 }
 
-FIXTURE_TEST(variables_of_zeus_bring_its_defaults) {
+TEST(variables_of_zeus_bring_its_defaults) {
     static const struct {
         const char *variable, *other;
         bool dumps, is_debug;
@@ -74,7 +73,6 @@ FIXTURE_TEST(variables_of_zeus_bring_its_defaults) {
 }
 
 FIXTURE_TEST(a_dump_directory_asks_for_dumps) {
-    harpe_settings *settings = *state;
     assert_int_equal(set(settings, "dump_dir", "/dumps", NULL), HARPE_OK);
     complete(settings, (const char *const[]){"HOME=/me", NULL}, false);
     assert_true(settings->dump_data);
@@ -85,7 +83,6 @@ FIXTURE_TEST(a_dump_directory_asks_for_dumps) {
 }
 
 FIXTURE_TEST(newer_prefixes_win_over_older_ones) {
-    harpe_settings *settings = *state;
     const char *environment[] = {"HARPE_PFO_PORT=3",
                                  "ZEUS_PFO_PORT=2",
                                  "PERSEUS_PORT=1",
@@ -134,7 +131,6 @@ FIXTURE_TEST(state_is_kept_where_the_system_wants_it) {
 }
 
 FIXTURE_TEST(what_is_set_stays_where_it_is) {
-    harpe_settings *settings = *state;
     const char *const environment[] = {"HOME=/home/me", "ZEUS_PFO_DUMP_DIR=/dumps", NULL};
     assert_int_equal(set(settings, "state_dir", "mine", NULL), HARPE_OK);
     assert_int_equal(harpe_settings_from_environment(settings, environment, (harpe_log){0}, NULL),
@@ -151,7 +147,6 @@ FIXTURE_TEST(what_is_set_stays_where_it_is) {
 }
 
 FIXTURE_TEST(without_a_home_something_must_be_said) {
-    harpe_settings *settings = *state;
     harpe_error error;
     complete(settings, (const char *const[]){"HOME=", NULL}, false);
     assert_int_equal(harpe_settings_check(settings, &error), HARPE_INVALID_ARGUMENT);
@@ -164,7 +159,6 @@ FIXTURE_TEST(without_a_home_something_must_be_said) {
 }
 
 FIXTURE_TEST(a_plan_is_served_by_the_scheduler_that_serves_plans) {
-    harpe_settings *settings = *state;
     const char *const none[] = {NULL};
     assert_int_equal(set(settings, "scheduler_args", "{\"solution_path\": \"p.py\"}", NULL),
                      HARPE_OK);
@@ -187,20 +181,19 @@ FIXTURE_TEST(a_variable_that_is_no_setting_is_told_and_ignored) {
     const char *environment[] = {"ZEUS_PFO_SERVER_URL=http://x", NULL};
     int lines = 0;
     harpe_log log = {count_line, &lines};
-    assert_int_equal(harpe_settings_from_environment(*state, environment, log, NULL), HARPE_OK);
+    assert_int_equal(harpe_settings_from_environment(settings, environment, log, NULL), HARPE_OK);
     assert_int_equal(lines, 1);
 }
 
 FIXTURE_TEST(a_bad_variable_is_named) {
     const char *environment[] = {"ZEUS_PFO_DUMP_DATA=perhaps", NULL};
     harpe_error error;
-    assert_int_equal(harpe_settings_from_environment(*state, environment, (harpe_log){0}, &error),
+    assert_int_equal(harpe_settings_from_environment(settings, environment, (harpe_log){0}, &error),
                      HARPE_INVALID_ARGUMENT);
     assert_non_null(strstr(error.message, "ZEUS_PFO_DUMP_DATA: 'perhaps'"));
 }
 
 FIXTURE_TEST(files_take_quotes_and_comments) {
-    harpe_settings *settings = *state;
     assert_int_equal(from_text(settings,
                                "# a comment\n\n  port = 8080 \n"
                                "SCHEDULER_ARGS='{\"a\": 1}'\r\n"
@@ -225,13 +218,12 @@ FIXTURE_TEST(bad_files_get_file_and_line) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         harpe_error error;
-        assert_int_equal(from_text(*state, cases[i].text, &error), HARPE_INVALID_INPUT);
+        assert_int_equal(from_text(settings, cases[i].text, &error), HARPE_INVALID_INPUT);
         assert_non_null(strstr(error.message, cases[i].message));
     }
 }
 
 FIXTURE_TEST(a_refused_value_leaves_the_old_one) {
-    harpe_settings *settings = *state;
     assert_int_equal(set(settings, "port", "99", NULL), HARPE_OK);
     assert_int_equal(set(settings, "port", "-1", NULL), HARPE_INVALID_ARGUMENT);
     assert_int_equal(set(settings, "port", "1.0", NULL), HARPE_INVALID_ARGUMENT);
@@ -241,7 +233,6 @@ FIXTURE_TEST(a_refused_value_leaves_the_old_one) {
 }
 
 FIXTURE_TEST(what_only_all_together_can_tell) {
-    harpe_settings *settings = *state;
     harpe_error error;
     assert_int_equal(set(settings, "listen", "0.0.0.0", NULL), HARPE_OK);
     assert_int_equal(harpe_settings_check(settings, &error), HARPE_INVALID_ARGUMENT);
@@ -262,7 +253,6 @@ FIXTURE_TEST(what_only_all_together_can_tell) {
 }
 
 FIXTURE_TEST(what_is_printed_reads_back) {
-    harpe_settings *settings = *state;
     assert_int_equal(set(settings, "scheduler_args", "{\"x\": \"a b\\\\\"}", NULL), HARPE_OK);
     assert_int_equal(set(settings, "dump_data", "off", NULL), HARPE_OK);
     assert_int_equal(set(settings, "log_level", "critical", NULL), HARPE_OK);
@@ -284,7 +274,6 @@ FIXTURE_TEST(what_is_printed_reads_back) {
 }
 
 FIXTURE_TEST(a_log_is_text_or_json) {
-    harpe_settings *settings = *state;
     assert_false(settings->log_is_json);
     assert_int_equal(set(settings, "log_format", "JSON", NULL), HARPE_OK);
     assert_true(settings->log_is_json);
@@ -296,8 +285,7 @@ FIXTURE_TEST(a_log_is_text_or_json) {
 }
 
 FIXTURE_TEST(passwords_are_not_printed) {
-    assert_int_equal(set(*state, "store", "postgresql://me:secret@db/harpe", NULL), HARPE_OK);
-    harpe_settings *settings = *state;
+    assert_int_equal(set(settings, "store", "postgresql://me:secret@db/harpe", NULL), HARPE_OK);
     char *text = harpe_settings_format(settings);
     assert_null(strstr(text, "secret"));
     assert_non_null(strstr(text, "STORE=postgresql://***\n"));

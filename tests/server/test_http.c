@@ -21,10 +21,10 @@ static int tear_down(void **state) {
 
 /* ---- Requests and answers -------------------------------------------------------------------- */
 
-#define FIXTURE_TEST(name) TEST_WITH(name, set_up, tear_down)
+#define FIXTURE_TEST(name) TEST_ON(name, world *w, set_up, tear_down)
 
 FIXTURE_TEST(answers_carry_the_usual_headers) {
-    int fd = dial(*state);
+    int fd = dial(w);
     say(fd, POST("/echo", "5") "hello");
     answer a = hear_answer(fd, false);
     assert_int_equal(a.status, 200);
@@ -39,7 +39,7 @@ FIXTURE_TEST(answers_carry_the_usual_headers) {
 }
 
 FIXTURE_TEST(a_connection_serves_many_requests) {
-    int fd = dial(*state);
+    int fd = dial(w);
     for (int i = 0; i < 100; i++) {
         say(fd, GET("/a"));
         expect_answer(fd, 200, "GET /a | a | q=(none) | x-test=(none)");
@@ -50,7 +50,7 @@ FIXTURE_TEST(a_connection_serves_many_requests) {
 }
 
 FIXTURE_TEST(pipelined_requests_are_answered_in_order) {
-    int fd = dial(*state);
+    int fd = dial(w);
     say(fd, POST("/echo", "1") "1" GET("/work") POST("/echo", "1") "2" GET("/b"));
     expect_answer(fd, 200, "1");
     expect_answer(fd, 200, "worked");
@@ -61,7 +61,7 @@ FIXTURE_TEST(pipelined_requests_are_answered_in_order) {
 
 FIXTURE_TEST(a_request_may_come_byte_by_byte) {
     static const char request[] = "\r\n" POST("/echo", "4") "drip" GET("/c");
-    int fd = dial(*state);
+    int fd = dial(w);
     for (size_t i = 0; i < sizeof request - 1; i++) {
         say_bytes(fd, request + i, 1);
         if (i % 16 == 0) usleep(1000);
@@ -72,7 +72,7 @@ FIXTURE_TEST(a_request_may_come_byte_by_byte) {
 }
 
 FIXTURE_TEST(head_is_get_without_body) {
-    int fd = dial(*state);
+    int fd = dial(w);
     say(fd, "HEAD /a HTTP/1.1\r\nhost: x\r\n\r\n");
     answer a = hear_answer(fd, true);
     assert_int_equal(a.status, 200);
@@ -84,7 +84,7 @@ FIXTURE_TEST(head_is_get_without_body) {
 }
 
 FIXTURE_TEST(http_1_0_closes_unless_asked_not_to) {
-    int fd = dial(*state);
+    int fd = dial(w);
     say(fd, "GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     answer a = hear_answer(fd, false);
     assert_non_null(strstr(a.head, "connection: keep-alive"));
@@ -92,14 +92,14 @@ FIXTURE_TEST(http_1_0_closes_unless_asked_not_to) {
     say(fd, "GET /a HTTP/1.0\r\n\r\n");
     expect_answer(fd, 200, NULL);
     expect_end(fd);
-    fd = dial(*state);
+    fd = dial(w);
     say(fd, "GET /a HTTP/1.1\r\nhost: x\r\nconnection: x, Close\r\n\r\n");
     expect_answer(fd, 200, NULL);
     expect_end(fd);
 }
 
 FIXTURE_TEST(a_client_that_ends_its_side_still_gets_its_answer) {
-    int fd = dial(*state);
+    int fd = dial(w);
     say(fd, POST("/echo", "2") "ab" POST("/echo", "2") "cd");
     shutdown(fd, SHUT_WR);
     expect_answer(fd, 200, "ab");
@@ -108,7 +108,7 @@ FIXTURE_TEST(a_client_that_ends_its_side_still_gets_its_answer) {
 }
 
 FIXTURE_TEST(a_large_answer_arrives_whole) {
-    int fd = dial(*state);
+    int fd = dial(w);
     say(fd, GET("/large"));
     usleep(100000); /* until the socket is full */
     answer a = hear_answer(fd, false);
@@ -122,35 +122,34 @@ FIXTURE_TEST(a_large_answer_arrives_whole) {
 /* ---- Paths, queries, headers ----------------------------------------------------------------- */
 
 FIXTURE_TEST(paths_are_decoded_by_segment) {
-    expect_once(*state, GET("/"), 200, "GET / | q=(none) | x-test=(none)");
-    expect_once(*state, GET("/a+b%2Bc/%2e%2e/../x%2Fy/"), 200,
+    expect_once(w, GET("/"), 200, "GET / | q=(none) | x-test=(none)");
+    expect_once(w, GET("/a+b%2Bc/%2e%2e/../x%2Fy/"), 200,
                 "GET /a+b%2Bc/%2e%2e/../x%2Fy/ | a+b+c | .. | .. | x/y |  | q=(none) | "
                 "x-test=(none)");
-    expect_once(*state, GET("/a%00b/%/%4/%zz/%C3%A4"), 200,
+    expect_once(w, GET("/a%00b/%/%4/%zz/%C3%A4"), 200,
                 "GET /a%00b/%/%4/%zz/%C3%A4 | (none) | (none) | (none) | (none) | \xC3\xA4 | "
                 "q=(none) | x-test=(none)");
-    expect_once(*state, "GET http://host:1/abs/olute HTTP/1.1\r\nhost: x\r\n\r\n", 200,
+    expect_once(w, "GET http://host:1/abs/olute HTTP/1.1\r\nhost: x\r\n\r\n", 200,
                 "GET /abs/olute | abs | olute | q=(none) | x-test=(none)");
 }
 
 FIXTURE_TEST(the_first_value_of_a_query_parameter_is_taken) {
-    expect_once(*state, GET("/a?p&qq=1&q=x%20y+z&q=2"), 200,
-                "GET /a | a | q=x y z | x-test=(none)");
-    expect_once(*state, GET("/a?q"), 200, "GET /a | a | q= | x-test=(none)");
-    expect_once(*state, GET("/a?%71=%31"), 200, "GET /a | a | q=1 | x-test=(none)");
-    expect_once(*state, GET("/a?q=%zz&q=3"), 200, "GET /a | a | q=3 | x-test=(none)");
-    expect_once(*state, GET("/a?"), 200, "GET /a | a | q=(none) | x-test=(none)");
+    expect_once(w, GET("/a?p&qq=1&q=x%20y+z&q=2"), 200, "GET /a | a | q=x y z | x-test=(none)");
+    expect_once(w, GET("/a?q"), 200, "GET /a | a | q= | x-test=(none)");
+    expect_once(w, GET("/a?%71=%31"), 200, "GET /a | a | q=1 | x-test=(none)");
+    expect_once(w, GET("/a?q=%zz&q=3"), 200, "GET /a | a | q=3 | x-test=(none)");
+    expect_once(w, GET("/a?"), 200, "GET /a | a | q=(none) | x-test=(none)");
 }
 
 FIXTURE_TEST(header_names_have_no_case) {
-    expect_once(*state, "GET /a HTTP/1.1\r\nHost: x\r\nX-TeSt:\t va lue \t\r\n\r\n", 200,
+    expect_once(w, "GET /a HTTP/1.1\r\nHost: x\r\nX-TeSt:\t va lue \t\r\n\r\n", 200,
                 "GET /a | a | q=(none) | x-test=va lue");
 }
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */
 
 FIXTURE_TEST(chunked_bodies_are_put_together) {
-    int fd = dial(*state);
+    int fd = dial(w);
     say(fd, "POST /echo HTTP/1.1\r\nhost: x\r\nTransfer-Encoding: Chunked\r\n\r\n"
             "3\r\nabc\r\n00A;name=value\r\n0123456789\r\n0\r\ntrailer: x\r\n\r\n" GET("/a"));
     expect_answer(fd, 200, "abc0123456789");
@@ -159,7 +158,7 @@ FIXTURE_TEST(chunked_bodies_are_put_together) {
 }
 
 FIXTURE_TEST(expect_100_continue_is_answered_before_the_body) {
-    int fd = dial(*state);
+    int fd = dial(w);
     say(fd, "POST /echo HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n");
     char text[26] = "";
     assert_true(read_exactly(fd, text, 25));
@@ -167,11 +166,11 @@ FIXTURE_TEST(expect_100_continue_is_answered_before_the_body) {
     say(fd, "abc");
     expect_answer(fd, 200, "abc");
     close(fd);
-    expect_once(*state,
+    expect_once(w,
                 "POST /tiny HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
                 "content-length: 11\r\n\r\n",
                 413, "{\"detail\":\"the body is too large\"}");
-    expect_once(*state, "POST /a HTTP/1.1\r\nhost: x\r\nexpect: tea\r\n\r\n", 417, NULL);
+    expect_once(w, "POST /a HTTP/1.1\r\nhost: x\r\nexpect: tea\r\n\r\n", 417, NULL);
 }
 
 FIXTURE_TEST(a_body_up_to_the_limit_is_taken) {
@@ -179,7 +178,7 @@ FIXTURE_TEST(a_body_up_to_the_limit_is_taken) {
     char *body = malloc(length);
     for (size_t i = 0; i < length; i++)
         body[i] = (char)('a' + i % 26);
-    int fd = dial(*state);
+    int fd = dial(w);
     for (int i = 0; i < 3; i++) {
         say(fd, POST("/echo", "1048576"));
         say_bytes(fd, body, length);
@@ -196,7 +195,6 @@ FIXTURE_TEST(a_body_up_to_the_limit_is_taken) {
 
 FIXTURE_TEST(held_requests_are_answered_when_released) {
     enum { COUNT = 200 };
-    world *w = *state;
     int fds[COUNT];
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < COUNT; i++) {
@@ -215,9 +213,8 @@ FIXTURE_TEST(held_requests_are_answered_when_released) {
     assert_int_equal(atomic_load(&w->gone), 0);
 }
 
-FIXTURE_TEST(closing_the_server_lets_held_requests_go) {
+TEST(closing_the_server_lets_held_requests_go) {
     world *w = open_world((harpe_http_options){0});
-    (void)state;
     int fd = dial(w);
     say(fd, GET("/hold"));
     expect_counts(w, "held 1");
@@ -229,7 +226,6 @@ FIXTURE_TEST(closing_the_server_lets_held_requests_go) {
 
 FIXTURE_TEST(a_stream_goes_on_until_the_server_ends_it) {
     enum { PIECES = 30, PIECE = 100001 };
-    world *w = *state;
     int fd = dial(w);
     say(fd, GET("/stream?q=30") GET("/a"));
     answer a = hear_answer(fd, false);
@@ -250,7 +246,6 @@ FIXTURE_TEST(a_stream_goes_on_until_the_server_ends_it) {
 }
 
 FIXTURE_TEST(a_client_that_leaves_its_stream_is_noticed) {
-    world *w = *state;
     int idle = dial(w), busy = dial(w);
     say(idle, GET("/stream"));
     free(hear_answer(idle, false).body);
@@ -262,7 +257,7 @@ FIXTURE_TEST(a_client_that_leaves_its_stream_is_noticed) {
     expect_counts(w, "connections 1 held 0");
 }
 
-FIXTURE_TEST(streams_give_way_to_others) {
+TEST(streams_give_way_to_others) {
     world *w = open_world((harpe_http_options){.max_connections = 3});
     int held = dial(w), idle = dial(w);
     say(held, GET("/hold"));
@@ -285,7 +280,7 @@ FIXTURE_TEST(streams_give_way_to_others) {
 
 /* ---- The door -------------------------------------------------------------------------------- */
 
-FIXTURE_TEST(without_the_token_only_open_paths_are_served) {
+TEST(without_the_token_only_open_paths_are_served) {
     world *w = open_world((harpe_http_options){.token = "secret"});
     expect_once(w, GET("/open"), 200, NULL);
     static const char *const wrong[] = {
@@ -308,7 +303,6 @@ FIXTURE_TEST(without_the_token_only_open_paths_are_served) {
 }
 
 FIXTURE_TEST(a_taken_port_is_an_error_that_names_it) {
-    world *w = *state;
     harpe_loop *loop;
     harpe_http *http = NULL;
     harpe_error error;
@@ -330,7 +324,7 @@ FIXTURE_TEST(a_taken_port_is_an_error_that_names_it) {
     harpe_loop_free(loop);
 }
 
-FIXTURE_TEST(ipv6_is_listened_on) {
+TEST(ipv6_is_listened_on) {
     int probe = socket(AF_INET6, SOCK_STREAM, 0);
     struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     if (probe < 0 || bind(probe, (struct sockaddr *)&address, sizeof address) != 0) {
@@ -366,7 +360,7 @@ static void run_in(const char *folder, int port, const char *commands) {
     if (system(line) != 0) fail_msg("failed: %s", line); // NOLINT(cert-env33-c)
 }
 
-FIXTURE_TEST(tls_is_spoken_with_a_certificate) {
+TEST(tls_is_spoken_with_a_certificate) {
     if (system("command -v openssl >/dev/null && command -v curl >/dev/null") != 0) // NOLINT
         skip_because("missing: openssl or curl");
     char folder[] = "/tmp/harpe-tls-XXXXXX";

@@ -47,20 +47,20 @@ static void break_off(int fd) {
 
 /* ---- Time ------------------------------------------------------------------------------------ */
 
-#define HASTY(name) TEST_WITH(name, set_up_hasty, tear_down)
-#define FIXTURE_TEST(name) TEST_WITH(name, set_up, tear_down)
+#define HASTY(name) TEST_ON(name, world *w, set_up_hasty, tear_down)
+#define FIXTURE_TEST(name) TEST_ON(name, world *w, set_up, tear_down)
 
 HASTY(slow_headers_have_a_deadline) {
-    int fd = dial(*state);
+    int fd = dial(w);
     say(fd, "GET /a HTTP/1.1\r\nhost: x\r\n");
     drip(fd, "a: b\r\n", 50000);
     expect_answer(fd, 408, NULL);
     close(fd);
-    expect_counts(*state, "timeouts 1");
+    expect_counts(w, "timeouts 1");
 }
 
 HASTY(slow_bodies_have_a_deadline) {
-    int fd = dial(*state);
+    int fd = dial(w);
     say(fd, POST("/echo", "100000"));
     drip(fd, "x", 50000);
     expect_answer(fd, 408, NULL);
@@ -68,7 +68,7 @@ HASTY(slow_bodies_have_a_deadline) {
 }
 
 HASTY(chunked_bodies_without_end_have_a_deadline) {
-    int fd = dial(*state);
+    int fd = dial(w);
     say(fd, CHUNKED("/echo"));
     drip(fd, "1\r\nx\r\n", 50000);
     expect_answer(fd, 408, NULL);
@@ -76,7 +76,7 @@ HASTY(chunked_bodies_without_end_have_a_deadline) {
 }
 
 HASTY(the_deadline_begins_anew_with_each_request) {
-    int fd = dial(*state);
+    int fd = dial(w);
     for (int i = 0; i < 4; i++) {
         usleep(TIMEOUT_MS * 500);
         say(fd, GET("/a"));
@@ -85,7 +85,7 @@ HASTY(the_deadline_begins_anew_with_each_request) {
     close(fd);
 }
 
-FIXTURE_TEST(idle_connections_are_closed_in_time) {
+TEST(idle_connections_are_closed_in_time) {
     world *w = open_world((harpe_http_options){.keep_alive_timeout_ms = 500});
     int silent = dial(w);
     answer a = {0};
@@ -106,17 +106,16 @@ FIXTURE_TEST(idle_connections_are_closed_in_time) {
 }
 
 HASTY(a_held_request_has_no_deadline) {
-    int fd = dial(*state);
+    int fd = dial(w);
     say(fd, GET("/hold"));
-    expect_counts(*state, "held 1");
+    expect_counts(w, "held 1");
     usleep(TIMEOUT_MS * 2000);
-    expect_once(*state, GET("/release"), 200, "done");
+    expect_once(w, GET("/release"), 200, "done");
     expect_answer(fd, 200, "released");
     close(fd);
 }
 
 HASTY(an_answer_that_nobody_reads_is_given_up) {
-    world *w = *state;
     int fd = dial(w);
     say(fd, GET("/large"));
     expect_counts(w, "connections 1 held 0 evicted 0 refused 0 timeouts 1");
@@ -223,7 +222,6 @@ static void *send_bodies(void *user) {
 
 FIXTURE_TEST(large_bodies_leave_time_to_other_programs) {
     enum { SENDERS = 4 };
-    world *w = *state;
     sender senders[SENDERS];
     atomic_bool is_over = false;
     int small = dial(w);
@@ -249,7 +247,6 @@ FIXTURE_TEST(large_bodies_leave_time_to_other_programs) {
 }
 
 FIXTURE_TEST(a_slow_body_gets_little_memory) {
-    world *w = *state;
     int slow = dial(w), other = dial(w);
     say(slow, POST("/echo", "1000000") "12345");
     for (int i = 0; i < 100; i++) {
@@ -304,7 +301,6 @@ static void race(int max_connections, size_t *early, size_t *late) {
 FIXTURE_TEST(established_clients_do_not_wait_for_first_requests) {
     enum { SERVED = 64 };
     size_t early, late;
-    (void)state;
     /* A busy machine may stop the server's thread until it forgets the established client. */
     for (int i = 0; i < 50; i++) {
         race(2 * NEW, &early, &late);
@@ -317,15 +313,13 @@ FIXTURE_TEST(established_clients_do_not_wait_for_first_requests) {
 
 FIXTURE_TEST(all_first_requests_are_served_at_once_unless_there_is_a_crowd) {
     size_t early, late;
-    (void)state;
     race(8 * NEW, &early, &late);
     assert_int_equal(late, NEW);
 }
 
-FIXTURE_TEST(all_of_many_idle_connections_are_closed) {
+TEST(all_of_many_idle_connections_are_closed) {
     enum { IDLE = 300 };
     world *w = open_world((harpe_http_options){.keep_alive_timeout_ms = 100});
-    (void)state;
     int idle[IDLE];
     for (int i = 0; i < IDLE; i++)
         idle[i] = dial(w);
@@ -337,7 +331,6 @@ FIXTURE_TEST(all_of_many_idle_connections_are_closed) {
 /* ---- Going away ------------------------------------------------------------------------------ */
 
 FIXTURE_TEST(a_client_that_closes_while_held_is_noticed) {
-    world *w = *state;
     int closed = dial(w), reset = dial(w), half = dial(w);
     say(closed, GET("/hold"));
     say(reset, GET("/hold"));
@@ -354,7 +347,6 @@ FIXTURE_TEST(a_client_that_closes_while_held_is_noticed) {
 }
 
 FIXTURE_TEST(a_client_that_was_gone_before_it_was_held_is_noticed) {
-    world *w = *state;
     int fd = dial(w);
     say(fd, GET("/hold"));
     close(fd);
@@ -362,7 +354,6 @@ FIXTURE_TEST(a_client_that_was_gone_before_it_was_held_is_noticed) {
 }
 
 FIXTURE_TEST(a_client_may_go_while_a_worker_works_for_it) {
-    world *w = *state;
     atomic_store(&is_work_held, true);
     for (int i = 0; i < 10; i++) {
         int fd = dial(w);
@@ -379,7 +370,6 @@ FIXTURE_TEST(a_client_may_go_while_a_worker_works_for_it) {
 }
 
 FIXTURE_TEST(an_answer_that_breaks_is_told_apart_from_one_that_arrived) {
-    world *w = *state;
     int fd = dial(w);
     say(fd, GET("/work"));
     expect_answer(fd, 200, "worked");
@@ -391,7 +381,7 @@ FIXTURE_TEST(an_answer_that_breaks_is_told_apart_from_one_that_arrived) {
 /* ---- Nonsense -------------------------------------------------------------------------------- */
 
 FIXTURE_TEST(too_much_header_is_refused) {
-    int fd = dial(*state);
+    int fd = dial(w);
     say(fd, "GET /a HTTP/1.1\r\nhost: x\r\n");
     drip(fd, "x-flood: 0123456789012345678901234567890123456789\r\n", 0);
     expect_answer(fd, 431, NULL);
@@ -399,10 +389,10 @@ FIXTURE_TEST(too_much_header_is_refused) {
     char request[6000] = "GET /";
     memset(request + 5, 'a', 5000);
     snprintf(request + 5005, 100, " HTTP/1.1\r\nhost: x\r\n\r\n");
-    expect_once(*state, request, 431, NULL);
+    expect_once(w, request, 431, NULL);
     memset(request + 5, 'a', 4000);
     snprintf(request + 4005, 100, " HTTP/1.1\r\nhost: x\r\n\r\n");
-    expect_once(*state, request, 200, NULL);
+    expect_once(w, request, 200, NULL);
 }
 
 /* ---- Grammar --------------------------------------------------------------------------------- */
@@ -451,10 +441,10 @@ FIXTURE_TEST(what_is_not_http_is_refused) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         print_message("%.60s\n", cases[i].request);
-        expect_once(*state, cases[i].request, cases[i].status, NULL);
+        expect_once(w, cases[i].request, cases[i].status, NULL);
     }
     static const char with_nul[] = "GET /a\0b HTTP/1.1\r\nhost: x\r\n\r\n";
-    int fd = dial(*state);
+    int fd = dial(w);
     say_bytes(fd, with_nul, sizeof with_nul - 1);
     expect_answer(fd, 400, NULL);
     close(fd);
@@ -483,14 +473,14 @@ FIXTURE_TEST(random_bytes_do_no_harm) {
                                         "transfer-encoding: chunked\r\n"};
     unsigned random = 12345;
     for (int round = 0; round < 300; round++) {
-        int fd = dial(*state);
+        int fd = dial(w);
         for (int i = 0; i < 30; i++) {
             random = random * 1103515245 + 12345;
             if (!say(fd, words[(random >> 16) % (sizeof words / sizeof *words)])) break;
         }
         break_off(fd);
     }
-    expect_once(*state, GET("/b"), 200, "GET /b | b | q=(none) | x-test=(none)");
+    expect_once(w, GET("/b"), 200, "GET /b | b | q=(none) | x-test=(none)");
 }
 
 int main(void) { return run_listed_tests(); }

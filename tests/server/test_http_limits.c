@@ -25,18 +25,18 @@ static int tear_down(void **state) {
 
 /* ---- Size ------------------------------------------------------------------------------------ */
 
-#define FIXTURE_TEST(name) TEST_WITH(name, set_up, tear_down)
+#define FIXTURE_TEST(name) TEST_ON(name, world *w, set_up, tear_down)
 
 FIXTURE_TEST(a_body_that_is_announced_too_large_is_refused_at_once) {
-    expect_once(*state, POST("/echo", "1000000000"), 413, "{\"detail\":\"the body is too large\"}");
-    expect_once(*state, POST("/echo", "99999999999999999999999"), 413, NULL);
-    expect_once(*state, POST("/tiny", "11"), 413, NULL);
+    expect_once(w, POST("/echo", "1000000000"), 413, "{\"detail\":\"the body is too large\"}");
+    expect_once(w, POST("/echo", "99999999999999999999999"), 413, NULL);
+    expect_once(w, POST("/tiny", "11"), 413, NULL);
 }
 
 FIXTURE_TEST(the_refusal_reaches_a_client_that_goes_on_sending) {
     char block[4096];
     memset(block, 'x', sizeof block);
-    int fd = dial(*state);
+    int fd = dial(w);
     say(fd, POST("/echo", "1000000000"));
     for (int i = 0; i < 64 && say_bytes(fd, block, sizeof block); i++)
         continue;
@@ -45,9 +45,9 @@ FIXTURE_TEST(the_refusal_reaches_a_client_that_goes_on_sending) {
 }
 
 FIXTURE_TEST(a_chunked_body_is_refused_when_it_passes_the_limit) {
-    expect_once(*state, CHUNKED("/tiny") "5\r\nabcde\r\n6\r\nabcdef\r\n", 413, NULL);
-    expect_once(*state, CHUNKED("/tiny") "fffffffffffffff\r\nabcdefghijk", 413, NULL);
-    expect_once(*state, CHUNKED("/tiny") "ffffffffffffffffff\r\n", 400, NULL);
+    expect_once(w, CHUNKED("/tiny") "5\r\nabcde\r\n6\r\nabcdef\r\n", 413, NULL);
+    expect_once(w, CHUNKED("/tiny") "fffffffffffffff\r\nabcdefghijk", 413, NULL);
+    expect_once(w, CHUNKED("/tiny") "ffffffffffffffffff\r\n", 400, NULL);
 }
 
 /* The address space, because memory that is reserved and never used appears nowhere else. */
@@ -60,7 +60,7 @@ static size_t virtual_bytes(void) {
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-FIXTURE_TEST(a_claimed_length_takes_no_memory) {
+TEST(a_claimed_length_takes_no_memory) {
     world *w = open_world((harpe_http_options){.max_body_bytes = (size_t)4 << 30});
     int fds[20];
     size_t before = virtual_bytes();
@@ -87,7 +87,7 @@ static int count_answered(const int *fds, int count) {
     return answered;
 }
 
-FIXTURE_TEST(bodies_hoarded_by_many_give_way_to_new_ones) {
+TEST(bodies_hoarded_by_many_give_way_to_new_ones) {
     world *w = open_world((harpe_http_options){.max_all_bodies_bytes = 16384});
     char most[1000];
     int hoards[HOARDS], answered = 0;
@@ -110,7 +110,7 @@ FIXTURE_TEST(bodies_hoarded_by_many_give_way_to_new_ones) {
     close_world(w);
 }
 
-FIXTURE_TEST(bodies_that_are_worked_on_cost_no_other_sender_its_place) {
+TEST(bodies_that_are_worked_on_cost_no_other_sender_its_place) {
     world *w = open_world((harpe_http_options){.max_all_bodies_bytes = 16384});
     char most[12000];
     memset(most, 'x', sizeof most);
@@ -142,7 +142,7 @@ FIXTURE_TEST(bodies_that_are_worked_on_cost_no_other_sender_its_place) {
     close_world(w);
 }
 
-FIXTURE_TEST(who_holds_no_memory_is_not_refused_for_the_sake_of_others) {
+TEST(who_holds_no_memory_is_not_refused_for_the_sake_of_others) {
     world *w = open_world((harpe_http_options){.max_all_bodies_bytes = 16384});
     char most[12000];
     memset(most, 'x', sizeof most);
@@ -164,7 +164,7 @@ FIXTURE_TEST(who_holds_no_memory_is_not_refused_for_the_sake_of_others) {
     close_world(w);
 }
 
-FIXTURE_TEST(memory_of_answered_bodies_is_free_again) {
+TEST(memory_of_answered_bodies_is_free_again) {
     world *w = open_world((harpe_http_options){.max_all_bodies_bytes = 16384});
     char most[1024];
     memset(most, 'x', sizeof most);
@@ -203,7 +203,7 @@ static bool read_large(int fd, size_t length, bool has_head) {
     return is_good;
 }
 
-FIXTURE_TEST(whoever_has_not_read_for_longest_gives_way) {
+TEST(whoever_has_not_read_for_longest_gives_way) {
     world *w = open_world((harpe_http_options){.max_unread_bytes = (size_t)80 << 20,
                                                .request_timeout_ms = TIMEOUT_S * 1000});
     int reads = ask_for_large(w);
@@ -224,7 +224,7 @@ FIXTURE_TEST(whoever_has_not_read_for_longest_gives_way) {
     close_world(w);
 }
 
-FIXTURE_TEST(a_single_answer_may_be_larger_than_all_together) {
+TEST(a_single_answer_may_be_larger_than_all_together) {
     world *w = open_world(
         (harpe_http_options){.max_unread_bytes = 1 << 20, .request_timeout_ms = TIMEOUT_S * 1000});
     int only = ask_for_large(w);
@@ -238,7 +238,6 @@ FIXTURE_TEST(a_single_answer_may_be_larger_than_all_together) {
 /* ---- Number ---------------------------------------------------------------------------------- */
 
 FIXTURE_TEST(a_full_house_makes_room_but_never_drops_a_held_request) {
-    world *w = *state;
     int held[10], idle[CONNECTIONS * 2];
     for (int i = 0; i < 10; i++) {
         held[i] = dial(w);
@@ -262,7 +261,6 @@ FIXTURE_TEST(a_full_house_makes_room_but_never_drops_a_held_request) {
 }
 
 FIXTURE_TEST(a_house_full_of_held_requests_refuses_more) {
-    world *w = *state;
     int held[CONNECTIONS];
     for (int i = 0; i < CONNECTIONS; i++) {
         held[i] = dial(w);
@@ -284,7 +282,6 @@ static bool is_open(int fd) {
 }
 
 FIXTURE_TEST(strangers_give_way_before_all_others) {
-    world *w = *state;
     int held[5], strangers[CONNECTIONS - 6], idle = dial(w);
     for (int i = 0; i < 5; i++) {
         held[i] = dial(w);
@@ -317,7 +314,6 @@ FIXTURE_TEST(strangers_give_way_before_all_others) {
 }
 
 FIXTURE_TEST(who_is_no_longer_a_stranger_stays) {
-    world *w = *state;
     int known[CONNECTIONS];
     for (int i = 0; i < CONNECTIONS - 1; i++) {
         known[i] = dial(w);
@@ -334,7 +330,7 @@ FIXTURE_TEST(who_is_no_longer_a_stranger_stays) {
         close(known[i]);
 }
 
-FIXTURE_TEST(who_looks_is_answered_while_all_others_are_held) {
+TEST(who_looks_is_answered_while_all_others_are_held) {
     world *w =
         open_world((harpe_http_options){.max_connections = CONNECTIONS, .reserved_connections = 8});
     int held[CONNECTIONS], newcomers[30], stream;
@@ -381,7 +377,7 @@ static void count_warning(void *user, harpe_log_level level, const char *line) {
     if (level == HARPE_LOG_WARNING && strstr(line, "cannot accept")) atomic_fetch_add(&warnings, 1);
 }
 
-FIXTURE_TEST(running_out_of_descriptors_is_survived_and_told_once) {
+TEST(running_out_of_descriptors_is_survived_and_told_once) {
     atomic_store(&warnings, 0);
     world *w = open_world((harpe_http_options){.log = {count_warning, NULL}});
     struct rlimit before;

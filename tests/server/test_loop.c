@@ -76,10 +76,9 @@ static void note_c(void *user) { note(user, 'c'); }
 
 /* ---- Timers ---------------------------------------------------------------------------------- */
 
-#define FIXTURE_TEST(name) TEST_WITH(name, set_up, tear_down)
+#define FIXTURE_TEST(name) TEST_ON(name, world *w, set_up, tear_down)
 
 FIXTURE_TEST(timers_fire_in_the_order_of_their_times) {
-    world *w = *state;
     int64_t begin_ns = 0;
     bool is_prompt = false;
     /* A timer's time begins with its call, and on a busy machine a call may be late. */
@@ -101,7 +100,6 @@ FIXTURE_TEST(timers_fire_in_the_order_of_their_times) {
 }
 
 FIXTURE_TEST(timers_due_at_once_fire_first_in_first_out) {
-    world *w = *state;
     harpe_loop_after(w->loop, 0, note_b, w, NULL, NULL);
     harpe_loop_after(w->loop, -5, note_a, w, NULL, NULL);
     harpe_loop_after(w->loop, 0, note_c, w, NULL, NULL);
@@ -111,7 +109,6 @@ FIXTURE_TEST(timers_due_at_once_fire_first_in_first_out) {
 }
 
 FIXTURE_TEST(a_cancelled_timer_does_not_fire) {
-    world *w = *state;
     harpe_timer *timers[100];
     for (int i = 0; i < 100; i++)
         assert_int_equal(harpe_loop_after(w->loop, (i * 37) % 50, note_a, w, &timers[i], NULL),
@@ -140,7 +137,6 @@ static void written(void *user, uint32_t events) {
 }
 
 FIXTURE_TEST(a_timer_that_renews_itself_does_not_starve_others) {
-    world *w = *state;
     assert_int_equal(harpe_loop_watch(w->loop, w->pipe[0], EPOLLIN, written, w, NULL, NULL),
                      HARPE_OK);
     assert_int_equal(write(w->pipe[1], "x", 1), 1);
@@ -161,7 +157,6 @@ static void remove_both(void *user, uint32_t events) {
 }
 
 FIXTURE_TEST(watches_can_be_removed_while_their_events_wait) {
-    world *w = *state;
     harpe_loop_watch(w->loop, w->pipe[0], EPOLLIN, remove_both, w, &w->watch, NULL);
     harpe_loop_watch(w->loop, w->other_pipe[0], EPOLLIN, remove_both, w, &w->other_watch, NULL);
     assert_int_equal(write(w->pipe[1], "x", 1), 1);
@@ -171,7 +166,6 @@ FIXTURE_TEST(watches_can_be_removed_while_their_events_wait) {
 }
 
 FIXTURE_TEST(a_watch_can_be_paused_and_resumed) {
-    world *w = *state;
     harpe_loop_watch(w->loop, w->pipe[0], EPOLLIN, written, w, &w->watch, NULL);
     assert_int_equal(harpe_watch_change(w->watch, 0, NULL), HARPE_OK);
     assert_int_equal(write(w->pipe[1], "x", 1), 1);
@@ -185,7 +179,6 @@ FIXTURE_TEST(a_watch_can_be_paused_and_resumed) {
 }
 
 FIXTURE_TEST(watching_no_file_is_an_error_that_names_it) {
-    world *w = *state;
     harpe_error error;
     harpe_watch *watch = NULL;
     assert_int_not_equal(harpe_loop_watch(w->loop, -1, EPOLLIN, written, w, &watch, &error),
@@ -229,7 +222,6 @@ static void *post_many(void *user) {
 }
 
 FIXTURE_TEST(calls_posted_by_many_threads_all_come_and_in_order) {
-    world *w = *state;
     poster *posters = calloc(POSTERS, sizeof *posters);
     pthread_t threads[POSTERS];
     assert_non_null(posters);
@@ -261,7 +253,6 @@ static int64_t wait_for_ever(void *user) {
 }
 
 FIXTURE_TEST(what_runs_before_a_wait_limits_it) {
-    world *w = *state;
     harpe_before_wait entry = {.run = count_waits, .wait_ns = wait_for_count, .user = w};
     harpe_loop_before_wait_add(w->loop, &entry);
     run(w);
@@ -270,7 +261,6 @@ FIXTURE_TEST(what_runs_before_a_wait_limits_it) {
 
 /* An entry that may wait for ever does not make the loop wait for another entry. */
 FIXTURE_TEST(the_shortest_wait_of_several_entries_holds) {
-    world *w = *state;
     harpe_before_wait first = {.run = do_nothing, .wait_ns = wait_for_ever};
     harpe_before_wait counting = {.run = count_waits, .wait_ns = wait_for_count, .user = w};
     harpe_before_wait last = {.run = do_nothing, .wait_ns = wait_for_ever};
@@ -303,7 +293,6 @@ static void give_work(void *user) {
 }
 
 FIXTURE_TEST(work_that_one_entry_gives_another_is_done) {
-    world *w = *state;
     handed h = {.w = w};
     harpe_before_wait taker = {.run = take_work, .wait_ns = wait_without_work, .user = &h};
     harpe_before_wait giver = {.run = give_work, .wait_ns = wait_for_ever, .user = &h};
@@ -331,7 +320,7 @@ static void must_not_run(void *user) {
 }
 
 FIXTURE_TEST(an_entry_may_remove_entries) {
-    removal r = {.w = *state};
+    removal r = {.w = w};
     r.own = (harpe_before_wait){.run = remove_entries, .wait_ns = wait_for_ever, .user = &r};
     r.other = (harpe_before_wait){.run = must_not_run, .wait_ns = wait_for_ever};
     harpe_loop_before_wait_add(r.w->loop, &r.own);
@@ -355,7 +344,6 @@ static void send_signals(void *user) {
 }
 
 FIXTURE_TEST(signals_come_as_calls) {
-    world *w = *state;
     const int signals[] = {SIGUSR1, SIGUSR2, 0};
     assert_int_equal(harpe_loop_on_signals(w->loop, signals, received, w, NULL), HARPE_OK);
     assert_int_equal(harpe_workers_new(w->loop, one_pool, 1, &w->workers, NULL), HARPE_OK);
@@ -389,7 +377,6 @@ static void piece_done(void *user) {
 }
 
 FIXTURE_TEST(work_is_done_on_workers_and_ends_on_the_loop) {
-    world *w = *state;
     piece *pieces = calloc(PIECES, sizeof *pieces);
     atomic_int worked = 0;
     assert_non_null(pieces);
@@ -413,7 +400,6 @@ static void free_itself(void *user) {
 }
 
 FIXTURE_TEST(work_without_an_end_may_free_itself) {
-    world *w = *state;
     piece *p = calloc(1, sizeof *p);
     assert_non_null(p);
     assert_int_equal(harpe_workers_new(w->loop, one_pool, 1, &w->workers, NULL), HARPE_OK);
@@ -455,7 +441,6 @@ static void name_is_written(void *user) {
 
 /* One thread. The first piece is in progress while the others arrive. */
 FIXTURE_TEST(subjects_take_turns) {
-    world *w = *state;
     static const char names[] = "-aaaaaaabbb.cab.";
     static const char subjects[128][2] = {['a'] = "a", ['b'] = "b", ['c'] = "c"};
     subject_piece pieces[16];
@@ -478,7 +463,6 @@ FIXTURE_TEST(subjects_take_turns) {
 }
 
 FIXTURE_TEST(stuck_work_is_named_by_its_pool_and_subject) {
-    world *w = *state;
     static const harpe_pool_kind pools[] = {{"kitchen", "dish", 0}, {"cellar", "wine", 0}, {0}};
     char line[200] = "";
     subject_piece stuck = {.w = w, .name = 's'};
@@ -527,7 +511,6 @@ static void last_number_is_noted(void *user) {
 
 /* The subjects come one after the other, each with all of its pieces. */
 FIXTURE_TEST(many_subjects_take_turns) {
-    world *w = *state;
     static char subjects[SUBJECTS][1];
     static int order[SUBJECTS * PIECES_OF_EACH];
     static crowd_piece pieces[SUBJECTS * PIECES_OF_EACH];
@@ -596,7 +579,6 @@ static void work_at_once(world *w, subject_piece *pieces, int count) {
 }
 
 FIXTURE_TEST(threads_without_work_end_but_for_one) {
-    world *w = *state;
     subject_piece pieces[16];
     int others = thread_count();
     assert_int_equal(harpe_workers_new(w->loop, one_pool, 16, &w->workers, NULL), HARPE_OK);
@@ -609,7 +591,6 @@ FIXTURE_TEST(threads_without_work_end_but_for_one) {
 }
 
 FIXTURE_TEST(freeing_workers_lets_running_work_end_and_drops_the_rest) {
-    world *w = *state;
     piece pieces[50];
     atomic_int worked = 0;
     assert_int_equal(harpe_workers_new(w->loop, one_pool, 1, &w->workers, NULL), HARPE_OK);

@@ -20,7 +20,6 @@ static void start_plan(world *w, const char *name) {
 }
 
 SCHEDULER_TEST(plan_is_served_list_by_list_for_ever) {
-    world *w = *state;
     start_plan(w, "perseus.server.scheduler.PointSolution");
     assert_string_equal(harpe_scheduler_kind_name(w->kind), "PointSolution");
     for (int round = 0; round < 3; round++) {
@@ -39,7 +38,6 @@ SCHEDULER_TEST(plan_is_served_list_by_list_for_ever) {
 }
 
 SCHEDULER_TEST(plan_for_another_number_of_ranks_is_refused) {
-    world *w = *state;
     make_job(w, 1, 4, 1);
     char args[PATH_MAX];
     snprintf(args, sizeof args, "{\"solution_path\": \"%s\"}", write_file(w, "plan.py", PLAN));
@@ -49,7 +47,6 @@ SCHEDULER_TEST(plan_for_another_number_of_ranks_is_refused) {
 }
 
 SCHEDULER_TEST(refused_arguments_are_named) {
-    world *w = *state;
     static const struct {
         const char *name, *args, *message;
     } cases[] = {
@@ -80,7 +77,6 @@ SCHEDULER_TEST(refused_arguments_are_named) {
 }
 
 SCHEDULER_TEST(every_rank_runs_at_its_highest_clock) {
-    world *w = *state;
     static const int own[] = {700, 1500};
     make_job(w, 2, 2, 1);
     w->ranks[1].available_frequencies_mhz = own;
@@ -100,7 +96,6 @@ SCHEDULER_TEST(every_rank_runs_at_its_highest_clock) {
 }
 
 SCHEDULER_TEST(all_max_frequency_needs_no_arguments) {
-    world *w = *state;
     make_job(w, 2, 2, 1);
     start(w, "AllMaxFrequency", "{}");
     next(w);
@@ -110,7 +105,6 @@ SCHEDULER_TEST(all_max_frequency_needs_no_arguments) {
 }
 
 SCHEDULER_TEST(all_max_frequency_lists_the_microbatches_that_it_is_told) {
-    world *w = *state;
     make_job(w, 2, 2, 1);
     w->job.job_metadata = "llama num_microbatches=3";
     start(w, "HighestFrequency", "{}");
@@ -124,7 +118,6 @@ SCHEDULER_TEST(all_max_frequency_lists_the_microbatches_that_it_is_told) {
 /* ---- The 3D wrapper -------------------------------------------------------------------------- */
 
 SCHEDULER_TEST(schedules_of_stages_go_to_all_their_ranks) {
-    world *w = *state;
     make_job(w, 2, 2, 2);
     start_plan(w, "PointSolution3D");
     assert_string_equal(harpe_scheduler_kind_name(w->kind), "PointSolution3D");
@@ -137,7 +130,6 @@ SCHEDULER_TEST(schedules_of_stages_go_to_all_their_ranks) {
 
 /* Lists are ordered by dp_rank, pp_rank and tp_rank, whatever the numbers of the ranks are. */
 SCHEDULER_TEST(each_gpu_gets_the_list_of_its_place) {
-    world *w = *state;
     make_job(w, 2, 2, 2);
     for (int r = 0; r < 8; r++) { /* as Megatron numbers its ranks */
         w->ranks[r].dp_rank = r / 2 % 2;
@@ -162,7 +154,6 @@ SCHEDULER_TEST(each_gpu_gets_the_list_of_its_place) {
 }
 
 SCHEDULER_TEST(plan_for_another_number_of_gpus_is_refused) {
-    world *w = *state;
     make_job(w, 2, 4, 1);
     char args[PATH_MAX];
     snprintf(args, sizeof args, "{\"solution_path\": \"%s\"}", write_file(w, "plan.py", PLAN));
@@ -173,7 +164,6 @@ SCHEDULER_TEST(plan_for_another_number_of_gpus_is_refused) {
 }
 
 SCHEDULER_TEST(stages_offer_what_all_their_ranks_have) {
-    world *w = *state;
     static const int fewer[] = {990, 1200};
     static const int others[] = {700};
     make_job(w, 2, 2, 2);
@@ -203,7 +193,6 @@ static const char ECHO[] = "import json, sys\n"
                            "[['forward', n]]}]}), flush=True)\n";
 
 SCHEDULER_TEST(results_of_a_stage_are_combined_element_by_element) {
-    world *w = *state;
     make_job(w, 2, 2, 2);
     start_python(w, "3D:", ECHO, TIMEOUT_S);
     must(w, new_scheduler(w));
@@ -264,7 +253,6 @@ static void try_all_clocks(world *w) {
 }
 
 SCHEDULER_TEST(shared_object_runs_its_rounds_and_its_last_schedule_stays) {
-    world *w = *state;
     if (access(EXAMPLE_SO, R_OK) != 0) skip_because("missing: this build has no examples");
     assert_int_equal(open_kind(w, EXAMPLE_SO, "{}", TIMEOUT_S), HARPE_INVALID_ARGUMENT);
     assert_says(w, "num_microbatches");
@@ -274,14 +262,12 @@ SCHEDULER_TEST(shared_object_runs_its_rounds_and_its_last_schedule_stays) {
 }
 
 SCHEDULER_TEST(program_runs_its_rounds_and_its_last_schedule_stays) {
-    world *w = *state;
     start(w, EXAMPLE_PROGRAM, "{\"num_microbatches\": 4}");
     try_all_clocks(w);
     assert_int_equal(w->warnings, 0);
 }
 
 SCHEDULER_TEST(program_says_what_is_wrong) {
-    world *w = *state;
     must(w, open_kind(w, EXAMPLE_PROGRAM, "{}", TIMEOUT_S));
     assert_int_not_equal(new_scheduler(w), HARPE_OK);
     assert_says(w, "num_microbatches must be a whole number");
@@ -296,7 +282,6 @@ static int clock_now(world *w) {
 }
 
 SCHEDULER_TEST(shared_object_takes_job_requests_and_shows_its_frontier) {
-    world *w = *state;
     char *json;
     start(w, JOB_REQUEST_SO, "{}");
     assert_false(harpe_scheduler_needs_history(w->scheduler));
@@ -316,7 +301,6 @@ SCHEDULER_TEST(shared_object_takes_job_requests_and_shows_its_frontier) {
 }
 
 SCHEDULER_TEST(shared_object_is_brought_back_by_its_state) {
-    world *w = *state;
     char *text;
     size_t length;
     start(w, JOB_REQUEST_SO, "{}");

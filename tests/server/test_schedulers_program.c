@@ -17,7 +17,6 @@ static void assert_start_fails(world *w, const char *command, int timeout_s, con
 }
 
 SCHEDULER_TEST(bad_first_answers_are_errors) {
-    world *w = *state;
     assert_start_fails(w, "program:read l; echo nonsense", TIMEOUT_S,
                        "not a JSON object: nonsense");
     assert_start_fails(w, "program:read l; echo '[]'", TIMEOUT_S, "not a JSON object");
@@ -55,7 +54,6 @@ static int said_process(const world *w) {
 
 /* A busy machine may need more than a second until the shell has started the child. */
 SCHEDULER_TEST(silent_program_is_killed_with_its_children) {
-    world *w = *state;
     char command[PATH_MAX];
     char message[64];
     snprintf(command, sizeof command, "program:sleep 100 & echo $! > %s/said; sleep 100",
@@ -78,7 +76,6 @@ static void wait_for_file(const world *w, const char *name) {
 }
 
 SCHEDULER_TEST(late_second_line_is_not_taken_for_the_next_answer) {
-    world *w = *state;
     char command[2 * PATH_MAX];
     snprintf(command, sizeof command,
              "program:cd %s; while read l; do echo \"" ANSWER "\"; "
@@ -96,7 +93,6 @@ SCHEDULER_TEST(late_second_line_is_not_taken_for_the_next_answer) {
 /* Its input is closed while it runs: writing fails with EPIPE, and SIGPIPE has its default effect.
  */
 SCHEDULER_TEST(closed_pipe_does_not_kill_us) {
-    world *w = *state;
     char command[2 * PATH_MAX];
     signal(SIGPIPE, SIG_DFL);
     snprintf(command, sizeof command,
@@ -115,7 +111,6 @@ SCHEDULER_TEST(closed_pipe_does_not_kill_us) {
 
 /* If the program marks one rank's schedule as a trial, the round is a trial for all ranks. */
 SCHEDULER_TEST(program_can_say_that_a_round_is_a_trial) {
-    world *w = *state;
     make_job(w, 2, 2, 1);
     start(w,
           "3D:program:read l; echo '{\"schedules\":[{\"rank\":0,\"frequencies\":[[\"f\",900]],"

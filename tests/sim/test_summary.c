@@ -72,10 +72,10 @@ static void assert_counts(const harpe_sim_summary *sums, const int *expected) {
         assert_int_equal(sums->kinds[k].steps, expected[k]);
 }
 
-#define FIXTURE_TEST(name) TEST_WITH(name, open_world, close_world)
+#define FIXTURE_TEST(name) TEST_ON(name, world *w, open_world, close_world)
 
 FIXTURE_TEST(run_without_steps_is_empty) {
-    harpe_sim_summary sums = sum_up(*state);
+    harpe_sim_summary sums = sum_up(w);
     assert_counts(&sums, (int[HARPE_SIM_KINDS]){0});
     for (int k = 0; k < HARPE_SIM_KINDS; k++) {
         assert_true(sums.kinds[k].time_s == 0 && sums.kinds[k].energy_j == 0);
@@ -85,7 +85,6 @@ FIXTURE_TEST(run_without_steps_is_empty) {
 }
 
 FIXTURE_TEST(steps_are_sorted_by_what_ran) {
-    world *w = *state;
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
         add(w, 100, 10, -1, -1);
     add(w, 100, 10, -1, -1); /* no schedule */
@@ -112,7 +111,6 @@ FIXTURE_TEST(steps_are_sorted_by_what_ran) {
 
 /* After a drift the server measures again, and later it plans again. */
 FIXTURE_TEST(plans_that_were_thrown_away_are_learnt_again) {
-    world *w = *state;
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
         add(w, 100, 10, -1, -1);
     for (int round = 0; round < 10; round++)
@@ -128,7 +126,6 @@ FIXTURE_TEST(plans_that_were_thrown_away_are_learnt_again) {
 
 /* Without an answer, no step of a straggler belongs to its plan. */
 FIXTURE_TEST(straggler_without_an_answer_runs_the_old_plan) {
-    world *w = *state;
     for (int i = 0; i < 6; i++)
         add(w, 100, 10, 9, 9);
     change(w, 0, true);
@@ -139,7 +136,6 @@ FIXTURE_TEST(straggler_without_an_answer_runs_the_old_plan) {
 }
 
 FIXTURE_TEST(what_a_step_takes_is_the_median) {
-    world *w = *state;
     const int64_t times_ns[] = {1000, 7000, 2000, 900000, 3000}; /* one stall */
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
         add(w, 1, 1, -1, -1);
@@ -161,7 +157,6 @@ FIXTURE_TEST(what_a_step_takes_is_the_median) {
 }
 
 FIXTURE_TEST(step_that_a_rank_did_not_finish_is_left_out) {
-    world *w = *state;
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS + 2; i++)
         add(w, 100, 10, 0, 0);
     harpe_sim_step_at(w->board, HARPE_SIM_WARM_UP_STEPS)[1].end_ns = 0;
@@ -173,7 +168,6 @@ FIXTURE_TEST(step_that_a_rank_did_not_finish_is_left_out) {
 /* A GPU warms up, so each step needs more energy than the step before. The plan changes nothing.
  * The medians of the baseline and of the plan are nevertheless equal. */
 FIXTURE_TEST(baseline_is_measured_in_turns) {
-    world *w = *state;
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
         add(w, 100, 1, -1, -1);
     change(w, 0, true);
@@ -194,7 +188,6 @@ FIXTURE_TEST(baseline_is_measured_in_turns) {
 }
 
 FIXTURE_TEST(equal_steps_have_no_uncertainty) {
-    world *w = *state;
     change(w, 0, true);
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS + 3; i++)
         add(w, 100, 9, 0, 0);
