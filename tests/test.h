@@ -25,6 +25,37 @@
         skip(); \
     } while (0)
 
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+/* `TEST(name) { ... }` is a test. TEST_WITH() calls set_up() before it and tear_down() after it, as
+ * cmocka does; NULL: nothing. TEST_ON() gives the test what set_up() has made, as its parameter. */
+#define TEST(name) TEST_WITH(name, NULL, NULL)
+#define TEST_WITH(name, set_up, tear_down) LISTED_TEST(name, name, set_up, tear_down, NULL)
+#define TEST_ON(name, parameter, set_up, tear_down) \
+    static void name##_on(parameter); \
+    TEST_WITH(name, set_up, tear_down) { name##_on(*state); } \
+    static void name##_on(parameter __attribute__((unused)))
+
+/* A test that cmocka runs with run(). Before main(), it is added to the list of the program. */
+#define LISTED_TEST(name, run, set_up, tear_down, initial) \
+    static void name(void **state); \
+    __attribute__((constructor)) static void list_##name(void) { \
+        listed_tests[listed_count++] = \
+            (struct CMUnitTest){#name, run, set_up, tear_down, initial}; \
+    } \
+    static void name(void **state __attribute__((unused)))
+
+/* The tests of the program, in the order of its file. */
+static struct CMUnitTest listed_tests[100];
+static size_t listed_count;
+
+/* Runs them. Returns the exit status. */
+static inline int run_listed_tests_within(int (*set_up)(void **state),
+                                          int (*tear_down)(void **state)) {
+    return _cmocka_run_group_tests("tests", listed_tests, listed_count, set_up, tear_down);
+}
+static inline int run_listed_tests(void) { return run_listed_tests_within(NULL, NULL); }
+
 /* ---- Trials ---------------------------------------------------------------------------------- */
 
 /* A test of ./check may need 2 s of a processor, so a test whose trials take long makes a few of

@@ -7,8 +7,7 @@
 
 #define MINIMAL HARPE_BINARY_DIR "/tests/minimal_nvml.so"
 
-static void a_number_of_the_driver_is_no_device_node(void **state) {
-    (void)state;
+TEST(a_number_of_the_driver_is_no_device_node) {
     harpe_gpus_options how = {.library_path = MINIMAL, .visible_devices = "all"};
     harpe_agent_policy policy = {.device_directory = ""};
     harpe_gpus *gpus = NULL;
@@ -21,9 +20,4 @@ static void a_number_of_the_driver_is_no_device_node(void **state) {
     harpe_gpus_close(gpus);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_number_of_the_driver_is_no_device_node),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -11,8 +11,7 @@ static void assert_job(const char *cgroups, const char *expected) {
     assert_string_equal(job, expected);
 }
 
-static void test_cgroups_name_the_job(void **state) {
-    (void)state;
+TEST(test_cgroups_name_the_job) {
     assert_job("0::/system.slice/slurmstepd.scope/job_1234/step_batch/user/task_0\n",
                "Slurm job 1234");
     assert_job("9:memory:/slurm/uid_1000/job_77/step_0\n8:cpu:/slurm/uid_1000\n", "Slurm job 77");
@@ -31,8 +30,7 @@ static void assert_noted(const char *job, const char *said, const char *expected
     assert_string_equal(peer.job, expected);
 }
 
-static void test_a_process_says_its_job(void **state) {
-    (void)state;
+TEST(test_a_process_says_its_job) {
     assert_noted("", "12", "Slurm job 12 (as it says)");
     assert_noted("", "18446744073709551615", "Slurm job 18446744073709551615 (as it says)");
     assert_noted("", NULL, "");
@@ -43,16 +41,14 @@ static void test_a_process_says_its_job(void **state) {
     assert_noted("", "123456789012345678901", "");
 }
 
-static void test_the_kernel_is_believed_before_the_process(void **state) {
-    (void)state;
+TEST(test_the_kernel_is_believed_before_the_process) {
     assert_noted("Slurm job 5", "12", "Slurm job 5");
     assert_noted("pod 0a1b2c3d-1111-2222-3333-444455556666", "12",
                  "pod 0a1b2c3d-1111-2222-3333-444455556666");
 }
 
-static void test_capabilities(void **state) {
+TEST(test_capabilities) {
     uint64_t found = 7;
-    (void)state;
     assert_true(harpe_peer_parse_capabilities(
         "Name:\tx\nCapPrm:\t0000000000000001\nCapEff:\t0000000000200000\nCapBnd:\t1\n", &found));
     assert_int_equal(found, 1u << 21);
@@ -64,12 +60,4 @@ static void test_capabilities(void **state) {
     assert_false(harpe_peer_parse_capabilities("", &found));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cgroups_name_the_job),
-        cmocka_unit_test(test_a_process_says_its_job),
-        cmocka_unit_test(test_the_kernel_is_believed_before_the_process),
-        cmocka_unit_test(test_capabilities),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -26,8 +26,7 @@ static harpe_zeusd_tokens *tokens_of(const void *key, size_t length) {
 }
 
 /* The signature is valid, so the first fault is the missing name of a user. */
-static void the_example_of_the_rfc_has_a_valid_signature(void **state) {
-    (void)state;
+TEST(the_example_of_the_rfc_has_a_valid_signature) {
     harpe_zeusd_claims claims;
     harpe_error error;
     harpe_zeusd_tokens *tokens = tokens_of(rfc_key, sizeof rfc_key);
@@ -38,8 +37,7 @@ static void the_example_of_the_rfc_has_a_valid_signature(void **state) {
 }
 
 /* HMAC hashes a key that is longer than a block of 64 bytes. Python's hmac has signed the token. */
-static void a_long_key_is_taken(void **state) {
-    (void)state;
+TEST(a_long_key_is_taken) {
     static const char token[] = "eyJhbGciOiJIUzI1NiJ9."
                                 "eyJzdWIiOiJ4Iiwic2NvcGVzIjpbImdwdS1yZWFkIl19."
                                 "aaaXnPfROqY0GansVv9TdRkVBzEEWRIm_gn1I3tsZRw";
@@ -57,8 +55,7 @@ static void a_long_key_is_taken(void **state) {
 }
 
 /* A change of any character of the example makes the signature or the form invalid. */
-static void every_changed_character_is_noticed(void **state) {
-    (void)state;
+TEST(every_changed_character_is_noticed) {
     harpe_zeusd_tokens *tokens = tokens_of(rfc_key, sizeof rfc_key);
     for (size_t i = 0; i < strlen(rfc_token); i++) {
         harpe_zeusd_claims claims;
@@ -73,8 +70,7 @@ static void every_changed_character_is_noticed(void **state) {
     harpe_zeusd_tokens_free(tokens);
 }
 
-static void a_token_of_zeusd_is_taken(void **state) {
-    (void)state;
+TEST(a_token_of_zeusd_is_taken) {
     harpe_zeusd_claims claims;
     harpe_error error;
     harpe_zeusd_tokens *tokens = tokens_of(issued_key, strlen(issued_key));
@@ -89,8 +85,7 @@ static void a_token_of_zeusd_is_taken(void **state) {
     harpe_zeusd_tokens_free(tokens);
 }
 
-static void a_token_expires_to_the_second(void **state) {
-    (void)state;
+TEST(a_token_expires_to_the_second) {
     harpe_zeusd_claims claims;
     harpe_error error;
     harpe_zeusd_tokens *tokens = tokens_of(issued_key, strlen(issued_key));
@@ -109,16 +104,14 @@ static void a_token_expires_to_the_second(void **state) {
     harpe_zeusd_tokens_free(tokens);
 }
 
-static void an_empty_key_is_refused(void **state) {
-    (void)state;
+TEST(an_empty_key_is_refused) {
     harpe_zeusd_tokens *tokens = NULL;
     harpe_error error;
     assert_int_equal(harpe_zeusd_tokens_new("", 0, &tokens, &error), HARPE_INVALID_ARGUMENT);
     assert_null(tokens);
 }
 
-static void only_exact_encodings_are_decoded(void **state) {
-    (void)state;
+TEST(only_exact_encodings_are_decoded) {
     static const struct {
         const char *text, *bytes;
         ptrdiff_t length;
@@ -135,15 +128,4 @@ static void only_exact_encodings_are_decoded(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_example_of_the_rfc_has_a_valid_signature),
-        cmocka_unit_test(a_long_key_is_taken),
-        cmocka_unit_test(every_changed_character_is_noticed),
-        cmocka_unit_test(a_token_of_zeusd_is_taken),
-        cmocka_unit_test(a_token_expires_to_the_second),
-        cmocka_unit_test(an_empty_key_is_refused),
-        cmocka_unit_test(only_exact_encodings_are_decoded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -76,4 +76,7 @@ static inline bool file_holds(const char *path, const char *content) {
     return length == strlen(content) && memcmp(got, content, length) == 0;
 }
 
+/* A test with a scratch directory. */
+#define SCRATCH_TEST(name) TEST_ON(name, scratch *s, scratch_make, scratch_remove)
+
 #endif

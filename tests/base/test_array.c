@@ -8,8 +8,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 
-static void count_of_zero_gives_memory_that_can_be_freed(void **state) {
-    (void)state;
+TEST(count_of_zero_gives_memory_that_can_be_freed) {
     void *memory = harpe_calloc(0, sizeof(int));
     assert_non_null(memory);
     free(memory);
@@ -20,14 +19,12 @@ static void count_of_zero_gives_memory_that_can_be_freed(void **state) {
     free(memory);
 }
 
-static void overflowing_size_gives_null(void **state) {
-    (void)state;
+TEST(overflowing_size_gives_null) {
     assert_null(harpe_calloc(SIZE_MAX / 2, 4));
     assert_null(harpe_realloc(NULL, SIZE_MAX / 2, 4));
 }
 
-static void array_keeps_its_items_while_it_grows(void **state) {
-    (void)state;
+TEST(array_keeps_its_items_while_it_grows) {
     int *items = NULL;
     size_t capacity = 0;
     for (int i = 0; i < 10000; i++) {
@@ -41,8 +38,7 @@ static void array_keeps_its_items_while_it_grows(void **state) {
     free(items);
 }
 
-static void reserve_within_capacity_does_not_move(void **state) {
-    (void)state;
+TEST(reserve_within_capacity_does_not_move) {
     double *items = NULL;
     size_t capacity = 0;
     assert_true(HARPE_ARRAY_RESERVE(items, capacity, 100));
@@ -53,8 +49,7 @@ static void reserve_within_capacity_does_not_move(void **state) {
     free(items);
 }
 
-static void failed_reserve_changes_nothing(void **state) {
-    (void)state;
+TEST(failed_reserve_changes_nothing) {
     int64_t *items = NULL;
     size_t capacity = 0;
     assert_true(HARPE_ARRAY_RESERVE(items, capacity, 3));
@@ -68,8 +63,7 @@ static void failed_reserve_changes_nothing(void **state) {
     free(items);
 }
 
-static void arena_pieces_are_zeroed_aligned_and_apart(void **state) {
-    (void)state;
+TEST(arena_pieces_are_zeroed_aligned_and_apart) {
     enum { PIECES = 3000 };
     harpe_arena arena = {0};
     unsigned char *pieces[PIECES];
@@ -90,8 +84,7 @@ static void arena_pieces_are_zeroed_aligned_and_apart(void **state) {
     harpe_arena_free(&arena);
 }
 
-static void arena_gives_pieces_larger_than_any_block(void **state) {
-    (void)state;
+TEST(arena_gives_pieces_larger_than_any_block) {
     harpe_arena arena = {0};
     char *small = harpe_arena_alloc(&arena, 10, 1);
     char *large = harpe_arena_alloc(&arena, 5 << 20, 1);
@@ -102,8 +95,7 @@ static void arena_gives_pieces_larger_than_any_block(void **state) {
     harpe_arena_free(&arena);
 }
 
-static void arena_refuses_overflow_and_stays_usable(void **state) {
-    (void)state;
+TEST(arena_refuses_overflow_and_stays_usable) {
     harpe_arena arena = {0};
     assert_null(harpe_arena_alloc(&arena, SIZE_MAX / 2, 4));
     assert_null(harpe_arena_alloc(&arena, SIZE_MAX, 1));
@@ -116,16 +108,14 @@ static void arena_refuses_overflow_and_stays_usable(void **state) {
     harpe_arena_free(&arena);
 }
 
-static void arena_copies_text_of_given_length(void **state) {
-    (void)state;
+TEST(arena_copies_text_of_given_length) {
     harpe_arena arena = {0};
     assert_string_equal(harpe_arena_strdup(&arena, "forward,rest", 7), "forward");
     assert_string_equal(harpe_arena_strdup(&arena, NULL, 0), "");
     harpe_arena_free(&arena);
 }
 
-static void clock_never_runs_backwards(void **state) {
-    (void)state;
+TEST(clock_never_runs_backwards) {
     int64_t last_ns = harpe_clock_ns();
     assert_true(last_ns > 0);
     for (int i = 0; i < 1000; i++) {
@@ -137,18 +127,4 @@ static void clock_never_runs_backwards(void **state) {
     assert_true(harpe_clock_s() - (double)last_ns * 1e-9 >= -1e-6);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(count_of_zero_gives_memory_that_can_be_freed),
-        cmocka_unit_test(overflowing_size_gives_null),
-        cmocka_unit_test(array_keeps_its_items_while_it_grows),
-        cmocka_unit_test(reserve_within_capacity_does_not_move),
-        cmocka_unit_test(failed_reserve_changes_nothing),
-        cmocka_unit_test(arena_pieces_are_zeroed_aligned_and_apart),
-        cmocka_unit_test(arena_gives_pieces_larger_than_any_block),
-        cmocka_unit_test(arena_refuses_overflow_and_stays_usable),
-        cmocka_unit_test(arena_copies_text_of_given_length),
-        cmocka_unit_test(clock_never_runs_backwards),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -40,8 +40,7 @@ static const char *read_all(const char *bytes, size_t length, bool by_line) {
 
 static const char *read_text(const char *text) { return read_all(text, strlen(text), false); }
 
-static void clean_texts_are_split(void **state) {
-    (void)state;
+TEST(clean_texts_are_split) {
     assert_string_equal(read_text("a,b\n1,2\n"), "[a][b]/[1][2]/");
     assert_string_equal(read_text("a,b\n1,2"), "[a][b]/[1][2]/");
     assert_string_equal(read_text("a,b\r\n1,2\r\n"), "[a][b]/[1][2]/");
@@ -55,23 +54,20 @@ static void clean_texts_are_split(void **state) {
     assert_string_equal(read_text("a,b\n1\n"), "[a][b]/[1]/");
 }
 
-static void text_without_records_has_none(void **state) {
-    (void)state;
+TEST(text_without_records_has_none) {
     assert_string_equal(read_text(""), "");
     assert_string_equal(read_text("\n"), "");
     assert_string_equal(read_text("\n \r\n\t\n"), "");
     assert_string_equal(read_text("\xEF\xBB\xBF"), "");
 }
 
-static void blank_lines_are_passed_over_or_kept(void **state) {
-    (void)state;
+TEST(blank_lines_are_passed_over_or_kept) {
     const char *text = "\na\n\n  \nb\n\n";
     assert_string_equal(read_text(text), "[a]/[b]/");
     assert_string_equal(read_all(text, strlen(text), true), "[]/[a]/[]/[]/[b]/[]/");
 }
 
-static void quotes_protect_what_is_inside(void **state) {
-    (void)state;
+TEST(quotes_protect_what_is_inside) {
     assert_string_equal(read_text("\"a,b\",c\n"), "[a,b][c]/");
     assert_string_equal(read_text("\"a\"\"b\",\"\"\"\"\n"), "[a\"b][\"]/");
     assert_string_equal(read_text("\"x\ny\",z\nw"), "[x\ny][z]/[w]/");
@@ -81,8 +77,7 @@ static void quotes_protect_what_is_inside(void **state) {
     assert_string_equal(read_text("\"a\"\"\",\"b\"\"\"\n\"c\"\"\"\n"), "[a\"][b\"]/[c\"]/");
 }
 
-static void unclean_texts_are_refused_where_they_are_unclean(void **state) {
-    (void)state;
+TEST(unclean_texts_are_refused_where_they_are_unclean) {
     assert_string_equal(read_text("a\n1,\"b\n\n"), "t.csv:2:3: this quote is never closed");
     assert_string_equal(read_text("\""), "t.csv:1:1: this quote is never closed");
     assert_string_equal(read_text("\"a\"\""), "t.csv:1:1: this quote is never closed");
@@ -101,8 +96,7 @@ static void unclean_texts_are_refused_where_they_are_unclean(void **state) {
                         "t.csv:1:4: a zero byte; this is not a text file");
 }
 
-static void positions_survive_quoted_line_breaks(void **state) {
-    (void)state;
+TEST(positions_survive_quoted_line_breaks) {
     const char *text = "h\n\"a\nb\", 7 \n8";
     harpe_csv csv;
     bool has_record;
@@ -130,8 +124,7 @@ static void open_row(harpe_csv *csv, const char *text) {
     assert_true(has_record);
 }
 
-static void numbers_are_read_from_fields(void **state) {
-    (void)state;
+TEST(numbers_are_read_from_fields) {
     harpe_csv csv;
     double number = 0;
     int64_t whole = 0;
@@ -145,8 +138,7 @@ static void numbers_are_read_from_fields(void **state) {
     harpe_csv_close(&csv);
 }
 
-static void bad_numbers_name_place_column_and_value(void **state) {
-    (void)state;
+TEST(bad_numbers_name_place_column_and_value) {
     harpe_csv csv;
     harpe_error error;
     double number = 42;
@@ -168,8 +160,7 @@ static void bad_numbers_name_place_column_and_value(void **state) {
     harpe_csv_close(&csv);
 }
 
-static void own_errors_show_the_field_cut_short(void **state) {
-    (void)state;
+TEST(own_errors_show_the_field_cut_short) {
     harpe_csv csv;
     harpe_error error;
     open_row(&csv, "ok,aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeee");
@@ -183,8 +174,7 @@ static void own_errors_show_the_field_cut_short(void **state) {
     harpe_csv_close(&csv);
 }
 
-static void a_row_of_a_million_fields_is_the_limit(void **state) {
-    (void)state;
+TEST(a_row_of_a_million_fields_is_the_limit) {
     const size_t limit = 1 << 20;
     char *text = malloc(limit);
     assert_non_null(text);
@@ -204,8 +194,7 @@ static void a_row_of_a_million_fields_is_the_limit(void **state) {
 }
 
 /* For all bytes: no crash, no endless loop, and all fields are inside the text. */
-static void random_texts_are_survived(void **state) {
-    (void)state;
+TEST(random_texts_are_survived) {
     const char alphabet[] = {'"', ',', '\n', '\r', ' ', 'a', '"', '\0'};
     uint32_t random = 2463534242U;
     for (int round = 0; round < 20000; round++) {
@@ -222,19 +211,4 @@ static void random_texts_are_survived(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clean_texts_are_split),
-        cmocka_unit_test(text_without_records_has_none),
-        cmocka_unit_test(blank_lines_are_passed_over_or_kept),
-        cmocka_unit_test(quotes_protect_what_is_inside),
-        cmocka_unit_test(unclean_texts_are_refused_where_they_are_unclean),
-        cmocka_unit_test(positions_survive_quoted_line_breaks),
-        cmocka_unit_test(numbers_are_read_from_fields),
-        cmocka_unit_test(bad_numbers_name_place_column_and_value),
-        cmocka_unit_test(own_errors_show_the_field_cut_short),
-        cmocka_unit_test(a_row_of_a_million_fields_is_the_limit),
-        cmocka_unit_test(random_texts_are_survived),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -19,8 +19,7 @@ static void write_one(harpe_directory *directory, const char *name, const char *
                      HARPE_OK);
 }
 
-static void directory_appears_only_when_committed(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(directory_appears_only_when_committed) {
     harpe_directory directory;
     harpe_error error;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, &error),
@@ -39,8 +38,7 @@ static void directory_appears_only_when_committed(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void empty_directory_can_be_committed(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(empty_directory_can_be_committed) {
     harpe_directory directory;
     struct stat info;
     mode_t before = umask(022);
@@ -52,8 +50,7 @@ static void empty_directory_can_be_committed(void **state) {
     assert_int_equal(info.st_mode & 0777, 0755);
 }
 
-static void abort_leaves_nothing(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(abort_leaves_nothing) {
     harpe_directory directory;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a/b/out"), false, NULL),
                      HARPE_OK);
@@ -64,8 +61,7 @@ static void abort_leaves_nothing(void **state) {
     harpe_directory_abort(&directory);
 }
 
-static void abort_keeps_parents_that_others_use(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(abort_keeps_parents_that_others_use) {
     harpe_directory directory;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a/b/out"), false, NULL),
                      HARPE_OK);
@@ -75,15 +71,13 @@ static void abort_keeps_parents_that_others_use(void **state) {
     assert_true(path_exists(scratch_path(s, "a/other")));
 }
 
-static void struct_that_was_never_opened_can_be_aborted(void **state) {
-    (void)state;
+TEST(struct_that_was_never_opened_can_be_aborted) {
     harpe_directory directory = {0};
     harpe_directory_abort(&directory);
     assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_INTERNAL);
 }
 
-static void missing_parents_are_created(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(missing_parents_are_created) {
     harpe_directory directory;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a//b/out"), false, NULL),
                      HARPE_OK);
@@ -91,8 +85,7 @@ static void missing_parents_are_created(void **state) {
     assert_true(path_exists(scratch_path(s, "a/b/out")));
 }
 
-static void existing_directory_is_refused_unless_told(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(existing_directory_is_refused_unless_told) {
     harpe_directory directory = {0};
     harpe_error error;
     assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
@@ -103,8 +96,7 @@ static void existing_directory_is_refused_unless_told(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void existing_directory_is_replaced_when_told(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(existing_directory_is_replaced_when_told) {
     harpe_directory directory;
     harpe_error error;
     assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
@@ -119,8 +111,7 @@ static void existing_directory_is_replaced_when_told(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void aborted_replacement_keeps_the_old_directory(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(aborted_replacement_keeps_the_old_directory) {
     harpe_directory directory;
     assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
     put_file(scratch_path(s, "out/old"), "old");
@@ -132,8 +123,7 @@ static void aborted_replacement_keeps_the_old_directory(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void link_to_a_directory_stays_one(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(link_to_a_directory_stays_one) {
     harpe_directory directory;
     struct stat info;
     assert_int_equal(mkdir(scratch_path(s, "real"), 0755), 0);
@@ -146,8 +136,7 @@ static void link_to_a_directory_stays_one(void **state) {
     assert_true(file_holds(scratch_path(s, "real/f"), "x"));
 }
 
-static void what_is_no_directory_is_never_replaced(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(what_is_no_directory_is_never_replaced) {
     harpe_directory directory;
     harpe_error error;
     put_file(scratch_path(s, "out"), "precious");
@@ -159,8 +148,7 @@ static void what_is_no_directory_is_never_replaced(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void directory_with_directories_is_never_replaced(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(directory_with_directories_is_never_replaced) {
     harpe_directory directory;
     harpe_error error;
     assert_int_equal(mkdir(scratch_path(s, "home"), 0755), 0);
@@ -171,8 +159,7 @@ static void directory_with_directories_is_never_replaced(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void what_appears_meanwhile_is_not_overwritten(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(what_appears_meanwhile_is_not_overwritten) {
     harpe_directory directory;
     harpe_error error;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
@@ -185,8 +172,7 @@ static void what_appears_meanwhile_is_not_overwritten(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void paths_that_name_no_directory_are_refused(void **state) {
-    (void)state;
+TEST(paths_that_name_no_directory_are_refused) {
     harpe_directory directory = {0};
     harpe_error error;
     assert_int_equal(harpe_directory_open(&directory, "", true, &error), HARPE_INVALID_ARGUMENT);
@@ -196,8 +182,7 @@ static void paths_that_name_no_directory_are_refused(void **state) {
     assert_null(directory.temporary_path);
 }
 
-static void names_with_a_slash_are_refused(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(names_with_a_slash_are_refused) {
     harpe_directory directory;
     const char *bad[] = {"", ".", "..", "a/b", "../x", "/x"};
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
@@ -210,8 +195,7 @@ static void names_with_a_slash_are_refused(void **state) {
     assert_int_equal(entry_count(s->root), 0);
 }
 
-static void files_written_by_name_are_part_of_it(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(files_written_by_name_are_part_of_it) {
     harpe_directory directory;
     assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
                      HARPE_OK);
@@ -222,8 +206,7 @@ static void files_written_by_name_are_part_of_it(void **state) {
     assert_true(file_holds(scratch_path(s, "out/picture.svg"), "<svg/>"));
 }
 
-static void full_disk_names_the_final_file_and_leaves_nothing(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(full_disk_names_the_final_file_and_leaves_nothing) {
     harpe_directory directory;
     harpe_error error;
     struct rlimit before;
@@ -243,8 +226,7 @@ static void full_disk_names_the_final_file_and_leaves_nothing(void **state) {
     assert_int_equal(entry_count(s->root), 0);
 }
 
-static void closed_parent_is_permission_denied(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(closed_parent_is_permission_denied) {
     harpe_directory directory;
     assert_int_equal(mkdir(scratch_path(s, "closed"), 0755), 0);
     assert_int_equal(chmod(s->path, 0555), 0);
@@ -256,8 +238,7 @@ static void closed_parent_is_permission_denied(void **state) {
     assert_int_equal(status, HARPE_PERMISSION_DENIED);
 }
 
-static void relative_path_is_created(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(relative_path_is_created) {
     harpe_directory directory;
     char *before = getcwd(NULL, 0);
     assert_int_equal(chdir(s->root), 0);
@@ -284,8 +265,7 @@ static void die_while_making(const char *path) {
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
-static void next_one_removes_what_a_killed_one_left(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(next_one_removes_what_a_killed_one_left) {
     harpe_directory directory;
     die_while_making(scratch_path(s, "out"));
     die_while_making(scratch_path(s, "other"));
@@ -299,8 +279,7 @@ static void next_one_removes_what_a_killed_one_left(void **state) {
     assert_int_equal(entry_count(s->root), 2);
 }
 
-static void one_that_is_being_made_is_left_alone(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(one_that_is_being_made_is_left_alone) {
     harpe_directory first, second;
     assert_int_equal(harpe_directory_open(&first, scratch_path(s, "out"), true, NULL), HARPE_OK);
     write_one(&first, "a", "first");
@@ -312,8 +291,7 @@ static void one_that_is_being_made_is_left_alone(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void what_only_looks_like_it_is_left_alone(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(what_only_looks_like_it_is_left_alone) {
     static const char *const names[] = {
         ".out.0123456789abcdef.tmp.old", ".out.0123456789ABCDEF.tmp",   ".out.0123.tmp",
         "out.0123456789abcdef.tmp",      ".outer.0123456789abcdef.tmp", ".out.tmp"};
@@ -329,8 +307,7 @@ static void what_only_looks_like_it_is_left_alone(void **state) {
     assert_int_equal(entry_count(s->root), (int)count + 3);
 }
 
-static void many_at_once_all_succeed(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(many_at_once_all_succeed) {
     enum { CHILDREN = 8, TIMES = 60 };
     pid_t children[CHILDREN];
     for (int c = 0; c < CHILDREN; c++) {
@@ -364,34 +341,4 @@ static void many_at_once_all_succeed(void **state) {
     assert_int_equal(entry_count(s->root), 2);
 }
 
-#define SCRATCH_TEST(function) \
-    cmocka_unit_test_setup_teardown(function, scratch_make, scratch_remove)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(directory_appears_only_when_committed),
-        SCRATCH_TEST(empty_directory_can_be_committed),
-        SCRATCH_TEST(abort_leaves_nothing),
-        SCRATCH_TEST(abort_keeps_parents_that_others_use),
-        SCRATCH_TEST(struct_that_was_never_opened_can_be_aborted),
-        SCRATCH_TEST(missing_parents_are_created),
-        SCRATCH_TEST(existing_directory_is_refused_unless_told),
-        SCRATCH_TEST(existing_directory_is_replaced_when_told),
-        SCRATCH_TEST(aborted_replacement_keeps_the_old_directory),
-        SCRATCH_TEST(link_to_a_directory_stays_one),
-        SCRATCH_TEST(what_is_no_directory_is_never_replaced),
-        SCRATCH_TEST(directory_with_directories_is_never_replaced),
-        SCRATCH_TEST(what_appears_meanwhile_is_not_overwritten),
-        SCRATCH_TEST(paths_that_name_no_directory_are_refused),
-        SCRATCH_TEST(names_with_a_slash_are_refused),
-        SCRATCH_TEST(files_written_by_name_are_part_of_it),
-        SCRATCH_TEST(full_disk_names_the_final_file_and_leaves_nothing),
-        SCRATCH_TEST(closed_parent_is_permission_denied),
-        SCRATCH_TEST(relative_path_is_created),
-        SCRATCH_TEST(next_one_removes_what_a_killed_one_left),
-        SCRATCH_TEST(one_that_is_being_made_is_left_alone),
-        SCRATCH_TEST(what_only_looks_like_it_is_left_alone),
-        SCRATCH_TEST(many_at_once_all_succeed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -9,8 +9,7 @@
 
 #include "base/error.h"
 
-static void fail_returns_the_status_and_fills_the_error(void **state) {
-    (void)state;
+TEST(fail_returns_the_status_and_fills_the_error) {
     harpe_error error;
     memset(&error, 0xAA, sizeof error);
     assert_int_equal(harpe_fail(&error, HARPE_NOT_FOUND, "stage %d", 7), HARPE_NOT_FOUND);
@@ -19,15 +18,13 @@ static void fail_returns_the_status_and_fills_the_error(void **state) {
     assert_string_equal(error.message, "stage 7");
 }
 
-static void null_error_is_tolerated(void **state) {
-    (void)state;
+TEST(null_error_is_tolerated) {
     assert_int_equal(harpe_fail(NULL, HARPE_IO_ERROR, "x"), HARPE_IO_ERROR);
     assert_int_equal(harpe_fail_errno(NULL, EACCES, "x"), HARPE_PERMISSION_DENIED);
     assert_int_equal(harpe_fail_memory(NULL), HARPE_OUT_OF_MEMORY);
 }
 
-static void long_message_is_cut_with_dots(void **state) {
-    (void)state;
+TEST(long_message_is_cut_with_dots) {
     char text[3 * HARPE_ERROR_MESSAGE_SIZE];
     memset(text, 'x', sizeof text);
     text[sizeof text - 1] = '\0';
@@ -37,8 +34,7 @@ static void long_message_is_cut_with_dots(void **state) {
     assert_string_equal(error.message + HARPE_ERROR_MESSAGE_SIZE - 4, "...");
 }
 
-static void message_that_just_fits_is_not_cut(void **state) {
-    (void)state;
+TEST(message_that_just_fits_is_not_cut) {
     char text[HARPE_ERROR_MESSAGE_SIZE];
     memset(text, 'x', sizeof text);
     text[sizeof text - 1] = '\0';
@@ -47,8 +43,7 @@ static void message_that_just_fits_is_not_cut(void **state) {
     assert_string_equal(error.message, text);
 }
 
-static void cut_does_not_split_a_character(void **state) {
-    (void)state;
+TEST(cut_does_not_split_a_character) {
     for (size_t shift = 0; shift < 4; shift++) {
         char text[2 * HARPE_ERROR_MESSAGE_SIZE] = "";
         memset(text, 'x', shift);
@@ -62,23 +57,20 @@ static void cut_does_not_split_a_character(void **state) {
     }
 }
 
-static void message_is_one_printable_line(void **state) {
-    (void)state;
+TEST(message_is_one_printable_line) {
     harpe_error error;
     harpe_fail(&error, HARPE_INVALID_INPUT, "found '%s'", "a\nb\r\x1B[31m\x7F\xC3\xA4");
     assert_string_equal(error.message, "found 'a?b??[31m?\xC3\xA4'");
 }
 
-static void message_can_wrap_the_one_it_replaces(void **state) {
-    (void)state;
+TEST(message_can_wrap_the_one_it_replaces) {
     harpe_error error;
     harpe_fail(&error, HARPE_NOT_FOUND, "inner");
     harpe_fail(&error, error.status, "outer: %s", error.message);
     assert_string_equal(error.message, "outer: inner");
 }
 
-static void errno_gives_text_status_and_code(void **state) {
-    (void)state;
+TEST(errno_gives_text_status_and_code) {
     harpe_error error;
     assert_int_equal(harpe_fail_errno(&error, ENOSPC, "cannot write %s", "out/plan.py"),
                      HARPE_IO_ERROR);
@@ -94,8 +86,7 @@ static void errno_gives_text_status_and_code(void **state) {
     assert_string_equal(error.message, "x: unknown error");
 }
 
-static void every_status_has_a_name_of_its_own(void **state) {
-    (void)state;
+TEST(every_status_has_a_name_of_its_own) {
     for (int a = HARPE_OK; a <= HARPE_UNAVAILABLE; a++) {
         assert_string_not_equal(harpe_status_name((harpe_status)a), "unknown status");
         for (int b = HARPE_OK; b < a; b++) {
@@ -106,8 +97,7 @@ static void every_status_has_a_name_of_its_own(void **state) {
     assert_string_equal(harpe_status_name((harpe_status)(HARPE_UNAVAILABLE + 1)), "unknown status");
 }
 
-static void version_string_and_numbers_agree(void **state) {
-    (void)state;
+TEST(version_string_and_numbers_agree) {
     char text[32];
     snprintf(text, sizeof text, "%d.%d.%d", HARPE_VERSION_MAJOR, HARPE_VERSION_MINOR,
              HARPE_VERSION_PATCH);
@@ -116,18 +106,4 @@ static void version_string_and_numbers_agree(void **state) {
     assert_string_equal(HARPE_PROJECT_VERSION, HARPE_VERSION_STRING);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fail_returns_the_status_and_fills_the_error),
-        cmocka_unit_test(null_error_is_tolerated),
-        cmocka_unit_test(long_message_is_cut_with_dots),
-        cmocka_unit_test(message_that_just_fits_is_not_cut),
-        cmocka_unit_test(cut_does_not_split_a_character),
-        cmocka_unit_test(message_is_one_printable_line),
-        cmocka_unit_test(message_can_wrap_the_one_it_replaces),
-        cmocka_unit_test(errno_gives_text_status_and_code),
-        cmocka_unit_test(every_status_has_a_name_of_its_own),
-        cmocka_unit_test(version_string_and_numbers_agree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -14,8 +14,7 @@
 
 enum { NOBODY = 65534, MANY = 1 << 20 };
 
-static void file_is_read_whole_and_terminated(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(file_is_read_whole_and_terminated) {
     char *text;
     size_t length;
     put_file(scratch_path(s, "f"), "hello\n");
@@ -25,8 +24,7 @@ static void file_is_read_whole_and_terminated(void **state) {
     free(text);
 }
 
-static void empty_file_is_an_empty_text(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(empty_file_is_an_empty_text) {
     char *text;
     size_t length;
     put_file(scratch_path(s, "f"), "");
@@ -36,8 +34,7 @@ static void empty_file_is_an_empty_text(void **state) {
     free(text);
 }
 
-static void file_over_the_limit_is_refused(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(file_over_the_limit_is_refused) {
     char *text = NULL;
     size_t length = 42;
     harpe_error error;
@@ -51,8 +48,7 @@ static void file_over_the_limit_is_refused(void **state) {
     assert_int_equal(length, 42);
 }
 
-static void file_without_a_known_size_is_read(void **state) {
-    (void)state;
+TEST(file_without_a_known_size_is_read) {
     char *text;
     size_t length;
     assert_int_equal(harpe_file_read("/proc/self/status", MANY, &text, &length, NULL), HARPE_OK);
@@ -61,8 +57,7 @@ static void file_without_a_known_size_is_read(void **state) {
     free(text);
 }
 
-static void pipe_is_read_to_its_end(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(pipe_is_read_to_its_end) {
     char command[600];
     char *text;
     size_t length;
@@ -75,8 +70,7 @@ static void pipe_is_read_to_its_end(void **state) {
     free(text);
 }
 
-static void what_cannot_be_read_is_named(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(what_cannot_be_read_is_named) {
     char *text;
     size_t length;
     harpe_error error;
@@ -90,8 +84,7 @@ static void what_cannot_be_read_is_named(void **state) {
                      HARPE_NOT_FOUND);
 }
 
-static void unreadable_file_is_permission_denied(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(unreadable_file_is_permission_denied) {
     char *text;
     size_t length;
     put_file(scratch_path(s, "f"), "secret");
@@ -103,8 +96,7 @@ static void unreadable_file_is_permission_denied(void **state) {
     assert_int_equal(status, HARPE_PERMISSION_DENIED);
 }
 
-static void file_is_created_and_replaced(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(file_is_created_and_replaced) {
     assert_int_equal(harpe_file_write(scratch_path(s, "f"), "one", 3, NULL), HARPE_OK);
     assert_true(file_holds(s->path, "one"));
     assert_int_equal(harpe_file_write(s->path, "two!", 4, NULL), HARPE_OK);
@@ -114,8 +106,7 @@ static void file_is_created_and_replaced(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void relative_path_is_written(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(relative_path_is_written) {
     char *before = getcwd(NULL, 0);
     assert_int_equal(chdir(s->root), 0);
     harpe_status status = harpe_file_write("f", "one", 3, NULL);
@@ -126,8 +117,7 @@ static void relative_path_is_written(void **state) {
     assert_true(is_there);
 }
 
-static void new_file_follows_umask_and_old_one_keeps_its_mode(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(new_file_follows_umask_and_old_one_keeps_its_mode) {
     struct stat info;
     mode_t before = umask(027);
     harpe_status status = harpe_file_write(scratch_path(s, "f"), "one", 3, NULL);
@@ -141,8 +131,7 @@ static void new_file_follows_umask_and_old_one_keeps_its_mode(void **state) {
     assert_int_equal(info.st_mode & 0777, 0606);
 }
 
-static void symbolic_link_stays_one(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(symbolic_link_stays_one) {
     char target[512];
     struct stat info;
     snprintf(target, sizeof target, "%s", scratch_path(s, "target"));
@@ -154,8 +143,7 @@ static void symbolic_link_stays_one(void **state) {
     assert_true(file_holds(target, "new"));
 }
 
-static void longest_file_name_can_be_written(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(longest_file_name_can_be_written) {
     char name[256];
     memset(name, 'n', 255);
     name[255] = '\0';
@@ -163,8 +151,7 @@ static void longest_file_name_can_be_written(void **state) {
     assert_true(file_holds(s->path, "x"));
 }
 
-static void full_disk_is_told(void **state) {
-    (void)state;
+TEST(full_disk_is_told) {
     harpe_error error;
     assert_int_equal(harpe_file_write("/dev/full", "x", 1, &error), HARPE_IO_ERROR);
     assert_string_equal(error.message, "/dev/full: No space left on device");
@@ -182,8 +169,7 @@ static void limit_file_size(rlim_t bytes, struct rlimit *before) {
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-static void failed_write_leaves_the_old_file_and_nothing_else(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(failed_write_leaves_the_old_file_and_nothing_else) {
     harpe_error error;
     struct rlimit before;
     char *data = calloc(1, MANY);
@@ -198,8 +184,7 @@ static void failed_write_leaves_the_old_file_and_nothing_else(void **state) {
     assert_int_equal(entry_count(s->root), 1);
 }
 
-static void places_that_cannot_be_written_are_named(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(places_that_cannot_be_written_are_named) {
     harpe_error error;
     assert_int_equal(harpe_file_write(scratch_path(s, "no/f"), "x", 1, &error), HARPE_NOT_FOUND);
     assert_non_null(strstr(error.message, "no/f: No such file or directory"));
@@ -208,8 +193,7 @@ static void places_that_cannot_be_written_are_named(void **state) {
     assert_int_equal(entry_count(s->root), 0);
 }
 
-static void closed_directory_is_permission_denied(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(closed_directory_is_permission_denied) {
     assert_int_equal(mkdir(scratch_path(s, "closed"), 0755), 0);
     assert_int_equal(chmod(s->path, 0555), 0);
     scratch_path(s, "closed/f");
@@ -220,27 +204,4 @@ static void closed_directory_is_permission_denied(void **state) {
     assert_int_equal(status, HARPE_PERMISSION_DENIED);
 }
 
-#define SCRATCH_TEST(function) \
-    cmocka_unit_test_setup_teardown(function, scratch_make, scratch_remove)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(file_is_read_whole_and_terminated),
-        SCRATCH_TEST(empty_file_is_an_empty_text),
-        SCRATCH_TEST(file_over_the_limit_is_refused),
-        SCRATCH_TEST(file_without_a_known_size_is_read),
-        SCRATCH_TEST(pipe_is_read_to_its_end),
-        SCRATCH_TEST(what_cannot_be_read_is_named),
-        SCRATCH_TEST(unreadable_file_is_permission_denied),
-        SCRATCH_TEST(file_is_created_and_replaced),
-        SCRATCH_TEST(relative_path_is_written),
-        SCRATCH_TEST(new_file_follows_umask_and_old_one_keeps_its_mode),
-        SCRATCH_TEST(symbolic_link_stays_one),
-        SCRATCH_TEST(longest_file_name_can_be_written),
-        SCRATCH_TEST(full_disk_is_told),
-        SCRATCH_TEST(failed_write_leaves_the_old_file_and_nothing_else),
-        SCRATCH_TEST(places_that_cannot_be_written_are_named),
-        SCRATCH_TEST(closed_directory_is_permission_denied),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

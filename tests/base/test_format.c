@@ -10,8 +10,7 @@
 #include "base/text.h"
 #include "draw/draw_internal.h"
 
-static void fixed_numbers_round_and_keep_their_zeros(void **state) {
-    (void)state;
+TEST(fixed_numbers_round_and_keep_their_zeros) {
     char text[HARPE_NUMBER_SIZE];
     assert_string_equal(harpe_format_fixed(text, 1.005, 1), "1.0");
     assert_string_equal(harpe_format_fixed(text, 2.96, 1), "3.0");
@@ -21,8 +20,7 @@ static void fixed_numbers_round_and_keep_their_zeros(void **state) {
     assert_string_equal(harpe_format_fixed(text, 1e30, 2), "1.000e+30");
 }
 
-static void compact_numbers_have_no_trailing_zeros(void **state) {
-    (void)state;
+TEST(compact_numbers_have_no_trailing_zeros) {
     char text[HARPE_NUMBER_SIZE];
     assert_string_equal(harpe_format_compact(text, 10.0, 2), "10");
     assert_string_equal(harpe_format_compact(text, 1.5, 2), "1.5");
@@ -30,8 +28,7 @@ static void compact_numbers_have_no_trailing_zeros(void **state) {
     assert_string_equal(harpe_format_compact(text, 100.0, 0), "100");
 }
 
-static void quantities_get_a_fitting_unit(void **state) {
-    (void)state;
+TEST(quantities_get_a_fitting_unit) {
     char text[HARPE_NUMBER_SIZE];
     assert_string_equal(harpe_format_time(text, 4.3312), "4.331 s");
     assert_string_equal(harpe_format_time(text, 0.05123), "51.23 ms");
@@ -48,8 +45,7 @@ static void quantities_get_a_fitting_unit(void **state) {
     assert_string_equal(harpe_format_percent(text, 0.0), "0.0 %");
 }
 
-static void digits_are_never_scientific(void **state) {
-    (void)state;
+TEST(digits_are_never_scientific) {
     char text[HARPE_NUMBER_SIZE];
     assert_string_equal(harpe_format_digits(text, 16460, 4), "16460");
     assert_string_equal(harpe_format_digits(text, 1e6, 3), "1000000");
@@ -69,8 +65,7 @@ static void digits_are_never_scientific(void **state) {
     }
 }
 
-static void foreign_bytes_become_harmless(void **state) {
-    (void)state;
+TEST(foreign_bytes_become_harmless) {
     char text[64];
     assert_string_equal(harpe_clean_text(text, sizeof text, NULL), "");
     assert_string_equal(harpe_clean_text(text, sizeof text,
@@ -108,8 +103,7 @@ static bool is_harmful(uint32_t code) {
     return (code & 0xfffe) == 0xfffe;
 }
 
-static void no_harmful_character_passes_and_no_other_is_lost(void **state) {
-    (void)state;
+TEST(no_harmful_character_passes_and_no_other_is_lost) {
     for (uint32_t code = 1; code <= 0x10ffff; code++) {
         char in[8] = "a", out[16], same[8];
         size_t length = encode(code, in + 1);
@@ -129,8 +123,7 @@ static void no_harmful_character_passes_and_no_other_is_lost(void **state) {
     }
 }
 
-static void no_bytes_make_a_harmful_character(void **state) {
-    (void)state;
+TEST(no_bytes_make_a_harmful_character) {
     static const char *const overlong[] = {
         "\xc0\x9b", "\xe0\x82\x9b",         "\xf0\x80\x82\x9b", "\xe0\x80\x9b",
         "\xc1\x9b", "\xf8\x80\x80\x80\x9b", "\xf0\x82\x80\xae"};
@@ -164,8 +157,7 @@ static void no_bytes_make_a_harmful_character(void **state) {
     }
 }
 
-static void an_error_message_is_safe_to_print(void **state) {
-    (void)state;
+TEST(an_error_message_is_safe_to_print) {
     harpe_error error;
     harpe_fail(&error, HARPE_INVALID_INPUT, "a %s b",
                "\x1b[2J\xc2\x9b"
@@ -174,8 +166,7 @@ static void an_error_message_is_safe_to_print(void **state) {
     assert_string_equal(error.message, "a ?[2J?2J?0;x???\xc3\xa9 b");
 }
 
-static void long_text_is_cut_between_characters(void **state) {
-    (void)state;
+TEST(long_text_is_cut_between_characters) {
     char text[8];
     assert_string_equal(harpe_clean_text(text, sizeof text, "1234567"), "1234567");
     assert_string_equal(harpe_clean_text(text, sizeof text, "12345678"), "1234\xe2\x80\xa6");
@@ -183,8 +174,7 @@ static void long_text_is_cut_between_characters(void **state) {
                         "\xc3\xa9\xc3\xa9\xe2\x80\xa6");
 }
 
-static void ticks_are_round_and_inside(void **state) {
-    (void)state;
+TEST(ticks_are_round_and_inside) {
     static const double ranges[][2] = {{2.8, 3.5},   {0, 1},       {-7, 3},       {8000, 9100},
                                        {1e-6, 3e-6}, {1e12, 3e12}, {4.33, 4.3301}};
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
@@ -200,16 +190,14 @@ static void ticks_are_round_and_inside(void **state) {
     }
 }
 
-static void ticks_of_an_empty_range_are_none(void **state) {
-    (void)state;
+TEST(ticks_of_an_empty_range_are_none) {
     assert_int_equal(harpe_ticks_make(1.0, 1.0, 5).count, 0);
     assert_int_equal(harpe_ticks_make(2.0, 1.0, 5).count, 0);
     assert_int_equal(harpe_ticks_make(0.0, INFINITY, 5).count, 0);
     assert_in_range(harpe_ticks_make(0.0, 1.0, 0).count, 1, 50);
 }
 
-static void padding_opens_an_empty_range(void **state) {
-    (void)state;
+TEST(padding_opens_an_empty_range) {
     harpe_range range = {0};
     harpe_range_add(&range, 5.0);
     harpe_range_pad(&range, 0.1);
@@ -220,8 +208,7 @@ static void padding_opens_an_empty_range(void **state) {
     assert_true(zero.low < 0.0 && zero.high > 0.0);
 }
 
-static void labels_do_not_overlap(void **state) {
-    (void)state;
+TEST(labels_do_not_overlap) {
     harpe_label_field field = {.bounds = {0, 0, 600, 400}};
     harpe_text out = {0};
     harpe_svg svg = harpe_svg_begin(&out, true, 600.0, 400.0, "labels");
@@ -249,8 +236,7 @@ static void labels_do_not_overlap(void **state) {
     free(field.taken);
 }
 
-static void widths_grow_with_the_text(void **state) {
-    (void)state;
+TEST(widths_grow_with_the_text) {
     harpe_text_style plain = {.size = 10.0}, bold = {.size = 10.0, .bold = true};
     assert_true(harpe_text_width(&plain, "") == 0.0);
     assert_true(fabs(harpe_text_width(&plain, "i") - 2.8) < 0.01);
@@ -264,8 +250,7 @@ static double luma(uint32_t rgb) {
            0.0722 * (double)(rgb & 255);
 }
 
-static void heat_darkens_steadily(void **state) {
-    (void)state;
+TEST(heat_darkens_steadily) {
     for (int i = 0; i < 100; i++)
         assert_true(luma(harpe_heat_rgb(i / 100.0)) > luma(harpe_heat_rgb((i + 1) / 100.0)) - 0.3);
     assert_true(luma(harpe_heat_rgb(0.0)) > luma(harpe_heat_rgb(1.0)) + 120.0);
@@ -288,8 +273,7 @@ static double contrast(uint32_t a, uint32_t b) {
     return (fmax(channels[0], channels[1]) + 0.05) / (fmin(channels[0], channels[1]) + 0.05);
 }
 
-static void text_is_readable_on_everything(void **state) {
-    (void)state;
+TEST(text_is_readable_on_everything) {
     for (int i = 0; i <= 100; i++) {
         uint32_t heat = harpe_heat_rgb(i / 100.0);
         assert_true(contrast(heat, harpe_contrast_rgb(heat)) >= 4.5);
@@ -302,24 +286,4 @@ static void text_is_readable_on_everything(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fixed_numbers_round_and_keep_their_zeros),
-        cmocka_unit_test(compact_numbers_have_no_trailing_zeros),
-        cmocka_unit_test(quantities_get_a_fitting_unit),
-        cmocka_unit_test(digits_are_never_scientific),
-        cmocka_unit_test(foreign_bytes_become_harmless),
-        cmocka_unit_test(no_harmful_character_passes_and_no_other_is_lost),
-        cmocka_unit_test(no_bytes_make_a_harmful_character),
-        cmocka_unit_test(an_error_message_is_safe_to_print),
-        cmocka_unit_test(long_text_is_cut_between_characters),
-        cmocka_unit_test(ticks_are_round_and_inside),
-        cmocka_unit_test(ticks_of_an_empty_range_are_none),
-        cmocka_unit_test(padding_opens_an_empty_range),
-        cmocka_unit_test(labels_do_not_overlap),
-        cmocka_unit_test(widths_grow_with_the_text),
-        cmocka_unit_test(heat_darkens_steadily),
-        cmocka_unit_test(text_is_readable_on_everything),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -37,8 +37,7 @@ static void prefixed(const harpe_log *log, const char *prefix, const char *forma
     va_end(arguments);
 }
 
-static void line_is_formatted(void **state) {
-    (void)state;
+TEST(line_is_formatted) {
     record all = {0};
     harpe_log log = {.write = write_line, .user = &all};
     harpe_log_line(&log, HARPE_LOG_WARNING, "%s: %d of %.1f", "job", 7, 2.5);
@@ -48,14 +47,12 @@ static void line_is_formatted(void **state) {
     free(all.text);
 }
 
-static void log_without_a_function_is_silent(void **state) {
-    (void)state;
+TEST(log_without_a_function_is_silent) {
     harpe_log log = {0};
     harpe_log_line(&log, HARPE_LOG_ERROR, "%s", "nobody reads this");
 }
 
-static void prefix_is_no_format(void **state) {
-    (void)state;
+TEST(prefix_is_no_format) {
     record all = {0};
     harpe_log log = {.write = write_line, .user = &all};
     prefixed(&log, "50%s of %n: ", "%d%%", 3);
@@ -66,8 +63,7 @@ static void prefix_is_no_format(void **state) {
 }
 
 /* Lengths near the size of the internal buffer and far above it, divided in every way. */
-static void line_of_any_length_is_whole(void **state) {
-    (void)state;
+TEST(line_of_any_length_is_whole) {
     record all = {0};
     harpe_log log = {.write = write_line, .user = &all};
     static char text[70000], expected[sizeof text];
@@ -89,8 +85,7 @@ static void line_of_any_length_is_whole(void **state) {
 
 /* "é" has two bytes and "😀" four. The line is never cut within a character, whatever its position.
  */
-static void line_is_cut_at_a_character_where_memory_is_out(void **state) {
-    (void)state;
+TEST(line_is_cut_at_a_character_where_memory_is_out) {
     const char *const characters[] = {"\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
     for (size_t kind = 0; kind < sizeof characters / sizeof *characters; kind++) {
         for (int shift = 0; shift < 4; shift++) {
@@ -114,13 +109,4 @@ static void line_is_cut_at_a_character_where_memory_is_out(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(line_is_formatted),
-        cmocka_unit_test(log_without_a_function_is_silent),
-        cmocka_unit_test(prefix_is_no_format),
-        cmocka_unit_test(line_of_any_length_is_whole),
-        cmocka_unit_test(line_is_cut_at_a_character_where_memory_is_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

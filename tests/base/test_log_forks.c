@@ -56,8 +56,7 @@ static void run_child(void) {
     _exit(is_quiet ? 0 : 1);
 }
 
-static void no_line_is_under_way_at_a_fork(void **state) {
-    (void)state;
+TEST(no_line_is_under_way_at_a_fork) {
     pthread_t threads[2];
     atomic_store(&is_over, false);
     for (int i = 0; i < 2; i++)
@@ -80,8 +79,7 @@ static void no_line_is_under_way_at_a_fork(void **state) {
 }
 
 /* A fork by C code of a program, without the calls: the child can still log and fork. */
-static void a_child_of_a_plain_fork_is_free(void **state) {
-    (void)state;
+TEST(a_child_of_a_plain_fork_is_free) {
     pthread_t thread;
     atomic_store(&is_over, false);
     assert_int_equal(pthread_create(&thread, NULL, write_lines, (void *)&behind), 0);
@@ -107,8 +105,7 @@ static void fork_in_line(void *user, harpe_log_level level, const char *line) {
     *(int *)user = end_of(child);
 }
 
-static void a_line_may_fork_and_a_fork_may_log(void **state) {
-    (void)state;
+TEST(a_line_may_fork_and_a_fork_may_log) {
     int end = -1;
     harpe_log forking = {fork_in_line, &end};
     write_line(&forking);
@@ -131,8 +128,7 @@ static void *write_waiting_line(void *user) {
 }
 
 /* A line that needs a lock of the forking thread does not stop training. */
-static void a_line_that_does_not_end_is_waited_for_once(void **state) {
-    (void)state;
+TEST(a_line_that_does_not_end_is_waited_for_once) {
     harpe_log stuck = {wait_in_line, NULL};
     pthread_t thread;
     atomic_store(&in_line, 0);
@@ -206,8 +202,7 @@ static void wait_for_state(pid_t process, char wanted, const atomic_bool *flag) 
 }
 
 /* The time in which a process is stopped does not count: its lines could not end. */
-static void a_stopped_process_waits_on_for_its_lines(void **state) {
-    (void)state;
+TEST(a_stopped_process_waits_on_for_its_lines) {
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(shared, MAP_FAILED);
     pid_t child = fork();
@@ -222,21 +217,10 @@ static void a_stopped_process_waits_on_for_its_lines(void **state) {
     (void)munmap(shared, sizeof *shared);
 }
 
-static void a_log_without_a_function_is_silent(void **state) {
-    (void)state;
+TEST(a_log_without_a_function_is_silent) {
     harpe_log none = {NULL, NULL};
     write_line(&none);
     write_line(NULL);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_line_is_under_way_at_a_fork),
-        cmocka_unit_test(a_child_of_a_plain_fork_is_free),
-        cmocka_unit_test(a_line_may_fork_and_a_fork_may_log),
-        cmocka_unit_test(a_line_that_does_not_end_is_waited_for_once),
-        cmocka_unit_test(a_stopped_process_waits_on_for_its_lines),
-        cmocka_unit_test(a_log_without_a_function_is_silent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

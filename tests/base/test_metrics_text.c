@@ -15,22 +15,19 @@ static void check_label(const char *value, const char *expected) {
     harpe_text_free(&text);
 }
 
-static void labels_are_escaped(void **state) {
-    (void)state;
+TEST(labels_are_escaped) {
     check_label("", "name=\"\"");
     check_label("plain text, {braces}", "name=\"plain text, {braces}\"");
     check_label("a\"b\\c\nd", "name=\"a\\\"b\\\\c\\nd\"");
     check_label("\\n", "name=\"\\\\n\"");
 }
 
-static void characters_of_utf_8_stay(void **state) {
-    (void)state;
+TEST(characters_of_utf_8_stay) {
     check_label("\xC3\xA4 \xE2\x82\xAC \xF0\x9F\x98\x80 \xED\x9F\xBF \xF4\x8F\xBF\xBF",
                 "name=\"\xC3\xA4 \xE2\x82\xAC \xF0\x9F\x98\x80 \xED\x9F\xBF \xF4\x8F\xBF\xBF\"");
 }
 
-static void other_bytes_are_replaced(void **state) {
-    (void)state;
+TEST(other_bytes_are_replaced) {
     check_label("a\xFFz", "name=\"a?z\"");
     check_label("a\xC3", "name=\"a?\"");              /* ends in a character */
     check_label("a\xE2\x82", "name=\"a??\"");         /* ends in a character */
@@ -50,8 +47,7 @@ static void check_value(double value, const char *expected) {
     harpe_text_free(&text);
 }
 
-static void numbers_have_their_notation(void **state) {
-    (void)state;
+TEST(numbers_have_their_notation) {
     check_value(0, " 0\n");
     check_value(0.1, " 0.1\n");
     check_value(1410e6, " 1410000000\n");
@@ -60,20 +56,12 @@ static void numbers_have_their_notation(void **state) {
     check_value(NAN, " NaN\n");
 }
 
-static void a_head_has_help_and_type(void **state) {
+TEST(a_head_has_help_and_type) {
     harpe_text text = {0};
-    (void)state;
     harpe_metrics_text_head(&text, "harpe_x_total", "counter", "What it counts.");
     assert_string_equal(text.data,
                         "# HELP harpe_x_total What it counts.\n# TYPE harpe_x_total counter\n");
     harpe_text_free(&text);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(labels_are_escaped),       cmocka_unit_test(characters_of_utf_8_stay),
-        cmocka_unit_test(other_bytes_are_replaced), cmocka_unit_test(numbers_have_their_notation),
-        cmocka_unit_test(a_head_has_help_and_type),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

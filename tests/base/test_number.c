@@ -56,8 +56,7 @@ static void check_all_forms(double value) {
     check_same_as_strtod(text);
 }
 
-static void any_double_reads_as_with_strtod(void **state) {
-    (void)state;
+TEST(any_double_reads_as_with_strtod) {
     for (int i = 0; i < few_trials(RANDOM_DOUBLES / 2); i++) {
         uint64_t bits = next_random();
         double value;
@@ -66,8 +65,7 @@ static void any_double_reads_as_with_strtod(void **state) {
     }
 }
 
-static void measured_magnitudes_read_as_with_strtod(void **state) {
-    (void)state;
+TEST(measured_magnitudes_read_as_with_strtod) {
     for (int i = 0; i < few_trials(RANDOM_DOUBLES); i++) {
         double value = ldexp((double)next_random(), -64 + (int)(next_random() % 90) - 45);
         check_all_forms(next_random() % 2 ? value : -value);
@@ -76,8 +74,7 @@ static void measured_magnitudes_read_as_with_strtod(void **state) {
 
 /* Digits of the exact middle between neighbouring doubles, truncated, and changed in the last
  * digit. */
-static void middles_between_doubles_read_as_with_strtod(void **state) {
-    (void)state;
+TEST(middles_between_doubles_read_as_with_strtod) {
     char text[400];
     for (int i = 0; i < few_trials(RANDOM_DOUBLES); i++) {
         uint64_t mantissa = (next_random() >> 11 | 1ULL << 52) & ((1ULL << 53) - 1);
@@ -93,8 +90,7 @@ static void middles_between_doubles_read_as_with_strtod(void **state) {
     }
 }
 
-static void integers_read_as_with_strtod(void **state) {
-    (void)state;
+TEST(integers_read_as_with_strtod) {
     char text[64];
     for (int i = 0; i < few_trials(RANDOM_DOUBLES); i++) {
         uint64_t value = next_random() >> (next_random() % 64);
@@ -106,8 +102,7 @@ static void integers_read_as_with_strtod(void **state) {
     }
 }
 
-static void edges_read_as_with_strtod(void **state) {
-    (void)state;
+TEST(edges_read_as_with_strtod) {
     static const char *const edges[] = {
         "0",
         "-0",
@@ -144,8 +139,7 @@ static void edges_read_as_with_strtod(void **state) {
         check_same_as_strtod(edges[i]);
 }
 
-static void a_scan_takes_the_longest_json_number(void **state) {
-    (void)state;
+TEST(a_scan_takes_the_longest_json_number) {
     const struct {
         const char *text;
         size_t length;
@@ -171,8 +165,7 @@ static void a_scan_takes_the_longest_json_number(void **state) {
     }
 }
 
-static void a_number_of_many_digits_has_no_value(void **state) {
-    (void)state;
+TEST(a_number_of_many_digits_has_no_value) {
     char text[500];
     double value = 0;
     bool is_integer;
@@ -201,8 +194,7 @@ static void check_printed(double value) {
         fail_msg("%a printed as '%s', printf gives '%s'", value, printed, expected);
 }
 
-static void numbers_are_printed_as_by_printf(void **state) {
-    (void)state;
+TEST(numbers_are_printed_as_by_printf) {
     static const double edges[] = {
         0,     -0.0,    1,     -1,       10,     0.1,    0.5,
         1e-4,  9.9e-5,  1e-5,  1e14,     1e15,   1e16,   123456.75,
@@ -221,16 +213,4 @@ static void numbers_are_printed_as_by_printf(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_double_reads_as_with_strtod),
-        cmocka_unit_test(measured_magnitudes_read_as_with_strtod),
-        cmocka_unit_test(middles_between_doubles_read_as_with_strtod),
-        cmocka_unit_test(integers_read_as_with_strtod),
-        cmocka_unit_test(edges_read_as_with_strtod),
-        cmocka_unit_test(a_scan_takes_the_longest_json_number),
-        cmocka_unit_test(a_number_of_many_digits_has_no_value),
-        cmocka_unit_test(numbers_are_printed_as_by_printf),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -95,8 +95,7 @@ static void expect_mine(harpe_socket_owners *owners, pair *p) {
     assert_int_equal(uid, geteuid());
 }
 
-static void own_connections_are_known(void **state) {
-    (void)state;
+TEST(own_connections_are_known) {
     each_source(expect_mine, "127.0.0.1", "127.0.0.1");
     each_source(expect_mine, "127.255.1.2", "127.255.1.2");
     each_source(expect_mine, "127.0.0.1", "::ffff:127.0.0.1");
@@ -119,8 +118,7 @@ static void expect_unknown_after_end(harpe_socket_owners *owners, pair *p) {
     assert_false(harpe_socket_owner_of_peer(owners, -1, &uid));
 }
 
-static void a_closed_end_is_nobodys(void **state) {
-    (void)state;
+TEST(a_closed_end_is_nobodys) {
     each_source(expect_unknown_after_end, "127.0.0.1", "127.0.0.1");
     each_source(expect_unknown_after_end, "::1", "::1");
 }
@@ -163,13 +161,11 @@ static void expect_unknown_after_reuse(harpe_socket_owners *owners, pair *p) {
     close(second);
 }
 
-static void a_reused_port_is_not_the_one_that_connected(void **state) {
-    (void)state;
+TEST(a_reused_port_is_not_the_one_that_connected) {
     each_source(expect_unknown_after_reuse, "127.0.0.1", "127.0.0.1");
 }
 
-static void listeners_are_known(void **state) {
-    (void)state;
+TEST(listeners_are_known) {
     static const char *const cases[][2] = {{"127.0.0.1", "127.0.0.1"},
                                            {"0.0.0.0", "127.0.0.1"},
                                            {"::", "127.0.0.1"},
@@ -189,8 +185,7 @@ static void listeners_are_known(void **state) {
     assert_false(harpe_socket_owner_of_listener("localhost", 80, &uid));
 }
 
-static void a_socket_that_does_not_listen_is_no_proof(void **state) {
-    (void)state;
+TEST(a_socket_that_does_not_listen_is_no_proof) {
     harpe_socket_owners owners;
     harpe_error error;
     pair p;
@@ -204,13 +199,4 @@ static void a_socket_that_does_not_listen_is_no_proof(void **state) {
     close_pair(&p);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_connections_are_known),
-        cmocka_unit_test(a_closed_end_is_nobodys),
-        cmocka_unit_test(a_reused_port_is_not_the_one_that_connected),
-        cmocka_unit_test(listeners_are_known),
-        cmocka_unit_test(a_socket_that_does_not_listen_is_no_proof),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -79,8 +79,7 @@ static const char *drawn_on_terminal(int (*body)(void), const char *terminal) {
     return drawn;
 }
 
-static void terminal_shows_phase_and_percent_and_is_wiped(void **state) {
-    (void)state;
+TEST(terminal_shows_phase_and_percent_and_is_wiped) {
     const char *drawn = drawn_on_terminal(report_loudly, "xterm");
     assert_non_null(strstr(drawn, "solving"));
     assert_non_null(strstr(drawn, " %"));
@@ -89,21 +88,18 @@ static void terminal_shows_phase_and_percent_and_is_wiped(void **state) {
     assert_string_equal(end, "\r\033[K");
 }
 
-static void unknown_fraction_is_left_out(void **state) {
-    (void)state;
+TEST(unknown_fraction_is_left_out) {
     assert_string_equal(drawn_on_terminal(report_what_has_no_known_end, "xterm"),
                         "\r\033[Kround 7\r\033[K");
 }
 
-static void nothing_is_drawn_where_it_would_disturb(void **state) {
-    (void)state;
+TEST(nothing_is_drawn_where_it_would_disturb) {
     assert_string_equal(drawn_on_terminal(report_quietly, "xterm"), "");
     assert_string_equal(drawn_on_terminal(report_loudly, "dumb"), "");
     assert_string_equal(drawn_on_terminal(report_quickly, "xterm"), "");
 }
 
-static void pipe_stays_clean(void **state) {
-    (void)state;
+TEST(pipe_stays_clean) {
     int ends[2];
     char byte;
     assert_int_equal(pipe(ends), 0);
@@ -124,10 +120,7 @@ static int stop_at_first_signal(void) {
     return harpe_terminal_progress_signal() == SIGTERM ? 0 : 3;
 }
 
-static void first_signal_asks_to_stop(void **state) {
-    (void)state;
-    assert_int_equal(run_child(stop_at_first_signal, -1), 0);
-}
+TEST(first_signal_asks_to_stop) { assert_int_equal(run_child(stop_at_first_signal, -1), 0); }
 
 static int insist(void) {
     harpe_terminal_progress state;
@@ -138,8 +131,7 @@ static int insist(void) {
     return 0;
 }
 
-static void second_signal_kills(void **state) {
-    (void)state;
+TEST(second_signal_kills) {
     int status = run_child(insist, -1);
     assert_true(WIFSIGNALED(status));
     assert_int_equal(WTERMSIG(status), SIGINT);
@@ -153,20 +145,6 @@ static int run_under_nohup(void) {
     return progress.report(progress.user, "solving", 0.5) ? 0 : 1;
 }
 
-static void ignored_signal_stays_ignored(void **state) {
-    (void)state;
-    assert_int_equal(run_child(run_under_nohup, -1), 0);
-}
+TEST(ignored_signal_stays_ignored) { assert_int_equal(run_child(run_under_nohup, -1), 0); }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(terminal_shows_phase_and_percent_and_is_wiped),
-        cmocka_unit_test(unknown_fraction_is_left_out),
-        cmocka_unit_test(nothing_is_drawn_where_it_would_disturb),
-        cmocka_unit_test(pipe_stays_clean),
-        cmocka_unit_test(first_signal_asks_to_stop),
-        cmocka_unit_test(second_signal_kills),
-        cmocka_unit_test(ignored_signal_stays_ignored),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

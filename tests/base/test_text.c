@@ -32,8 +32,7 @@ static const char *number_text(double value) {
     return copy;
 }
 
-static void text_grows_and_stays_terminated(void **state) {
-    (void)state;
+TEST(text_grows_and_stays_terminated) {
     harpe_text text = {0};
     for (int i = 0; i < 1000; i++) {
         harpe_text_append(&text, "abcdef", 3);
@@ -47,8 +46,7 @@ static void text_grows_and_stays_terminated(void **state) {
     assert_null(text.data);
 }
 
-static void appending_nothing_gives_an_empty_text(void **state) {
-    (void)state;
+TEST(appending_nothing_gives_an_empty_text) {
     harpe_text text = {0};
     harpe_text_append(&text, NULL, 0);
     assert_string_equal(text.data, "");
@@ -56,8 +54,7 @@ static void appending_nothing_gives_an_empty_text(void **state) {
     harpe_text_free(&text);
 }
 
-static void failure_is_remembered_and_keeps_the_text(void **state) {
-    (void)state;
+TEST(failure_is_remembered_and_keeps_the_text) {
     harpe_text text = {0};
     harpe_text_append(&text, "abc", 3);
     harpe_text_append(&text, "x", SIZE_MAX - 2);
@@ -70,8 +67,7 @@ static void failure_is_remembered_and_keeps_the_text(void **state) {
     harpe_text_free(&text);
 }
 
-static void html_characters_are_escaped(void **state) {
-    (void)state;
+TEST(html_characters_are_escaped) {
     harpe_text text = {0};
     harpe_text_html(&text, "<a href=\"x\">'&amp;'</a>");
     assert_string_equal(text.data, "&lt;a href=&quot;x&quot;&gt;&#39;&amp;amp;&#39;&lt;/a&gt;");
@@ -81,8 +77,7 @@ static void html_characters_are_escaped(void **state) {
     harpe_text_free(&text);
 }
 
-static void numbers_are_written_short(void **state) {
-    (void)state;
+TEST(numbers_are_written_short) {
     assert_string_equal(number_text(0.1), "0.1");
     assert_string_equal(number_text(1410), "1410");
     assert_string_equal(number_text(0.1 + 0.2), "0.30000000000000004");
@@ -91,8 +86,7 @@ static void numbers_are_written_short(void **state) {
     assert_string_equal(number_text(1e300), "1e+300");
 }
 
-static void numbers_are_read_back_as_written(void **state) {
-    (void)state;
+TEST(numbers_are_read_back_as_written) {
     const double edges[] = {DBL_MAX,   -DBL_MAX, DBL_MIN, DBL_TRUE_MIN, DBL_EPSILON,
                             1.0 / 3.0, 5e-324,   0.1,     1e23,         123456789012345678.0};
     double back = 0;
@@ -113,8 +107,7 @@ static void numbers_are_read_back_as_written(void **state) {
     }
 }
 
-static void plain_decimal_numbers_are_read(void **state) {
-    (void)state;
+TEST(plain_decimal_numbers_are_read) {
     const struct {
         const char *text;
         double value;
@@ -128,8 +121,7 @@ static void plain_decimal_numbers_are_read(void **state) {
     }
 }
 
-static void anything_else_is_no_number(void **state) {
-    (void)state;
+TEST(anything_else_is_no_number) {
     const char *bad[] = {"",       " ",        " 1",    "1 ",  "nan",   "NaN",   "inf",
                          "-inf",   "infinity", "0x10",  "1e",  "1e+",   ".",     "-",
                          "+",      "+-1",      "e5",    "1,5", "1.2.3", "1_000", "1e999",
@@ -141,8 +133,7 @@ static void anything_else_is_no_number(void **state) {
     }
 }
 
-static void only_the_given_length_is_read(void **state) {
-    (void)state;
+TEST(only_the_given_length_is_read) {
     double value;
     int64_t whole;
     assert_true(harpe_parse_double("1.5e7", 3, &value));
@@ -152,8 +143,7 @@ static void only_the_given_length_is_read(void **state) {
     assert_false(harpe_parse_double("1\0002", 3, &value));
 }
 
-static void absurdly_long_number_is_refused(void **state) {
-    (void)state;
+TEST(absurdly_long_number_is_refused) {
     char text[100000];
     double value = 42;
     memset(text, '1', sizeof text);
@@ -161,8 +151,7 @@ static void absurdly_long_number_is_refused(void **state) {
     assert_true(harpe_parse_double(text, 300, &value));
 }
 
-static void whole_numbers_keep_to_their_range(void **state) {
-    (void)state;
+TEST(whole_numbers_keep_to_their_range) {
     int64_t value = 0;
     assert_true(parse_int("9223372036854775807", &value));
     assert_true(value == INT64_MAX);
@@ -189,8 +178,7 @@ static void whole_numbers_keep_to_their_range(void **state) {
     }
 }
 
-static void whole_number_may_look_like_a_decimal(void **state) {
-    (void)state;
+TEST(whole_number_may_look_like_a_decimal) {
     int64_t value = 0;
     assert_true(parse_int_like("1410.0", &value));
     assert_int_equal(value, 1410);
@@ -237,8 +225,7 @@ static bool set_comma_locale(void) {
     return system(command) == 0 && is_set;
 }
 
-static void comma_locale_changes_nothing(void **state) {
-    (void)state;
+TEST(comma_locale_changes_nothing) {
     if (!set_comma_locale()) skip_because("missing: localedef");
     char control[16];
     snprintf(control, sizeof control, "%.1f", 1.5);
@@ -259,21 +246,4 @@ static void comma_locale_changes_nothing(void **state) {
     setlocale(LC_ALL, "C");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_grows_and_stays_terminated),
-        cmocka_unit_test(appending_nothing_gives_an_empty_text),
-        cmocka_unit_test(failure_is_remembered_and_keeps_the_text),
-        cmocka_unit_test(html_characters_are_escaped),
-        cmocka_unit_test(numbers_are_written_short),
-        cmocka_unit_test(numbers_are_read_back_as_written),
-        cmocka_unit_test(plain_decimal_numbers_are_read),
-        cmocka_unit_test(anything_else_is_no_number),
-        cmocka_unit_test(only_the_given_length_is_read),
-        cmocka_unit_test(absurdly_long_number_is_refused),
-        cmocka_unit_test(whole_numbers_keep_to_their_range),
-        cmocka_unit_test(whole_number_may_look_like_a_decimal),
-        cmocka_unit_test(comma_locale_changes_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -41,8 +41,7 @@ static void *look_at_mask(void *user) {
     return NULL;
 }
 
-static void signals_reach_other_threads_only(void **state) {
-    (void)state;
+TEST(signals_reach_other_threads_only) {
     int ends[2];
     pthread_t thread;
     struct sigaction action = {.sa_handler = take};
@@ -71,8 +70,7 @@ static void signals_reach_other_threads_only(void **state) {
     close(ends[1]);
 }
 
-static void faults_are_not_blocked(void **state) {
-    (void)state;
+TEST(faults_are_not_blocked) {
     sigset_t mask;
     pthread_t thread;
     assert_int_equal(harpe_thread_start(&thread, "harpe-test", look_at_mask, &mask), 0);
@@ -102,14 +100,12 @@ static void assert_mask_stays(int expected) {
         assert_int_equal(sigismember(&after, number), number == SIGUSR2);
 }
 
-static void mask_of_the_starter_stays(void **state) {
-    (void)state;
+TEST(mask_of_the_starter_stays) {
     assert_mask_stays(0);
     assert_mask_stays(EAGAIN);
 }
 
-static void thread_has_its_name(void **state) {
-    (void)state;
+TEST(thread_has_its_name) {
     int ends[2];
     char name[16];
     pthread_t thread;
@@ -123,12 +119,4 @@ static void thread_has_its_name(void **state) {
     close(ends[1]);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(signals_reach_other_threads_only),
-        cmocka_unit_test(faults_are_not_blocked),
-        cmocka_unit_test(mask_of_the_starter_stays),
-        cmocka_unit_test(thread_has_its_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

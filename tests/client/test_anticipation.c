@@ -144,8 +144,7 @@ enum { WITH_WAITS = sizeof with_waits / sizeof with_waits[0] };
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-static void without_latency_nothing_is_early(void **state) {
-    (void)state;
+TEST(without_latency_nothing_is_early) {
     world late = new_world(true, 0);
     world plain = new_world(false, 0);
     run_steps(&late, with_waits, WITH_WAITS, WARM_STEPS);
@@ -155,8 +154,7 @@ static void without_latency_nothing_is_early(void **state) {
     end_world(&late);
 }
 
-static void an_instruction_after_a_wait_runs_at_its_clock(void **state) {
-    (void)state;
+TEST(an_instruction_after_a_wait_runs_at_its_clock) {
     static const int64_t latencies_ns[] = {2 * MS, 5 * MS, 10 * MS, 25 * MS};
     for (size_t i = 0; i < sizeof latencies_ns / sizeof latencies_ns[0]; i++) {
         world late = new_world(true, latencies_ns[i]);
@@ -177,8 +175,7 @@ static void an_instruction_after_a_wait_runs_at_its_clock(void **state) {
     }
 }
 
-static void jitter_slows_no_instruction_much(void **state) {
-    (void)state;
+TEST(jitter_slows_no_instruction_much) {
     for (uint32_t seed = 1; seed <= (uint32_t)few_trials(20); seed++) {
         world late = new_world(true, 25 * MS);
         late.jitter = seed;
@@ -193,8 +190,7 @@ static void jitter_slows_no_instruction_much(void **state) {
 
 /* Random plans, also with latencies beyond the length of an instruction. The reference is a GPU
  * that obeys at once. */
-static void random_plans_take_no_longer_than_planned(void **state) {
-    (void)state;
+TEST(random_plans_take_no_longer_than_planned) {
     uint32_t random = 7;
     for (int trial = 0; trial < few_trials(200); trial++) {
         planned plan[MOST];
@@ -229,8 +225,7 @@ static void random_plans_take_no_longer_than_planned(void **state) {
 
 /* The running instruction lasts far longer than ever, so the clock of the next one, which was asked
  * for too early, is taken back. */
-static void a_stall_returns_to_the_clock_of_the_running_instruction(void **state) {
-    (void)state;
+TEST(a_stall_returns_to_the_clock_of_the_running_instruction) {
     static const planned plan[] = {{1410, 60 * MS, 0}, {705, 60 * MS, 0}};
     static const planned stalled[] = {{1410, 400 * MS, 0}, {705, 60 * MS, 0}};
     world late = new_world(true, 20 * MS);
@@ -247,8 +242,7 @@ static void a_stall_returns_to_the_clock_of_the_running_instruction(void **state
 }
 
 /* An evaluation has other instructions, all at the highest clock. */
-static void a_step_without_positions_is_not_anticipated(void **state) {
-    (void)state;
+TEST(a_step_without_positions_is_not_anticipated) {
     world late = new_world(true, 20 * MS);
     run_steps(&late, with_waits, WITH_WAITS, WARM_STEPS);
     static const planned evaluation = {HIGHEST_MHZ, 50 * MS, 0};
@@ -275,12 +269,11 @@ static void a_step_without_positions_is_not_anticipated(void **state) {
 
 /* Phases at 0 MHz leave the clock as it is, also the first and the last one of a step. The changes
  * beside them come in time, and there is none at them. */
-static void phases_that_leave_the_clock_are_anticipated(void **state) {
+TEST(phases_that_leave_the_clock_are_anticipated) {
     static const planned phases[] = {{0, 30 * MS, 0},    {1410, 60 * MS, 5 * MS}, {0, 30 * MS, 0},
                                      {1005, 50 * MS, 0}, {0, 20 * MS, 10 * MS},   {0, 15 * MS, 0},
                                      {1200, 60 * MS, 0}, {0, 40 * MS, 0}};
     enum { PHASES = sizeof phases / sizeof phases[0], CHANGES = 3 };
-    (void)state;
     world late = new_world(true, 20 * MS);
     run_steps(&late, phases, PHASES, WARM_STEPS);
     reset(&late);
@@ -292,8 +285,7 @@ static void phases_that_leave_the_clock_are_anticipated(void **state) {
     end_world(&late);
 }
 
-static void a_new_schedule_is_learnt_anew(void **state) {
-    (void)state;
+TEST(a_new_schedule_is_learnt_anew) {
     world late = new_world(true, 10 * MS);
     run_steps(&late, with_waits, WITH_WAITS, WARM_STEPS);
     static const planned other[] = {{900, 50 * MS, 20 * MS}, {1410, 50 * MS, 20 * MS}};
@@ -306,8 +298,7 @@ static void a_new_schedule_is_learnt_anew(void **state) {
     end_world(&late);
 }
 
-static void wrong_events_are_harmless(void **state) {
-    (void)state;
+TEST(wrong_events_are_harmless) {
     uint32_t random = 99;
     world late = new_world(true, 10 * MS);
     for (int i = 0; i < 20000; i++) {
@@ -327,17 +318,4 @@ static void wrong_events_are_harmless(void **state) {
     end_world(&late);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_latency_nothing_is_early),
-        cmocka_unit_test(an_instruction_after_a_wait_runs_at_its_clock),
-        cmocka_unit_test(jitter_slows_no_instruction_much),
-        cmocka_unit_test(random_plans_take_no_longer_than_planned),
-        cmocka_unit_test(a_stall_returns_to_the_clock_of_the_running_instruction),
-        cmocka_unit_test(a_step_without_positions_is_not_anticipated),
-        cmocka_unit_test(phases_that_leave_the_clock_are_anticipated),
-        cmocka_unit_test(a_new_schedule_is_learnt_anew),
-        cmocka_unit_test(wrong_events_are_harmless),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

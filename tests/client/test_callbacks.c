@@ -47,8 +47,7 @@ static void run_everything(const harpe_callback_set *set) {
     harpe_on_train_end(set);
 }
 
-static void every_event_reaches_its_function(void **state) {
-    (void)state;
+TEST(every_event_reaches_its_function) {
     char diary[1024] = "";
     rider one = {"a", diary};
     harpe_training_callback callback = all_of(&one);
@@ -60,8 +59,7 @@ static void every_event_reaches_its_function(void **state) {
                                "a:end_forward a:step_end a:evaluate=0.5 a:epoch_end a:train_end ");
 }
 
-static void riders_are_called_in_the_order_in_which_they_came(void **state) {
-    (void)state;
+TEST(riders_are_called_in_the_order_in_which_they_came) {
     char diary[1024] = "";
     rider riders[] = {{"a", diary}, {"b", diary}, {"c", diary}};
     harpe_training_callback first[] = {all_of(&riders[0]), {.user = &riders[1]}};
@@ -75,8 +73,7 @@ static void riders_are_called_in_the_order_in_which_they_came(void **state) {
     assert_string_equal(diary, "a:step_begin c:step_begin a:step_end ");
 }
 
-static void a_set_may_be_empty_or_missing(void **state) {
-    (void)state;
+TEST(a_set_may_be_empty_or_missing) {
     harpe_callback_set *set = NULL;
     run_everything(NULL);
     assert_int_equal(harpe_callback_set_new(NULL, 0, &set, NULL), HARPE_OK);
@@ -85,8 +82,7 @@ static void a_set_may_be_empty_or_missing(void **state) {
     harpe_callback_set_free(NULL);
 }
 
-static void what_is_missing_is_an_error(void **state) {
-    (void)state;
+TEST(what_is_missing_is_an_error) {
     harpe_callback_set *set = NULL;
     harpe_error error;
     assert_int_equal(harpe_callback_set_new(NULL, 1, &set, &error), HARPE_INVALID_ARGUMENT);
@@ -122,8 +118,7 @@ static harpe_status end_window(void *user, const char *name, bool cancel, double
     return HARPE_OK;
 }
 
-static void the_power_limit_optimizer_rides_in_a_set(void **state) {
-    (void)state;
+TEST(the_power_limit_optimizer_rides_in_a_set) {
     device_diary diary = {0};
     harpe_power_limit_device device = {.user = &diary,
                                        .gpu_count = 1,
@@ -152,13 +147,4 @@ static void the_power_limit_optimizer_rides_in_a_set(void **state) {
     harpe_power_limit_optimizer_free(optimizer);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_event_reaches_its_function),
-        cmocka_unit_test(riders_are_called_in_the_order_in_which_they_came),
-        cmocka_unit_test(a_set_may_be_empty_or_missing),
-        cmocka_unit_test(what_is_missing_is_an_error),
-        cmocka_unit_test(the_power_limit_optimizer_rides_in_a_set),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -39,10 +39,9 @@ static uint64_t assert_consecutive(size_t count) {
     return asks[0].asked_us;
 }
 
-static void the_newest_requests_are_copied(void **state) {
+TEST_WITH(the_newest_requests_are_copied, start, end) {
     bool has_lost = true;
     uint64_t made = 0;
-    (void)state;
     assert_int_equal(harpe_clock_asks_copy(slot, asks, &has_lost), 0);
     assert_false(has_lost);
     for (; made < HARPE_CONTROLLER_ASKS - 1; made++)
@@ -67,11 +66,10 @@ static void *write_without_pause(void *ignored) {
 }
 
 /* Copies until the writer has overtaken the reader during LAPPED copies. */
-static void a_writer_that_laps_the_reader_leaves_no_disorder(void **state) {
+TEST_WITH(a_writer_that_laps_the_reader_leaves_no_disorder, start, end) {
     enum { LAPPED = 5 };
     pthread_t writer;
     int lapped = 0;
-    (void)state;
     atomic_store(&is_over, false);
     assert_int_equal(pthread_create(&writer, NULL, write_without_pause, NULL), 0);
     while (lapped < LAPPED) {
@@ -89,11 +87,4 @@ static void a_writer_that_laps_the_reader_leaves_no_disorder(void **state) {
     assert_int_equal(pthread_join(writer, NULL), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_newest_requests_are_copied, start, end),
-        cmocka_unit_test_setup_teardown(a_writer_that_laps_the_reader_leaves_no_disorder, start,
-                                        end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -36,9 +36,10 @@ static void assert_part(const harpe_run_clocks *run, int i, int mhz, double shar
     assert_true(fabs(run->parts[i].share - share) < 1e-9);
 }
 
-static void a_change_divides_a_span(void **state) {
+#define FIXTURE_TEST(name) TEST_WITH(name, start, NULL)
+
+FIXTURE_TEST(a_change_divides_a_span) {
     const harpe_clock_ask asks[] = {{0, 1400}, {100000, 1000}};
-    (void)state;
     harpe_run_clocks run = clocks_of(asks, 2, 100000, 300000);
     assert_int_equal(run.count, 2);
     assert_part(&run, 0, 1400, 0.05);
@@ -48,17 +49,15 @@ static void a_change_divides_a_span(void **state) {
     assert_part(&run, 0, 1000, 1);
 }
 
-static void a_request_replaces_one_that_waits(void **state) {
+FIXTURE_TEST(a_request_replaces_one_that_waits) {
     const harpe_clock_ask asks[] = {{0, 1400}, {100000, 1000}, {105000, 1400}};
-    (void)state;
     harpe_run_clocks run = clocks_of(asks, 3, 90000, 300000);
     assert_int_equal(run.count, 1);
     assert_part(&run, 0, 1400, 1);
 }
 
-static void what_is_not_certain_is_not_known(void **state) {
+FIXTURE_TEST(what_is_not_certain_is_not_known) {
     const harpe_clock_ask asks[] = {{50000, 1400}, {100000, 1000}};
-    (void)state;
     assert_int_equal(clocks_of(asks, 2, 60000, 90000).count, -1); /* before the first change */
     assert_int_equal(clocks_of(asks, 0, 60000, 90000).count, -1);
     assert_int_equal(clocks_of(asks, 2, 90000, 90000).count, -1); /* no time */
@@ -67,17 +66,15 @@ static void what_is_not_certain_is_not_known(void **state) {
     assert_int_equal(clocks_of(asks, 2, 300000, 400000).count, 1);
 }
 
-static void requests_out_of_order_tell_nothing(void **state) {
+FIXTURE_TEST(requests_out_of_order_tell_nothing) {
     const harpe_clock_ask asks[] = {{0, 1400}, {100000, 1000}, {40000, 1400}, {200000, 1000}};
-    (void)state;
     for (uint64_t start_us = 50000; start_us < 400000; start_us += 50000)
         assert_int_equal(clocks_of(asks, 4, start_us, start_us + 90000).count, -1);
 }
 
-static void the_clock_is_known_from_the_latest_first_change_on(void **state) {
+FIXTURE_TEST(the_clock_is_known_from_the_latest_first_change_on) {
     const harpe_clock_ask asks[] = {{50000, 1400}, {100000, 1000}};
     harpe_clock_timeline timeline;
-    (void)state;
     learn(1, 1400, 20000, 30000);
     assert_true(harpe_clock_timeline_make(&timeline, asks, 2, &table));
     uint64_t begin_us = harpe_clock_timeline_begin(&timeline);
@@ -89,9 +86,8 @@ static void the_clock_is_known_from_the_latest_first_change_on(void **state) {
     harpe_clock_timeline_free(&timeline);
 }
 
-static void an_unknown_target_takes_any_time_up_to_the_longest(void **state) {
+FIXTURE_TEST(an_unknown_target_takes_any_time_up_to_the_longest) {
     const harpe_clock_ask asks[] = {{0, 1400}, {100000, 700}};
-    (void)state;
     assert_int_equal(clocks_of(asks, 2, 100000, 200000).count, -1);
     harpe_run_clocks run = clocks_of(asks, 2, 130000, 500000);
     assert_int_equal(run.count, 1);
@@ -101,10 +97,9 @@ static void an_unknown_target_takes_any_time_up_to_the_longest(void **state) {
 }
 
 /* Each request is replaced before the GPU obeys, so nothing is ever learnt. */
-static void without_any_latency_only_long_runs_are_known(void **state) {
+FIXTURE_TEST(without_any_latency_only_long_runs_are_known) {
     const harpe_clock_ask asks[] = {{0, 1400},     {5000, 1000},    {10000, 1400},  {15000, 1000},
                                     {20000, 1400}, {2000000, 1000}, {3000000, 1400}};
-    (void)state;
     table = (harpe_switch_table){0};
     harpe_switch_entry few = {1400, HARPE_SWITCH_USABLE - 1, 10000, 10000};
     for (int learnt = 0; learnt < 2; learnt++) {
@@ -122,12 +117,11 @@ static void without_any_latency_only_long_runs_are_known(void **state) {
     }
 }
 
-static void the_mean_of_runs_is_that_of_their_shares(void **state) {
+FIXTURE_TEST(the_mean_of_runs_is_that_of_their_shares) {
     const harpe_run_clocks one = {.count = 1, .parts = {{1000, 1}}};
     const harpe_run_clocks two = {.count = 2, .parts = {{1400, 0.5}, {1000, 0.5}}};
     const harpe_run_clocks unknown = {.count = -1};
     harpe_run_clocks mean = {0};
-    (void)state;
     harpe_clock_shares_add(&mean, 0, &one);
     harpe_clock_shares_add(&mean, 1, &two);
     assert_int_equal(mean.count, 2);
@@ -139,16 +133,4 @@ static void the_mean_of_runs_is_that_of_their_shares(void **state) {
     assert_int_equal(mean.count, -1);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_change_divides_a_span, start),
-        cmocka_unit_test_setup(a_request_replaces_one_that_waits, start),
-        cmocka_unit_test_setup(what_is_not_certain_is_not_known, start),
-        cmocka_unit_test_setup(requests_out_of_order_tell_nothing, start),
-        cmocka_unit_test_setup(the_clock_is_known_from_the_latest_first_change_on, start),
-        cmocka_unit_test_setup(an_unknown_target_takes_any_time_up_to_the_longest, start),
-        cmocka_unit_test_setup(without_any_latency_only_long_runs_are_known, start),
-        cmocka_unit_test_setup(the_mean_of_runs_is_that_of_their_shares, start),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -54,8 +54,7 @@ static void wait_until_parked(void) { WAIT_FOR(atomic_load(&controller->slot->is
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
-static void a_request_is_one_word_of_time_and_frequency(void **state) {
-    (void)state;
+TEST(a_request_is_one_word_of_time_and_frequency) {
     int64_t now_ns = INT64_C(0x123456789ABCDEF0);
     uint64_t request = harpe_clock_request_make(now_ns, 1410);
     assert_int_equal(harpe_clock_request_mhz(request), 1410);
@@ -69,8 +68,7 @@ static void a_request_is_one_word_of_time_and_frequency(void **state) {
     assert_int_equal(harpe_clock_request_mhz(harpe_clock_request_make(now_ns, 1000000)), 0xFFFF);
 }
 
-static void starts_at_the_highest_clocks_of_its_own_gpu_only(void **state) {
-    (void)state;
+WORLD_TEST(starts_at_the_highest_clocks_of_its_own_gpu_only) {
     uint32_t memory_mhz = 0;
     start((harpe_frequency_controller_options){.gpu = 1});
     assert_int_equal(clock_mhz(1), 1740);
@@ -82,8 +80,7 @@ static void starts_at_the_highest_clocks_of_its_own_gpu_only(void **state) {
     assert_int_equal(clock_mhz(0), 210);
 }
 
-static void the_same_frequency_is_set_once_and_0_leaves_it_alone(void **state) {
-    (void)state;
+WORLD_TEST(the_same_frequency_is_set_once_and_0_leaves_it_alone) {
     start((harpe_frequency_controller_options){.minimum_dwell_s = -1});
     const int requests[] = {1740, 1200, 1200, 0, 1200, 600, 0};
     for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
@@ -105,8 +102,7 @@ static void the_same_frequency_is_set_once_and_0_leaves_it_alone(void **state) {
     assert_true(counts.latency_median_s <= counts.latency_maximum_s);
 }
 
-static void writes_keep_their_distance_and_the_latest_request_wins(void **state) {
-    (void)state;
+WORLD_TEST(writes_keep_their_distance_and_the_latest_request_wins) {
     start((harpe_frequency_controller_options){.minimum_dwell_s = 0.1});
     double start_s = harpe_clock_s();
     for (int i = 0; i < 300; i++) {
@@ -122,8 +118,7 @@ static void writes_keep_their_distance_and_the_latest_request_wins(void **state)
     assert_true(counts.superseded > 200);
 }
 
-static void dwell_time_is_gpu_time(void **state) {
-    (void)state;
+WORLD_TEST_OF(dwell_time_is_gpu_time, fast) {
     start((harpe_frequency_controller_options){.minimum_dwell_s = 100});
     pause_s(1);                       /* the controller compares the clocks */
     double start_s = harpe_clock_s(); /* before the write from which the dwell time counts */
@@ -139,8 +134,7 @@ static void dwell_time_is_gpu_time(void **state) {
 
 static uint64_t wakes(void) { return atomic_load(&controller->slot->wakes); }
 
-static void an_idle_controller_sleeps_and_one_request_wakes_it(void **state) {
-    (void)state;
+WORLD_TEST(an_idle_controller_sleeps_and_one_request_wakes_it) {
     start((harpe_frequency_controller_options){.minimum_dwell_s = -1});
     wait_until_parked();
     uint64_t first = wakes();
@@ -158,8 +152,7 @@ static void an_idle_controller_sleeps_and_one_request_wakes_it(void **state) {
     assert_int_equal(wakes(), before + 1);
 }
 
-static void a_controller_that_is_not_to_poll_is_woken_each_time(void **state) {
-    (void)state;
+WORLD_TEST(a_controller_that_is_not_to_poll_is_woken_each_time) {
     start((harpe_frequency_controller_options){.minimum_dwell_s = -1, .poll_interval_s = -1});
     for (int i = 0; i < 50; i++) {
         wait_until_parked();
@@ -183,8 +176,7 @@ static void assert_holds(int mhz) {
     assert_int_equal(obeys().held_mhz, mhz);
 }
 
-static void a_gpu_that_does_not_obey_is_noticed(void **state) {
-    (void)state;
+WORLD_TEST(a_gpu_that_does_not_obey_is_noticed) {
     start((harpe_frequency_controller_options){.minimum_dwell_s = -1});
     harpe_frequency_controller_set(controller, 1200);
     wait_for_clock(0, 1200);
@@ -225,8 +217,7 @@ static void *set_all_the_time(void *argument) {
     return NULL;
 }
 
-static void the_controller_may_die_and_come_back_while_requests_go_on(void **state) {
-    (void)state;
+WORLD_TEST(the_controller_may_die_and_come_back_while_requests_go_on) {
     start((harpe_frequency_controller_options){.minimum_dwell_s = -1});
     harpe_error error = {0};
     assert_int_equal(harpe_frequency_controller_restart(controller, &error), HARPE_ALREADY_EXISTS);
@@ -258,8 +249,7 @@ static void *give_up(void *argument) {
 }
 
 /* The driver needs 1.2 s before the effect of a call, and as long after it. */
-static void the_end_does_not_wait_for_a_driver_that_is_slow(void **state) {
-    (void)state;
+WORLD_TEST(the_end_does_not_wait_for_a_driver_that_is_slow) {
     atomic_bool gives_up = false;
     harpe_error error = {.message = ""};
     harpe_frequency_controller_options options = {.gpus = gpus};
@@ -281,8 +271,7 @@ static void the_end_does_not_wait_for_a_driver_that_is_slow(void **state) {
     wait_for_clock(0, 210);
 }
 
-static void what_makes_no_sense_is_refused(void **state) {
-    (void)state;
+WORLD_TEST(what_makes_no_sense_is_refused) {
     harpe_error error;
     harpe_frequency_controller *untouched = NULL;
     harpe_frequency_controller_options options = {0};
@@ -301,19 +290,4 @@ static void what_makes_no_sense_is_refused(void **state) {
     assert_int_equal(harpe_frequency_controller_count(NULL).clock_requests, 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_is_one_word_of_time_and_frequency),
-        IN_WORLD(starts_at_the_highest_clocks_of_its_own_gpu_only),
-        IN_WORLD(the_same_frequency_is_set_once_and_0_leaves_it_alone),
-        IN_WORLD(writes_keep_their_distance_and_the_latest_request_wins),
-        IN_WORLD_OF(dwell_time_is_gpu_time, fast),
-        IN_WORLD(an_idle_controller_sleeps_and_one_request_wakes_it),
-        IN_WORLD(a_controller_that_is_not_to_poll_is_woken_each_time),
-        IN_WORLD(a_gpu_that_does_not_obey_is_noticed),
-        IN_WORLD(the_controller_may_die_and_come_back_while_requests_go_on),
-        IN_WORLD(the_end_does_not_wait_for_a_driver_that_is_slow),
-        IN_WORLD(what_makes_no_sense_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

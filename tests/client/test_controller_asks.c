@@ -49,8 +49,7 @@ static void wait_until_taken(void) { WAIT_FOR(atomic_load(&controller->slot->tak
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-static void a_request_that_failed_is_followed_by_no_clock(void **state) {
-    (void)state;
+WORLD_TEST(a_request_that_failed_is_followed_by_no_clock) {
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
     start();
     harpe_frequency_controller_set(controller, 1200);
@@ -66,10 +65,9 @@ static void a_request_that_failed_is_followed_by_no_clock(void **state) {
     assert_true(wait_for_ask(asks, 600) >= 4);
 }
 
-static void a_new_process_sets_the_highest_clock(void **state) {
+WORLD_TEST(a_new_process_sets_the_highest_clock) {
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
     harpe_error error = {.message = ""};
-    (void)state;
     start();
     assert_int_equal(atomic_load(&controller->slot->ask_count), 0);
     harpe_frequency_controller_set(controller, 1200);
@@ -102,13 +100,12 @@ static void start_without_thread(harpe_obedience *obedience, harpe_controller_sl
     harpe_platform_in_use = usual;
 }
 
-static void requests_are_noted_without_the_thread_that_learns(void **state) {
+WORLD_TEST(requests_are_noted_without_the_thread_that_learns) {
     static harpe_controller_slot slot;
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
     harpe_controller_gpu gpu = {.gpus = gpus};
     harpe_obedience obedience = {.slot = NULL};
     bool has_lost;
-    (void)state;
     slot = (harpe_controller_slot){0};
     harpe_obedience_start(&obedience, &slot, &gpu);
     assert_true(atomic_load(&slot.learns_switches) != 0);
@@ -123,12 +120,11 @@ static void requests_are_noted_without_the_thread_that_learns(void **state) {
 }
 
 /* The GPU has the clock already, so a watch could only learn something wrong. */
-static void the_clock_at_the_start_is_not_watched(void **state) {
+WORLD_TEST(the_clock_at_the_start_is_not_watched) {
     static harpe_controller_slot slot;
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
     harpe_controller_gpu gpu = {.gpus = gpus};
     bool has_lost;
-    (void)state;
     slot = (harpe_controller_slot){0};
     for (size_t earlier = 0; earlier < 2; earlier++) {
         harpe_obedience obedience = {.slot = NULL};
@@ -159,11 +155,10 @@ static uint64_t differences_of(const harpe_controller_slot *slot) {
 
 /* On a busy machine, a GPU may have its new clock long before the driver call that sets it returns.
  */
-static void a_gpu_obeys_a_call_that_has_not_returned(void **state) {
+WORLD_TEST(a_gpu_obeys_a_call_that_has_not_returned) {
     static harpe_controller_slot slot;
     harpe_controller_gpu gpu = {.gpus = gpus};
     harpe_obedience obedience = {.slot = NULL};
-    (void)state;
     slot = (harpe_controller_slot){0};
     let_gpu_work(0, true);
     assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, HIGHEST_MHZ, HIGHEST_MHZ, NULL),
@@ -184,13 +179,4 @@ static void a_gpu_obeys_a_call_that_has_not_returned(void **state) {
     assert_true(harpe_obedience_stop(&obedience));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(a_request_that_failed_is_followed_by_no_clock),
-        IN_WORLD(a_new_process_sets_the_highest_clock),
-        IN_WORLD(requests_are_noted_without_the_thread_that_learns),
-        IN_WORLD(the_clock_at_the_start_is_not_watched),
-        IN_WORLD(a_gpu_obeys_a_call_that_has_not_returned),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

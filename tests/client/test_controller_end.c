@@ -197,9 +197,8 @@ static void kill_soon(pid_t first, pid_t other) {
     harpe_world_on_step(NULL, NULL);
 }
 
-static void whenever_the_trainer_dies_the_gpu_comes_back(void **state) {
+WORLD_TEST(whenever_the_trainer_dies_the_gpu_comes_back) {
     static trainer self;
-    (void)state;
     for (int i = 0; i < 20; i++) {
         use_faults(i % 4 == 0 ? "slow_set=100" : "");
         self = (trainer){.trains = true};
@@ -210,9 +209,8 @@ static void whenever_the_trainer_dies_the_gpu_comes_back(void **state) {
     }
 }
 
-static void whatever_order_they_die_in_the_gpu_comes_back(void **state) {
+WORLD_TEST(whatever_order_they_die_in_the_gpu_comes_back) {
     static trainer self;
-    (void)state;
     for (int i = 0; i < 12; i++) {
         use_faults(i % 4 == 0 ? "slow_set=100" : "");
         self = (trainer){.trains = true};
@@ -234,9 +232,8 @@ static void whatever_order_they_die_in_the_gpu_comes_back(void **state) {
 }
 
 /* The call locks the clock when half of its time is over. This lock is also undone. */
-static void a_driver_call_that_hangs_does_not_hold_up_the_rest(void **state) {
+WORLD_TEST(a_driver_call_that_hangs_does_not_hold_up_the_rest) {
     static trainer self;
-    (void)state;
     start_at_1200(&self);
     use_faults("slow_set=20000");
     self.mhz = 600;
@@ -249,9 +246,8 @@ static void a_driver_call_that_hangs_does_not_hold_up_the_rest(void **state) {
     assert_restored();
 }
 
-static void a_trainer_that_comes_back_at_once_waits_until_all_is_put_back(void **state) {
+WORLD_TEST(a_trainer_that_comes_back_at_once_waits_until_all_is_put_back) {
     static trainer first, second;
-    (void)state;
     use_faults("slow_set=300");
     first = (trainer){.trains = true};
     start(&first);
@@ -266,9 +262,8 @@ static void a_trainer_that_comes_back_at_once_waits_until_all_is_put_back(void *
     assert_restored();
 }
 
-static void a_gpu_has_one_controller(void **state) {
+WORLD_TEST(a_gpu_has_one_controller) {
     static trainer first, second;
-    (void)state;
     start_at_1200(&first);
     second = (trainer){.gpu = 0};
     start(&second);
@@ -282,9 +277,8 @@ static void a_gpu_has_one_controller(void **state) {
 
 /* ---- The controller's end -------------------------------------------------------------------- */
 
-static void another_controller_knows_what_the_first_one_had_found(void **state) {
+WORLD_TEST(another_controller_knows_what_the_first_one_had_found) {
     static trainer self;
-    (void)state;
     start_at_1200(&self);
     for (int i = 0; i < 2; i++) {
         kill_controller();
@@ -304,9 +298,8 @@ static void another_controller_knows_what_the_first_one_had_found(void **state) 
     assert_restored();
 }
 
-static void stop_puts_back_what_a_dead_controller_left(void **state) {
+WORLD_TEST(stop_puts_back_what_a_dead_controller_left) {
     static trainer self;
-    (void)state;
     start_at_1200(&self);
     kill_controller();
     tell(&self, stop);
@@ -326,9 +319,8 @@ static void stop_puts_back_what_a_dead_controller_left(void **state) {
 
 /* ---- Both ends ------------------------------------------------------------------------------- */
 
-static void next_start_knows_what_was_found(void **state) {
+WORLD_TEST(next_start_knows_what_was_found) {
     static trainer self;
-    (void)state;
     leave_changed(&self);
     leave_changed(&self);
     start_at_1200(&self);
@@ -336,9 +328,8 @@ static void next_start_knows_what_was_found(void **state) {
     assert_restored();
 }
 
-static void a_start_on_another_gpu_puts_this_one_back(void **state) {
+WORLD_TEST(a_start_on_another_gpu_puts_this_one_back) {
     static trainer self, other;
-    (void)state;
     leave_changed(&self);
     other = (trainer){.gpu = 1};
     start(&other);
@@ -349,10 +340,9 @@ static void a_start_on_another_gpu_puts_this_one_back(void **state) {
     assert_restored();
 }
 
-static void of_many_that_restore_at_once_one_does(void **state) {
+WORLD_TEST(of_many_that_restore_at_once_one_does) {
     static trainer self;
     pid_t processes[8];
-    (void)state;
     leave_changed(&self);
     restored = 0;
     for (int i = 0; i < 8; i++)
@@ -363,9 +353,8 @@ static void of_many_that_restore_at_once_one_does(void **state) {
     assert_restored();
 }
 
-static void a_gpu_whose_trainer_lives_is_not_touched(void **state) {
+WORLD_TEST(a_gpu_whose_trainer_lives_is_not_touched) {
     static trainer self;
-    (void)state;
     start_at_1200(&self);
     (void)restore_by_hand(NULL);
     kill_controller();
@@ -379,9 +368,8 @@ static void a_gpu_whose_trainer_lives_is_not_touched(void **state) {
 
 /* ---- The driver's faults --------------------------------------------------------------------- */
 
-static void what_the_driver_refuses_at_the_start_is_told(void **state) {
+WORLD_TEST(what_the_driver_refuses_at_the_start_is_told) {
     static trainer self;
-    (void)state;
     use_faults("no_permission");
     self = (trainer){.gpu = 0};
     start(&self);
@@ -408,9 +396,8 @@ static harpe_frequency_controller_counts counts(const trainer *self) {
     return harpe_frequency_controller_count(self->controller);
 }
 
-static void a_refusal_is_told_once_and_tried_again(void **state) {
+WORLD_TEST(a_refusal_is_told_once_and_tried_again) {
     static trainer self;
-    (void)state;
     start_at_1200(&self);
     use_faults("no_permission");
     for (self.mhz = 600; self.mhz < 660; self.mhz += 15) {
@@ -427,9 +414,8 @@ static void a_refusal_is_told_once_and_tried_again(void **state) {
     assert_restored();
 }
 
-static void a_lost_gpu_does_not_keep_the_controller(void **state) {
+WORLD_TEST(a_lost_gpu_does_not_keep_the_controller) {
     static trainer self;
-    (void)state;
     start_at_1200(&self);
     use_faults("lost_after=0");
     self.mhz = 900;
@@ -445,22 +431,4 @@ static void a_lost_gpu_does_not_keep_the_controller(void **state) {
     assert_restored();
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(whenever_the_trainer_dies_the_gpu_comes_back),
-        IN_WORLD(whatever_order_they_die_in_the_gpu_comes_back),
-        IN_WORLD(a_driver_call_that_hangs_does_not_hold_up_the_rest),
-        IN_WORLD(a_trainer_that_comes_back_at_once_waits_until_all_is_put_back),
-        IN_WORLD(a_gpu_has_one_controller),
-        IN_WORLD(another_controller_knows_what_the_first_one_had_found),
-        IN_WORLD(stop_puts_back_what_a_dead_controller_left),
-        IN_WORLD(next_start_knows_what_was_found),
-        IN_WORLD(a_start_on_another_gpu_puts_this_one_back),
-        IN_WORLD(of_many_that_restore_at_once_one_does),
-        IN_WORLD(a_gpu_whose_trainer_lives_is_not_touched),
-        IN_WORLD(what_the_driver_refuses_at_the_start_is_told),
-        IN_WORLD(a_refusal_is_told_once_and_tried_again),
-        IN_WORLD(a_lost_gpu_does_not_keep_the_controller),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -32,8 +32,7 @@ static bool watches(size_t known, uint32_t mhz) {
     return atomic_load(&obedience.has_change);
 }
 
-static void changes_are_watched_until_they_are_known(void **state) {
-    (void)state;
+TEST(changes_are_watched_until_they_are_known) {
     assert_true(watches(2, NEW_MHZ));
     assert_true(watches(2, MEASURED_TWICE_MHZ));
     assert_false(watches(2, LEARNT_MHZ));
@@ -43,7 +42,4 @@ static void changes_are_watched_until_they_are_known(void **state) {
     assert_false(watches(HARPE_SWITCH_TARGETS, LEARNT_MHZ));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(changes_are_watched_until_they_are_known)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -101,8 +101,7 @@ static int start_amid_signals(void *unused) {
     return failed;
 }
 
-static void the_starters_signal_handlers_run_in_no_other_process(void **state) {
-    (void)state;
+TEST(the_starters_signal_handlers_run_in_no_other_process) {
     wrong_handlers = mmap(NULL, sizeof *wrong_handlers, PROT_READ | PROT_WRITE,
                           MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(wrong_handlers, MAP_FAILED);
@@ -138,8 +137,7 @@ static int start_without(void *argument) {
     return strstr(error.message, missing->name) && strstr(error.message, "Linux 5.9") ? 0 : 4;
 }
 
-static void a_kernel_that_is_too_old_is_told(void **state) {
-    (void)state;
+TEST(a_kernel_that_is_too_old_is_told) {
     missing_call calls[] = {{SYS_pidfd_open, ENOSYS, "pidfd_open"},
                             {SYS_close_range, ENOSYS, "close_range"},
                             {SYS_close_range, EPERM, "close_range"}};
@@ -147,8 +145,7 @@ static void a_kernel_that_is_too_old_is_told(void **state) {
         assert_int_equal(in_a_child(start_without, &calls[i]), 0);
 }
 
-static void without_the_program_nothing_starts(void **state) {
-    (void)state;
+TEST(without_the_program_nothing_starts) {
     harpe_error error;
     harpe_frequency_controller *one = NULL;
     harpe_frequency_controller_options options = {.gpus = gpus};
@@ -158,11 +155,4 @@ static void without_the_program_nothing_starts(void **state) {
     setenv("HARPE_PROGRAM", HARPE_BINARY_DIR "/harpe", 1);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_starters_signal_handlers_run_in_no_other_process),
-        cmocka_unit_test(a_kernel_that_is_too_old_is_told),
-        cmocka_unit_test(without_the_program_nothing_starts),
-    };
-    return cmocka_run_group_tests(tests, start_machine, stop_machine);
-}
+int main(void) { return run_listed_tests_within(start_machine, stop_machine); }

@@ -58,8 +58,7 @@ static harpe_status start_controller(const zeusd *one, harpe_frequency_controlle
     return status;
 }
 
-static void only_the_graphics_clock_must_be_allowed(void **state) {
-    scratch *files = *state;
+WORLD_TEST(only_the_graphics_clock_must_be_allowed) {
     harpe_error error = {.message = ""};
     harpe_frequency_controller *controller = NULL;
     zeusd one = {.refused = {"/gpu/set_power_limit", "/gpu/set_mem_locked_clocks"},
@@ -88,8 +87,7 @@ static void open_gpu(const zeusd *one, harpe_controller_gpu *gpu) {
     assert_int_equal(harpe_controller_gpu_open(&header, gpu, NULL), HARPE_OK);
 }
 
-static void a_write_that_lands_during_a_reset_stays_noted(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_write_that_lands_during_a_reset_stays_noted) {
     static harpe_controller_changes changes;
     harpe_controller_gpu gpu;
     harpe_error error;
@@ -106,8 +104,7 @@ static void a_write_that_lands_during_a_reset_stays_noted(void **state) {
     stop_zeusd(&one);
 }
 
-static void what_could_not_be_restored_stays_noted(void **state) {
-    scratch *files = *state;
+WORLD_TEST(what_could_not_be_restored_stays_noted) {
     static harpe_controller_changes changes;
     harpe_controller_gpu gpu;
     harpe_error error;
@@ -145,8 +142,7 @@ static harpe_status reset_at(const char *folder, const char *devices, zeusd *one
     return status;
 }
 
-static void a_gpu_has_the_number_that_it_has_in_zeusd(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_gpu_has_the_number_that_it_has_in_zeusd) {
     harpe_error error;
     zeusd one;
     /* zeusd has started before the GPUs were numbered anew. */
@@ -166,8 +162,7 @@ static void a_gpu_has_the_number_that_it_has_in_zeusd(void **state) {
     assert_string_equal(one.numbers, "");
 }
 
-static void a_zeusd_without_addresses_gets_the_driver_s_number(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_zeusd_without_addresses_gets_the_driver_s_number) {
     static const char *const devices[] = {NULL,
                                           "",
                                           "[]",
@@ -184,8 +179,7 @@ static void a_zeusd_without_addresses_gets_the_driver_s_number(void **state) {
 
 /* ---- Going away ------------------------------------------------------------------------------ */
 
-static void a_zeusd_that_goes_away_and_comes_back_is_one_line_each(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_zeusd_that_goes_away_and_comes_back_is_one_line_each) {
     zeusd one = {.refusal = ""};
     server *plans = start_server(files, 1);
     start_zeusd(&one, files->root);
@@ -205,14 +199,4 @@ static void a_zeusd_that_goes_away_and_comes_back_is_one_line_each(void **state)
     end_training(rank);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(only_the_graphics_clock_must_be_allowed),
-        IN_WORLD(a_write_that_lands_during_a_reset_stays_noted),
-        IN_WORLD(what_could_not_be_restored_stays_noted),
-        IN_WORLD(a_gpu_has_the_number_that_it_has_in_zeusd),
-        IN_WORLD(a_zeusd_without_addresses_gets_the_driver_s_number),
-        IN_WORLD(a_zeusd_that_goes_away_and_comes_back_is_one_line_each),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

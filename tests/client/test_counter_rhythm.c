@@ -81,8 +81,7 @@ static reader new_reader(int64_t counter_ns, int64_t reading_ns, int64_t period_
     return (reader){.counter_ns = counter_ns, .reading_ns = reading_ns, .period_ns = period_ns};
 }
 
-static void fast_readings_find_every_change(void **state) {
-    (void)state;
+TEST(fast_readings_find_every_change) {
     static const int64_t counters_ns[] = {10 * MS, 20 * MS, 50 * MS, 100 * MS};
     for (size_t i = 0; i < 4; i++) {
         reader self = new_reader(counters_ns[i], 20 * US, 10 * MS);
@@ -96,8 +95,7 @@ static void fast_readings_find_every_change(void **state) {
 
 /* A counter whose rhythm is certain is read only around its changes, and from earlier on if its
  * changes are not regular. */
-static void few_readings_find_a_change(void **state) {
-    (void)state;
+TEST(few_readings_find_a_change) {
     static const struct {
         int64_t counter_ns, jitter_ns;
         double readings;
@@ -120,8 +118,7 @@ static void few_readings_find_a_change(void **state) {
 
 /* Readings take as long as on an H100, or longer. In some cases the period is short. Readings take
  * about 5 % of the time; if one takes 15 ms, they take up to 10 %. */
-static void slow_readings_take_little_time(void **state) {
-    (void)state;
+TEST(slow_readings_take_little_time) {
     static const struct {
         int64_t counter_ns, reading_ns, period_ns;
         double found, reading_time;
@@ -143,8 +140,7 @@ static void slow_readings_take_little_time(void **state) {
 
 /* The counter changes too often for slow readings. The curve still gets points, with a large blur.
  */
-static void frequent_changes_of_a_slow_counter_are_not_looked_for(void **state) {
-    (void)state;
+TEST(frequent_changes_of_a_slow_counter_are_not_looked_for) {
     static const int64_t readings_ns[] = {3 * MS, 13 * MS};
     for (size_t i = 0; i < 2; i++) {
         reader self = new_reader(20 * MS, readings_ns[i], 10 * MS);
@@ -158,8 +154,7 @@ static void frequent_changes_of_a_slow_counter_are_not_looked_for(void **state) 
     }
 }
 
-static void a_stop_at_the_beginning_is_forgotten(void **state) {
-    (void)state;
+TEST(a_stop_at_the_beginning_is_forgotten) {
     for (int64_t stop_ns = 50 * MS; stop_ns < 900 * MS; stop_ns += 50 * MS) {
         reader self = new_reader(100 * MS, 3 * MS, 10 * MS);
         while (self.curve.count < 1)
@@ -173,8 +168,7 @@ static void a_stop_at_the_beginning_is_forgotten(void **state) {
 }
 
 /* The thread is stopped 200 times. Afterwards the curve finds as many changes as without stops. */
-static void stops_do_not_last(void **state) {
-    (void)state;
+TEST(stops_do_not_last) {
     static const int64_t readings_ns[] = {20 * US, 3 * MS};
     for (size_t i = 0; i < 2; i++) {
         reader self = new_reader(100 * MS, readings_ns[i], 10 * MS);
@@ -191,8 +185,7 @@ static void stops_do_not_last(void **state) {
 }
 
 /* One stop of the thread does not make the curve forget the rhythm. */
-static void a_late_look_is_made_up_for(void **state) {
-    (void)state;
+TEST(a_late_look_is_made_up_for) {
     for (int64_t stop_ns = 10 * MS; stop_ns < 700 * MS; stop_ns += 30 * MS) {
         reader self = new_reader(100 * MS, 3 * MS, 10 * MS);
         run(&self, 5000 * MS);
@@ -206,8 +199,7 @@ static void a_late_look_is_made_up_for(void **state) {
     }
 }
 
-static void another_rhythm_is_learnt(void **state) {
-    (void)state;
+TEST(another_rhythm_is_learnt) {
     static const int64_t counters_ns[] = {60 * MS, 170 * MS, 100 * MS, 55 * MS, 300 * MS};
     static const int64_t readings_ns[] = {20 * US, 3 * MS};
     for (size_t k = 0; k < 2; k++) {
@@ -226,8 +218,7 @@ static void another_rhythm_is_learnt(void **state) {
     }
 }
 
-static void some_fast_readings_change_nothing(void **state) {
-    (void)state;
+TEST(some_fast_readings_change_nothing) {
     reader self = new_reader(100 * MS, 3 * MS, 10 * MS);
     self.has_fast_readings = true;
     run(&self, 5000 * MS);
@@ -236,17 +227,4 @@ static void some_fast_readings_change_nothing(void **state) {
     harpe_energy_curve_clear(&self.curve);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fast_readings_find_every_change),
-        cmocka_unit_test(few_readings_find_a_change),
-        cmocka_unit_test(slow_readings_take_little_time),
-        cmocka_unit_test(frequent_changes_of_a_slow_counter_are_not_looked_for),
-        cmocka_unit_test(a_stop_at_the_beginning_is_forgotten),
-        cmocka_unit_test(stops_do_not_last),
-        cmocka_unit_test(a_late_look_is_made_up_for),
-        cmocka_unit_test(another_rhythm_is_learnt),
-        cmocka_unit_test(some_fast_readings_change_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

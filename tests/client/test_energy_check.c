@@ -55,8 +55,7 @@ static bool differs(const harpe_energy_comparison *got) {
     return fabs(got->counter_j - got->power_j) > got->uncertainty_j;
 }
 
-static void correct_counters_agree(void **state) {
-    (void)state;
+TEST(correct_counters_agree) {
     enum { TRIALS = 400 };
     int alarms = 0;
     srand48(3);
@@ -76,8 +75,7 @@ static void correct_counters_agree(void **state) {
 /* A busy machine runs the thread late, and most often when the training waits. Then late samples
  * show too little power. That is no fault of the counter, whether they are late by one or by a
  * hundred ms. */
-static void late_samples_are_no_fault_of_the_counter(void **state) {
-    (void)state;
+TEST(late_samples_are_no_fault_of_the_counter) {
     int alarms = 0;
     srand48(5);
     srand(5);
@@ -105,8 +103,7 @@ static void late_samples_are_no_fault_of_the_counter(void **state) {
     assert_in_range(alarms, 0, 10);
 }
 
-static void wrong_counters_are_found(void **state) {
-    (void)state;
+TEST(wrong_counters_are_found) {
     srand48(4);
     srand(4);
     for (int i = 0; i < 100; i++) {
@@ -120,8 +117,7 @@ static void wrong_counters_are_found(void **state) {
     }
 }
 
-static void too_little_says_nothing(void **state) {
-    (void)state;
+TEST(too_little_says_nothing) {
     harpe_energy_check check = {0};
     harpe_energy_comparison got = harpe_energy_check_compare(&check);
     assert_true(got.counter_j == 0 && got.power_j == 0 && got.uncertainty_j == 0);
@@ -132,8 +128,7 @@ static void too_little_says_nothing(void **state) {
 }
 
 /* A late sample, or a counter that restarts, leaves out its time and nothing else. */
-static void gaps_are_left_out(void **state) {
-    (void)state;
+TEST(gaps_are_left_out) {
     training one = {0.7, 0.6, 400, 90, 0.05, 1};
     harpe_energy_check check = {0};
     for (int i = 0; i < 40; i++) {
@@ -146,13 +141,4 @@ static void gaps_are_left_out(void **state) {
     assert_true(fabs(got.counter_j / got.power_j - 1) < 0.03);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(correct_counters_agree),
-        cmocka_unit_test(late_samples_are_no_fault_of_the_counter),
-        cmocka_unit_test(wrong_counters_are_found),
-        cmocka_unit_test(too_little_says_nothing),
-        cmocka_unit_test(gaps_are_left_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

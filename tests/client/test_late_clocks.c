@@ -82,8 +82,7 @@ static harpe_frequency_controller_anticipation early(void) {
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-static void clocks_are_there_when_their_instructions_begin(void **state) {
-    (void)state;
+WORLD_TEST_OF(clocks_are_there_when_their_instructions_begin, late) {
     start(true);
     assert_false(early().is_active);
     run_until_in_time(with_waits, 3, 1);
@@ -102,8 +101,7 @@ static void clocks_are_there_when_their_instructions_begin(void **state) {
     assert_int_equal(counts.failed, 0);
 }
 
-static void without_anticipation_no_clock_is_early(void **state) {
-    (void)state;
+WORLD_TEST_OF(without_anticipation_no_clock_is_early, late) {
     start(false);
     (void)run_step(with_waits, 3, 1); /* the controller has set the first clock at its start */
     for (int step = 0; step < 5; step++)
@@ -112,8 +110,7 @@ static void without_anticipation_no_clock_is_early(void **state) {
     assert_int_equal(early().anticipated, 0);
 }
 
-static void a_gpu_that_obeys_at_once_is_not_anticipated(void **state) {
-    (void)state;
+WORLD_TEST_OF(a_gpu_that_obeys_at_once_is_not_anticipated, ideal) {
     start(true);
     for (int step = 0; step < 5; step++)
         (void)run_step(with_waits, 3, 1);
@@ -121,8 +118,7 @@ static void a_gpu_that_obeys_at_once_is_not_anticipated(void **state) {
     assert_int_equal(early().anticipated + early().returned, 0);
 }
 
-static void a_stall_takes_an_early_request_back(void **state) {
-    (void)state;
+WORLD_TEST_OF(a_stall_takes_an_early_request_back, late) {
     start(true);
     run_until_in_time(with_waits, 3, 1); /* it knows the latencies now */
     for (int step = 0; step < 4; step++)
@@ -134,8 +130,7 @@ static void a_stall_takes_an_early_request_back(void **state) {
     harpe_controller_end_instruction(controller);
 }
 
-static void an_evaluation_runs_at_the_clocks_that_are_requested(void **state) {
-    (void)state;
+WORLD_TEST_OF(an_evaluation_runs_at_the_clocks_that_are_requested, late) {
     start(true);
     run_until_in_time(with_waits, 3, 1);
     for (int i = 0; i < 3; i++) {
@@ -150,8 +145,7 @@ static void an_evaluation_runs_at_the_clocks_that_are_requested(void **state) {
     run_until_in_time(with_waits, 3, 1);
 }
 
-static void a_killed_controller_is_replaced_and_learns_again(void **state) {
-    (void)state;
+WORLD_TEST_OF(a_killed_controller_is_replaced_and_learns_again, late) {
     harpe_error error = {0};
     start(true);
     run_until_in_time(with_waits, 3, 1);
@@ -162,14 +156,4 @@ static void a_killed_controller_is_replaced_and_learns_again(void **state) {
     run_until_in_time(with_waits, 3, 1);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD_OF(clocks_are_there_when_their_instructions_begin, late),
-        IN_WORLD_OF(without_anticipation_no_clock_is_early, late),
-        IN_WORLD_OF(a_gpu_that_obeys_at_once_is_not_anticipated, ideal),
-        IN_WORLD_OF(a_stall_takes_an_early_request_back, late),
-        IN_WORLD_OF(an_evaluation_runs_at_the_clocks_that_are_requested, late),
-        IN_WORLD_OF(a_killed_controller_is_replaced_and_learns_again, late),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -115,38 +115,35 @@ static void assert_unknown(const rank *one) {
     harpe_rank_clocks_free(&clocks);
 }
 
-static void a_short_round_has_its_clocks(void **state) {
-    rank *one = *state;
+#define FIXTURE_TEST(name) TEST_ON(name, rank *one, start, end)
+
+FIXTURE_TEST(a_short_round_has_its_clocks) {
     ask(one, 30);
     measure(one, 10, 20);
     assert_late(one);
 }
 
-static void a_round_of_more_requests_than_are_kept_has_the_clocks_of_its_last_steps(void **state) {
-    rank *one = *state;
+FIXTURE_TEST(a_round_of_more_requests_than_are_kept_has_the_clocks_of_its_last_steps) {
     ask(one, 2 * HARPE_CONTROLLER_ASKS);
     measure(one, 10, 2 * HARPE_CONTROLLER_ASKS - 10);
     assert_late(one);
 }
 
-static void the_clocks_of_steps_before_all_kept_requests_are_not_known(void **state) {
-    rank *one = *state;
+FIXTURE_TEST(the_clocks_of_steps_before_all_kept_requests_are_not_known) {
     ask(one, 2 * HARPE_CONTROLLER_ASKS);
     measure(one, 10, 20);
     assert_unknown(one);
 }
 
 /* The clock before the first request may be any, so these steps differ from the others. */
-static void steps_before_the_first_request_are_not_known(void **state) {
-    rank *one = *state;
+FIXTURE_TEST(steps_before_the_first_request_are_not_known) {
     one->steps = 2;
     ask(one, 30);
     measure(one, 0, 32);
     assert_unknown(one);
 }
 
-static void no_request_means_the_clocks_of_the_schedule(void **state) {
-    rank *one = *state;
+FIXTURE_TEST(no_request_means_the_clocks_of_the_schedule) {
     measure(one, 0, 10);
     harpe_rank_clocks clocks = report(one);
     assert_true(clocks.is_known);
@@ -155,8 +152,7 @@ static void no_request_means_the_clocks_of_the_schedule(void **state) {
     harpe_rank_clocks_free(&clocks);
 }
 
-static void without_the_thread_that_learns_no_clock_is_known(void **state) {
-    rank *one = *state;
+FIXTURE_TEST(without_the_thread_that_learns_no_clock_is_known) {
     atomic_store(&one->slot->learns_switches, 0);
     ask(one, 30);
     measure(one, 10, 20);
@@ -164,8 +160,7 @@ static void without_the_thread_that_learns_no_clock_is_known(void **state) {
 }
 
 /* The clock is known again after the next request. */
-static void a_request_that_failed_makes_the_clock_unknown(void **state) {
-    rank *one = *state;
+FIXTURE_TEST(a_request_that_failed_makes_the_clock_unknown) {
     ask(one, 20);
     uint64_t failed_us = begin_of(20) - 100;
     harpe_clock_asks_add(one->slot, failed_us, 1200);
@@ -183,9 +178,8 @@ static void a_request_that_failed_makes_the_clock_unknown(void **state) {
 
 /* The steps of a V100's clocks are 7 and 8 MHz. The change to the second instruction's clock comes
  * after its end. */
-static void a_clock_that_is_7_mhz_away_is_another_one(void **state) {
+FIXTURE_TEST(a_clock_that_is_7_mhz_away_is_another_one) {
     enum { STEPS = 20 };
-    rank *one = *state;
     one->asked_mhz[1] = 1393;
     learn(&one->slot->switch_table, 1, 1393, STEP_US / 5);
     ask(one, STEPS + 1);
@@ -201,8 +195,7 @@ static void a_clock_that_is_7_mhz_away_is_another_one(void **state) {
     harpe_rank_clocks_free(&clocks);
 }
 
-static void a_rank_without_a_controller_reports_no_clocks(void **state) {
-    rank *one = *state;
+FIXTURE_TEST(a_rank_without_a_controller_reports_no_clocks) {
     ask(one, 30);
     measure(one, 10, 20);
     atomic_store(&one->optimizer->controller, NULL);
@@ -210,20 +203,4 @@ static void a_rank_without_a_controller_reports_no_clocks(void **state) {
     assert_false(clocks.is_known);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_short_round_has_its_clocks, start, end),
-        cmocka_unit_test_setup_teardown(
-            a_round_of_more_requests_than_are_kept_has_the_clocks_of_its_last_steps, start, end),
-        cmocka_unit_test_setup_teardown(the_clocks_of_steps_before_all_kept_requests_are_not_known,
-                                        start, end),
-        cmocka_unit_test_setup_teardown(steps_before_the_first_request_are_not_known, start, end),
-        cmocka_unit_test_setup_teardown(no_request_means_the_clocks_of_the_schedule, start, end),
-        cmocka_unit_test_setup_teardown(without_the_thread_that_learns_no_clock_is_known, start,
-                                        end),
-        cmocka_unit_test_setup_teardown(a_request_that_failed_makes_the_clock_unknown, start, end),
-        cmocka_unit_test_setup_teardown(a_clock_that_is_7_mhz_away_is_another_one, start, end),
-        cmocka_unit_test_setup_teardown(a_rank_without_a_controller_reports_no_clocks, start, end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -27,8 +27,7 @@ void __wrap_harpe_reply_to_registration(harpe_connection *connection, const char
 
 /* ---- No server ------------------------------------------------------------------------------- */
 
-static void a_server_that_never_comes_is_one_line(void **state) {
-    (void)state;
+WORLD_TEST(a_server_that_never_comes_is_one_line) {
     training *one = start_training(NOBODY, 0, 1);
     WAIT_UNTIL(one, count_lines(one, NO_SCHEDULES) == 1);
     int before = atomic_load(&attempts);
@@ -39,8 +38,7 @@ static void a_server_that_never_comes_is_one_line(void **state) {
     end_with_warnings(one, 1);
 }
 
-static void a_server_that_comes_late_is_found(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_server_that_comes_late_is_found) {
     server *one = start_server(files, 1);
     kill_server(one);
     training *early = start_training(one->url, 0, 1);
@@ -52,8 +50,7 @@ static void a_server_that_comes_late_is_found(void **state) {
     end_with_warnings(early, 1);
 }
 
-static void a_server_that_comes_back_goes_on_with_the_job(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_server_that_comes_back_goes_on_with_the_job) {
     server *one = start_server(files, 2);
     training *ranks[] = {start_training(one->url, 0, 2), start_training(one->url, 1, 2)};
     assert_reaches_round(ranks[0], 1);
@@ -72,8 +69,7 @@ static void a_server_that_comes_back_goes_on_with_the_job(void **state) {
     }
 }
 
-static void a_server_that_forgot_the_job_gets_it_anew(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_server_that_forgot_the_job_gets_it_anew) {
     server *one = start_server(files, 2);
     training *ranks[] = {start_training(one->url, 0, 2), start_training(one->url, 1, 2)};
     assert_reaches_round(ranks[0], 1);
@@ -127,8 +123,7 @@ static void start_garbage(garbage_server *one) {
     start_scripted(&one->server);
 }
 
-static void garbage_is_one_line_and_a_real_server_is_welcome(void **state) {
-    scratch *files = *state;
+WORLD_TEST(garbage_is_one_line_and_a_real_server_is_welcome) {
     static const garbage kinds[] = {
         {"wrong JSON", "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{\"a\":[[}", 0},
         {"other JSON", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n42", 0},
@@ -159,8 +154,7 @@ static void garbage_is_one_line_and_a_real_server_is_welcome(void **state) {
 
 /* ---- Servers that drip ----------------------------------------------------------------------- */
 
-static void a_server_that_drips_is_one_line(void **state) {
-    (void)state;
+WORLD_TEST(a_server_that_drips_is_one_line) {
     static const char *const answers[] = {"HTTP/1.1 200 OOOO",
                                           "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n\" ",
                                           "HTTP/1.1 200 OK\r\n\r\n\" "};
@@ -183,8 +177,7 @@ static void a_server_that_drips_is_one_line(void **state) {
 
 /* ---- Servers that say no --------------------------------------------------------------------- */
 
-static void a_job_that_fails_on_the_server_keeps_training(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_job_that_fails_on_the_server_keeps_training) {
     server *one = start_server(files, 2); /* two lists for a single rank */
     training *rank = start_training(one->url, 0, 1);
     WAIT_UNTIL(rank, count_lines(rank, "the server answered 500") == 1);
@@ -192,8 +185,7 @@ static void a_job_that_fails_on_the_server_keeps_training(void **state) {
     end_with_warnings(rank, 1);
 }
 
-static void a_job_that_is_refused_turns_the_optimizer_off(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_job_that_is_refused_turns_the_optimizer_off) {
     static const char *const more[][2] = {{"max_ranks_per_job", "1"}, {NULL, NULL}};
     write_plan(files->root, 2);
     server *one = start_server_with(files, more);
@@ -206,8 +198,7 @@ static void a_job_that_is_refused_turns_the_optimizer_off(void **state) {
     end_with_warnings(rank, 1);
 }
 
-static void a_server_that_wants_a_token_gets_it(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_server_that_wants_a_token_gets_it) {
     const char *const more[][2] = {{"token_file", scratch_path(files, "token")}, {NULL, NULL}};
     put_file(files->path, "open-sesame \r\n");
     write_plan(files->root, 1);
@@ -222,17 +213,4 @@ static void a_server_that_wants_a_token_gets_it(void **state) {
     end_with_warnings(friend, 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(a_server_that_never_comes_is_one_line),
-        IN_WORLD(a_server_that_comes_late_is_found),
-        IN_WORLD(a_server_that_comes_back_goes_on_with_the_job),
-        IN_WORLD(a_server_that_forgot_the_job_gets_it_anew),
-        IN_WORLD(garbage_is_one_line_and_a_real_server_is_welcome),
-        IN_WORLD(a_server_that_drips_is_one_line),
-        IN_WORLD(a_job_that_fails_on_the_server_keeps_training),
-        IN_WORLD(a_job_that_is_refused_turns_the_optimizer_off),
-        IN_WORLD(a_server_that_wants_a_token_gets_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

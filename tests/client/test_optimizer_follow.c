@@ -8,6 +8,8 @@
 
 enum { HIGHEST_MHZ = 1410 };
 
+static harpe_mismatch mismatch; /* the last one */
+
 static harpe_followed_schedule *make_schedule(const harpe_scheduled_instruction *instructions,
                                               size_t count, int64_t series) {
     harpe_frequency_schedule given = {.instructions = instructions, .instruction_count = count};
@@ -31,138 +33,113 @@ static void end(harpe_follower *follower, harpe_schedule_exchange *exchange) {
 
 static int next(harpe_follower *follower, const char *name) {
     int frequency_mhz = -1;
-    harpe_mismatch mismatch;
     assert_true(harpe_follower_next(follower, name, &frequency_mhz, &mismatch));
     return frequency_mhz;
 }
 
-static void instruction_k_gets_entry_k(void **state) {
-    (void)state;
-    harpe_schedule_exchange exchange = {NULL, NULL};
-    harpe_follower follower = {0};
-    harpe_mismatch mismatch;
-    harpe_schedule_post(&exchange, make_schedule(three, 3, 0));
+/* A test with a follower without a schedule. */
+#define FOLLOW_TEST(name) \
+    static void name##_on(harpe_follower *follower, harpe_schedule_exchange *exchange); \
+    TEST(name) { \
+        harpe_schedule_exchange exchange = {NULL, NULL}; \
+        harpe_follower follower = {0}; \
+        name##_on(&follower, &exchange); \
+        end(&follower, &exchange); \
+    } \
+    static void name##_on(harpe_follower *follower, harpe_schedule_exchange *exchange)
+
+FOLLOW_TEST(instruction_k_gets_entry_k) {
+    harpe_schedule_post(exchange, make_schedule(three, 3, 0));
     for (int step = 0; step < 3; step++) {
         /* Names are compared by their text, so callers may store them anywhere. */
         char name[] = "forward";
-        harpe_follower_begin_step(&follower, &exchange);
-        assert_int_equal(next(&follower, name), 1200);
+        harpe_follower_begin_step(follower, exchange);
+        assert_int_equal(next(follower, name), 1200);
         memcpy(name, "backward", sizeof name - 1);
-        assert_int_equal(next(&follower, "backward"), 1305);
-        assert_int_equal(next(&follower, "forward"), 0);
-        assert_true(harpe_follower_end_step(&follower, &mismatch));
+        assert_int_equal(next(follower, "backward"), 1305);
+        assert_int_equal(next(follower, "forward"), 0);
+        assert_true(harpe_follower_end_step(follower, &mismatch));
     }
-    assert_int_equal(follower.fitting_steps, 3);
-    end(&follower, &exchange);
+    assert_int_equal(follower->fitting_steps, 3);
 }
 
-static void without_schedule_clocks_are_left_alone(void **state) {
-    (void)state;
-    harpe_schedule_exchange exchange = {NULL, NULL};
-    harpe_follower follower = {0};
-    harpe_mismatch mismatch;
-    harpe_follower_begin_step(&follower, &exchange);
-    assert_int_equal(next(&follower, "anything"), 0);
-    assert_true(harpe_follower_end_step(&follower, &mismatch));
+FOLLOW_TEST(without_schedule_clocks_are_left_alone) {
+    harpe_follower_begin_step(follower, exchange);
+    assert_int_equal(next(follower, "anything"), 0);
+    assert_true(harpe_follower_end_step(follower, &mismatch));
 }
 
-static void an_empty_schedule_means_the_highest_clock_and_fits_everything(void **state) {
-    (void)state;
-    harpe_schedule_exchange exchange = {NULL, NULL};
-    harpe_follower follower = {0};
-    harpe_mismatch mismatch;
-    harpe_schedule_post(&exchange, make_schedule(NULL, 0, 0));
-    harpe_follower_begin_step(&follower, &exchange);
-    assert_int_equal(next(&follower, "anything"), HIGHEST_MHZ);
-    assert_int_equal(next(&follower, "else"), HIGHEST_MHZ);
-    assert_true(harpe_follower_end_step(&follower, &mismatch));
-    assert_int_equal(follower.fitting_steps, 1);
-    end(&follower, &exchange);
+FOLLOW_TEST(an_empty_schedule_means_the_highest_clock_and_fits_everything) {
+    harpe_schedule_post(exchange, make_schedule(NULL, 0, 0));
+    harpe_follower_begin_step(follower, exchange);
+    assert_int_equal(next(follower, "anything"), HIGHEST_MHZ);
+    assert_int_equal(next(follower, "else"), HIGHEST_MHZ);
+    assert_true(harpe_follower_end_step(follower, &mismatch));
+    assert_int_equal(follower->fitting_steps, 1);
 }
 
-static void what_does_not_fit_runs_at_the_highest_clock_to_the_end_of_the_step(void **state) {
-    (void)state;
-    harpe_schedule_exchange exchange = {NULL, NULL};
-    harpe_follower follower = {0};
-    harpe_mismatch mismatch;
+FOLLOW_TEST(what_does_not_fit_runs_at_the_highest_clock_to_the_end_of_the_step) {
     int frequency_mhz;
     char line[512];
-    harpe_schedule_post(&exchange, make_schedule(three, 3, 7));
-    harpe_follower_begin_step(&follower, &exchange);
-    assert_int_equal(next(&follower, "forward"), 1200);
-    assert_false(harpe_follower_next(&follower, "forward", &frequency_mhz, &mismatch));
+    harpe_schedule_post(exchange, make_schedule(three, 3, 7));
+    harpe_follower_begin_step(follower, exchange);
+    assert_int_equal(next(follower, "forward"), 1200);
+    assert_false(harpe_follower_next(follower, "forward", &frequency_mhz, &mismatch));
     assert_int_equal(frequency_mhz, HIGHEST_MHZ);
-    assert_int_equal(next(&follower, "backward"), HIGHEST_MHZ);
-    assert_true(harpe_follower_end_step(&follower, &mismatch)); /* already reported */
+    assert_int_equal(next(follower, "backward"), HIGHEST_MHZ);
+    assert_true(harpe_follower_end_step(follower, &mismatch)); /* already reported */
     harpe_mismatch_describe(&mismatch, line, sizeof line);
     assert_string_equal(line, "a step does not fit its schedule of 3 instructions (round 7): "
                               "instruction 1 is 'forward' where 'backward' is scheduled");
-    harpe_follower_begin_step(&follower, &exchange);
-    assert_int_equal(next(&follower, "forward"), 1200);
-    assert_int_equal(follower.fitting_steps, 0);
-    end(&follower, &exchange);
+    harpe_follower_begin_step(follower, exchange);
+    assert_int_equal(next(follower, "forward"), 1200);
+    assert_int_equal(follower->fitting_steps, 0);
 }
 
-static void outside_of_steps_the_clock_is_the_highest(void **state) {
-    (void)state;
-    harpe_schedule_exchange exchange = {NULL, NULL};
-    harpe_follower follower = {0};
-    harpe_mismatch mismatch;
-    harpe_schedule_post(&exchange, make_schedule(three, 1, 0));
-    harpe_follower_begin_step(&follower, &exchange);
-    assert_int_equal(next(&follower, "forward"), 1200);
-    assert_true(harpe_follower_end_step(&follower, &mismatch));
-    assert_int_equal(next(&follower, "forward"), HIGHEST_MHZ);
-    end(&follower, &exchange);
+FOLLOW_TEST(outside_of_steps_the_clock_is_the_highest) {
+    harpe_schedule_post(exchange, make_schedule(three, 1, 0));
+    harpe_follower_begin_step(follower, exchange);
+    assert_int_equal(next(follower, "forward"), 1200);
+    assert_true(harpe_follower_end_step(follower, &mismatch));
+    assert_int_equal(next(follower, "forward"), HIGHEST_MHZ);
 }
 
-static void long_names_are_cut_in_messages_only(void **state) {
-    (void)state;
+FOLLOW_TEST(long_names_are_cut_in_messages_only) {
     char name[200], line[512];
     harpe_scheduled_instruction one[] = {{name, 900}};
-    harpe_schedule_exchange exchange = {NULL, NULL};
-    harpe_follower follower = {0};
-    harpe_mismatch mismatch;
     int frequency_mhz;
     memset(name, 'x', sizeof name);
     name[sizeof name - 1] = '\0';
-    harpe_schedule_post(&exchange, make_schedule(one, 1, 0));
-    harpe_follower_begin_step(&follower, &exchange);
-    assert_int_equal(next(&follower, name), 900);
-    harpe_follower_begin_step(&follower, &exchange);
+    harpe_schedule_post(exchange, make_schedule(one, 1, 0));
+    harpe_follower_begin_step(follower, exchange);
+    assert_int_equal(next(follower, name), 900);
+    harpe_follower_begin_step(follower, exchange);
     name[150] = 'y';
-    assert_false(harpe_follower_next(&follower, name, &frequency_mhz, &mismatch));
+    assert_false(harpe_follower_next(follower, name, &frequency_mhz, &mismatch));
     harpe_mismatch_describe(&mismatch, line, sizeof line);
     assert_int_equal(strlen(mismatch.found), HARPE_INSTRUCTION_SIZE - 1);
-    end(&follower, &exchange);
 }
 
-static void an_instruction_without_a_name_does_not_fit(void **state) {
-    (void)state;
-    harpe_schedule_exchange exchange = {NULL, NULL};
-    harpe_follower follower = {0};
-    harpe_mismatch mismatch;
+FOLLOW_TEST(an_instruction_without_a_name_does_not_fit) {
     int frequency_mhz = -1;
     char line[512];
-    harpe_follower_begin_step(&follower, &exchange);
-    assert_true(harpe_follower_next(&follower, NULL, &frequency_mhz, &mismatch)); /* no schedule */
+    harpe_follower_begin_step(follower, exchange);
+    assert_true(harpe_follower_next(follower, NULL, &frequency_mhz, &mismatch)); /* no schedule */
     for (size_t count = 0; count <= 3; count += 3) {
-        harpe_schedule_post(&exchange, make_schedule(three, count, 4));
-        harpe_follower_begin_step(&follower, &exchange);
-        assert_false(harpe_follower_next(&follower, NULL, &frequency_mhz, &mismatch));
+        harpe_schedule_post(exchange, make_schedule(three, count, 4));
+        harpe_follower_begin_step(follower, exchange);
+        assert_false(harpe_follower_next(follower, NULL, &frequency_mhz, &mismatch));
         assert_int_equal(frequency_mhz, HIGHEST_MHZ);
         harpe_mismatch_describe(&mismatch, line, sizeof line);
         assert_non_null(strstr(line, "an instruction has no name"));
-        assert_true(harpe_follower_end_step(&follower, &mismatch));
-        harpe_schedule_exchange_clear(&exchange);
+        assert_true(harpe_follower_end_step(follower, &mismatch));
+        harpe_schedule_exchange_clear(exchange);
     }
-    end(&follower, &exchange);
 }
 
 /* ---- Evaluation, or not ---------------------------------------------------------------------- */
 
 static void run_fitting(harpe_follower *follower, harpe_schedule_exchange *exchange) {
-    harpe_mismatch mismatch;
     harpe_follower_begin_step(follower, exchange);
     for (size_t i = 0; i < 3; i++)
         (void)next(follower, three[i].instruction);
@@ -170,7 +147,6 @@ static void run_fitting(harpe_follower *follower, harpe_schedule_exchange *excha
 }
 
 static void run_mismatches(harpe_follower *follower, harpe_schedule_exchange *exchange, int count) {
-    harpe_mismatch mismatch;
     for (int i = 0; i < count; i++) {
         harpe_follower_begin_step(follower, exchange);
         (void)next(follower, "forward");
@@ -178,58 +154,46 @@ static void run_mismatches(harpe_follower *follower, harpe_schedule_exchange *ex
     }
 }
 
-static void training_that_never_fitted_is_lost_after_three_steps(void **state) {
-    (void)state;
-    harpe_schedule_exchange exchange = {NULL, NULL};
-    harpe_follower follower = {0};
-    harpe_schedule_post(&exchange, make_schedule(three, 3, 0));
-    run_mismatches(&follower, &exchange, 2);
-    assert_false(harpe_follower_is_lost(&follower));
-    run_mismatches(&follower, &exchange, 1);
-    assert_true(harpe_follower_is_lost(&follower));
-    harpe_schedule_post(&exchange, make_schedule(three, 3, 1)); /* it may fit */
-    run_mismatches(&follower, &exchange, 2);
-    assert_false(harpe_follower_is_lost(&follower));
-    run_mismatches(&follower, &exchange, 1);
-    run_fitting(&follower, &exchange);
-    assert_false(harpe_follower_is_lost(&follower));
-    end(&follower, &exchange);
+FOLLOW_TEST(training_that_never_fitted_is_lost_after_three_steps) {
+    harpe_schedule_post(exchange, make_schedule(three, 3, 0));
+    run_mismatches(follower, exchange, 2);
+    assert_false(harpe_follower_is_lost(follower));
+    run_mismatches(follower, exchange, 1);
+    assert_true(harpe_follower_is_lost(follower));
+    harpe_schedule_post(exchange, make_schedule(three, 3, 1)); /* it may fit */
+    run_mismatches(follower, exchange, 2);
+    assert_false(harpe_follower_is_lost(follower));
+    run_mismatches(follower, exchange, 1);
+    run_fitting(follower, exchange);
+    assert_false(harpe_follower_is_lost(follower));
 }
 
-static void training_that_has_fitted_may_evaluate_for_long(void **state) {
-    (void)state;
-    harpe_schedule_exchange exchange = {NULL, NULL};
-    harpe_follower follower = {0};
-    harpe_schedule_post(&exchange, make_schedule(three, 3, 0));
-    run_fitting(&follower, &exchange);
-    run_mismatches(&follower, &exchange, 500);
+FOLLOW_TEST(training_that_has_fitted_may_evaluate_for_long) {
+    harpe_schedule_post(exchange, make_schedule(three, 3, 0));
+    run_fitting(follower, exchange);
+    run_mismatches(follower, exchange, 500);
     /* it arrives during an evaluation */
-    harpe_schedule_post(&exchange, make_schedule(three, 3, 1));
-    run_mismatches(&follower, &exchange, 500);
-    assert_false(harpe_follower_is_lost(&follower));
-    run_mismatches(&follower, &exchange, 500); /* the number of microbatches has changed */
-    assert_true(harpe_follower_is_lost(&follower));
-    end(&follower, &exchange);
+    harpe_schedule_post(exchange, make_schedule(three, 3, 1));
+    run_mismatches(follower, exchange, 500);
+    assert_false(harpe_follower_is_lost(follower));
+    run_mismatches(follower, exchange, 500); /* the number of microbatches has changed */
+    assert_true(harpe_follower_is_lost(follower));
 }
 
 /* An interrupted training thread returns a schedule after the other thread has checked. */
-static void two_that_are_given_back_before_anybody_looks_are_both_kept(void **state) {
-    (void)state;
-    harpe_schedule_exchange exchange = {NULL, NULL};
-    harpe_follower follower = {0};
+FOLLOW_TEST(two_that_are_given_back_before_anybody_looks_are_both_kept) {
     for (int64_t series = 1; series <= 3; series++) {
-        atomic_store(&exchange.next, make_schedule(three, 3, series));
-        harpe_follower_begin_step(&follower, &exchange);
-        assert_int_equal(follower.schedule->series, series);
+        atomic_store(&exchange->next, make_schedule(three, 3, series));
+        harpe_follower_begin_step(follower, exchange);
+        assert_int_equal(follower->schedule->series, series);
     }
-    const harpe_followed_schedule *used = atomic_load(&exchange.used);
+    const harpe_followed_schedule *used = atomic_load(&exchange->used);
     assert_int_equal(used->series, 2);
     assert_non_null(used->given_back_before);
     assert_int_equal(used->given_back_before->series, 1);
     assert_null(used->given_back_before->given_back_before);
-    harpe_schedule_exchange_clear(&exchange); /* AddressSanitizer checks that both are freed */
-    assert_null(atomic_load(&exchange.used));
-    end(&follower, &exchange);
+    harpe_schedule_exchange_clear(exchange); /* AddressSanitizer checks that both are freed */
+    assert_null(atomic_load(&exchange->used));
 }
 
 /* ---- Two threads ----------------------------------------------------------------------------- */
@@ -249,7 +213,6 @@ static void *follow(void *user) {
     bool is_over = false;
     while (!is_over) {
         is_over = atomic_load(&shared->is_over);
-        harpe_mismatch mismatch;
         harpe_follower_begin_step(&follower, &shared->exchange);
         if (!follower.schedule) continue;
         if (next(&follower, "forward") != 1200 || follower.schedule->series < shared->last_series)
@@ -262,8 +225,7 @@ static void *follow(void *user) {
 }
 
 /* Under AddressSanitizer this also proves that each is freed once, and not while it is in use. */
-static void schedules_arrive_in_order_and_the_last_one_stays(void **state) {
-    (void)state;
+TEST(schedules_arrive_in_order_and_the_last_one_stays) {
     hand_over shared = {.is_in_order = true};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, follow, &shared), 0);
@@ -276,19 +238,4 @@ static void schedules_arrive_in_order_and_the_last_one_stays(void **state) {
     assert_int_equal(shared.last_series, POSTS);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(instruction_k_gets_entry_k),
-        cmocka_unit_test(without_schedule_clocks_are_left_alone),
-        cmocka_unit_test(an_empty_schedule_means_the_highest_clock_and_fits_everything),
-        cmocka_unit_test(what_does_not_fit_runs_at_the_highest_clock_to_the_end_of_the_step),
-        cmocka_unit_test(outside_of_steps_the_clock_is_the_highest),
-        cmocka_unit_test(long_names_are_cut_in_messages_only),
-        cmocka_unit_test(an_instruction_without_a_name_does_not_fit),
-        cmocka_unit_test(training_that_never_fitted_is_lost_after_three_steps),
-        cmocka_unit_test(training_that_has_fitted_may_evaluate_for_long),
-        cmocka_unit_test(two_that_are_given_back_before_anybody_looks_are_both_kept),
-        cmocka_unit_test(schedules_arrive_in_order_and_the_last_one_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -27,8 +27,7 @@ harpe_status __wrap_harpe_frequency_controller_start_unless(
 
 /* ---- Steps that do not fit ------------------------------------------------------------------- */
 
-static void evaluation_steps_are_one_line_and_rounds_go_on(void **state) {
-    scratch *files = *state;
+WORLD_TEST(evaluation_steps_are_one_line_and_rounds_go_on) {
     server *one = start_server(files, 1);
     training *rank = new_training(one->url, 0, 1);
     rank->evaluate_every = 2;
@@ -52,8 +51,7 @@ static const odd_step odd_steps[] = {
     {{"forward", NULL, "backward", "backward"}, 4, "an instruction has no name"},
 };
 
-static void steps_that_never_fit_hold_up_no_round(void **state) {
-    scratch *files = *state;
+WORLD_TEST(steps_that_never_fit_hold_up_no_round) {
     for (size_t i = 0; i < sizeof odd_steps / sizeof odd_steps[0]; i++) {
         server *one = start_server(files, 1);
         training *rank = new_training(one->url, 0, 1);
@@ -69,8 +67,7 @@ static void steps_that_never_fit_hold_up_no_round(void **state) {
 }
 
 /* The steps have four instructions, but the scheduler expects eight. */
-static void a_wrong_number_of_microbatches_is_told_by_the_server(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_wrong_number_of_microbatches_is_told_by_the_server) {
     char arguments[256];
     snprintf(arguments, sizeof arguments,
              "{\"schedule\":\"1f1b\",\"num_microbatches\":4,\"profile_path\":\"%s/profile.csv\"}",
@@ -85,8 +82,7 @@ static void a_wrong_number_of_microbatches_is_told_by_the_server(void **state) {
     end_training(rank);
 }
 
-static void strict_mode_tells_the_caller(void **state) {
-    scratch *files = *state;
+WORLD_TEST(strict_mode_tells_the_caller) {
     server *one = start_server(files, 1);
     training *rank = new_training(one->url, 0, 1);
     rank->options.is_strict = true;
@@ -107,8 +103,7 @@ static void strict_mode_tells_the_caller(void **state) {
 
 /* ---- GPUs ------------------------------------------------------------------------------------ */
 
-static void permission_that_comes_late_is_used(void **state) {
-    scratch *files = *state;
+WORLD_TEST(permission_that_comes_late_is_used) {
     server *one = start_server(files, 1);
     use_faults("no_permission");
     training *rank = start_training(one->url, 0, 1);
@@ -122,8 +117,7 @@ static void permission_that_comes_late_is_used(void **state) {
     end_with_warnings(rank, 1);
 }
 
-static void without_a_gpu_times_are_measured(void **state) {
-    scratch *files = *state;
+WORLD_TEST(without_a_gpu_times_are_measured) {
     server *one = start_server(files, 1);
     training *rank = new_training(one->url, 0, 1);
     rank->options.device_id = 7;
@@ -134,8 +128,7 @@ static void without_a_gpu_times_are_measured(void **state) {
     end_with_warnings(rank, 1);
 }
 
-static void without_an_energy_counter_rounds_go_on(void **state) {
-    scratch *files = *state;
+WORLD_TEST(without_an_energy_counter_rounds_go_on) {
     server *one = start_server(files, 1);
     use_faults("no_energy_counter");
     training *rank = start_training(one->url, 0, 1);
@@ -143,8 +136,7 @@ static void without_an_energy_counter_rounds_go_on(void **state) {
     end_training(rank);
 }
 
-static void strict_mode_wants_its_gpu(void **state) {
-    (void)state;
+WORLD_TEST(strict_mode_wants_its_gpu) {
     training *rank = new_training(NOBODY, 0, 1);
     harpe_error error = {.message = ""};
     rank->options.is_strict = true;
@@ -155,8 +147,7 @@ static void strict_mode_wants_its_gpu(void **state) {
     free(rank);
 }
 
-static void a_killed_controller_is_replaced(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_killed_controller_is_replaced) {
     server *one = start_server(files, 1);
     training *rank = start_training(one->url, 0, 1);
     assert_reaches_round(rank, 1);
@@ -172,8 +163,7 @@ static void a_killed_controller_is_replaced(void **state) {
 }
 
 /* The process stands still, like a controller whose driver hangs. */
-static void a_controller_that_does_not_answer_does_not_hold_up_the_end(void **state) {
-    (void)state;
+WORLD_TEST(a_controller_that_does_not_answer_does_not_hold_up_the_end) {
     use_faults("no_permission");
     training *rank = start_training(NOBODY, 0, 1);
     assert_int_equal(count_lines(rank, "clocks are not controlled"), 1);
@@ -188,18 +178,4 @@ static void a_controller_that_does_not_answer_does_not_hold_up_the_end(void **st
     free(rank);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(evaluation_steps_are_one_line_and_rounds_go_on),
-        IN_WORLD(steps_that_never_fit_hold_up_no_round),
-        IN_WORLD(a_wrong_number_of_microbatches_is_told_by_the_server),
-        IN_WORLD(strict_mode_tells_the_caller),
-        IN_WORLD(permission_that_comes_late_is_used),
-        IN_WORLD(without_a_gpu_times_are_measured),
-        IN_WORLD(without_an_energy_counter_rounds_go_on),
-        IN_WORLD(strict_mode_wants_its_gpu),
-        IN_WORLD(a_killed_controller_is_replaced),
-        IN_WORLD(a_controller_that_does_not_answer_does_not_hold_up_the_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -182,8 +182,7 @@ static void check_tokens(training *one, const char *url) {
     json_decref(tokens);
 }
 
-static void rounds_go_on_on_a_gpu_that_does_not_obey(void **state) {
-    scratch *files = *state;
+WORLD_TEST(rounds_go_on_on_a_gpu_that_does_not_obey) {
     write_plan_of_one_clock(files->root);
     server *host = start_server_with(files, NULL);
     training *one = new_training(host->url, 0, 1);
@@ -222,8 +221,7 @@ static void rounds_go_on_on_a_gpu_that_does_not_obey(void **state) {
     free(one);
 }
 
-static void a_clock_within_the_range_holds(void **state) {
-    (void)state;
+WORLD_TEST(a_clock_within_the_range_holds) {
     assert_true(harpe_obedience_holds(1200, 1200, 1200));
     assert_true(harpe_obedience_holds(1185, 1200, 1200)); /* clocks have steps of 15 MHz */
     assert_true(harpe_obedience_holds(1215, 1200, 1200));
@@ -234,10 +232,4 @@ static void a_clock_within_the_range_holds(void **state) {
     assert_false(harpe_obedience_holds(0, 900, 1200));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(a_clock_within_the_range_holds),
-        IN_WORLD(rounds_go_on_on_a_gpu_that_does_not_obey),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -55,8 +55,7 @@ static void run_step(training *t) {
     harpe_pipeline_frequency_on_step_end(t->optimizer);
 }
 
-static void every_position_is_noted_for_a_controller_that_asks_early(void **state) {
-    (void)state;
+TEST(every_position_is_noted_for_a_controller_that_asks_early) {
     training t = start(true);
     run_step(&t);
     const harpe_controller_slot *slot = t.controller->slot;
@@ -73,8 +72,7 @@ static void every_position_is_noted_for_a_controller_that_asks_early(void **stat
 }
 
 /* Without early requests, an instruction that leaves the clock as it is costs nothing. */
-static void nothing_is_noted_at_0_mhz_for_another_controller(void **state) {
-    (void)state;
+TEST(nothing_is_noted_at_0_mhz_for_another_controller) {
     training t = start(false);
     run_step(&t);
     assert_int_equal(atomic_load(&t.controller->slot->note_count), 1);
@@ -82,10 +80,4 @@ static void nothing_is_noted_at_0_mhz_for_another_controller(void **state) {
     stop(&t);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_position_is_noted_for_a_controller_that_asks_early),
-        cmocka_unit_test(nothing_is_noted_at_0_mhz_for_another_controller),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -37,8 +37,7 @@ static void assert_is_refused(told_server *one, training *rank, const char *line
     assert_int_equal(count_warnings(rank), 1);
 }
 
-static void a_clock_that_the_gpu_does_not_offer_is_refused(void **state) {
-    (void)state;
+WORLD_TEST(a_clock_that_the_gpu_does_not_offer_is_refused) {
     static const int clocks_mhz[] = {1,    5,    209,  999,        1000, 1001,
                                      1003, 1411, 9999, 2147483647, -900};
     for (size_t i = 0; i < sizeof clocks_mhz / sizeof clocks_mhz[0]; i++) {
@@ -57,8 +56,7 @@ static void a_clock_that_the_gpu_does_not_offer_is_refused(void **state) {
     }
 }
 
-static void a_refused_schedule_ends_an_earlier_one(void **state) {
-    (void)state;
+WORLD_TEST(a_refused_schedule_ends_an_earlier_one) {
     char good[256], bad[256];
     told_server one = {.schedule_status = 200, .schedule = write_schedule(good, 900, 900)};
     harpe_pipeline_timeouts timeouts = long_timeouts();
@@ -99,14 +97,12 @@ static void train_with_lowest_clock(bool from_options) {
     end_at(&one, rank);
 }
 
-static void a_clock_below_the_lowest_one_of_the_job_is_refused(void **state) {
-    (void)state;
+WORLD_TEST(a_clock_below_the_lowest_one_of_the_job_is_refused) {
     train_with_lowest_clock(true);
     train_with_lowest_clock(false);
 }
 
-static void a_lowest_clock_that_makes_no_sense_is_an_error(void **state) {
-    (void)state;
+WORLD_TEST(a_lowest_clock_that_makes_no_sense_is_an_error) {
     static const char *const texts[] = {"0", "-1", "10001", "600 MHz", "99999999999"};
     training *rank = new_training(NOBODY, 0, 1);
     harpe_error error;
@@ -130,12 +126,4 @@ static void a_lowest_clock_that_makes_no_sense_is_an_error(void **state) {
     free(rank);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(a_clock_that_the_gpu_does_not_offer_is_refused),
-        IN_WORLD(a_refused_schedule_ends_an_earlier_one),
-        IN_WORLD(a_clock_below_the_lowest_one_of_the_job_is_refused),
-        IN_WORLD(a_lowest_clock_that_makes_no_sense_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -59,8 +59,7 @@ static training *start_with(const char *url, int rank, int ranks, int iterations
     return one;
 }
 
-static void a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps) {
     harpe_pipeline_timeouts timeouts = short_pauses();
     timeouts.report_s = 1000;
     server *one = start_server(files, 2);
@@ -79,8 +78,7 @@ static void a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps(void 
     end_training(ranks[1]);
 }
 
-static void a_result_that_cannot_be_made_at_all_does_not_hold_the_round(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_result_that_cannot_be_made_at_all_does_not_hold_the_round) {
     harpe_pipeline_timeouts timeouts = short_pauses();
     timeouts.report_s = 0.3;
     server *one = start_server(files, 2);
@@ -101,8 +99,7 @@ static void a_result_that_cannot_be_made_at_all_does_not_hold_the_round(void **s
     end_training(ranks[1]);
 }
 
-static void it_is_tried_again_with_pauses_that_grow(void **state) {
-    scratch *files = *state;
+WORLD_TEST(it_is_tried_again_with_pauses_that_grow) {
     harpe_pipeline_timeouts timeouts = short_pauses();
     timeouts.report_s = 1000;
     server *one = start_server(files, 1);
@@ -151,8 +148,7 @@ static void write_long_plan(const char *folder) {
     fclose(file);
 }
 
-static void a_round_of_more_steps_than_are_kept_reports_those_that_are(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_round_of_more_steps_than_are_kept_reports_those_that_are) {
     write_long_plan(files->root);
     server *one = start_server_with(files, NULL);
     refuse_above(SIZE_MAX);
@@ -169,12 +165,4 @@ static void a_round_of_more_steps_than_are_kept_reports_those_that_are(void **st
     end_training(rank);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(a_result_that_is_too_large_for_memory_is_sent_with_fewer_steps),
-        IN_WORLD(a_result_that_cannot_be_made_at_all_does_not_hold_the_round),
-        IN_WORLD(it_is_tried_again_with_pauses_that_grow),
-        IN_WORLD(a_round_of_more_steps_than_are_kept_reports_those_that_are),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

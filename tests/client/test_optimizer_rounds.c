@@ -12,8 +12,7 @@ static harpe_pipeline_frequency_status look_by_old_name(training *one) {
 }
 #pragma GCC diagnostic pop
 
-static void ranks_meet_by_key_and_rounds_go_on(void **state) {
-    scratch *files = *state;
+WORLD_TEST(ranks_meet_by_key_and_rounds_go_on) {
     server *one = start_server(files, 3);
     training *ranks[3];
     for (int r = 0; r < 3; r++)
@@ -55,8 +54,7 @@ static harpe_status broadcast(void *user, void *data, size_t size, harpe_error *
     return HARPE_OK;
 }
 
-static void ranks_meet_by_broadcast(void **state) {
-    scratch *files = *state;
+WORLD_TEST(ranks_meet_by_broadcast) {
     char wire[256] = "";
     broadcaster ends[] = {{true, wire, 0, 0}, {false, wire, 0, 0}};
     server *one = start_server(files, 2);
@@ -83,8 +81,7 @@ static bool accept_mute(void *user, int socket) {
     return true;
 }
 
-static void a_server_that_does_not_answer_holds_up_the_meeting_for_seconds(void **state) {
-    (void)state;
+WORLD_TEST(a_server_that_does_not_answer_holds_up_the_meeting_for_seconds) {
     char wire[256] = "";
     static const char url[] = "http://127.0.0.1:7786";
     assert_true(harpe_transport_serve(url, harpe_process_self(), accept_mute, NULL));
@@ -105,8 +102,7 @@ static void a_server_that_does_not_answer_holds_up_the_meeting_for_seconds(void 
 }
 
 /* The other ranks wait in the broadcast. */
-static void a_rank_with_wrong_options_takes_part_in_the_broadcast(void **state) {
-    (void)state;
+WORLD_TEST(a_rank_with_wrong_options_takes_part_in_the_broadcast) {
     char wire[256] = "";
     broadcaster ends[] = {{true, wire, 0, 0}, {false, wire, 0, 0}};
     harpe_error error;
@@ -130,8 +126,7 @@ static harpe_status broken_broadcast(void *user, void *data, size_t size, harpe_
     return HARPE_IO_ERROR;
 }
 
-static void a_broadcast_that_fails_is_an_error(void **state) {
-    (void)state;
+WORLD_TEST(a_broadcast_that_fails_is_an_error) {
     training *one = new_training("http://127.0.0.1:1", 0, 2);
     harpe_error error;
     one->options.job_key = NULL;
@@ -145,8 +140,7 @@ static void a_broadcast_that_fails_is_an_error(void **state) {
 
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
-static void a_held_request_does_not_hold_up_the_end(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_held_request_does_not_hold_up_the_end) {
     server *one = start_server(files, 2);
     training *lonely = start_training(one->url, 0, 2);
     WAIT_UNTIL(lonely, look(lonely).state == HARPE_PFO_WAITING);
@@ -158,8 +152,7 @@ static void a_held_request_does_not_hold_up_the_end(void **state) {
 }
 
 /* Forks like workers that load data: with a copy of the whole memory. */
-static void a_forked_child_disturbs_nothing(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_forked_child_disturbs_nothing) {
     server *one = start_server(files, 1);
     training *trainer = start_training(one->url, 0, 1);
     assert_reaches_round(trainer, 1);
@@ -181,8 +174,7 @@ static void a_forked_child_disturbs_nothing(void **state) {
     end_training(trainer);
 }
 
-static void a_restarted_rank_goes_on_in_its_job(void **state) {
-    scratch *files = *state;
+WORLD_TEST(a_restarted_rank_goes_on_in_its_job) {
     server *one = start_server(files, 2);
     training *ranks[] = {start_training(one->url, 0, 2), start_training(one->url, 1, 2)};
     assert_reaches_round(ranks[0], 1);
@@ -218,8 +210,7 @@ SPOIL(negative_iterations, options->iterations = -1)
 SPOIL(unknown_mark, options->mark = (harpe_mark)3)
 SPOIL(nothing_to_synchronize, options->mark = HARPE_MARK_SYNCHRONIZED)
 
-static void bad_options_are_named(void **state) {
-    (void)state;
+WORLD_TEST(bad_options_are_named) {
     static const bad_option bad[] = {{no_stages, "pp_degree must be at least 1"},
                                      {rank_outside, "rank must be from 0 to 1"},
                                      {negative_place, "tp_rank must be from 0 to 1"},
@@ -249,8 +240,7 @@ static void bad_options_are_named(void **state) {
     }
 }
 
-static void without_an_optimizer_calls_do_nothing(void **state) {
-    (void)state;
+WORLD_TEST(without_an_optimizer_calls_do_nothing) {
     harpe_pipeline_frequency_on_step_begin(NULL);
     harpe_pipeline_frequency_on_instruction_begin(NULL, "forward");
     harpe_pipeline_frequency_on_instruction_end(NULL, "forward");
@@ -260,18 +250,4 @@ static void without_an_optimizer_calls_do_nothing(void **state) {
     harpe_pipeline_frequency_free(NULL);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(ranks_meet_by_key_and_rounds_go_on),
-        IN_WORLD(ranks_meet_by_broadcast),
-        IN_WORLD(a_server_that_does_not_answer_holds_up_the_meeting_for_seconds),
-        IN_WORLD(a_rank_with_wrong_options_takes_part_in_the_broadcast),
-        IN_WORLD(a_broadcast_that_fails_is_an_error),
-        IN_WORLD(a_held_request_does_not_hold_up_the_end),
-        IN_WORLD(a_forked_child_disturbs_nothing),
-        IN_WORLD(a_restarted_rank_goes_on_in_its_job),
-        IN_WORLD(bad_options_are_named),
-        IN_WORLD(without_an_optimizer_calls_do_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

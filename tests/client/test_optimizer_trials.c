@@ -16,8 +16,7 @@ static training *start_in_trial(told_server *one, const harpe_pipeline_timeouts 
     return rank;
 }
 
-static void a_trial_ends_without_a_server_and_begins_again_with_one(void **state) {
-    (void)state;
+WORLD_TEST(a_trial_ends_without_a_server_and_begins_again_with_one) {
     harpe_pipeline_timeouts timeouts = long_timeouts();
     timeouts.trial_alone_s = 0.1;
     told_server one;
@@ -36,8 +35,7 @@ static void a_trial_ends_without_a_server_and_begins_again_with_one(void **state
     end_at(&one, rank);
 }
 
-static void a_trial_ends_when_the_server_fails_or_refuses(void **state) {
-    (void)state;
+WORLD_TEST(a_trial_ends_when_the_server_fails_or_refuses) {
     harpe_pipeline_timeouts timeouts = long_timeouts();
     timeouts.trial_alone_s = 0.1;
     static const int statuses[] = {500, 422, 401};
@@ -51,8 +49,7 @@ static void a_trial_ends_when_the_server_fails_or_refuses(void **state) {
     }
 }
 
-static void a_trial_ends_when_no_other_round_comes(void **state) {
-    (void)state;
+WORLD_TEST(a_trial_ends_when_no_other_round_comes) {
     harpe_pipeline_timeouts timeouts = long_timeouts();
     timeouts.trial_stagnant_s = 0.5;
     told_server one;
@@ -72,8 +69,7 @@ static void run_unmeasurable_step(training *one) {
     harpe_pipeline_frequency_on_step_end(one->optimizer);
 }
 
-static void a_trial_that_cannot_be_measured_ends_with_an_empty_result(void **state) {
-    (void)state;
+WORLD_TEST(a_trial_that_cannot_be_measured_ends_with_an_empty_result) {
     harpe_pipeline_timeouts timeouts = long_timeouts();
     timeouts.trial_stagnant_s = 0.5;
     told_server one = {.schedule_status = 200};
@@ -91,8 +87,7 @@ static void a_trial_that_cannot_be_measured_ends_with_an_empty_result(void **sta
     end_at(&one, rank);
 }
 
-static void steps_that_are_measured_slowly_keep_a_trial(void **state) {
-    (void)state;
+WORLD_TEST(steps_that_are_measured_slowly_keep_a_trial) {
     harpe_pipeline_timeouts timeouts = long_timeouts();
     timeouts.trial_stagnant_s = 0.8;
     told_server one = {.schedule_status = 200};
@@ -108,8 +103,7 @@ static void steps_that_are_measured_slowly_keep_a_trial(void **state) {
 
 /* ---- Held ------------------------------------------------------------------------------------ */
 
-static void a_request_that_is_held_for_too_long_is_asked_again(void **state) {
-    (void)state;
+WORLD_TEST(a_request_that_is_held_for_too_long_is_asked_again) {
     harpe_pipeline_timeouts timeouts = long_timeouts();
     timeouts.held_s = 0.3;
     told_server one = {.schedule_status = 0};
@@ -130,8 +124,7 @@ static void a_request_that_is_held_for_too_long_is_asked_again(void **state) {
 /* Two processes that are the same rank of the same job replace each other's requests without end.
  * After a lost connection, a request may also be replaced by the next request of the same process.
  */
-static void requests_that_are_refused_again_and_again_are_told_once(void **state) {
-    (void)state;
+WORLD_TEST(requests_that_are_refused_again_and_again_are_told_once) {
     harpe_pipeline_timeouts timeouts = long_timeouts();
     for (int conflicts = 1; conflicts <= 7; conflicts++) {
         told_server one = {.schedule_status = 200, .conflicts = conflicts};
@@ -165,8 +158,7 @@ harpe_followed_schedule *__wrap_harpe_followed_schedule_new(harpe_frequency_sche
     return NULL;
 }
 
-static void a_trial_that_cannot_be_left_for_want_of_memory_is_told_once(void **state) {
-    (void)state;
+WORLD_TEST(a_trial_that_cannot_be_left_for_want_of_memory_is_told_once) {
     harpe_pipeline_timeouts timeouts = long_timeouts();
     timeouts.trial_alone_s = 0.1;
     told_server one;
@@ -205,8 +197,7 @@ static double end_with(told_server *one, int end_status, double end_notice_s) {
     return took_s;
 }
 
-static void the_server_is_told_of_the_end(void **state) {
-    (void)state;
+WORLD_TEST(the_server_is_told_of_the_end) {
     told_server one;
     static const int statuses[] = {0, 404, 405, 500};
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
@@ -216,25 +207,10 @@ static void the_server_is_told_of_the_end(void **state) {
     }
 }
 
-static void a_server_that_does_not_answer_the_end_delays_nobody(void **state) {
-    (void)state;
+WORLD_TEST(a_server_that_does_not_answer_the_end_delays_nobody) {
     told_server one;
     assert_true(end_with(&one, -1, 0.25) < 0.5); /* the request itself ends after 30 s */
     assert_int_equal(one.ends, 1);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(a_trial_ends_without_a_server_and_begins_again_with_one),
-        IN_WORLD(a_trial_ends_when_the_server_fails_or_refuses),
-        IN_WORLD(a_trial_ends_when_no_other_round_comes),
-        IN_WORLD(a_trial_that_cannot_be_measured_ends_with_an_empty_result),
-        IN_WORLD(steps_that_are_measured_slowly_keep_a_trial),
-        IN_WORLD(requests_that_are_refused_again_and_again_are_told_once),
-        IN_WORLD(a_trial_that_cannot_be_left_for_want_of_memory_is_told_once),
-        IN_WORLD(the_server_is_told_of_the_end),
-        IN_WORLD(a_server_that_does_not_answer_the_end_delays_nobody),
-        IN_WORLD(a_request_that_is_held_for_too_long_is_asked_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -84,22 +84,19 @@ static void check_mixed(double counter_s, double late_s, double short_share) {
     synthetic_run_free(run);
 }
 
-static void powers_are_found_within_a_percent_after_thirty_steps(void **state) {
-    (void)state;
+TEST(powers_are_found_within_a_percent_after_thirty_steps) {
     check_mixed(0.010, 5e-5, 0.1);
     check_mixed(0.020, 5e-5, 0.1);
     check_mixed(0.050, 5e-5, 0.1);
     check_mixed(0.100, 5e-5, 0.1);
 }
 
-static void late_wake_ups_do_not_spoil_the_fit(void **state) {
-    (void)state;
+TEST(late_wake_ups_do_not_spoil_the_fit) {
     check_mixed(0.050, 1e-3, 0.2);
     check_mixed(0.100, 2e-3, 0.2);
 }
 
-static void what_runs_between_steps_is_kept_apart(void **state) {
-    (void)state;
+TEST(what_runs_between_steps_is_kept_apart) {
     synthetic_training training = {.instructions = mixed,
                                    .count = MIXED,
                                    .steps = 40,
@@ -119,8 +116,7 @@ static void what_runs_between_steps_is_kept_apart(void **state) {
 
 /* ---- Little to go by ------------------------------------------------------------------------- */
 
-static void one_instruction_without_waiting_is_the_mean_power(void **state) {
-    (void)state;
+TEST(one_instruction_without_waiting_is_the_mean_power) {
     static const synthetic_instruction only[] = {{0, 0.040, 300, 0}};
     synthetic_training training = {
         .instructions = only, .count = 1, .steps = 100, .counter_s = 0.05, .late_s = 5e-5};
@@ -131,8 +127,7 @@ static void one_instruction_without_waiting_is_the_mean_power(void **state) {
     synthetic_run_free(run);
 }
 
-static void two_of_equal_length_in_step_with_the_counter_share_the_energy(void **state) {
-    (void)state;
+TEST(two_of_equal_length_in_step_with_the_counter_share_the_energy) {
     /* Every period between two moves contains as much of one as of the other. */
     static const synthetic_instruction both[] = {{0, 0.025, 380, 0}, {1, 0.025, 220, 0}};
     synthetic_training training = {
@@ -146,8 +141,7 @@ static void two_of_equal_length_in_step_with_the_counter_share_the_energy(void *
     synthetic_run_free(run);
 }
 
-static void one_step_gives_sane_numbers(void **state) {
-    (void)state;
+TEST(one_step_gives_sane_numbers) {
     synthetic_training training = {.instructions = mixed,
                                    .count = MIXED,
                                    .steps = 1,
@@ -162,8 +156,7 @@ static void one_step_gives_sane_numbers(void **state) {
     synthetic_run_free(run);
 }
 
-static void no_rows_give_zeros_and_never_nan(void **state) {
-    (void)state;
+TEST(no_rows_give_zeros_and_never_nan) {
     harpe_power_fit empty = {0};
     double power_w[3] = {NAN, NAN, NAN};
     assert_true(harpe_power_fit_solve(&empty, 3, power_w));
@@ -173,8 +166,7 @@ static void no_rows_give_zeros_and_never_nan(void **state) {
     harpe_power_fit_clear(&empty);
 }
 
-static void power_is_never_negative(void **state) {
-    (void)state;
+TEST(power_is_never_negative) {
     static const size_t both[] = {0, 1}, first[] = {0};
     static const double times_s[] = {0.1, 0.1};
     harpe_power_fit fit = {0};
@@ -189,8 +181,7 @@ static void power_is_never_negative(void **state) {
     harpe_power_fit_clear(&fit);
 }
 
-static void a_copy_solves_the_same_and_grows_by_itself(void **state) {
-    (void)state;
+TEST(a_copy_solves_the_same_and_grows_by_itself) {
     harpe_power_fit fit = {0}, copy = {0};
     double times_s[40] = {0}, power_w[40];
     for (size_t i = 0; i < 20; i++) {
@@ -210,17 +201,4 @@ static void a_copy_solves_the_same_and_grows_by_itself(void **state) {
     harpe_power_fit_clear(&copy);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(powers_are_found_within_a_percent_after_thirty_steps),
-        cmocka_unit_test(late_wake_ups_do_not_spoil_the_fit),
-        cmocka_unit_test(what_runs_between_steps_is_kept_apart),
-        cmocka_unit_test(one_instruction_without_waiting_is_the_mean_power),
-        cmocka_unit_test(two_of_equal_length_in_step_with_the_counter_share_the_energy),
-        cmocka_unit_test(one_step_gives_sane_numbers),
-        cmocka_unit_test(no_rows_give_zeros_and_never_nan),
-        cmocka_unit_test(power_is_never_negative),
-        cmocka_unit_test(a_copy_solves_the_same_and_grows_by_itself),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -100,9 +100,9 @@ static void check_wrong_counter(harpe_gpus *gpus, run_instruction work) {
     harpe_instruction_profiler_free(profiler);
 }
 
-static void energies_are_those_of_the_profile(void **state) {
+WORLD_TEST(energies_are_those_of_the_profile) {
     char path[512];
-    snprintf(path, sizeof path, "%s", scratch_path(*state, "got.csv"));
+    snprintf(path, sizeof path, "%s", scratch_path(files, "got.csv"));
     run_instruction work;
     *(void **)&work = dlsym(world_test_now->library, "harpe_emulator_instruction");
     assert_non_null(work);
@@ -128,13 +128,8 @@ static void energies_are_those_of_the_profile(void **state) {
     harpe_instruction_profiler_free(profiler);
     check_wrong_counter(gpus, work);
     harpe_gpus_close(gpus);
-    compare(path, scratch_path(*state, "HARPE_EMULATOR_PROFILE"));
+    compare(path, scratch_path(files, "HARPE_EMULATOR_PROFILE"));
     assert_true(waiting_w > 50 && waiting_w < 80);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(energies_are_those_of_the_profile),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -19,16 +19,14 @@ static void assert_refused(const harpe_allowed_clocks *allowed, int mhz, const c
     assert_non_null(strstr(error.message, text));
 }
 
-static void each_offered_clock_and_0_are_allowed(void **state) {
-    (void)state;
+TEST(each_offered_clock_and_0_are_allowed) {
     for (size_t i = 0; i < 4; i++)
         assert_int_equal(check_last(&known, offered_mhz[i], NULL), HARPE_OK);
     assert_int_equal(check_last(&known, 0, NULL), HARPE_OK);
     assert_int_equal(harpe_schedule_check(&(harpe_frequency_schedule){0}, &known, NULL), HARPE_OK);
 }
 
-static void other_clocks_are_refused(void **state) {
-    (void)state;
+TEST(other_clocks_are_refused) {
     static const int others_mhz[] = {INT32_MIN, -1, 1, 209, 211, 1396, 1411, INT32_MAX};
     for (size_t i = 0; i < sizeof others_mhz / sizeof others_mhz[0]; i++)
         assert_refused(&known, others_mhz[i], "4 clocks of its GPU, from 210 to 1410 MHz");
@@ -36,16 +34,14 @@ static void other_clocks_are_refused(void **state) {
     assert_refused(&(harpe_allowed_clocks){offered_mhz, 1, 0}, 900, "1 clock of its GPU, 1410 MHz");
 }
 
-static void a_gpu_without_a_list_has_possible_clocks(void **state) {
-    (void)state;
+TEST(a_gpu_without_a_list_has_possible_clocks) {
     assert_int_equal(check_last(&unknown, 1, NULL), HARPE_OK);
     assert_int_equal(check_last(&unknown, 10000, NULL), HARPE_OK);
     assert_refused(&unknown, 10001, "a clock is from 1 to 10000 MHz");
     assert_refused(&unknown, -1, "a clock is from 1 to 10000 MHz");
 }
 
-static void the_lowest_clock_of_the_job_holds_with_and_without_a_list(void **state) {
-    (void)state;
+TEST(the_lowest_clock_of_the_job_holds_with_and_without_a_list) {
     const harpe_allowed_clocks both[] = {{offered_mhz, 4, 900}, {NULL, 0, 900}};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(check_last(&both[i], 900, NULL), HARPE_OK);
@@ -54,12 +50,4 @@ static void the_lowest_clock_of_the_job_holds_with_and_without_a_list(void **sta
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_offered_clock_and_0_are_allowed),
-        cmocka_unit_test(other_clocks_are_refused),
-        cmocka_unit_test(a_gpu_without_a_list_has_possible_clocks),
-        cmocka_unit_test(the_lowest_clock_of_the_job_holds_with_and_without_a_list),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

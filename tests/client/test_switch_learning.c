@@ -23,8 +23,9 @@ static void sample(const harpe_clock_ask *asks, size_t count, uint64_t from_us, 
 
 static harpe_switch_entry entry(size_t i) { return harpe_switch_entry_at(&table, i); }
 
-static void a_change_between_two_close_samples_counts(void **state) {
-    (void)state;
+#define FIXTURE_TEST(name) TEST_WITH(name, start, NULL)
+
+FIXTURE_TEST(a_change_between_two_close_samples_counts) {
     const harpe_clock_ask asks[] = {{10000, 705}, {100, 1410}};
     sample(asks, 2, 9000, 35000, 500, 1410);
     sample(asks, 2, 35000, 36000, 500, 705);
@@ -35,16 +36,14 @@ static void a_change_between_two_close_samples_counts(void **state) {
     assert_int_equal(entry(1).mhz, 0);
 }
 
-static void a_rounded_clock_is_the_same_clock(void **state) {
-    (void)state;
+FIXTURE_TEST(a_rounded_clock_is_the_same_clock) {
     const harpe_clock_ask asks[] = {{10000, 700}, {100, 1410}};
     sample(asks, 2, 9000, 35000, 500, 1410);
     sample(asks, 2, 35000, 36000, 500, 705);
     assert_int_equal(entry(0).mhz, 700);
 }
 
-static void a_change_that_is_over_at_the_first_sample_is_immediate(void **state) {
-    (void)state;
+FIXTURE_TEST(a_change_that_is_over_at_the_first_sample_is_immediate) {
     const harpe_clock_ask asks[] = {{10000, 705}, {100, 1410}};
     sample(asks, 1, 9900, 9901, 1, 1410);
     sample(asks, 2, 10700, 10701, 1, 705);
@@ -52,8 +51,7 @@ static void a_change_that_is_over_at_the_first_sample_is_immediate(void **state)
     assert_int_equal(entry(0).median_us, 0);
 }
 
-static void samples_far_apart_do_not_count(void **state) {
-    (void)state;
+FIXTURE_TEST(samples_far_apart_do_not_count) {
     const harpe_clock_ask asks[] = {{10000, 705}, {100, 1410}};
     sample(asks, 2, 9900, 9901, 1, 1410);
     sample(asks, 2, 30000, 30001, 1, 705); /* anything up to 20 ms */
@@ -65,8 +63,7 @@ static void samples_far_apart_do_not_count(void **state) {
 }
 
 /* The second request waits for the end of the first change, so only the first one is measured. */
-static void a_request_during_a_change_does_not_count(void **state) {
-    (void)state;
+FIXTURE_TEST(a_request_during_a_change_does_not_count) {
     const harpe_clock_ask asks[] = {{20000, 1005}, {10000, 705}, {100, 1410}};
     sample(asks, 3, 9000, 35000, 500, 1410);
     sample(asks, 3, 35000, 60000, 500, 705);
@@ -76,8 +73,7 @@ static void a_request_during_a_change_does_not_count(void **state) {
     assert_int_equal(entry(1).mhz, 0);
 }
 
-static void a_clock_that_nobody_asked_for_does_not_count(void **state) {
-    (void)state;
+FIXTURE_TEST(a_clock_that_nobody_asked_for_does_not_count) {
     const harpe_clock_ask asks[] = {{10000, 705}, {100, 1410}};
     sample(asks, 2, 9000, 35000, 500, 1410);
     sample(asks, 2, 35000, 36000, 500, 900);
@@ -87,8 +83,7 @@ static void a_clock_that_nobody_asked_for_does_not_count(void **state) {
 }
 
 /* A GPU without work may have a low clock. It rises when work begins, whatever was asked for. */
-static void a_gpu_that_wakes_teaches_nothing(void **state) {
-    (void)state;
+FIXTURE_TEST(a_gpu_that_wakes_teaches_nothing) {
     const harpe_clock_ask asks[] = {{10000, 705}, {100, 1410}};
     sample(asks + 1, 1, 9000, 10000, 500, 210);
     sample(asks, 2, 10000, 35000, 500, 210);
@@ -101,8 +96,7 @@ static void a_gpu_that_wakes_teaches_nothing(void **state) {
 }
 
 /* A power limit holds the clock at 1200 to 1290 MHz, although 1410 MHz are set. */
-static void a_change_from_a_clock_that_was_not_reached_counts(void **state) {
-    (void)state;
+FIXTURE_TEST(a_change_from_a_clock_that_was_not_reached_counts) {
     const harpe_clock_ask asks[] = {{600000, 705}, {100, 1410}};
     sample(asks, 1, 100000, 200000, 500, 1290);
     sample(asks, 2, 200000, 620000, 500, 1200);
@@ -114,16 +108,14 @@ static void a_change_from_a_clock_that_was_not_reached_counts(void **state) {
 }
 
 /* The GPU may still be on the way to 1410 MHz. */
-static void a_change_soon_after_another_does_not_count(void **state) {
-    (void)state;
+FIXTURE_TEST(a_change_soon_after_another_does_not_count) {
     const harpe_clock_ask asks[] = {{500000, 705}, {100, 1410}};
     sample(asks, 2, 490000, 520000, 500, 1200);
     sample(asks, 2, 520000, 521000, 500, 705);
     assert_int_equal(entry(0).mhz, 0);
 }
 
-static void the_last_sixteen_samples_count(void **state) {
-    (void)state;
+FIXTURE_TEST(the_last_sixteen_samples_count) {
     uint64_t now_us = 1000000;
     uint32_t mhz = 1410;
     for (int i = 0; i < 60; i++) {
@@ -146,8 +138,7 @@ static void the_last_sixteen_samples_count(void **state) {
     assert_in_range(again.targets[0].us[0], 20900, 22100);
 }
 
-static void more_clocks_than_the_table_has_are_harmless(void **state) {
-    (void)state;
+FIXTURE_TEST(more_clocks_than_the_table_has_are_harmless) {
     uint64_t now_us = 1000000;
     uint32_t mhz = 100;
     for (uint32_t i = 0; i < HARPE_SWITCH_TARGETS + 20; i++) {
@@ -160,19 +151,4 @@ static void more_clocks_than_the_table_has_are_harmless(void **state) {
     assert_int_equal(entry(HARPE_SWITCH_TARGETS - 1).samples, 1);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_change_between_two_close_samples_counts, start),
-        cmocka_unit_test_setup(a_rounded_clock_is_the_same_clock, start),
-        cmocka_unit_test_setup(a_change_that_is_over_at_the_first_sample_is_immediate, start),
-        cmocka_unit_test_setup(samples_far_apart_do_not_count, start),
-        cmocka_unit_test_setup(a_request_during_a_change_does_not_count, start),
-        cmocka_unit_test_setup(a_clock_that_nobody_asked_for_does_not_count, start),
-        cmocka_unit_test_setup(a_gpu_that_wakes_teaches_nothing, start),
-        cmocka_unit_test_setup(a_change_from_a_clock_that_was_not_reached_counts, start),
-        cmocka_unit_test_setup(a_change_soon_after_another_does_not_count, start),
-        cmocka_unit_test_setup(the_last_sixteen_samples_count, start),
-        cmocka_unit_test_setup(more_clocks_than_the_table_has_are_harmless, start),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

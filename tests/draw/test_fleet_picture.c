@@ -34,8 +34,7 @@ static size_t check_drawn(const harpe_fleet_picture *picture) {
     return length;
 }
 
-static void fleets_are_drawn(void **state) {
-    (void)state;
+TEST(fleets_are_drawn) {
     harpe_fleet_line lines[] = {line("split"), line("uniform <cap>"), line("c"), line("d")};
     harpe_fleet_line budget = {"budget", 3, 1, budget_s, budget_w};
     harpe_fleet_picture picture = {.title = "A & B",
@@ -55,8 +54,7 @@ static void fleets_are_drawn(void **state) {
     harpe_text_free(&image);
 }
 
-static void degenerate_fleets_are_drawn(void **state) {
-    (void)state;
+TEST(degenerate_fleets_are_drawn) {
     static const double zero[] = {0}, huge_w[] = {1e12};
     harpe_fleet_line still = {"none", 1, 1, zero, zero}, huge = {"huge", 1, 1, zero, huge_w};
     harpe_fleet_picture picture = {.end_s = 1e-3, .lines = &still, .line_count = 1};
@@ -65,8 +63,7 @@ static void degenerate_fleets_are_drawn(void **state) {
     (void)check_drawn(&picture);
 }
 
-static void a_fleet_of_many_samples_stays_small(void **state) {
-    (void)state;
+TEST(a_fleet_of_many_samples_stays_small) {
     double *at_s = calloc(SAMPLES, sizeof *at_s), *power_w = calloc(SAMPLES, sizeof *power_w);
     assert_true(at_s && power_w);
     for (int i = 0; i < SAMPLES; i++) {
@@ -80,8 +77,7 @@ static void a_fleet_of_many_samples_stays_small(void **state) {
     free(power_w);
 }
 
-static void unusable_fleets_are_refused(void **state) {
-    (void)state;
+TEST(unusable_fleets_are_refused) {
     static const double bad_w[] = {1, NAN, 1, 1};
     harpe_fleet_line bad = line("a");
     bad.power_w = bad_w;
@@ -96,8 +92,7 @@ static void unusable_fleets_are_refused(void **state) {
 }
 
 /* Samples with other numbers between them are read with a step. */
-static void samples_may_be_apart(void **state) {
-    (void)state;
+TEST(samples_may_be_apart) {
     static const double both[][2] = {{0, 900}, {2000, 700}, {2000, 650}, {4000, 900}};
     static const double at_s[] = {0, 2000, 2000, 4000};
     harpe_fleet_line apart = {"a", 4, 2, &both[0][0], &both[0][1]}, together = line("a");
@@ -112,13 +107,4 @@ static void samples_may_be_apart(void **state) {
     harpe_text_free(&second);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fleets_are_drawn),
-        cmocka_unit_test(degenerate_fleets_are_drawn),
-        cmocka_unit_test(a_fleet_of_many_samples_stays_small),
-        cmocka_unit_test(unusable_fleets_are_refused),
-        cmocka_unit_test(samples_may_be_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

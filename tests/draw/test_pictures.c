@@ -85,8 +85,7 @@ static harpe_frontier_picture make_frontier(size_t count, double base_s, double 
                                     .one_clock_count = count};
 }
 
-static void frontiers_are_drawn(void **state) {
-    (void)state;
+TEST(frontiers_are_drawn) {
     harpe_frontier_picture picture = make_frontier(100, 2.8, 0.3);
     check_both(draw_frontier, &picture);
     picture.title = picture.subtitle = NULL;
@@ -94,8 +93,7 @@ static void frontiers_are_drawn(void **state) {
     check_both(draw_frontier, &picture);
 }
 
-static void frontier_of_one_plan_or_one_vertex_is_drawn(void **state) {
-    (void)state;
+TEST(frontier_of_one_plan_or_one_vertex_is_drawn) {
     harpe_frontier_picture plan = make_frontier(1, 1.0, 0.0), vertex = plan;
     plan.bound_count = 0;
     check_both(draw_frontier, &plan);
@@ -111,8 +109,7 @@ static void frontier_of_one_plan_or_one_vertex_is_drawn(void **state) {
     check_both(draw_frontier, &vertex);
 }
 
-static void one_place_has_one_label(void **state) {
-    (void)state;
+TEST(one_place_has_one_label) {
     harpe_frontier_picture picture = make_frontier(100, 2.8, 0.3);
     picture.reference = rows[0];
     harpe_text svg = {0};
@@ -122,8 +119,7 @@ static void one_place_has_one_label(void **state) {
     harpe_text_free(&svg);
 }
 
-static void frontier_of_equal_or_extreme_numbers_is_drawn(void **state) {
-    (void)state;
+TEST(frontier_of_equal_or_extreme_numbers_is_drawn) {
     static const double sets[][4] = {
         {2.0, 50.0, 2.0, 50.0}, {0.0, 0.0, 0.0, 0.0},    {-1.0, -5.0, 1.0, 5.0},
         {1e-12, 1e-12, 2e-12},  {1e30, 1e30, 2e30, 0.0}, {1.0, 1.0, 1.0 + 1e-15, 1.0},
@@ -139,22 +135,19 @@ static void frontier_of_equal_or_extreme_numbers_is_drawn(void **state) {
     }
 }
 
-static void frontier_survives_hostile_names(void **state) {
-    (void)state;
+TEST(frontier_survives_hostile_names) {
     harpe_frontier_picture picture = make_frontier(1, 1.0, 0.0);
     picture.title = picture.subtitle = HOSTILE_NAME;
     check_both(draw_frontier, &picture);
 }
 
-static void frontier_of_many_points_stays_small(void **state) {
-    (void)state;
+TEST(frontier_of_many_points_stays_small) {
     harpe_frontier_picture picture = make_frontier(MANY, 2.0, 3.0);
     picture.one_clock_count = 0;
     assert_true(check_both(draw_frontier, &picture) < 400000);
 }
 
-static void frontier_refuses_what_is_no_number(void **state) {
-    (void)state;
+TEST(frontier_refuses_what_is_no_number) {
     harpe_frontier_picture picture = make_frontier(2, 1.0, 1.0);
     rows[1].time_s = (double)NAN;
     check_refused(draw_frontier, &picture, HARPE_INVALID_ARGUMENT);
@@ -198,8 +191,7 @@ static harpe_pipeline_picture make_picture(int ranks, const harpe_pipeline_box *
     return picture;
 }
 
-static void pipelines_of_many_shapes_are_drawn(void **state) {
-    (void)state;
+TEST(pipelines_of_many_shapes_are_drawn) {
     static const int shapes[][2] = {{1, 1}, {12, 30}, {4, 8}, {1, 5}, {70, 1}};
     for (size_t i = 0; i < (all_trials() ? 5 : 2); i++) {
         size_t count = 0;
@@ -217,8 +209,7 @@ static void pipelines_of_many_shapes_are_drawn(void **state) {
     }
 }
 
-static void degenerate_pipelines_are_drawn(void **state) {
-    (void)state;
+TEST(degenerate_pipelines_are_drawn) {
     harpe_pipeline_picture empty = {.rank_count = 3, .panel_count = 1};
     check_both(draw_pipeline, &empty);
     harpe_pipeline_box box = {.rank = 0, .kind = HARPE_BOX_STANDALONE, .microbatch = -1};
@@ -231,8 +222,7 @@ static void degenerate_pipelines_are_drawn(void **state) {
 }
 
 /* Lanes and boxes of a graph have names of the user's choice. */
-static void lanes_and_boxes_with_names_are_drawn(void **state) {
-    (void)state;
+TEST(lanes_and_boxes_with_names_are_drawn) {
     static const char *const names[] = {"gpu0", HOSTILE_NAME, "a resource with a long name"};
     size_t count = 0;
     harpe_pipeline_box *boxes = make_boxes(3, 2, &count);
@@ -250,8 +240,7 @@ static void lanes_and_boxes_with_names_are_drawn(void **state) {
     free(boxes);
 }
 
-static void huge_pipelines_stay_small(void **state) {
-    (void)state;
+TEST(huge_pipelines_stay_small) {
     size_t count = 0;
     harpe_pipeline_box *boxes = make_boxes(all_trials() ? 32 : 8, 1000, &count);
     harpe_pipeline_picture picture = make_picture(all_trials() ? 64 : 16, boxes, count);
@@ -273,8 +262,7 @@ static double sum_of_bars(const char *svg, size_t *count) {
 }
 
 /* Two of four lanes are covered for the whole time, one for a half, and one not at all. */
-static void bars_are_as_long_as_the_instructions(void **state) {
-    (void)state;
+TEST(bars_are_as_long_as_the_instructions) {
     enum { BOXES = 6000 };
     harpe_pipeline_box *boxes = calloc(BOXES, sizeof *boxes);
     assert_non_null(boxes);
@@ -295,8 +283,7 @@ static void bars_are_as_long_as_the_instructions(void **state) {
     free(boxes);
 }
 
-static void boxes_without_a_place_are_refused(void **state) {
-    (void)state;
+TEST(boxes_without_a_place_are_refused) {
     harpe_pipeline_box box = {.duration_s = 1.0, .start_s = (double)NAN, .power_w = 100.0};
     harpe_pipeline_picture picture = make_picture(2, &box, 1);
     check_refused(draw_pipeline, &picture, HARPE_INVALID_ARGUMENT);
@@ -331,8 +318,7 @@ static harpe_choice make_choice(size_t count) {
     return choice;
 }
 
-static void cost_models_are_drawn(void **state) {
-    (void)state;
+TEST(cost_models_are_drawn) {
     harpe_choice choice = make_choice(20);
     harpe_cost_panel panels[24];
     for (int i = 0; i < 24; i++)
@@ -345,8 +331,7 @@ static void cost_models_are_drawn(void **state) {
     check_both(draw_cost_model, &picture);
 }
 
-static void cost_models_of_graphs_have_their_own_frequencies(void **state) {
-    (void)state;
+TEST(cost_models_of_graphs_have_their_own_frequencies) {
     harpe_choice choice = make_choice(4);
     static const double mhz[] = {0.0, 1410.0, 0.0, 1200.0};
     harpe_cost_panel panel = {&choice, mhz};
@@ -359,8 +344,7 @@ static void cost_models_of_graphs_have_their_own_frequencies(void **state) {
     harpe_text_free(&image);
 }
 
-static void degenerate_cost_models_are_drawn(void **state) {
-    (void)state;
+TEST(degenerate_cost_models_are_drawn) {
     harpe_choice choice = make_choice(1);
     harpe_cost_panel panel = {&choice, NULL};
     harpe_cost_model_picture picture = {NULL, "curve", &panel, 1};
@@ -374,33 +358,11 @@ static void degenerate_cost_models_are_drawn(void **state) {
     check_refused(draw_cost_model, &picture, HARPE_INVALID_ARGUMENT);
 }
 
-static void cost_model_of_many_points_stays_small(void **state) {
-    (void)state;
+TEST(cost_model_of_many_points_stays_small) {
     harpe_choice choice = make_choice(8000);
     harpe_cost_panel panel = {&choice, NULL};
     harpe_cost_model_picture picture = {"Stage 0", "curve", &panel, 1};
     assert_true(check_both(draw_cost_model, &picture) < 600000);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frontiers_are_drawn),
-        cmocka_unit_test(frontier_of_one_plan_or_one_vertex_is_drawn),
-        cmocka_unit_test(one_place_has_one_label),
-        cmocka_unit_test(frontier_of_equal_or_extreme_numbers_is_drawn),
-        cmocka_unit_test(frontier_survives_hostile_names),
-        cmocka_unit_test(frontier_of_many_points_stays_small),
-        cmocka_unit_test(frontier_refuses_what_is_no_number),
-        cmocka_unit_test(pipelines_of_many_shapes_are_drawn),
-        cmocka_unit_test(degenerate_pipelines_are_drawn),
-        cmocka_unit_test(lanes_and_boxes_with_names_are_drawn),
-        cmocka_unit_test(huge_pipelines_stay_small),
-        cmocka_unit_test(bars_are_as_long_as_the_instructions),
-        cmocka_unit_test(boxes_without_a_place_are_refused),
-        cmocka_unit_test(cost_models_are_drawn),
-        cmocka_unit_test(cost_models_of_graphs_have_their_own_frequencies),
-        cmocka_unit_test(degenerate_cost_models_are_drawn),
-        cmocka_unit_test(cost_model_of_many_points_stays_small),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

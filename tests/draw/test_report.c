@@ -64,8 +64,7 @@ static size_t count_well_formed_pictures(const harpe_text *page) {
     return count;
 }
 
-static void report_tells_headline_numbers(void **state) {
-    (void)state;
+TEST(report_tells_headline_numbers) {
     harpe_report report = make_report();
     harpe_text page = write_report(&report);
     assert_non_null(strstr(page.data, "Without any slowdown</div><div class=\"number\">10.0 %"));
@@ -77,8 +76,7 @@ static void report_tells_headline_numbers(void **state) {
     harpe_text_free(&page);
 }
 
-static void report_compares_with_one_clock(void **state) {
-    (void)state;
+TEST(report_compares_with_one_clock) {
     harpe_frontier_row clocks[] = {make_row(-1, 1.0, 100.0), make_row(-1, 1.0, 96.0),
                                    make_row(-1, 1.04, 100.0 / 1.2), make_row(-1, 1.3, 60.0)};
     static const int mhz[] = {1410, 1395, 1300, 1000};
@@ -103,8 +101,7 @@ static void report_compares_with_one_clock(void **state) {
     harpe_text_free(&page);
 }
 
-static void report_of_a_graph_names_its_files(void **state) {
-    (void)state;
+TEST(report_of_a_graph_names_its_files) {
     harpe_problem problem = {.graph = &some_graph};
     harpe_report report = make_report();
     report.problem = &problem;
@@ -115,8 +112,7 @@ static void report_of_a_graph_names_its_files(void **state) {
     harpe_text_free(&page);
 }
 
-static void report_of_one_plan_says_it_once(void **state) {
-    (void)state;
+TEST(report_of_one_plan_says_it_once) {
     harpe_report report = make_report();
     report.frontier.plan_count = 1;
     harpe_text page = write_report(&report);
@@ -125,8 +121,7 @@ static void report_of_one_plan_says_it_once(void **state) {
     harpe_text_free(&page);
 }
 
-static void report_admits_a_plan_that_costs_more(void **state) {
-    (void)state;
+TEST(report_admits_a_plan_that_costs_more) {
     harpe_report report = make_report();
     report.frontier.reference = make_row(-1, 0.9, 70.0);
     plans[0].slowdown_percent = 100.0 / 9.0;
@@ -137,8 +132,7 @@ static void report_admits_a_plan_that_costs_more(void **state) {
     harpe_text_free(&page);
 }
 
-static void report_writes_no_minus_before_nothing(void **state) {
-    (void)state;
+TEST(report_writes_no_minus_before_nothing) {
     harpe_report report = make_report();
     plans[0].slowdown_percent = -1e-7;
     harpe_text page = write_report(&report);
@@ -153,8 +147,7 @@ static void report_writes_no_minus_before_nothing(void **state) {
     harpe_text_free(&page);
 }
 
-static void report_escapes_everything(void **state) {
-    (void)state;
+TEST(report_escapes_everything) {
     harpe_report_fact fact = {HOSTILE, HOSTILE};
     const char *arguments[] = {"harpe", HOSTILE, ""};
     harpe_profile_point point = {.frequency_mhz = 1410, .time_s = 0.1, .energy_j = 5.0};
@@ -217,8 +210,7 @@ static const harpe_problem problem = {
     .gpu_count = gpu_count,
 };
 
-static void report_holds_what_each_plan_changes(void **state) {
-    (void)state;
+TEST(report_holds_what_each_plan_changes) {
     static const int highest[] = {1410, 1410, 1100}, lower[] = {1410, 1200, 900};
     static const int *const frequencies[] = {highest, lower};
     harpe_report report = make_report();
@@ -239,8 +231,7 @@ static void report_holds_what_each_plan_changes(void **state) {
     harpe_text_free(&page);
 }
 
-static void report_of_many_changing_plans_stays_small(void **state) {
-    (void)state;
+TEST(report_of_many_changing_plans_stays_small) {
     enum { PLANS = 600, INSTRUCTIONS = 2000 };
     harpe_frontier_row *many = calloc(PLANS, sizeof *many);
     int *mhz = calloc((size_t)PLANS * INSTRUCTIONS, sizeof *mhz);
@@ -278,8 +269,7 @@ static void report_of_many_changing_plans_stays_small(void **state) {
     free(many);
 }
 
-static void report_asks_nothing_of_a_network(void **state) {
-    (void)state;
+TEST(report_asks_nothing_of_a_network) {
     harpe_report report = make_report();
     harpe_text page = write_report(&report);
     assert_null(strstr(page.data, "src=\"http"));
@@ -291,8 +281,7 @@ static void report_asks_nothing_of_a_network(void **state) {
     harpe_text_free(&page);
 }
 
-static void report_is_the_same_every_time(void **state) {
-    (void)state;
+TEST(report_is_the_same_every_time) {
     harpe_report report = make_report();
     harpe_text first = write_report(&report);
     harpe_text second = write_report(&report);
@@ -302,8 +291,7 @@ static void report_is_the_same_every_time(void **state) {
     harpe_text_free(&second);
 }
 
-static void report_of_many_plans_stays_small(void **state) {
-    (void)state;
+TEST(report_of_many_plans_stays_small) {
     size_t count = 50000;
     harpe_frontier_row *many = calloc(count, sizeof *many);
     assert_non_null(many);
@@ -318,8 +306,7 @@ static void report_of_many_plans_stays_small(void **state) {
     free(many);
 }
 
-static void report_refuses_what_it_cannot_show(void **state) {
-    (void)state;
+TEST(report_refuses_what_it_cannot_show) {
     harpe_report report = make_report();
     harpe_text page = {0};
     harpe_error error = {0};
@@ -330,21 +317,4 @@ static void report_refuses_what_it_cannot_show(void **state) {
     harpe_text_free(&page);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(report_tells_headline_numbers),
-        cmocka_unit_test(report_compares_with_one_clock),
-        cmocka_unit_test(report_of_a_graph_names_its_files),
-        cmocka_unit_test(report_of_one_plan_says_it_once),
-        cmocka_unit_test(report_admits_a_plan_that_costs_more),
-        cmocka_unit_test(report_writes_no_minus_before_nothing),
-        cmocka_unit_test(report_escapes_everything),
-        cmocka_unit_test(report_holds_what_each_plan_changes),
-        cmocka_unit_test(report_of_many_changing_plans_stays_small),
-        cmocka_unit_test(report_asks_nothing_of_a_network),
-        cmocka_unit_test(report_is_the_same_every_time),
-        cmocka_unit_test(report_of_many_plans_stays_small),
-        cmocka_unit_test(report_refuses_what_it_cannot_show),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -38,8 +38,7 @@ static harpe_fleet_choice choice_of(const harpe_fleet *fleet, int job) {
     return choice;
 }
 
-static void the_job_that_loses_least_gives_the_watts(void **state) {
-    (void)state;
+TEST(the_job_that_loses_least_gives_the_watts) {
     /* 900 W: all. 800 W: b gives 100 W for 1 %. 700 W: b gives 200 W for 5 %. 600 W: a gives 100 W
      * for 10 %. */
     static const size_t expected[][3] = {{900, 0, 0}, {800, 0, 1}, {700, 0, 2}, {600, 1, 2}};
@@ -55,8 +54,7 @@ static void the_job_that_loses_least_gives_the_watts(void **state) {
     }
 }
 
-static void a_choice_shows_what_the_next_watt_is_worth(void **state) {
-    (void)state;
+TEST(a_choice_shows_what_the_next_watt_is_worth) {
     harpe_fleet *fleet = two_jobs(600);
     (void)solve(fleet);
     harpe_fleet_choice a = choice_of(fleet, 0), b = choice_of(fleet, 1);
@@ -68,8 +66,7 @@ static void a_choice_shows_what_the_next_watt_is_worth(void **state) {
     harpe_fleet_free(fleet);
 }
 
-static void an_infeasible_budget_says_what_is_missing(void **state) {
-    (void)state;
+TEST(an_infeasible_budget_says_what_is_missing) {
     harpe_fleet *fleet = two_jobs(450);
     harpe_error error = {.message = ""};
     harpe_fleet_budget budget = {.watts = 450, .margin = 0.1, .overhead = 1.5};
@@ -84,8 +81,7 @@ static void an_infeasible_budget_says_what_is_missing(void **state) {
     harpe_fleet_free(fleet);
 }
 
-static void a_price_alone_finds_the_least_cost(void **state) {
-    (void)state;
+TEST(a_price_alone_finds_the_least_cost) {
     harpe_fleet *fleet = two_jobs(-1);
     harpe_error error = {.message = ""};
     /* A second of a job is worth 1 per hour. For b, 100 W less cost 1 % of that. */
@@ -102,8 +98,7 @@ static void a_price_alone_finds_the_least_cost(void **state) {
 
 /* At a negative price more energy costs less, and these jobs use most energy with their fastest
  * plans. */
-static void a_negative_price_pays_for_energy(void **state) {
-    (void)state;
+TEST(a_negative_price_pays_for_energy) {
     harpe_fleet *fleet = two_jobs(-1);
     harpe_error error = {.message = ""};
     harpe_fleet_price price = {.energy_per_kwh = -0.2, .value_per_s = 1.0 / 3600};
@@ -126,8 +121,7 @@ static void a_negative_price_pays_for_energy(void **state) {
 }
 
 /* A price that is exactly 0 is no other kind of price: what a second is worth still counts. */
-static void a_price_of_0_is_between_its_neighbours(void **state) {
-    (void)state;
+TEST(a_price_of_0_is_between_its_neighbours) {
     static const double energy[] = {-1e-9, 0, 1e-9, 0};
     harpe_fleet *fleet = two_jobs(600);
     harpe_error error = {.message = ""};
@@ -188,8 +182,7 @@ static void enumerate(const stated_fleet *f, enumeration *e) {
     }
 }
 
-static void small_fleets_get_the_optimum_of_the_enumeration(void **state) {
-    (void)state;
+TEST(small_fleets_get_the_optimum_of_the_enumeration) {
     int feasible = 0, paid = 0, trials = test_trials(3000);
     for (int i = 0; i < trials; i++) {
         test_random random = {(uint64_t)i};
@@ -270,8 +263,7 @@ static double lp_optimum(const stated_fleet *f, bool *is_feasible) {
     return optimum;
 }
 
-static void the_bound_is_the_optimum_of_an_lp_solver(void **state) {
-    (void)state;
+TEST(the_bound_is_the_optimum_of_an_lp_solver) {
     int compared = 0, trials = test_trials(300);
     for (int i = 0; i < trials; i++) {
         test_random random = {(uint64_t)i + 7000};
@@ -297,8 +289,7 @@ static void the_bound_is_the_optimum_of_an_lp_solver(void **state) {
 
 #endif
 
-static void large_fleets_are_close_to_the_bound(void **state) {
-    (void)state;
+TEST(large_fleets_are_close_to_the_bound) {
     double gaps = 0;
     int fleets = test_trials(60), proven = 0;
     for (int i = 0; i < fleets; i++) {
@@ -352,8 +343,7 @@ static void set_all_watts(test_random *random, harpe_fleet *fleet) {
 }
 
 /* The bound does not depend on the way to a fleet. The plans may, between equals. */
-static void a_changed_fleet_is_solved_like_a_new_one(void **state) {
-    (void)state;
+TEST(a_changed_fleet_is_solved_like_a_new_one) {
     for (int i = 0; i < test_trials(40); i++) {
         test_random random = {(uint64_t)i + 40000};
         random_fleet(&random, &stated, i % 4 == 0 ? 8 : 200, FLEET_PLANS_MAX);
@@ -379,8 +369,7 @@ static void a_changed_fleet_is_solved_like_a_new_one(void **state) {
     }
 }
 
-static void a_solution_is_stale_after_a_change(void **state) {
-    (void)state;
+TEST(a_solution_is_stale_after_a_change) {
     harpe_fleet *fleet = two_jobs(700);
     harpe_fleet_choice choice;
     harpe_error error = {.message = ""};
@@ -395,8 +384,7 @@ static void a_solution_is_stale_after_a_change(void **state) {
     harpe_fleet_free(fleet);
 }
 
-static void an_empty_fleet_has_a_solution(void **state) {
-    (void)state;
+TEST(an_empty_fleet_has_a_solution) {
     harpe_fleet *fleet = NULL;
     harpe_error error = {.message = ""};
     assert_ok(harpe_fleet_new(&fleet, &error), error);
@@ -410,8 +398,7 @@ static void an_empty_fleet_has_a_solution(void **state) {
 
 /* ---- Bad input ------------------------------------------------------------------------------- */
 
-static void bad_jobs_are_refused(void **state) {
-    (void)state;
+TEST(bad_jobs_are_refused) {
     harpe_fleet *fleet = two_jobs(700);
     const harpe_fleet_plan unsorted[] = {{2, 1}, {1, 1}}, negative[] = {{1, -1}},
                            endless[] = {{NAN, 1}};
@@ -441,8 +428,7 @@ static void bad_jobs_are_refused(void **state) {
     harpe_fleet_free(fleet);
 }
 
-static void bad_groups_and_budgets_are_refused(void **state) {
-    (void)state;
+TEST(bad_groups_and_budgets_are_refused) {
     harpe_fleet *fleet = two_jobs(700);
     harpe_error error = {.message = ""};
     int group = 0;
@@ -463,24 +449,4 @@ static void bad_groups_and_budgets_are_refused(void **state) {
     harpe_fleet_free(fleet);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_job_that_loses_least_gives_the_watts),
-        cmocka_unit_test(a_choice_shows_what_the_next_watt_is_worth),
-        cmocka_unit_test(an_infeasible_budget_says_what_is_missing),
-        cmocka_unit_test(a_price_alone_finds_the_least_cost),
-        cmocka_unit_test(a_negative_price_pays_for_energy),
-        cmocka_unit_test(a_price_of_0_is_between_its_neighbours),
-        cmocka_unit_test(small_fleets_get_the_optimum_of_the_enumeration),
-#ifdef HARPE_HAVE_CLP
-        cmocka_unit_test(the_bound_is_the_optimum_of_an_lp_solver),
-#endif
-        cmocka_unit_test(large_fleets_are_close_to_the_bound),
-        cmocka_unit_test(a_changed_fleet_is_solved_like_a_new_one),
-        cmocka_unit_test(a_solution_is_stale_after_a_change),
-        cmocka_unit_test(an_empty_fleet_has_a_solution),
-        cmocka_unit_test(bad_jobs_are_refused),
-        cmocka_unit_test(bad_groups_and_budgets_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -27,8 +27,7 @@ static double power_at(const char *text, double at_s) {
 
 /* ---- What a file means ----------------------------------------------------------------------- */
 
-static void absent_numbers_have_defaults(void **state) {
-    (void)state;
+TEST(absent_numbers_have_defaults) {
     harpe_fleet_file file;
     harpe_error error = {.message = ""};
     const char *text = JOBS("\"events\":null");
@@ -43,8 +42,7 @@ static void absent_numbers_have_defaults(void **state) {
     harpe_fleet_file_free(&file);
 }
 
-static void groups_may_come_in_any_order(void **state) {
-    (void)state;
+TEST(groups_may_come_in_any_order) {
     const char *text = "{\"jobs\":[{\"name\":\"a\",\"group\":\"rack\",\"power\":10},"
                        "{\"name\":\"b\",\"group\":\"row\",\"power\":20},"
                        "{\"name\":\"c\",\"power\":40}],"
@@ -65,8 +63,7 @@ static void groups_may_come_in_any_order(void **state) {
     harpe_fleet_free(fleet);
 }
 
-static void events_lower_budgets_while_they_run(void **state) {
-    (void)state;
+TEST(events_lower_budgets_while_they_run) {
     const char *text = JOBS("\"budgets\":[{\"watts\":500}],\"events\":["
                             "{\"from\":100,\"duration\":50,\"share\":0.2},"
                             "{\"from\":120,\"duration\":50,\"watts\":100}]");
@@ -82,8 +79,7 @@ static void events_lower_budgets_while_they_run(void **state) {
     assert_near(power_at(text, 120), 300, 1e-12);
 }
 
-static void jobs_come_and_go(void **state) {
-    (void)state;
+TEST(jobs_come_and_go) {
     const char *text = "{\"jobs\":[{\"name\":\"a\",\"power\":1,\"end\":10},"
                        "{\"name\":\"b\",\"power\":2,\"arrival\":5,\"end\":20}]}";
     static const double expected[][2] = {{0, 1}, {5, 3}, {10, 2}, {20, 0}};
@@ -95,8 +91,7 @@ static void jobs_come_and_go(void **state) {
     harpe_fleet_free(fleet);
 }
 
-static void the_price_of_the_moment_counts(void **state) {
-    (void)state;
+TEST(the_price_of_the_moment_counts) {
     /* A second is worth 1 per hour. 100 W less for 10 % more time save energy only from 1 per kWh
      * on: 0.4 kW against 0.33 kW. */
     const char *text = JOBS("\"value\":0.000277777777777778,\"carbon_price\":2,\"prices\":["
@@ -158,8 +153,7 @@ static const char *const mistakes[][2] = {
      "its group has no \"watts\" that it could lower"},
 };
 
-static void mistakes_are_told_in_one_line(void **state) {
-    (void)state;
+TEST(mistakes_are_told_in_one_line) {
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
         harpe_fleet *fleet = NULL;
         harpe_error error = {.message = ""};
@@ -190,8 +184,7 @@ static char *nested(int depth) {
     return text;
 }
 
-static void groups_nest_to_a_limit(void **state) {
-    (void)state;
+TEST(groups_nest_to_a_limit) {
     static const int depths[] = {HARPE_FLEET_DEPTH_MAX - 1, HARPE_FLEET_DEPTH_MAX, 20000};
     for (size_t i = 0; i < 3; i++) {
         char *text = nested(depths[i]);
@@ -204,8 +197,7 @@ static void groups_nest_to_a_limit(void **state) {
     }
 }
 
-static void a_moment_has_a_range(void **state) {
-    (void)state;
+TEST(a_moment_has_a_range) {
     harpe_fleet *fleet = NULL;
     harpe_error error = {.message = ""};
     const char *text = JOBS("\"ramp\":1");
@@ -232,8 +224,7 @@ static harpe_status read_prices(const char *csv, harpe_fleet_file *file, harpe_e
     return status;
 }
 
-static void prices_can_come_from_csv(void **state) {
-    (void)state;
+TEST(prices_can_come_from_csv) {
     harpe_fleet_file file;
     harpe_error error = {.message = ""};
     assert_ok(read_prices("carbon_g_per_kwh,time_s,price_per_kwh\n300,0,0.1\n400,3600,0.2\n", &file,
@@ -247,8 +238,7 @@ static void prices_can_come_from_csv(void **state) {
     harpe_fleet_file_free(&file);
 }
 
-static void bad_prices_are_refused(void **state) {
-    (void)state;
+TEST(bad_prices_are_refused) {
     static const char *const cases[][2] = {
         {"", "must name the columns time_s and price_per_kwh"},
         {"time_s\n0\n", "must name the columns time_s and price_per_kwh"},
@@ -271,18 +261,4 @@ static void bad_prices_are_refused(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(absent_numbers_have_defaults),
-        cmocka_unit_test(groups_may_come_in_any_order),
-        cmocka_unit_test(events_lower_budgets_while_they_run),
-        cmocka_unit_test(jobs_come_and_go),
-        cmocka_unit_test(the_price_of_the_moment_counts),
-        cmocka_unit_test(mistakes_are_told_in_one_line),
-        cmocka_unit_test(groups_nest_to_a_limit),
-        cmocka_unit_test(a_moment_has_a_range),
-        cmocka_unit_test(prices_can_come_from_csv),
-        cmocka_unit_test(bad_prices_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

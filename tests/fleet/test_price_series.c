@@ -20,8 +20,7 @@ static void check(const char *text, bool is_of_day, size_t count,
     harpe_price_series_free(&series);
 }
 
-static void series_of_all_forms_are_read(void **state) {
-    (void)state;
+TEST(series_of_all_forms_are_read) {
     static const harpe_fleet_file_price prices[] = {{1764136800, 0.2, 300}, {1764140400, 0.1, 0}};
     static const harpe_fleet_file_price relative[] = {{0, 0.2, 300}, {3600, 0.1, 0}};
     check("time_s,price_per_kwh,carbon_g_per_kwh\n0,0.2,300\n3600,0.1,0\n", false, 2, relative);
@@ -47,8 +46,7 @@ static void series_of_all_forms_are_read(void **state) {
           true, 1, prices);
 }
 
-static void mistakes_are_named(void **state) {
-    (void)state;
+TEST(mistakes_are_named) {
     static const char *const cases[][2] = {
         {"", "f: the first line must name the columns time_s and price_per_kwh"},
         {"at,time_s,price_per_kwh\n", "f: the first line must name"},
@@ -92,8 +90,7 @@ static void mistakes_are_named(void **state) {
     }
 }
 
-static void moments_are_read(void **state) {
-    (void)state;
+TEST(moments_are_read) {
     static const struct {
         const char *text;
         double seconds; /* negative: refused */
@@ -130,11 +127,4 @@ static void moments_are_read(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(series_of_all_forms_are_read),
-        cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(moments_are_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -43,8 +43,7 @@ static harpe_fleet_day simulate_text(const char *text, harpe_fleet_policy policy
     "\"jobs\":[{\"name\":\"a\",\"priority\":1," PLANS("1.01") "}," \
                                                               "{\"name\":\"b\"," PLANS("1.1") "}]"
 
-static void without_a_budget_all_policies_do_the_same(void **state) {
-    (void)state;
+TEST(without_a_budget_all_policies_do_the_same) {
     for (int p = 0; p < HARPE_FLEET_POLICY_COUNT; p++) {
         harpe_fleet_day day =
             simulate_text("{" TWO_JOBS ",\"horizon\":7200,\"prices\":[{\"price\":0},"
@@ -58,8 +57,7 @@ static void without_a_budget_all_policies_do_the_same(void **state) {
     }
 }
 
-static void the_policies_differ_under_a_budget(void **state) {
-    (void)state;
+TEST(the_policies_differ_under_a_budget) {
     const char *text = "{" TWO_JOBS ",\"horizon\":1000,\"budgets\":[{\"watts\":900}]}";
     harpe_fleet_day split = simulate_text(text, HARPE_FLEET_SPLIT);
     assert_near(split.weighted_slowdown, 0.01, 1e-9);
@@ -79,8 +77,7 @@ static void the_policies_differ_under_a_budget(void **state) {
     harpe_fleet_day_clear(&stop);
 }
 
-static void a_job_ends_with_its_work(void **state) {
-    (void)state;
+TEST(a_job_ends_with_its_work) {
     harpe_fleet_day day =
         simulate_text("{\"jobs\":[{\"name\":\"a\",\"work\":1000,\"arrival\":10," PLANS(
                           "1.25") "}],"
@@ -94,8 +91,7 @@ static void a_job_ends_with_its_work(void **state) {
     harpe_fleet_day_clear(&day);
 }
 
-static void an_event_with_notice_breaches_nothing(void **state) {
-    (void)state;
+TEST(an_event_with_notice_breaches_nothing) {
     for (int p = 0; p < HARPE_FLEET_POLICY_COUNT; p++) {
         harpe_fleet_day day = simulate_text(
             "{" TWO_JOBS ",\"horizon\":4000,\"reaction\":20,\"budgets\":[{\"watts\":1000}],"
@@ -109,8 +105,7 @@ static void an_event_with_notice_breaches_nothing(void **state) {
     }
 }
 
-static void an_event_without_notice_breaches_for_the_reaction(void **state) {
-    (void)state;
+TEST(an_event_without_notice_breaches_for_the_reaction) {
     harpe_fleet_day day =
         simulate_text("{" TWO_JOBS ",\"horizon\":4000,\"reaction\":20,"
                       "\"budgets\":[{\"watts\":1500,\"overhead\":1.5}],"
@@ -123,8 +118,7 @@ static void an_event_without_notice_breaches_for_the_reaction(void **state) {
     harpe_fleet_day_clear(&day);
 }
 
-static void a_budget_comes_back_on_a_ramp(void **state) {
-    (void)state;
+TEST(a_budget_comes_back_on_a_ramp) {
     const char *text =
         "{\"jobs\":[{\"name\":\"a\",\"plans\":[{\"time\":1,\"power\":1000},"
         "{\"time\":1.1,\"power\":800},{\"time\":1.2,\"power\":600},{\"time\":1.3,\"power\":500}]}],"
@@ -149,8 +143,7 @@ static harpe_status stop_at_third(harpe_error *error) {
     return ++checks < 3 ? HARPE_OK : harpe_fail(error, HARPE_INTERRUPTED, "stopped");
 }
 
-static void a_simulation_can_be_stopped(void **state) {
-    (void)state;
+TEST(a_simulation_can_be_stopped) {
     harpe_fleet_file file = read_file("{" TWO_JOBS ",\"prices\":[{\"from\":1},{\"from\":2},"
                                       "{\"from\":3},{\"from\":4}]}");
     harpe_fleet_day day = {.jobs = NULL};
@@ -250,8 +243,7 @@ static void check_accounts(const harpe_fleet_file *file, const harpe_fleet_day *
                  from_samples_j);
 }
 
-static void random_days_keep_accounts_and_budgets(void **state) {
-    (void)state;
+TEST(random_days_keep_accounts_and_budgets) {
     for (int i = 0; i < test_trials(1000); i++) {
         test_random random = {(uint64_t)i + 500000};
         harpe_text text = {0};
@@ -271,16 +263,4 @@ static void random_days_keep_accounts_and_budgets(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_a_budget_all_policies_do_the_same),
-        cmocka_unit_test(the_policies_differ_under_a_budget),
-        cmocka_unit_test(a_job_ends_with_its_work),
-        cmocka_unit_test(an_event_with_notice_breaches_nothing),
-        cmocka_unit_test(an_event_without_notice_breaches_for_the_reaction),
-        cmocka_unit_test(a_budget_comes_back_on_a_ramp),
-        cmocka_unit_test(a_simulation_can_be_stopped),
-        cmocka_unit_test(random_days_keep_accounts_and_budgets),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

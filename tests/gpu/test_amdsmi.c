@@ -63,8 +63,9 @@ static void assert_open_fails(const harpe_gpus_options *options, const char *par
 
 /* ---- Finding --------------------------------------------------------------------------------- */
 
-static void gpus_are_in_the_order_of_hip(void **state) {
-    (void)state;
+#define SCRIPTED_TEST(name) TEST_WITH(name, load, unload)
+
+SCRIPTED_TEST(gpus_are_in_the_order_of_hip) {
     harpe_gpus *gpus = open_gpus(&amd);
     assert_string_equal(harpe_gpus_backend_name(gpus), "amdsmi");
     assert_false(harpe_gpus_are_emulated(gpus));
@@ -91,8 +92,7 @@ static void assert_visible(int count, int first_driver_index) {
     harpe_gpus_close(gpus);
 }
 
-static void hip_counts_among_those_that_the_runtime_shows(void **state) {
-    (void)state;
+SCRIPTED_TEST(hip_counts_among_those_that_the_runtime_shows) {
     setenv("ROCR_VISIBLE_DEVICES", "2,1", 1);
     assert_visible(2, 2);
     setenv("HIP_VISIBLE_DEVICES", "1", 1);
@@ -104,8 +104,7 @@ static void hip_counts_among_those_that_the_runtime_shows(void **state) {
     assert_open_fails(&amd, "HIP_VISIBLE_DEVICES='1' hides all of the machine's 1 GPUs");
 }
 
-static void hip_reads_cudas_variable_when_its_own_is_not_set(void **state) {
-    (void)state;
+SCRIPTED_TEST(hip_reads_cudas_variable_when_its_own_is_not_set) {
     setenv("CUDA_VISIBLE_DEVICES", "2", 1);
     assert_visible(1, 2);
     setenv("HIP_VISIBLE_DEVICES", "1,0", 1);
@@ -114,8 +113,7 @@ static void hip_reads_cudas_variable_when_its_own_is_not_set(void **state) {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-static void units_are_those_of_the_layer(void **state) {
-    (void)state;
+SCRIPTED_TEST(units_are_those_of_the_layer) {
     harpe_gpus *gpus = open_gpus(&amd);
     uint32_t one = 0;
     uint32_t other = 0;
@@ -142,8 +140,7 @@ static void units_are_those_of_the_layer(void **state) {
 
 /* Twice the highest limit of 750 W is 1500 W; a GPU without a limit draws at most 3000 W. The
  * library itself says 0 or 65535 W for an unknown power. */
-static void power_that_cannot_be_is_an_error(void **state) {
-    (void)state;
+SCRIPTED_TEST(power_that_cannot_be_is_an_error) {
     const struct {
         uint32_t power_w;
         harpe_status with_limit, without_limit;
@@ -169,8 +166,7 @@ static void power_that_cannot_be_is_an_error(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void what_a_gpu_lacks_is_not_supported(void **state) {
-    (void)state;
+SCRIPTED_TEST(what_a_gpu_lacks_is_not_supported) {
     harpe_gpus *gpus = open_gpus(&amd);
     harpe_error error = {0};
     uint32_t value = 77;
@@ -191,8 +187,7 @@ static void what_a_gpu_lacks_is_not_supported(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void a_range_of_clocks_is_listed_in_steps(void **state) {
-    (void)state;
+SCRIPTED_TEST(a_range_of_clocks_is_listed_in_steps) {
     harpe_gpus *gpus = open_gpus(&amd);
     uint32_t *clocks = NULL;
     size_t count = 0;
@@ -219,8 +214,7 @@ static void a_range_of_clocks_is_listed_in_steps(void **state) {
 
 /* ---- Setting --------------------------------------------------------------------------------- */
 
-static void a_power_limit_is_written_in_microwatts_and_put_back(void **state) {
-    (void)state;
+SCRIPTED_TEST(a_power_limit_is_written_in_microwatts_and_put_back) {
     harpe_gpus *gpus = open_gpus(&amd);
     assert_int_equal(harpe_gpu_set_power_limit(gpus, 1, 600000, NULL), HARPE_OK);
     assert_int_equal(harpe_gpu_set_power_limit(gpus, 1, 600000, NULL), HARPE_OK);
@@ -234,8 +228,7 @@ static void a_power_limit_is_written_in_microwatts_and_put_back(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void a_power_limit_that_is_ignored_is_an_error(void **state) {
-    (void)state;
+SCRIPTED_TEST(a_power_limit_that_is_ignored_is_an_error) {
     harpe_gpus *gpus = open_gpus(&amd);
     harpe_error error = {0};
     script->ignores_caps = true;
@@ -246,8 +239,7 @@ static void a_power_limit_that_is_ignored_is_an_error(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void the_minimum_never_exceeds_the_maximum(void **state) {
-    (void)state;
+SCRIPTED_TEST(the_minimum_never_exceeds_the_maximum) {
     harpe_gpus *gpus = open_gpus(&amd);
     /* The earlier setting is not known, so it is reset first. */
     assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, 1000, 1000, NULL), HARPE_OK);
@@ -263,8 +255,7 @@ static void the_minimum_never_exceeds_the_maximum(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void resetting_one_clock_keeps_the_others_lock(void **state) {
-    (void)state;
+SCRIPTED_TEST(resetting_one_clock_keeps_the_others_lock) {
     harpe_gpus *gpus = open_gpus(&amd);
     assert_int_equal(harpe_gpu_lock_memory_clocks(gpus, 0, 900, 1100, NULL), HARPE_OK);
     assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, 800, 1000, NULL), HARPE_OK);
@@ -277,8 +268,7 @@ static void resetting_one_clock_keeps_the_others_lock(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void half_a_lock_is_taken_back(void **state) {
-    (void)state;
+SCRIPTED_TEST(half_a_lock_is_taken_back) {
     harpe_gpus *gpus = open_gpus(&amd);
     assert_int_equal(harpe_gpu_lock_memory_clocks(gpus, 0, 900, 1100, NULL), HARPE_OK);
     assert_sets("1 level 0\n1 memory min 900\n1 memory max 1100\n");
@@ -292,8 +282,7 @@ static void half_a_lock_is_taken_back(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void no_permission_says_what_to_do_and_leaves_nothing_to_restore(void **state) {
-    (void)state;
+SCRIPTED_TEST(no_permission_says_what_to_do_and_leaves_nothing_to_restore) {
     script->refuses_all_sets = true;
     script->refusal = 10;
     harpe_gpus *gpus = open_gpus(&amd);
@@ -322,8 +311,7 @@ static void *read_and_set(void *user) {
 }
 
 /* unload() checks that no two calls overlapped. */
-static void calls_of_several_threads_do_not_overlap(void **state) {
-    (void)state;
+SCRIPTED_TEST(calls_of_several_threads_do_not_overlap) {
     harpe_gpus *gpus = open_gpus(&amd);
     harpe_gpus *others = open_gpus(&amd);
     pthread_t threads[4];
@@ -338,8 +326,7 @@ static void calls_of_several_threads_do_not_overlap(void **state) {
 
 /* ---- Vendors --------------------------------------------------------------------------------- */
 
-static void a_version_with_other_layouts_is_refused(void **state) {
-    (void)state;
+SCRIPTED_TEST(a_version_with_other_layouts_is_refused) {
     script->version = 24;
     setenv("HARPE_NVML_LIBRARY", "", 1);
     harpe_gpus *gpus = NULL;
@@ -355,8 +342,7 @@ static bool has_nvidia_driver(void) {
     return found != NULL;
 }
 
-static void nvidia_is_asked_first_where_both_are(void **state) {
-    (void)state;
+SCRIPTED_TEST(nvidia_is_asked_first_where_both_are) {
     setenv("HARPE_AMDSMI_LIBRARY", SCRIPTED, 1);
     setenv("HARPE_NVML_LIBRARY", "/nowhere/libnvidia-ml.so.1", 1);
     /* explicitly requested: no other vendor is used */
@@ -370,8 +356,7 @@ static void nvidia_is_asked_first_where_both_are(void **state) {
     assert_open_fails(NULL, "AMD SMI 24 is not known");
 }
 
-static void a_machine_with_neither_is_told_of_both(void **state) {
-    (void)state;
+SCRIPTED_TEST(a_machine_with_neither_is_told_of_both) {
     if (has_nvidia_driver()) skip_because("hardware: a machine without an NVIDIA driver");
     assert_open_fails(NULL, "no NVIDIA driver library (libnvidia-ml.so");
     assert_open_fails(NULL, "harpe emulate");
@@ -380,27 +365,4 @@ static void a_machine_with_neither_is_told_of_both(void **state) {
     assert_open_fails(NULL, "/nowhere/libamd_smi.so");
 }
 
-#define SCRIPTED_TEST(test) cmocka_unit_test_setup_teardown(test, load, unload)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SCRIPTED_TEST(gpus_are_in_the_order_of_hip),
-        SCRIPTED_TEST(hip_counts_among_those_that_the_runtime_shows),
-        SCRIPTED_TEST(hip_reads_cudas_variable_when_its_own_is_not_set),
-        SCRIPTED_TEST(units_are_those_of_the_layer),
-        SCRIPTED_TEST(power_that_cannot_be_is_an_error),
-        SCRIPTED_TEST(what_a_gpu_lacks_is_not_supported),
-        SCRIPTED_TEST(a_range_of_clocks_is_listed_in_steps),
-        SCRIPTED_TEST(a_power_limit_is_written_in_microwatts_and_put_back),
-        SCRIPTED_TEST(a_power_limit_that_is_ignored_is_an_error),
-        SCRIPTED_TEST(the_minimum_never_exceeds_the_maximum),
-        SCRIPTED_TEST(resetting_one_clock_keeps_the_others_lock),
-        SCRIPTED_TEST(half_a_lock_is_taken_back),
-        SCRIPTED_TEST(no_permission_says_what_to_do_and_leaves_nothing_to_restore),
-        SCRIPTED_TEST(calls_of_several_threads_do_not_overlap),
-        SCRIPTED_TEST(a_version_with_other_layouts_is_refused),
-        SCRIPTED_TEST(nvidia_is_asked_first_where_both_are),
-        SCRIPTED_TEST(a_machine_with_neither_is_told_of_both),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -70,8 +70,9 @@ static void assert_writes(const harpe_gpus *gpus, int gpu, unsigned written, uns
 
 /* ---- Finding --------------------------------------------------------------------------------- */
 
-static void every_gpu_is_found_with_its_names(void **state) {
-    (void)state;
+#define ON_MACHINE(name) TEST_WITH(name, start_machine, stop_machine)
+
+ON_MACHINE(every_gpu_is_found_with_its_names) {
     harpe_gpus *gpus = open_gpus(NULL);
     assert_int_equal(harpe_gpus_count(gpus), 4);
     assert_string_equal(harpe_gpus_backend_name(gpus), "nvml");
@@ -93,8 +94,7 @@ static void every_gpu_is_found_with_its_names(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void indices_are_those_of_the_training_process(void **state) {
-    (void)state;
+ON_MACHINE(indices_are_those_of_the_training_process) {
     harpe_gpus *gpus = open_gpus(&all_gpus);
     char uuid[96];
     snprintf(uuid, sizeof uuid, "%s", harpe_gpu_info_at(gpus, 2)->uuid);
@@ -134,8 +134,7 @@ static void assert_open_fails(const harpe_gpus_options *options, harpe_status ex
     if (!strstr(error.message, part)) fail_msg("'%s' lacks '%s'", error.message, part);
 }
 
-static void what_cannot_be_opened_says_why(void **state) {
-    (void)state;
+ON_MACHINE(what_cannot_be_opened_says_why) {
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
     assert_open_fails(NULL, HARPE_UNAVAILABLE, "hides all");
     setenv("CUDA_VISIBLE_DEVICES", "0,0", 1);
@@ -155,8 +154,7 @@ static void what_cannot_be_opened_says_why(void **state) {
     harpe_gpus_close(NULL);
 }
 
-static void mixed_models_are_named(void **state) {
-    (void)state;
+ON_MACHINE(mixed_models_are_named) {
     setenv("HARPE_EMULATOR_GPUS", "1xA100,1xV100", 1);
     harpe_gpus *gpus = open_gpus(NULL);
     harpe_error error = {0};
@@ -168,8 +166,7 @@ static void mixed_models_are_named(void **state) {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-static void readings_make_sense(void **state) {
-    (void)state;
+ON_MACHINE(readings_make_sense) {
     harpe_gpus *gpus = open_gpus(NULL);
     uint32_t minimum = 0;
     uint32_t maximum = 0;
@@ -195,8 +192,7 @@ static void readings_make_sense(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void clocks_are_listed_highest_first(void **state) {
-    (void)state;
+ON_MACHINE(clocks_are_listed_highest_first) {
     harpe_gpus *gpus = open_gpus(NULL);
     uint32_t *memory = NULL;
     uint32_t *graphics = NULL;
@@ -222,8 +218,7 @@ static void clocks_are_listed_highest_first(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void an_index_out_of_range_is_refused(void **state) {
-    (void)state;
+ON_MACHINE(an_index_out_of_range_is_refused) {
     harpe_gpus *gpus = open_gpus(NULL);
     uint32_t value = 77;
     harpe_error error = {0};
@@ -237,8 +232,7 @@ static void an_index_out_of_range_is_refused(void **state) {
 
 /* ---- Setting --------------------------------------------------------------------------------- */
 
-static void a_set_that_changes_nothing_is_skipped(void **state) {
-    (void)state;
+ON_MACHINE(a_set_that_changes_nothing_is_skipped) {
     harpe_gpus *gpus = open_gpus(NULL);
     uint32_t found = 0;
     uint32_t value = 0;
@@ -265,7 +259,7 @@ static void a_set_that_changes_nothing_is_skipped(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void the_first_reset_is_written(void **state) {
+ON_MACHINE(the_first_reset_is_written) {
     (void)state; /* another program may have locked the clocks */
     harpe_gpus *gpus = open_gpus(NULL);
     assert_int_equal(harpe_gpu_reset_graphics_clocks(gpus, 2, NULL), HARPE_OK);
@@ -273,8 +267,7 @@ static void the_first_reset_is_written(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void restore_puts_back_what_was_found(void **state) {
-    (void)state;
+ON_MACHINE(restore_puts_back_what_was_found) {
     harpe_gpus *other = open_gpus(NULL);
     assert_int_equal(harpe_gpu_set_power_limit(other, 1, 275000, NULL), HARPE_OK);
     bool persistence = false;
@@ -301,8 +294,7 @@ static void restore_puts_back_what_was_found(void **state) {
     harpe_gpus_close(other);
 }
 
-static void a_value_out_of_range_names_the_range(void **state) {
-    (void)state;
+ON_MACHINE(a_value_out_of_range_names_the_range) {
     harpe_gpus *gpus = open_gpus(NULL);
     harpe_error error = {0};
     assert_int_equal(harpe_gpu_set_power_limit(gpus, 0, 1000, &error), HARPE_INVALID_ARGUMENT);
@@ -318,8 +310,7 @@ static void a_value_out_of_range_names_the_range(void **state) {
 
 /* ---- Faults ---------------------------------------------------------------------------------- */
 
-static void no_permission_says_what_to_do(void **state) {
-    (void)state;
+ON_MACHINE(no_permission_says_what_to_do) {
     setenv("HARPE_EMULATOR_FAULTS", "no_permission", 1);
     harpe_gpus *gpus = open_gpus(NULL);
     harpe_error error = {0};
@@ -337,8 +328,7 @@ static void no_permission_says_what_to_do(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void a_limit_without_effect_is_an_error(void **state) {
-    (void)state;
+ON_MACHINE(a_limit_without_effect_is_an_error) {
     setenv("HARPE_EMULATOR_FAULTS", "limit_floor=300", 1);
     harpe_gpus *gpus = open_gpus(NULL);
     harpe_error error = {0};
@@ -359,8 +349,7 @@ static void a_limit_without_effect_is_an_error(void **state) {
 
 /* A call without effect may still take effect later, so the limit is restored even if it looks as
  * if it had never changed. */
-static void a_limit_without_effect_is_restored(void **state) {
-    (void)state;
+ON_MACHINE(a_limit_without_effect_is_restored) {
     setenv("HARPE_EMULATOR_FAULTS", "limit_floor=400", 1);
     harpe_gpus *gpus = open_gpus(NULL);
     assert_int_equal(harpe_gpu_set_power_limit(gpus, 1, 275000, NULL), HARPE_DRIVER_ERROR);
@@ -370,8 +359,7 @@ static void a_limit_without_effect_is_restored(void **state) {
 }
 
 /* The limit is set. It is another limit that is in force. */
-static void a_lower_limit_from_elsewhere_is_no_error_of_the_driver(void **state) {
-    (void)state;
+ON_MACHINE(a_lower_limit_from_elsewhere_is_no_error_of_the_driver) {
     setenv("HARPE_EMULATOR_FAULTS", "enforced_limit=250", 1);
     harpe_gpus *gpus = open_gpus(NULL);
     assert_int_equal(harpe_gpu_set_power_limit(gpus, 1, 300000, NULL), HARPE_OK);
@@ -379,8 +367,7 @@ static void a_lower_limit_from_elsewhere_is_no_error_of_the_driver(void **state)
     harpe_gpus_close(gpus);
 }
 
-static void what_a_gpu_cannot_do_is_not_supported(void **state) {
-    (void)state;
+ON_MACHINE(what_a_gpu_cannot_do_is_not_supported) {
     setenv("HARPE_EMULATOR_FAULTS", "no_energy_counter,not_supported=memory_locks", 1);
     harpe_gpus *gpus = open_gpus(NULL);
     harpe_error error = {0};
@@ -394,8 +381,7 @@ static void what_a_gpu_cannot_do_is_not_supported(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void instant_power_falls_back_to_the_older_call(void **state) {
-    (void)state;
+ON_MACHINE(instant_power_falls_back_to_the_older_call) {
     setenv("HARPE_EMULATOR_FAULTS", "not_supported=instant_power", 1);
     harpe_gpus *gpus = open_gpus(NULL);
     uint32_t power = 0;
@@ -404,8 +390,7 @@ static void instant_power_falls_back_to_the_older_call(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void a_lost_gpu_is_told_from_other_failures(void **state) {
-    (void)state;
+ON_MACHINE(a_lost_gpu_is_told_from_other_failures) {
     setenv("HARPE_EMULATOR_FAULTS", "lost_after=40@1", 1);
     harpe_gpus *gpus = open_gpus(NULL);
     harpe_error error = {0};
@@ -445,8 +430,7 @@ static void *set_and_read(void *user) {
     return NULL;
 }
 
-static void several_threads_may_set_the_same_gpu(void **state) {
-    (void)state;
+ON_MACHINE(several_threads_may_set_the_same_gpu) {
     harpe_gpus *gpus = open_gpus(NULL);
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++)
@@ -470,8 +454,7 @@ static void count_warning(void *user, harpe_log_level level, const char *line) {
     *(int *)user += level == HARPE_LOG_WARNING;
 }
 
-static void gpus_are_in_pci_order_without_the_unreachable(void **state) {
-    (void)state;
+ON_MACHINE(gpus_are_in_pci_order_without_the_unreachable) {
     int warnings = 0;
     const harpe_gpus_options options = {.library_path = MINIMAL, .log = {count_warning, &warnings}};
     harpe_gpus *gpus = open_gpus(&options);
@@ -492,8 +475,7 @@ static void gpus_are_in_pci_order_without_the_unreachable(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void a_missing_function_is_not_supported(void **state) {
-    (void)state;
+ON_MACHINE(a_missing_function_is_not_supported) {
     const harpe_gpus_options options = {.library_path = MINIMAL};
     harpe_gpus *gpus = open_gpus(&options);
     harpe_error error = {0};
@@ -513,8 +495,7 @@ static void a_missing_function_is_not_supported(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void the_newer_call_tells_the_temperature_or_else_the_older(void **state) {
-    (void)state;
+ON_MACHINE(the_newer_call_tells_the_temperature_or_else_the_older) {
     const harpe_gpus_options options = {.library_path = MINIMAL};
     harpe_gpus *gpus = open_gpus(&options);
     uint32_t celsius = 0;
@@ -527,8 +508,7 @@ static void the_newer_call_tells_the_temperature_or_else_the_older(void **state)
     harpe_gpus_close(gpus);
 }
 
-static void without_the_calls_a_limit_is_enforced_and_energy_is_the_gpus(void **state) {
-    (void)state;
+ON_MACHINE(without_the_calls_a_limit_is_enforced_and_energy_is_the_gpus) {
     const harpe_gpus_options options = {.library_path = MINIMAL};
     harpe_gpus *gpus = open_gpus(&options);
     harpe_error error = {0};
@@ -544,8 +524,7 @@ static void without_the_calls_a_limit_is_enforced_and_energy_is_the_gpus(void **
     harpe_gpus_close(gpus);
 }
 
-static void a_growing_list_is_read_again_sorted_and_once(void **state) {
-    (void)state;
+ON_MACHINE(a_growing_list_is_read_again_sorted_and_once) {
     const harpe_gpus_options options = {.library_path = MINIMAL};
     harpe_gpus *gpus = open_gpus(&options);
     uint32_t *clocks = NULL;
@@ -559,8 +538,7 @@ static void a_growing_list_is_read_again_sorted_and_once(void **state) {
     harpe_gpus_close(gpus);
 }
 
-static void a_limit_that_the_driver_rounds_is_written_once(void **state) {
-    (void)state;
+ON_MACHINE(a_limit_that_the_driver_rounds_is_written_once) {
     const harpe_gpus_options options = {.library_path = MINIMAL};
     harpe_gpus *gpus = open_gpus(&options);
     assert_int_equal(harpe_gpu_set_power_limit(gpus, 0, 250500, NULL), HARPE_OK);
@@ -573,35 +551,4 @@ static void a_limit_that_the_driver_rounds_is_written_once(void **state) {
     harpe_gpus_close(gpus);
 }
 
-#define ON_MACHINE(test) cmocka_unit_test_setup_teardown(test, start_machine, stop_machine)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        ON_MACHINE(every_gpu_is_found_with_its_names),
-        ON_MACHINE(indices_are_those_of_the_training_process),
-        ON_MACHINE(what_cannot_be_opened_says_why),
-        ON_MACHINE(mixed_models_are_named),
-        ON_MACHINE(readings_make_sense),
-        ON_MACHINE(clocks_are_listed_highest_first),
-        ON_MACHINE(an_index_out_of_range_is_refused),
-        ON_MACHINE(a_set_that_changes_nothing_is_skipped),
-        ON_MACHINE(the_first_reset_is_written),
-        ON_MACHINE(restore_puts_back_what_was_found),
-        ON_MACHINE(a_value_out_of_range_names_the_range),
-        ON_MACHINE(no_permission_says_what_to_do),
-        ON_MACHINE(a_limit_without_effect_is_an_error),
-        ON_MACHINE(a_limit_without_effect_is_restored),
-        ON_MACHINE(a_lower_limit_from_elsewhere_is_no_error_of_the_driver),
-        ON_MACHINE(what_a_gpu_cannot_do_is_not_supported),
-        ON_MACHINE(instant_power_falls_back_to_the_older_call),
-        ON_MACHINE(a_lost_gpu_is_told_from_other_failures),
-        ON_MACHINE(several_threads_may_set_the_same_gpu),
-        ON_MACHINE(gpus_are_in_pci_order_without_the_unreachable),
-        ON_MACHINE(a_missing_function_is_not_supported),
-        ON_MACHINE(the_newer_call_tells_the_temperature_or_else_the_older),
-        ON_MACHINE(without_the_calls_a_limit_is_enforced_and_energy_is_the_gpus),
-        ON_MACHINE(a_growing_list_is_read_again_sorted_and_once),
-        ON_MACHINE(a_limit_that_the_driver_rounds_is_written_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

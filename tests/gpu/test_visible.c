@@ -61,8 +61,7 @@ static const visible_case cases[] = {
     {"0,GPU-3", "0"},
 };
 
-static void lists_are_read_as_cuda_reads_them(void **state) {
-    (void)state;
+TEST(lists_are_read_as_cuda_reads_them) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int indices[DEVICES] = {0};
         size_t count = 99;
@@ -79,8 +78,7 @@ static void lists_are_read_as_cuda_reads_them(void **state) {
     }
 }
 
-static void a_mig_instance_is_refused_and_outputs_stay(void **state) {
-    (void)state;
+TEST(a_mig_instance_is_refused_and_outputs_stay) {
     static const char *const texts[] = {"MIG-89c850dc", "MIG-GPU-33333333-cccc/1/0", "0,MIG-1",
                                         "GPU-3,MIG-1"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -96,8 +94,7 @@ static void a_mig_instance_is_refused_and_outputs_stay(void **state) {
     }
 }
 
-static void a_mig_instance_behind_the_end_does_not_matter(void **state) {
-    (void)state;
+TEST(a_mig_instance_behind_the_end_does_not_matter) {
     int indices[DEVICES];
     size_t count = 99;
     assert_int_equal(harpe_visible_parse("1,-1,MIG-1", uuids, DEVICES, indices, &count, NULL),
@@ -106,16 +103,14 @@ static void a_mig_instance_behind_the_end_does_not_matter(void **state) {
     assert_int_equal(indices[0], 1);
 }
 
-static void no_devices_make_any_list_empty(void **state) {
-    (void)state;
+TEST(no_devices_make_any_list_empty) {
     int indices[1];
     size_t count = 99;
     assert_int_equal(harpe_visible_parse("0,1", NULL, 0, indices, &count, NULL), HARPE_OK);
     assert_int_equal(count, 0);
 }
 
-static void an_endless_list_is_refused(void **state) {
-    (void)state;
+TEST(an_endless_list_is_refused) {
     enum { LENGTH = 70000 };
     char *text = malloc(LENGTH + 1);
     assert_non_null(text);
@@ -128,8 +123,7 @@ static void an_endless_list_is_refused(void **state) {
     free(text);
 }
 
-static void device_order_has_two_names(void **state) {
-    (void)state;
+TEST(device_order_has_two_names) {
     bool is_pci = true;
     assert_true(harpe_device_order_parse(NULL, &is_pci) && !is_pci);
     is_pci = true;
@@ -141,8 +135,7 @@ static void device_order_has_two_names(void **state) {
     assert_true(is_pci);
 }
 
-static void pci_order_is_domain_then_bus_then_device(void **state) {
-    (void)state;
+TEST(pci_order_is_domain_then_bus_then_device) {
     const harpe_pci_address sorted[] = {{0, 0x1a, 0}, {0, 0x1a, 1}, {0, 0x3b, 0}, {1, 0x05, 0}};
     for (size_t i = 0; i < 4; i++) {
         for (size_t k = 0; k < 4; k++) {
@@ -152,15 +145,4 @@ static void pci_order_is_domain_then_bus_then_device(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_are_read_as_cuda_reads_them),
-        cmocka_unit_test(a_mig_instance_is_refused_and_outputs_stay),
-        cmocka_unit_test(a_mig_instance_behind_the_end_does_not_matter),
-        cmocka_unit_test(no_devices_make_any_list_empty),
-        cmocka_unit_test(an_endless_list_is_refused),
-        cmocka_unit_test(device_order_has_two_names),
-        cmocka_unit_test(pci_order_is_domain_then_bus_then_device),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -176,8 +176,7 @@ static bool is_told_to_end(void *user) { return !atomic_load((atomic_bool *)user
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
-static void get_has_no_body_and_no_type(void **state) {
-    (void)state;
+TEST(get_has_no_body_and_no_type) {
     server seen;
     harpe_request request = {.path = "/jobs"};
     assert_int_equal(call_once(nothing, (harpe_connection_options){0}, request, &seen, NULL),
@@ -189,8 +188,7 @@ static void get_has_no_body_and_no_type(void **state) {
     assert_null(strstr(seen.request, "Expect"));
 }
 
-static void post_is_json(void **state) {
-    (void)state;
+TEST(post_is_json) {
     server seen;
     harpe_request request = {.path = "/report/", .segment = "a", .body = "{\"x\": 1}"};
     assert_int_equal(call_once(nothing, (harpe_connection_options){0}, request, &seen, NULL),
@@ -200,8 +198,7 @@ static void post_is_json(void **state) {
     assert_non_null(strstr(seen.request, "\r\n\r\n{\"x\": 1}"));
 }
 
-static void post_of_nothing_has_no_type(void **state) {
-    (void)state;
+TEST(post_of_nothing_has_no_type) {
     server seen;
     harpe_request request = {.path = "/gpu/x?gpu_ids=0", .body = ""};
     assert_int_equal(call_once(nothing, (harpe_connection_options){0}, request, &seen, NULL),
@@ -211,8 +208,7 @@ static void post_of_nothing_has_no_type(void **state) {
     assert_null(strstr(seen.request, "Content-Type"));
 }
 
-static void segment_is_escaped_and_query_is_not(void **state) {
-    (void)state;
+TEST(segment_is_escaped_and_query_is_not) {
     server seen;
     harpe_request request = {
         .path = "/jobs/", .segment = "a/b?c d\xc3\xa9%#", .query = "?rank=1&x"};
@@ -222,8 +218,7 @@ static void segment_is_escaped_and_query_is_not(void **state) {
     assert_memory_equal(seen.request, expected, sizeof expected - 1);
 }
 
-static void slash_at_the_end_of_the_server_is_ignored(void **state) {
-    (void)state;
+TEST(slash_at_the_end_of_the_server_is_ignored) {
     server seen;
     char url[80];
     start_tcp(&seen, nothing);
@@ -237,8 +232,7 @@ static void slash_at_the_end_of_the_server_is_ignored(void **state) {
     assert_memory_equal(seen.request, "GET /info HTTP/1.1\r\n", 20);
 }
 
-static void token_is_sent_if_given(void **state) {
-    (void)state;
+TEST(token_is_sent_if_given) {
     server seen;
     harpe_request request = {.path = "/"};
     harpe_connection_options options = {.token = "abc"};
@@ -247,8 +241,7 @@ static void token_is_sent_if_given(void **state) {
 }
 
 /* One connection serves all requests. A method or body of one request has no effect on the next. */
-static void requests_follow_each_other_on_one_connection(void **state) {
-    (void)state;
+TEST(requests_follow_each_other_on_one_connection) {
     server seen;
     start_tcp(&seen, nothing);
     harpe_connection *connection = open_to(&seen, (harpe_connection_options){.token = "t"});
@@ -278,11 +271,10 @@ static void requests_follow_each_other_on_one_connection(void **state) {
     assert_int_equal(atomic_load(&seen.accepted), 1);
 }
 
-static void unix_socket_is_reached_without_a_token(void **state) {
+SCRATCH_TEST(unix_socket_is_reached_without_a_token) {
     server seen = {.answer = nothing, .length = sizeof nothing - 1};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const scratch *folder = *state;
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s/socket", folder->root);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s/socket", s->root);
     int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
     start(&seen, listener);
@@ -300,8 +292,7 @@ static void unix_socket_is_reached_without_a_token(void **state) {
 
 /* ---- Answers --------------------------------------------------------------------------------- */
 
-static void answer_of_any_status_is_whole(void **state) {
-    (void)state;
+TEST(answer_of_any_status_is_whole) {
     const struct {
         const char *text;
         long status;
@@ -335,8 +326,7 @@ static void answer_of_any_status_is_whole(void **state) {
 }
 
 /* A body as long as the limit is allowed, with and without a Content-Length. */
-static void body_has_a_limit(void **state) {
-    (void)state;
+TEST(body_has_a_limit) {
     for (size_t length = 99; length <= 102; length++) {
         char text[300];
         server seen;
@@ -352,8 +342,7 @@ static void body_has_a_limit(void **state) {
     }
 }
 
-static void body_is_cut_where_that_is_asked_for(void **state) {
-    (void)state;
+TEST(body_is_cut_where_that_is_asked_for) {
     server seen;
     char text[3000];
     harpe_answer answer;
@@ -375,8 +364,7 @@ static void body_is_cut_where_that_is_asked_for(void **state) {
 
 /* ---- Failures -------------------------------------------------------------------------------- */
 
-static void address_is_checked(void **state) {
-    (void)state;
+TEST(address_is_checked) {
     const char *const wrong[] = {NULL,         "",          "127.0.0.1:80", "ftp://a",
                                  "http://",    "http:///x", "http://a b",   "https://a?b",
                                  "http://a#b", "http://a\n"};
@@ -392,8 +380,7 @@ static void address_is_checked(void **state) {
     assert_int_equal(harpe_server_url_check("x", "HTTPS://host:1/", NULL), HARPE_OK);
 }
 
-static void nobody_answers(void **state) {
-    (void)state;
+TEST(nobody_answers) {
     int port;
     char url[64], expected[160];
     harpe_error error;
@@ -412,8 +399,7 @@ static void nobody_answers(void **state) {
     close(unused);
 }
 
-static void broken_answers_are_failures(void **state) {
-    (void)state;
+TEST(broken_answers_are_failures) {
     const char *const broken[] = {
         "not HTTP at all\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nConnection: close\r\n\r\nabc",
@@ -428,8 +414,7 @@ static void broken_answers_are_failures(void **state) {
     }
 }
 
-static void answer_that_does_not_come_has_a_limit(void **state) {
-    (void)state;
+TEST(answer_that_does_not_come_has_a_limit) {
     server seen;
     harpe_error error;
     harpe_request request = {.path = "/"};
@@ -440,8 +425,7 @@ static void answer_that_does_not_come_has_a_limit(void **state) {
 }
 
 /* The client gives up after `held_s`, not after answer_limit_s, so that it can ask again. */
-static void held_request_is_given_up(void **state) {
-    (void)state;
+TEST(held_request_is_given_up) {
     server seen;
     harpe_error error;
     harpe_request request = {.path = "/", .is_held = true};
@@ -452,8 +436,7 @@ static void held_request_is_given_up(void **state) {
 }
 
 /* From its first byte on, a held request counts as one whose answer has begun. */
-static void held_answer_that_stops_has_a_limit(void **state) {
-    (void)state;
+TEST(held_answer_that_stops_has_a_limit) {
     static const char *const begun[] = {"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",
                                         "HTTP/1.1 200 OK\r\nContent-Le", "HTTP/1.1 2"};
     for (size_t i = 0; i < sizeof begun / sizeof *begun; i++) {
@@ -483,8 +466,7 @@ static void *wake_when_held(void *user) {
     return NULL;
 }
 
-static void held_request_ends_when_told(void **state) {
-    (void)state;
+TEST(held_request_ends_when_told) {
     server seen;
     pthread_t thread;
     harpe_error error;
@@ -505,8 +487,7 @@ static void held_request_ends_when_told(void **state) {
 }
 
 /* A failure of one call does not spoil the next. */
-static void connection_works_after_a_failure(void **state) {
-    (void)state;
+TEST(connection_works_after_a_failure) {
     server seen;
     harpe_answer answer;
     int port;
@@ -526,32 +507,10 @@ static void connection_works_after_a_failure(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(get_has_no_body_and_no_type),
-        cmocka_unit_test(post_is_json),
-        cmocka_unit_test(post_of_nothing_has_no_type),
-        cmocka_unit_test(segment_is_escaped_and_query_is_not),
-        cmocka_unit_test(slash_at_the_end_of_the_server_is_ignored),
-        cmocka_unit_test(token_is_sent_if_given),
-        cmocka_unit_test(requests_follow_each_other_on_one_connection),
-        cmocka_unit_test_setup_teardown(unix_socket_is_reached_without_a_token, scratch_make,
-                                        scratch_remove),
-        cmocka_unit_test(answer_of_any_status_is_whole),
-        cmocka_unit_test(body_has_a_limit),
-        cmocka_unit_test(body_is_cut_where_that_is_asked_for),
-        cmocka_unit_test(address_is_checked),
-        cmocka_unit_test(nobody_answers),
-        cmocka_unit_test(broken_answers_are_failures),
-        cmocka_unit_test(answer_that_does_not_come_has_a_limit),
-        cmocka_unit_test(held_request_is_given_up),
-        cmocka_unit_test(held_answer_that_stops_has_a_limit),
-        cmocka_unit_test(held_request_ends_when_told),
-        cmocka_unit_test(connection_works_after_a_failure),
-    };
-    int failed = cmocka_run_group_tests_name("libcurl", tests, NULL, NULL);
+    int failed = run_listed_tests();
     uses_transport = true;
     if (harpe_transport_begin(&(harpe_transport_options){0}, NULL) != HARPE_OK) return 1;
-    failed += cmocka_run_group_tests_name("the transport of the world", tests, NULL, NULL);
+    failed += run_listed_tests();
     harpe_transport_end();
     return failed;
 }

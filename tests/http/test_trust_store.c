@@ -6,14 +6,12 @@
 
 #include <unistd.h>
 
-static void the_file_for_which_curl_was_built_comes_before_those_of_other_systems(void **state) {
-    (void)state;
+TEST(the_file_for_which_curl_was_built_comes_before_those_of_other_systems) {
     assert_null(harpe_other_trust_store("/proc/self/exe"));
     assert_null(harpe_other_trust_store(NULL));
 }
 
-static void the_user_names_a_file_in_the_environment(void **state) {
-    (void)state;
+TEST(the_user_names_a_file_in_the_environment) {
     const char *variable = NULL;
     unsetenv("HARPE_CA_FILE");
     setenv("SSL_CERT_FILE", "", 1);
@@ -28,8 +26,7 @@ static void the_user_names_a_file_in_the_environment(void **state) {
 }
 
 /* This machine has one of the known files, or none. */
-static void without_a_name_a_known_file_is_used_if_it_can_be_read(void **state) {
-    (void)state;
+TEST(without_a_name_a_known_file_is_used_if_it_can_be_read) {
     const char *found = harpe_other_trust_store("/nonexistent/authorities.pem");
     if (access("/etc/ssl/certs/ca-certificates.crt", R_OK) == 0)
         assert_string_equal(found, "/etc/ssl/certs/ca-certificates.crt");
@@ -37,11 +34,4 @@ static void without_a_name_a_known_file_is_used_if_it_can_be_read(void **state) 
         assert_int_equal(access(found, R_OK), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_file_for_which_curl_was_built_comes_before_those_of_other_systems),
-        cmocka_unit_test(the_user_names_a_file_in_the_environment),
-        cmocka_unit_test(without_a_name_a_known_file_is_used_if_it_can_be_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

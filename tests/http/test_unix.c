@@ -189,8 +189,9 @@ static void expect_refusal(world *w, const char *part) {
 
 /* ---- The file -------------------------------------------------------------------------------- */
 
-static void requests_are_answered(void **state) {
-    world *w = *state;
+#define FIXTURE_TEST(name) TEST_ON(name, world *w, set_up, tear_down)
+
+FIXTURE_TEST(requests_are_answered) {
     start(w, (harpe_http_options){.unix_socket = w->path});
     int fd = dial(w->path);
     assert_string_equal(ask(fd, "/"), "hello");
@@ -200,11 +201,10 @@ static void requests_are_answered(void **state) {
     close(fd);
 }
 
-static void the_mode_is_as_asked_whatever_the_umask(void **state) {
+FIXTURE_TEST(the_mode_is_as_asked_whatever_the_umask) {
     static const struct {
         mode_t asked, made, mask;
     } modes[] = {{0, 0666, 0077}, {0600, 0600, 0}, {0660, 0660, 0022}, {0666, 0666, 0777}};
-    world *w = *state;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         struct stat status;
         mode_t before = umask(modes[i].mask);
@@ -218,8 +218,7 @@ static void the_mode_is_as_asked_whatever_the_umask(void **state) {
     }
 }
 
-static void a_stale_socket_is_replaced(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_stale_socket_is_replaced) {
     struct sockaddr_un address = address_of(w->path);
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
@@ -231,8 +230,7 @@ static void a_stale_socket_is_replaced(void **state) {
     close(fd);
 }
 
-static void a_live_socket_is_an_error_and_stays(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_live_socket_is_an_error_and_stays) {
     start(w, (harpe_http_options){.unix_socket = w->path});
     expect_refusal(w, "another program listens");
     int fd = dial(w->path);
@@ -241,8 +239,7 @@ static void a_live_socket_is_an_error_and_stays(void **state) {
 }
 
 /* A program whose queue of callers is full listens too. */
-static void a_busy_socket_is_an_error(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_busy_socket_is_an_error) {
     struct sockaddr_un address = address_of(w->path);
     int clients[8], count = 0;
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -259,8 +256,7 @@ static void a_busy_socket_is_an_error(void **state) {
     close(fd);
 }
 
-static void other_files_are_an_error_and_stay(void **state) {
-    world *w = *state;
+FIXTURE_TEST(other_files_are_an_error_and_stay) {
     struct stat status;
     int fd = open(w->path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     assert_int_equal(write(fd, "mine", 4), 4);
@@ -283,8 +279,7 @@ static void other_files_are_an_error_and_stay(void **state) {
 }
 
 /* A datagram socket refuses a stream connection with another error than "refused". */
-static void a_socket_of_another_type_is_an_error(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_socket_of_another_type_is_an_error) {
     struct sockaddr_un address = address_of(w->path);
     int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
@@ -292,8 +287,7 @@ static void a_socket_of_another_type_is_an_error(void **state) {
     close(fd);
 }
 
-static void paths_that_do_not_fit_are_refused(void **state) {
-    world *w = *state;
+FIXTURE_TEST(paths_that_do_not_fit_are_refused) {
     char path[300];
     harpe_error error = {0};
     memset(path, 'a', sizeof path);
@@ -309,8 +303,7 @@ static void paths_that_do_not_fit_are_refused(void **state) {
 }
 
 /* Another server has replaced the file; its socket is not removed. */
-static void a_socket_of_another_server_is_not_removed(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_socket_of_another_server_is_not_removed) {
     struct stat status;
     start(w, (harpe_http_options){.unix_socket = w->path});
     assert_int_equal(unlink(w->path), 0);
@@ -323,9 +316,8 @@ static void a_socket_of_another_server_is_not_removed(void **state) {
 }
 
 /* Of several servers that start at the same time over a stale socket, exactly one listens. */
-static void only_one_of_many_servers_gets_the_path(void **state) {
+FIXTURE_TEST(only_one_of_many_servers_gets_the_path) {
     enum { SERVERS = 8, ROUNDS = 10 };
-    world *w = *state;
     for (int round = 0; round < ROUNDS; round++) {
         int ready[2], over[2], listening = 0;
         struct sockaddr_un address = address_of(w->path);
@@ -361,8 +353,7 @@ static void only_one_of_many_servers_gets_the_path(void **state) {
 
 /* ---- Who connected --------------------------------------------------------------------------- */
 
-static void the_peer_is_the_process_that_connected(void **state) {
-    world *w = *state;
+FIXTURE_TEST(the_peer_is_the_process_that_connected) {
     char expected[100];
     start(w, (harpe_http_options){.unix_socket = w->path});
     bool may_change = geteuid() == 0;
@@ -391,8 +382,7 @@ static void the_peer_is_the_process_that_connected(void **state) {
 
 /* A connection that a process has passed on still belongs to the process that made it, and a
  * process that has ended is not confused with another one. */
-static void the_peer_that_has_ended_has_no_live_pidfd(void **state) {
-    world *w = *state;
+FIXTURE_TEST(the_peer_that_has_ended_has_no_live_pidfd) {
     int ends[2];
     start(w, (harpe_http_options){.unix_socket = w->path});
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
@@ -435,8 +425,7 @@ static void the_peer_that_has_ended_has_no_live_pidfd(void **state) {
     close(ends[1]);
 }
 
-static void own_user_only_works_without_netlink(void **state) {
-    world *w = *state;
+FIXTURE_TEST(own_user_only_works_without_netlink) {
     if (geteuid() != 0) skip_because("root: this user is not root");
     start(w, (harpe_http_options){.unix_socket = w->path, .own_user_only = "not for you"});
     assert_int_equal(chmod(w->folder, 0755), 0);
@@ -479,8 +468,7 @@ static int connections_of_user(const world *w, uid_t uid, int most) {
     return count;
 }
 
-static void each_user_has_a_limit_of_connections(void **state) {
-    world *w = *state;
+FIXTURE_TEST(each_user_has_a_limit_of_connections) {
     if (geteuid() != 0) skip_because("root: this user is not root");
     start(w, (harpe_http_options){
                  .unix_socket = w->path, .max_connections = 30, .max_connections_per_user = 10});
@@ -507,8 +495,7 @@ static int dial_tcp(const world *w) {
 }
 
 /* Both answer, and each answers requests that the other one's handler releases. */
-static void two_servers_share_a_loop(void **state) {
-    world *w = *state;
+FIXTURE_TEST(two_servers_share_a_loop) {
     harpe_error error = {0};
     if (serve(w, &w->two, (harpe_http_options){.port = 0}, &error) != HARPE_OK)
         fail_msg("%s", error.message);
@@ -527,24 +514,4 @@ static void two_servers_share_a_loop(void **state) {
     close(remote);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(requests_are_answered),
-        TEST(the_mode_is_as_asked_whatever_the_umask),
-        TEST(a_stale_socket_is_replaced),
-        TEST(a_live_socket_is_an_error_and_stays),
-        TEST(a_busy_socket_is_an_error),
-        TEST(other_files_are_an_error_and_stay),
-        TEST(a_socket_of_another_type_is_an_error),
-        TEST(paths_that_do_not_fit_are_refused),
-        TEST(a_socket_of_another_server_is_not_removed),
-        TEST(only_one_of_many_servers_gets_the_path),
-        TEST(the_peer_is_the_process_that_connected),
-        TEST(the_peer_that_has_ended_has_no_live_pidfd),
-        TEST(own_user_only_works_without_netlink),
-        TEST(each_user_has_a_limit_of_connections),
-        TEST(two_servers_share_a_loop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

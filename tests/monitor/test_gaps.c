@@ -38,8 +38,7 @@ static harpe_status energy_between(harpe_sampler *sampler, int64_t start_ms, int
     return harpe_sampler_energy(sampler, 0, &start, &end, energy_j, error);
 }
 
-static void failed_reads_in_a_window_give_no_number(void **state) {
-    (void)state;
+TEST(failed_reads_in_a_window_give_no_number) {
     scripted script = {.count = 1, .power_mw = {100000}};
     harpe_sampler *sampler = sampler_with_gap(&script, 5000, 5400, true);
     harpe_error error;
@@ -58,8 +57,7 @@ static void failed_reads_in_a_window_give_no_number(void **state) {
     harpe_sampler_free(sampler);
 }
 
-static void gap_of_a_few_periods_is_interpolated(void **state) {
-    (void)state;
+TEST(gap_of_a_few_periods_is_interpolated) {
     scripted script = {.count = 1, .power_mw = {100000}};
     harpe_sampler *sampler = sampler_with_gap(&script, 5000, 5080, true);
     double energy_j = 0;
@@ -68,8 +66,7 @@ static void gap_of_a_few_periods_is_interpolated(void **state) {
     harpe_sampler_free(sampler);
 }
 
-static void late_samples_are_borne_for_a_second_and_told(void **state) {
-    (void)state;
+TEST(late_samples_are_borne_for_a_second_and_told) {
     scripted script = {.count = 1, .power_mw = {100000}};
     harpe_sampler *sampler = sampler_with_gap(&script, 5000, 5400, false);
     harpe_power_point start = {0};
@@ -134,8 +131,7 @@ static harpe_monitor *faulty_monitor(faulty_driver *driver, bool *told) {
     return monitor;
 }
 
-static void window_over_failed_reads_fails_and_the_next_one_is_sound(void **state) {
-    (void)state;
+WORLD_TEST(window_over_failed_reads_fails_and_the_next_one_is_sound) {
     harpe_error error;
     faulty_driver driver = {0};
     bool told[2] = {false, false};
@@ -158,8 +154,7 @@ static void window_over_failed_reads_fails_and_the_next_one_is_sound(void **stat
     harpe_monitor_free(monitor);
 }
 
-static void slow_driver_is_told_and_the_number_good(void **state) {
-    (void)state;
+WORLD_TEST(slow_driver_is_told_and_the_number_good) {
     faulty_driver driver = {.delay_s = 0.2};
     bool told[2] = {false, false};
     harpe_monitor *monitor = faulty_monitor(&driver, told);
@@ -175,13 +170,4 @@ static void slow_driver_is_told_and_the_number_good(void **state) {
     harpe_monitor_free(monitor);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(failed_reads_in_a_window_give_no_number),
-        cmocka_unit_test(gap_of_a_few_periods_is_interpolated),
-        cmocka_unit_test(late_samples_are_borne_for_a_second_and_told),
-        IN_WORLD(window_over_failed_reads_fails_and_the_next_one_is_sound),
-        IN_WORLD(slow_driver_is_told_and_the_number_good),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

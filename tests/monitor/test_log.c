@@ -13,8 +13,7 @@
 #include "monitor/monitor_state.h"
 #include "scripted_source.h"
 
-static void line_has_the_published_layout(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(line_has_the_published_layout) {
     const char *path = scratch_path(s, "log.csv");
     int gpus[] = {0, 3};
     double energy_j[] = {1900.3329999999842, 0.5};
@@ -33,8 +32,7 @@ static void line_has_the_published_layout(void **state) {
     harpe_window_log_close(log);
 }
 
-static void odd_names_read_back_as_they_were(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(odd_names_read_back_as_they_were) {
     const char *path = scratch_path(s, "log.csv");
     const char *names[] = {"a,b", "say \"hi\"", "two\nlines", " space ",
                            "",    "plain name", "\xc3\xa9"};
@@ -81,8 +79,7 @@ static size_t line_count(const char *path) {
     return lines;
 }
 
-static void every_ended_window_is_in_the_file_at_once(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(every_ended_window_is_in_the_file_at_once) {
     const char *path = scratch_path(s, "log.csv");
     scripted script = {.count = 1};
     harpe_monitor_options options = {.log_path = path};
@@ -104,8 +101,7 @@ static void every_ended_window_is_in_the_file_at_once(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void start_time_is_unix_time(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(start_time_is_unix_time) {
     const char *path = scratch_path(s, "log.csv");
     scripted script = {.count = 0};
     harpe_monitor_options options = {.log_path = path};
@@ -122,8 +118,7 @@ static void start_time_is_unix_time(void **state) {
     assert_true(start_s >= before_s && start_s < before_s + 60);
 }
 
-static void cpus_have_columns_where_they_are_measured(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(cpus_have_columns_where_they_are_measured) {
     fake_machine(s->root);
     const char *path = scratch_path(s, "log.csv");
     scripted script = {.count = 1};
@@ -147,8 +142,7 @@ static void count_line(void *user, harpe_log_level level, const char *line) {
     *(int *)user += level == HARPE_LOG_ERROR;
 }
 
-static void full_disk_is_told_once_and_costs_no_measurement(void **state) {
-    (void)state;
+TEST(full_disk_is_told_once_and_costs_no_measurement) {
     if (access("/dev/full", W_OK) != 0) skip_because("hardware: /dev/full");
     harpe_window_log *log = NULL;
     harpe_error error;
@@ -185,16 +179,4 @@ static int ignore_broken_pipes(void **state) {
     return signal(SIGPIPE, SIG_IGN) == SIG_ERR;
 }
 
-#define in_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_make, scratch_remove)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        in_scratch(line_has_the_published_layout),
-        in_scratch(odd_names_read_back_as_they_were),
-        in_scratch(every_ended_window_is_in_the_file_at_once),
-        in_scratch(start_time_is_unix_time),
-        in_scratch(cpus_have_columns_where_they_are_measured),
-        cmocka_unit_test(full_disk_is_told_once_and_costs_no_measurement),
-    };
-    return cmocka_run_group_tests(tests, ignore_broken_pipes, NULL);
-}
+int main(void) { return run_listed_tests_within(ignore_broken_pipes, NULL); }

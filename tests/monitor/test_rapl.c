@@ -18,8 +18,7 @@ static harpe_rapl *open_rapl(const char *root) {
     return rapl;
 }
 
-static void packages_are_found_and_psys_is_none(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(packages_are_found_and_psys_is_none) {
     fake_machine(s->root);
     harpe_rapl *rapl = open_rapl(s->root);
     assert_int_equal(harpe_rapl_package_count(rapl), 2);
@@ -30,8 +29,7 @@ static void packages_are_found_and_psys_is_none(void **state) {
     harpe_rapl_close(rapl);
 }
 
-static void energy_is_counted_since_open(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(energy_is_counted_since_open) {
     fake_machine(s->root);
     fake_counter(s->root, "intel-rapl:0", 5000000);
     harpe_rapl *rapl = open_rapl(s->root);
@@ -45,8 +43,7 @@ static void energy_is_counted_since_open(void **state) {
     harpe_rapl_close(rapl);
 }
 
-static void counter_wraps_at_its_range(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(counter_wraps_at_its_range) {
     const uint64_t range_uj = 1000000; /* so small that it can wrap in no time */
     fake_zone(s->root, "intel-rapl:0", "package-0", range_uj);
     fake_counter(s->root, "intel-rapl:0", range_uj - 100);
@@ -66,8 +63,7 @@ static void counter_wraps_at_its_range(void **state) {
 }
 
 /* The counters of a package and of DRAM: a wrap of 7.6 J; then what cannot be. */
-static void wrap_or_jump_that_is_too_large_is_a_restart(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(wrap_or_jump_that_is_too_large_is_a_restart) {
     const struct {
         uint64_t from_uj, to_uj, moved_uj;
     } moves[] = {
@@ -121,8 +117,7 @@ static harpe_rapl *open_dies(const char *root, const char *const names[4],
 static const char *const two_packages[] = {"package-0-die-0", "package-0-die-1", "package-1-die-0",
                                            "package-1-die-1"};
 
-static void dies_that_show_one_counter_count_once(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(dies_that_show_one_counter_count_once) {
     const uint64_t counters_uj[][4] = {{1000000000, 1000000000, 5000000000, 5000000200},
                                        {1034000000, 1034000000, 5020000000, 5020000000},
                                        {1068000000, 1068300000, 5040000000, 5039900000}};
@@ -140,8 +135,7 @@ static void dies_that_show_one_counter_count_once(void **state) {
     harpe_rapl_close(rapl);
 }
 
-static void dies_with_counters_of_their_own_are_added(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(dies_with_counters_of_their_own_are_added) {
     const uint64_t begin_uj[] = {1000000000, 1900000000, 5000000000, 5009000000};
     const uint64_t end_uj[] = {1034000000, 1934000000, 5020000000, 5029000000};
     harpe_rapl *rapl = open_dies(s->root, two_packages, begin_uj);
@@ -155,8 +149,7 @@ static void dies_with_counters_of_their_own_are_added(void **state) {
 }
 
 /* Dies that have the same count by chance, for example 0 after the start of the machine. */
-static void dies_that_differ_later_are_added_then(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(dies_that_differ_later_are_added_then) {
     const uint64_t counters_uj[][4] = {{0, 0, 0, 0},
                                        {34000000, 21000000, 5000000, 60000000},
                                        {68000000, 42000000, 10000000, 120000000}};
@@ -171,8 +164,7 @@ static void dies_that_differ_later_are_added_then(void **state) {
     harpe_rapl_close(rapl);
 }
 
-static void packages_with_equal_counters_are_two(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(packages_with_equal_counters_are_two) {
     static const char *const names[] = {"package-0", "package-1", "package-2", "package-10-die-0"};
     const uint64_t counters_uj[] = {7, 7, 7, 7};
     harpe_rapl *rapl = open_dies(s->root, names, counters_uj);
@@ -182,8 +174,7 @@ static void packages_with_equal_counters_are_two(void **state) {
 
 /* Without a range, a counter that is below its last value has restarted. Its earlier count is kept,
  * and its later count is added. */
-static void backward_counter_beyond_its_range_has_restarted(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(backward_counter_beyond_its_range_has_restarted) {
     const uint64_t counters_uj[] = {1000, 1700, 999, 1000, 5000, 0, 3};
     const uint64_t totals_uj[] = {0, 700, 700, 701, 4701, 4701, 4704};
     const unsigned restarts[] = {0, 0, 1, 1, 1, 2, 2};
@@ -239,8 +230,7 @@ static void set_all(const char *root, uint64_t uj) {
     fake_counter(root, FAKE_DRAM_ZONE, uj);
 }
 
-static void restart_between_windows_spoils_none(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(restart_between_windows_spoils_none) {
     scripted script = {.count = 1};
     fake_machine_without_ranges(s->root);
     harpe_monitor *monitor = monitor_without_ranges(s->root, &script);
@@ -253,8 +243,7 @@ static void restart_between_windows_spoils_none(void **state) {
 
 /* Tests each counter separately, also if it ends above the window's start and another window has
  * seen the wrap. */
-static void restart_inside_a_window_fails_that_window_only(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(restart_inside_a_window_fails_that_window_only) {
     static const char *const zones[] = {"intel-rapl:0", "intel-rapl:1", FAKE_DRAM_ZONE};
     static const char *const names[] = {"CPU package-0", "CPU package-1",
                                         "the DRAM of CPU package-1"};
@@ -283,8 +272,7 @@ static void restart_inside_a_window_fails_that_window_only(void **state) {
     }
 }
 
-static void no_package_is_unavailable(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(no_package_is_unavailable) {
     harpe_rapl *rapl = NULL;
     harpe_error error;
     assert_int_equal(harpe_rapl_open(s->root, &rapl, &error), HARPE_UNAVAILABLE);
@@ -296,8 +284,7 @@ static void no_package_is_unavailable(void **state) {
     harpe_rapl_close(NULL);
 }
 
-static void broken_counter_is_an_error(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(broken_counter_is_an_error) {
     const char *bad[] = {"", "abc\n", "-5\n", "99999999999999999999999\n"};
     fake_machine(s->root);
     harpe_rapl *rapl = NULL;
@@ -326,8 +313,7 @@ static harpe_status open_as_nobody(const char *root) {
     return WIFEXITED(result) && WEXITSTATUS(result) == 42 ? HARPE_PERMISSION_DENIED : HARPE_OK;
 }
 
-static void unreadable_counter_comes_with_advice(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(unreadable_counter_comes_with_advice) {
     fake_machine(s->root);
     char path[128];
     snprintf(path, sizeof path, "%s/intel-rapl:0/energy_uj", s->root);
@@ -335,8 +321,7 @@ static void unreadable_counter_comes_with_advice(void **state) {
     assert_int_equal(open_as_nobody(s->root), HARPE_PERMISSION_DENIED);
 }
 
-static void windows_have_cpu_energy(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(windows_have_cpu_energy) {
     fake_machine(s->root);
     scripted script = {.count = 1};
     harpe_energy_source source = scripted_source(&script);
@@ -366,8 +351,7 @@ static void remember_line(void *user, harpe_log_level level, const char *line) {
     snprintf(user, 512, "%s", line);
 }
 
-static void monitor_without_rapl_says_so_and_works(void **state) {
-    scratch *s = *state;
+SCRATCH_TEST(monitor_without_rapl_says_so_and_works) {
     char told[512] = "";
     scripted script = {.count = 1};
     harpe_energy_source source = scripted_source(&script);
@@ -380,26 +364,4 @@ static void monitor_without_rapl_says_so_and_works(void **state) {
     harpe_monitor_free(monitor);
 }
 
-#define in_scratch(test) cmocka_unit_test_setup_teardown(test, scratch_make, scratch_remove)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        in_scratch(packages_are_found_and_psys_is_none),
-        in_scratch(energy_is_counted_since_open),
-        in_scratch(counter_wraps_at_its_range),
-        in_scratch(wrap_or_jump_that_is_too_large_is_a_restart),
-        in_scratch(dies_that_show_one_counter_count_once),
-        in_scratch(dies_with_counters_of_their_own_are_added),
-        in_scratch(dies_that_differ_later_are_added_then),
-        in_scratch(packages_with_equal_counters_are_two),
-        in_scratch(backward_counter_beyond_its_range_has_restarted),
-        in_scratch(restart_between_windows_spoils_none),
-        in_scratch(restart_inside_a_window_fails_that_window_only),
-        in_scratch(no_package_is_unavailable),
-        in_scratch(broken_counter_is_an_error),
-        in_scratch(unreadable_counter_comes_with_advice),
-        in_scratch(windows_have_cpu_energy),
-        in_scratch(monitor_without_rapl_says_so_and_works),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

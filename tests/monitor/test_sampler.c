@@ -27,8 +27,7 @@ static void add(harpe_power_curve *curve, int64_t time_ns, double power_w) {
     harpe_power_curve_add(curve, time_ns, power_w, 100 * ms, 1000 * ms);
 }
 
-static void curve_interpolates_between_points(void **state) {
-    (void)state;
+TEST(curve_interpolates_between_points) {
     harpe_power_curve curve = {0};
     harpe_power_point untouched = {.energy_j = 7};
     assert_false(harpe_power_curve_at(&curve, 0, &untouched));
@@ -42,8 +41,7 @@ static void curve_interpolates_between_points(void **state) {
     assert_close(untouched.energy_j, 7, 0);
 }
 
-static void curve_counts_the_time_that_it_bridges(void **state) {
-    (void)state;
+TEST(curve_counts_the_time_that_it_bridges) {
     harpe_power_curve curve = {0};
     harpe_power_point point = {0};
     add(&curve, 0, 100);
@@ -62,8 +60,7 @@ static void curve_counts_the_time_that_it_bridges(void **state) {
     }
 }
 
-static void curve_ignores_points_that_come_late(void **state) {
-    (void)state;
+TEST(curve_ignores_points_that_come_late) {
     harpe_power_curve curve = {0};
     add(&curve, 2 * ms, 100);
     add(&curve, 2 * ms, 900);
@@ -72,8 +69,7 @@ static void curve_ignores_points_that_come_late(void **state) {
     assert_close(curve_energy(&curve, 1002 * ms), 100, 1e-9);
 }
 
-static void curve_is_bounded_and_keeps_its_sum(void **state) {
-    (void)state;
+TEST(curve_is_bounded_and_keeps_its_sum) {
     harpe_power_curve *curve = calloc(1, sizeof *curve);
     assert_non_null(curve);
     for (int i = 0; i <= 100000; i++)
@@ -118,14 +114,12 @@ static uint32_t constant_power(int64_t time_ns) {
 
 static uint32_t step_power(int64_t time_ns) { return time_ns < 9000 * ms ? 100000 : 500000; }
 
-static void constant_power_is_integrated_within_a_percent(void **state) {
-    (void)state;
+TEST(constant_power_is_integrated_within_a_percent) {
     double energy_j = integrate(constant_power, 5000 * ms);
     assert_close(energy_j, 1500, 1e-6);
 }
 
-static void power_step_is_integrated_within_a_percent(void **state) {
-    (void)state;
+TEST(power_step_is_integrated_within_a_percent) {
     double energy_j = integrate(step_power, 10000 * ms);
     assert_close(energy_j, 1400, 14);
 }
@@ -161,8 +155,7 @@ static harpe_monitor *new_monitor(scripted *script) {
     return monitor;
 }
 
-static void no_thread_when_every_gpu_has_a_counter(void **state) {
-    (void)state;
+TEST(no_thread_when_every_gpu_has_a_counter) {
     scripted script = {.count = 2};
     int before = thread_count();
     harpe_monitor *monitor = new_monitor(&script);
@@ -209,8 +202,7 @@ static harpe_status measure_30_ms(harpe_monitor *monitor, harpe_window_measureme
     return harpe_monitor_end(monitor, "a", false, got, error);
 }
 
-static void thread_runs_only_while_the_monitor_lives(void **state) {
-    (void)state;
+TEST(thread_runs_only_while_the_monitor_lives) {
     /* the first thread also starts a sanitizer's own thread */
     harpe_monitor_free(new_sampled_monitor());
     int before = settled_thread_count();
@@ -233,8 +225,7 @@ static void thread_runs_only_while_the_monitor_lives(void **state) {
     assert_int_equal(thread_count(), before);
 }
 
-static void forked_child_is_refused_and_can_free(void **state) {
-    (void)state;
+TEST(forked_child_is_refused_and_can_free) {
     harpe_monitor *monitor = new_sampled_monitor();
     assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
     pid_t child = fork();
@@ -252,8 +243,7 @@ static void forked_child_is_refused_and_can_free(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void sampled_gpu_lost_in_mid_window(void **state) {
-    (void)state;
+TEST(sampled_gpu_lost_in_mid_window) {
     scripted script = {.count = 1, .power_mw = {100000}};
     harpe_energy_source source = scripted_source(&script);
     harpe_sampler *sampler = NULL;
@@ -268,18 +258,4 @@ static void sampled_gpu_lost_in_mid_window(void **state) {
     harpe_sampler_free(NULL);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(curve_interpolates_between_points),
-        cmocka_unit_test(curve_counts_the_time_that_it_bridges),
-        cmocka_unit_test(curve_ignores_points_that_come_late),
-        cmocka_unit_test(curve_is_bounded_and_keeps_its_sum),
-        cmocka_unit_test(constant_power_is_integrated_within_a_percent),
-        cmocka_unit_test(power_step_is_integrated_within_a_percent),
-        cmocka_unit_test(no_thread_when_every_gpu_has_a_counter),
-        cmocka_unit_test(thread_runs_only_while_the_monitor_lives),
-        cmocka_unit_test(forked_child_is_refused_and_can_free),
-        cmocka_unit_test(sampled_gpu_lost_in_mid_window),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

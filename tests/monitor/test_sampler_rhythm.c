@@ -36,8 +36,7 @@ bool harpe_ticker_is_ours(const harpe_ticker *asked) { return asked != NULL; }
 /* 30 ms of work at 200 W in every 60 ms, like a training step. */
 static uint32_t power_mw_at(int64_t time_ns) { return time_ns % (60 * ms) < 30 * ms ? 200000 : 0; }
 
-static void samples_have_no_rhythm_that_a_training_step_could_share(void **state) {
-    (void)state;
+TEST(samples_have_no_rhythm_that_a_training_step_could_share) {
     enum { READS = 4000 };
     scripted script = {.count = 1, .power_mw = {200000}};
     harpe_energy_source source = scripted_source(&script);
@@ -73,9 +72,4 @@ static void samples_have_no_rhythm_that_a_training_step_could_share(void **state
     harpe_sampler_free(sampler);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples_have_no_rhythm_that_a_training_step_could_share),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

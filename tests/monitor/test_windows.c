@@ -48,8 +48,29 @@ static harpe_window_measurement end(harpe_monitor *monitor, const char *name) {
     return measurement;
 }
 
-static void window_has_time_and_energy_per_gpu(void **state) {
-    (void)state;
+/* Ends a window, whose energy is that of GPU 0. */
+static void assert_energy(harpe_monitor *monitor, const char *name, double energy_j) {
+    harpe_window_measurement got = end(monitor, name);
+    assert_close(got.gpu_energy_j[0], energy_j, 1e-9);
+    harpe_window_measurement_clear(&got);
+}
+
+static void assert_fails(harpe_monitor *monitor, const char *name) {
+    assert_int_equal(harpe_monitor_end(monitor, name, false, NULL, NULL), HARPE_DRIVER_ERROR);
+}
+
+/* A test with a monitor of one GPU. */
+#define WINDOW_TEST(name) \
+    static void name##_on(scripted *script, harpe_monitor *monitor); \
+    TEST(name) { \
+        scripted script = {.count = 1}; \
+        harpe_monitor *monitor = plain_monitor(&script); \
+        name##_on(&script, monitor); \
+        harpe_monitor_free(monitor); \
+    } \
+    static void name##_on(scripted *script __attribute__((unused)), harpe_monitor *monitor)
+
+TEST(window_has_time_and_energy_per_gpu) {
     scripted script = {.count = 2, .now_ns = 1000000000, .energy_mj = {5000, 100}};
     harpe_monitor *monitor = plain_monitor(&script);
     begin(monitor, "step");
@@ -76,8 +97,7 @@ static void note_synchronize(void *user, const int *gpu_indices, size_t gpu_coun
     scripted_note(user, 'S', -1);
 }
 
-static void end_reads_in_the_reverse_order_of_begin(void **state) {
-    (void)state;
+TEST(end_reads_in_the_reverse_order_of_begin) {
     int chosen[] = {1, 0};
     scripted script = {.count = 3};
     harpe_monitor_options options = {.gpu_indices = chosen,
@@ -97,10 +117,7 @@ static void end_reads_in_the_reverse_order_of_begin(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void windows_overlap_and_nest(void **state) {
-    (void)state;
-    scripted script = {.count = 1};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(windows_overlap_and_nest) {
     const char *steps[] = {"+epoch", "+step", "+copy", "-step", "-copy", "-epoch"};
     double energy_j[6] = {0};
     for (int i = 0; i < 6; i++) {
@@ -111,80 +128,57 @@ static void windows_overlap_and_nest(void **state) {
             energy_j[i] = got.gpu_energy_j[0];
             harpe_window_measurement_clear(&got);
         }
-        script.energy_mj[0] += 1000;
+        script->energy_mj[0] += 1000;
     }
     assert_close(energy_j[3], 2, 1e-12);
     assert_close(energy_j[4], 2, 1e-12);
     assert_close(energy_j[5], 5, 1e-12);
-    harpe_monitor_free(monitor);
 }
 
-static void name_is_open_once(void **state) {
-    (void)state;
-    scripted script = {.count = 1};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(name_is_open_once) {
     harpe_error error;
     harpe_window_measurement untouched = {.time_s = 7};
     assert_int_equal(harpe_monitor_end(monitor, "a", false, &untouched, &error), HARPE_NOT_FOUND);
     assert_non_null(strstr(error.message, "'a' is not open"));
     begin(monitor, "a");
     assert_int_equal(harpe_monitor_begin(monitor, "a", false, &error), HARPE_ALREADY_EXISTS);
-    harpe_window_measurement got = end(monitor, "a");
-    harpe_window_measurement_clear(&got);
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, NULL, NULL), HARPE_OK);
     assert_int_equal(harpe_monitor_end(monitor, "a", false, &untouched, &error), HARPE_NOT_FOUND);
     assert_int_equal(harpe_monitor_end(monitor, "a", true, NULL, NULL), HARPE_NOT_FOUND);
     assert_close(untouched.time_s, 7, 0);
-    harpe_monitor_free(monitor);
 }
 
-static void restart_discards_the_first(void **state) {
-    (void)state;
-    scripted script = {.count = 1};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(restart_discards_the_first) {
     begin(monitor, "a");
-    script.energy_mj[0] = 9000;
+    script->energy_mj[0] = 9000;
     assert_int_equal(harpe_monitor_begin(monitor, "a", true, NULL), HARPE_OK);
-    script.energy_mj[0] = 10000;
-    harpe_window_measurement got = end(monitor, "a");
-    assert_close(got.gpu_energy_j[0], 1, 1e-12);
-    harpe_window_measurement_clear(&got);
+    script->energy_mj[0] = 10000;
+    assert_energy(monitor, "a", 1);
     assert_int_equal(harpe_monitor_begin(monitor, "new", true, NULL), HARPE_OK);
-    harpe_monitor_free(monitor);
 }
 
-static void cancel_reads_nothing(void **state) {
-    (void)state;
-    scripted script = {.count = 1};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(cancel_reads_nothing) {
     begin(monitor, "a");
-    script.order[0] = '\0';
+    script->order[0] = '\0';
     assert_int_equal(harpe_monitor_end(monitor, "a", true, NULL, NULL), HARPE_OK);
-    assert_string_equal(script.order, "");
+    assert_string_equal(script->order, "");
     begin(monitor, "a");
     assert_int_equal(harpe_monitor_end(monitor, "a", false, NULL, NULL), HARPE_OK);
-    harpe_monitor_free(monitor);
 }
 
-static void peek_leaves_the_window_open(void **state) {
-    (void)state;
-    scripted script = {.count = 1};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(peek_leaves_the_window_open) {
     begin(monitor, "a");
     for (int i = 1; i <= 3; i++) {
-        script.energy_mj[0] += 1000;
+        script->energy_mj[0] += 1000;
         harpe_window_measurement got = {0};
         assert_int_equal(harpe_monitor_peek(monitor, "a", &got, NULL), HARPE_OK);
         assert_close(got.gpu_energy_j[0], i, 1e-12);
         harpe_window_measurement_clear(&got);
     }
-    harpe_window_measurement got = end(monitor, "a");
-    assert_close(got.gpu_energy_j[0], 3, 1e-12);
-    harpe_window_measurement_clear(&got);
-    harpe_monitor_free(monitor);
+    assert_energy(monitor, "a", 3);
 }
 
-static void backward_counter_is_an_error_and_never_a_number(void **state) {
-    (void)state;
+TEST(backward_counter_is_an_error_and_never_a_number) {
     scripted script = {.count = 2, .energy_mj = {5000, 5000}};
     harpe_monitor *monitor = plain_monitor(&script);
     harpe_window_measurement untouched = {.time_s = 7};
@@ -197,36 +191,29 @@ static void backward_counter_is_an_error_and_never_a_number(void **state) {
     assert_non_null(strstr(error.message, "ran backwards"));
     assert_close(untouched.time_s, 7, 0);
     begin(monitor, "a"); /* the failed end has closed the window */
-    harpe_window_measurement got = end(monitor, "a");
-    harpe_window_measurement_clear(&got);
+    assert_int_equal(harpe_monitor_end(monitor, "a", false, NULL, NULL), HARPE_OK);
     harpe_monitor_free(monitor);
 }
 
 /* The counter restarts inside the epoch, and at the epoch's end it is again above the epoch's
  * start. Only the steps inside have seen the restart. */
-static void restart_seen_by_a_short_window_fails_the_long_one(void **state) {
-    (void)state;
-    scripted script = {.count = 1, .energy_mj = {1000}};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(restart_seen_by_a_short_window_fails_the_long_one) {
+    script->energy_mj[0] = 1000;
     harpe_error error;
     begin(monitor, "epoch");
-    script.energy_mj[0] = 9000;
+    script->energy_mj[0] = 9000;
     begin(monitor, "step");
-    script.energy_mj[0] = 500;
-    assert_int_equal(harpe_monitor_end(monitor, "step", false, NULL, NULL), HARPE_DRIVER_ERROR);
+    script->energy_mj[0] = 500;
+    assert_fails(monitor, "step");
     begin(monitor, "step");
-    script.energy_mj[0] = 8000;
-    harpe_window_measurement got = end(monitor, "step");
-    assert_close(got.gpu_energy_j[0], 7.5, 1e-12);
-    harpe_window_measurement_clear(&got);
+    script->energy_mj[0] = 8000;
+    assert_energy(monitor, "step", 7.5);
     assert_int_equal(harpe_monitor_end(monitor, "epoch", false, NULL, &error), HARPE_DRIVER_ERROR);
     assert_non_null(
         strstr(error.message, "window 'epoch': GPU 0: its energy counter ran backwards"));
-    harpe_monitor_free(monitor);
 }
 
-static void restart_between_windows_leaves_the_next_one_sound(void **state) {
-    (void)state;
+TEST(restart_between_windows_leaves_the_next_one_sound) {
     scripted script = {.count = 2, .energy_mj = {1000, 1000}};
     harpe_monitor *monitor = plain_monitor(&script);
     for (int i = 0; i < 3; i++) {
@@ -243,23 +230,17 @@ static void restart_between_windows_leaves_the_next_one_sound(void **state) {
 }
 
 /* A window whose begin sees the restart is valid. A window that was open before is not. */
-static void restart_seen_at_a_begin_fails_only_what_was_open(void **state) {
-    (void)state;
-    scripted script = {.count = 1, .energy_mj = {1000}};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(restart_seen_at_a_begin_fails_only_what_was_open) {
+    script->energy_mj[0] = 1000;
     begin(monitor, "epoch");
-    script.energy_mj[0] = 9000;
+    script->energy_mj[0] = 9000;
     begin(monitor, "sees 9000");
-    script.energy_mj[0] = 500;
+    script->energy_mj[0] = 500;
     begin(monitor, "step");
-    script.energy_mj[0] = 10500;
-    harpe_window_measurement got = end(monitor, "step");
-    assert_close(got.gpu_energy_j[0], 10, 1e-12);
-    harpe_window_measurement_clear(&got);
-    assert_int_equal(harpe_monitor_end(monitor, "sees 9000", false, NULL, NULL),
-                     HARPE_DRIVER_ERROR);
-    assert_int_equal(harpe_monitor_end(monitor, "epoch", false, NULL, NULL), HARPE_DRIVER_ERROR);
-    harpe_monitor_free(monitor);
+    script->energy_mj[0] = 10500;
+    assert_energy(monitor, "step", 10);
+    assert_fails(monitor, "sees 9000");
+    assert_fails(monitor, "epoch");
 }
 
 /* ---- Energy that cannot be ------------------------------------------------------------------- */
@@ -296,8 +277,7 @@ static void pass(scripted *script, double time_s, double power_w) {
 
 /* The counter jumps by 4 kJ, 1 kWh or 2^63 mJ. Windows that are open during the jump have no
  * energy. The next window is right. */
-static void jump_of_a_counter_is_never_a_number(void **state) {
-    (void)state;
+TEST(jump_of_a_counter_is_never_a_number) {
     const uint64_t jumps_mj[] = {4000000, 3600000000, UINT64_MAX / 2};
     for (size_t i = 0; i < sizeof jumps_mj / sizeof *jumps_mj; i++) {
         scripted script = {.count = 1, .energy_mj = {7777}};
@@ -310,9 +290,7 @@ static void jump_of_a_counter_is_never_a_number(void **state) {
         assert_has_no_energy(monitor, "step");
         begin(monitor, "next");
         pass(&script, 3600, 300); /* long enough to hide the smaller jumps in the mean power */
-        harpe_window_measurement got = end(monitor, "next");
-        assert_close(got.gpu_energy_j[0], 300 * 3600, 1e-6);
-        harpe_window_measurement_clear(&got);
+        assert_energy(monitor, "next", 300 * 3600);
         assert_has_no_energy(monitor, "epoch");
         harpe_monitor_free(monitor);
     }
@@ -327,8 +305,7 @@ static harpe_status one_wrong_energy(void *user, int gpu, uint64_t *energy_mj, h
     return status;
 }
 
-static void single_wrong_value_is_read_again(void **state) {
-    (void)state;
+TEST(single_wrong_value_is_read_again) {
     const uint64_t wrong_mj[] = {UINT64_MAX, 3, 7000000000};
     for (size_t i = 0; i < sizeof wrong_mj / sizeof *wrong_mj; i++) {
         scripted script = {.count = 1, .energy_mj = {7777}};
@@ -340,17 +317,14 @@ static void single_wrong_value_is_read_again(void **state) {
         begin(monitor, "a");
         pass(&script, 2, 250);
         script.energy_mj[1] = wrong_mj[i];
-        harpe_window_measurement got = end(monitor, "a");
-        assert_close(got.gpu_energy_j[0], 500, 1e-9);
-        harpe_window_measurement_clear(&got);
+        assert_energy(monitor, "a", 500);
         harpe_monitor_free(monitor);
     }
 }
 
 /* A counter that shows ten times the energy in steps of 100 ms, read every 10 ms: no reading alone
  * shows that. */
-static void counter_that_runs_too_fast_is_never_a_number(void **state) {
-    (void)state;
+TEST(counter_that_runs_too_fast_is_never_a_number) {
     scripted script = {.count = 1};
     harpe_monitor *monitor = monitor_of_400_w(&script);
     int known = 0;
@@ -370,24 +344,19 @@ static void counter_that_runs_too_fast_is_never_a_number(void **state) {
 }
 
 /* A counter moves in steps, and power has peaks: a short window may contain a whole step. */
-static void step_of_a_counter_and_a_peak_are_no_jumps(void **state) {
-    (void)state;
+TEST(step_of_a_counter_and_a_peak_are_no_jumps) {
     scripted script = {.count = 1};
     harpe_monitor *monitor = monitor_of_400_w(&script);
     for (int step = 0; step < 1000; step++) {
         begin(monitor, "short");
         script.now_ns += 1000000;
         if (step % 100 == 99) script.energy_mj[0] += 46000; /* 460 W for 100 ms */
-        harpe_window_measurement got = end(monitor, "short");
-        assert_close(got.gpu_energy_j[0], step % 100 == 99 ? 46 : 0, 1e-9);
-        harpe_window_measurement_clear(&got);
+        assert_energy(monitor, "short", step % 100 == 99 ? 46 : 0);
     }
     begin(monitor, "slow driver");
     script.read_ns = 3000000000; /* the reading itself takes 3 s, during which the GPU works */
     script.energy_mj[0] += 1200000;
-    harpe_window_measurement got = end(monitor, "slow driver");
-    assert_close(got.gpu_energy_j[0], 1200, 1e-9);
-    harpe_window_measurement_clear(&got);
+    assert_energy(monitor, "slow driver", 1200);
     harpe_monitor_free(monitor);
 }
 
@@ -436,8 +405,7 @@ static harpe_status no_power(void *user, int gpu, uint32_t *power_mw, harpe_erro
     return harpe_fail(error, HARPE_NOT_SUPPORTED, "no power");
 }
 
-static void restart_seen_by_two_reads_at_once_is_one_restart(void **state) {
-    (void)state;
+TEST(restart_seen_by_two_reads_at_once_is_one_restart) {
     restarting counter = {.now_mj = 9000, .inner_mj = 100, .outer_mj = 110};
     harpe_energy_source source = {&counter,           one_gpu,  passing_time,
                                   interrupted_energy, no_power, NULL};
@@ -447,12 +415,8 @@ static void restart_seen_by_two_reads_at_once_is_one_restart(void **state) {
     counter.begins = "inner";
     begin(counter.monitor, "outer");
     counter.now_mj = 1110;
-    harpe_window_measurement got = end(counter.monitor, "outer");
-    assert_close(got.gpu_energy_j[0], 1, 1e-12);
-    harpe_window_measurement_clear(&got);
-    got = end(counter.monitor, "inner");
-    assert_close(got.gpu_energy_j[0], 1.01, 1e-12);
-    harpe_window_measurement_clear(&got);
+    assert_energy(counter.monitor, "outer", 1);
+    assert_energy(counter.monitor, "inner", 1.01);
     counter.now_mj = 20000;
     assert_int_equal(harpe_monitor_end(counter.monitor, "before", false, NULL, NULL),
                      HARPE_DRIVER_ERROR);
@@ -460,8 +424,7 @@ static void restart_seen_by_two_reads_at_once_is_one_restart(void **state) {
 }
 
 /* The outer read found the counter before the restart, and returns late. */
-static void late_answer_of_before_a_restart_is_no_second_restart(void **state) {
-    (void)state;
+TEST(late_answer_of_before_a_restart_is_no_second_restart) {
     restarting counter = {.now_mj = 9000, .inner_mj = 100, .outer_mj = 9500};
     harpe_energy_source source = {&counter,           one_gpu,  passing_time,
                                   interrupted_energy, no_power, NULL};
@@ -469,23 +432,16 @@ static void late_answer_of_before_a_restart_is_no_second_restart(void **state) {
     assert_int_equal(harpe_monitor_new_on(&options, &source, &counter.monitor, NULL), HARPE_OK);
     begin(counter.monitor, "before");
     counter.begins = "inner";
-    harpe_window_measurement got = end(counter.monitor, "before"); /* ended before the restart */
-    assert_close(got.gpu_energy_j[0], 0.5, 1e-12);
-    harpe_window_measurement_clear(&got);
+    assert_energy(counter.monitor, "before", 0.5); /* ended before the restart */
     counter.now_mj = 150;
     begin(counter.monitor, "next");
     counter.now_mj = 250;
-    got = end(counter.monitor, "next");
-    assert_close(got.gpu_energy_j[0], 0.1, 1e-12);
-    harpe_window_measurement_clear(&got);
-    got = end(counter.monitor, "inner");
-    assert_close(got.gpu_energy_j[0], 0.15, 1e-12);
-    harpe_window_measurement_clear(&got);
+    assert_energy(counter.monitor, "next", 0.1);
+    assert_energy(counter.monitor, "inner", 0.15);
     harpe_monitor_free(counter.monitor);
 }
 
-static void slow_driver_is_told_once(void **state) {
-    (void)state;
+TEST(slow_driver_is_told_once) {
     warnings told = {0};
     scripted script = {.count = 1, .read_ns = 200000000};
     harpe_monitor_options options = {.log = {remember_warning, &told}};
@@ -503,8 +459,7 @@ static void slow_driver_is_told_once(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void gpu_lost_in_mid_window_is_told_and_closes_it(void **state) {
-    (void)state;
+TEST(gpu_lost_in_mid_window_is_told_and_closes_it) {
     scripted script = {.count = 2};
     harpe_monitor *monitor = plain_monitor(&script);
     harpe_error error;
@@ -521,17 +476,14 @@ static void gpu_lost_in_mid_window_is_told_and_closes_it(void **state) {
     harpe_monitor_free(monitor); /* with a window open */
 }
 
-static void zero_energy_warns_once_per_name(void **state) {
-    (void)state;
+TEST(zero_energy_warns_once_per_name) {
     warnings told = {0};
     scripted script = {.count = 1};
     harpe_monitor_options options = {.log = {remember_warning, &told}};
     harpe_monitor *monitor = monitor_with(&script, &options);
     for (int i = 0; i < 3; i++) {
         begin(monitor, "short");
-        harpe_window_measurement got = end(monitor, "short");
-        assert_close(got.gpu_energy_j[0], 0, 0);
-        harpe_window_measurement_clear(&got);
+        assert_energy(monitor, "short", 0);
     }
     assert_int_equal(told.count, 1);
     assert_int_equal(told.level, HARPE_LOG_WARNING);
@@ -546,8 +498,7 @@ static void zero_energy_warns_once_per_name(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void zero_energy_becomes_power_times_time(void **state) {
-    (void)state;
+TEST(zero_energy_becomes_power_times_time) {
     warnings told = {0};
     scripted script = {.count = 2, .power_mw = {250000, 100000}};
     harpe_monitor_options options = {.approximate_instant_energy = true,
@@ -565,32 +516,21 @@ static void zero_energy_becomes_power_times_time(void **state) {
     harpe_monitor_free(monitor);
 }
 
-static void names_without_end_do_not_grow_the_monitor(void **state) {
-    (void)state;
-    scripted script = {.count = 1};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(names_without_end_do_not_grow_the_monitor) {
     begin(monitor, "held");
     for (int i = 0; i < 2000; i++) {
         char name[32];
         snprintf(name, sizeof name, "step %d", i);
         begin(monitor, name);
-        script.energy_mj[0] += 1000;
-        script.now_ns += 10000000;
-        harpe_window_measurement got = end(monitor, name);
-        assert_close(got.gpu_energy_j[0], 1, 1e-12);
-        harpe_window_measurement_clear(&got);
+        script->energy_mj[0] += 1000;
+        script->now_ns += 10000000;
+        assert_energy(monitor, name, 1);
     }
     assert_in_range(monitor->window_count, 1, 256);
-    harpe_window_measurement got = end(monitor, "held");
-    assert_close(got.gpu_energy_j[0], 2000, 1e-9);
-    harpe_window_measurement_clear(&got);
-    harpe_monitor_free(monitor);
+    assert_energy(monitor, "held", 2000);
 }
 
-static void too_many_open_windows_are_refused(void **state) {
-    (void)state;
-    scripted script = {.count = 1};
-    harpe_monitor *monitor = plain_monitor(&script);
+WINDOW_TEST(too_many_open_windows_are_refused) {
     char name[32];
     for (int i = 0; i < 4096; i++) {
         snprintf(name, sizeof name, "w%d", i);
@@ -599,11 +539,9 @@ static void too_many_open_windows_are_refused(void **state) {
     assert_int_equal(harpe_monitor_begin(monitor, "one more", false, NULL), HARPE_LIMIT_EXCEEDED);
     assert_int_equal(harpe_monitor_end(monitor, "w17", true, NULL, NULL), HARPE_OK);
     begin(monitor, "one more");
-    harpe_monitor_free(monitor);
 }
 
-static void bad_options_are_refused(void **state) {
-    (void)state;
+TEST(bad_options_are_refused) {
     scripted script = {.count = 2};
     harpe_energy_source source = scripted_source(&script);
     int twice[] = {1, 1}, beyond[] = {2}, negative[] = {-1};
@@ -634,8 +572,7 @@ static void bad_options_are_refused(void **state) {
     assert_int_equal(harpe_monitor_begin(NULL, "a", false, NULL), HARPE_INVALID_ARGUMENT);
 }
 
-static void odd_names(void **state) {
-    (void)state;
+TEST(odd_names) {
     scripted script = {.count = 0};
     harpe_monitor *monitor = plain_monitor(&script);
     char name[2000];
@@ -670,8 +607,7 @@ static void *use_windows(void *user) {
     return NULL;
 }
 
-static void any_thread_may_use_a_monitor(void **state) {
-    (void)state;
+TEST(any_thread_may_use_a_monitor) {
     harpe_monitor *monitor = NULL;
     harpe_monitor_options options = {0};
     assert_int_equal(harpe_monitor_new(&options, &monitor, NULL), HARPE_OK);
@@ -686,34 +622,4 @@ static void any_thread_may_use_a_monitor(void **state) {
     harpe_monitor_free(monitor);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(window_has_time_and_energy_per_gpu),
-        cmocka_unit_test(end_reads_in_the_reverse_order_of_begin),
-        cmocka_unit_test(windows_overlap_and_nest),
-        cmocka_unit_test(name_is_open_once),
-        cmocka_unit_test(restart_discards_the_first),
-        cmocka_unit_test(cancel_reads_nothing),
-        cmocka_unit_test(peek_leaves_the_window_open),
-        cmocka_unit_test(backward_counter_is_an_error_and_never_a_number),
-        cmocka_unit_test(restart_seen_by_a_short_window_fails_the_long_one),
-        cmocka_unit_test(restart_between_windows_leaves_the_next_one_sound),
-        cmocka_unit_test(restart_seen_at_a_begin_fails_only_what_was_open),
-        cmocka_unit_test(jump_of_a_counter_is_never_a_number),
-        cmocka_unit_test(single_wrong_value_is_read_again),
-        cmocka_unit_test(counter_that_runs_too_fast_is_never_a_number),
-        cmocka_unit_test(step_of_a_counter_and_a_peak_are_no_jumps),
-        cmocka_unit_test(restart_seen_by_two_reads_at_once_is_one_restart),
-        cmocka_unit_test(late_answer_of_before_a_restart_is_no_second_restart),
-        cmocka_unit_test(slow_driver_is_told_once),
-        cmocka_unit_test(gpu_lost_in_mid_window_is_told_and_closes_it),
-        cmocka_unit_test(zero_energy_warns_once_per_name),
-        cmocka_unit_test(zero_energy_becomes_power_times_time),
-        cmocka_unit_test(names_without_end_do_not_grow_the_monitor),
-        cmocka_unit_test(too_many_open_windows_are_refused),
-        cmocka_unit_test(bad_options_are_refused),
-        cmocka_unit_test(odd_names),
-        cmocka_unit_test(any_thread_may_use_a_monitor),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

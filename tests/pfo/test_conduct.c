@@ -43,8 +43,7 @@ static char *with_conduct(const harpe_conduct *conduct) {
     return json;
 }
 
-static void a_conduct_survives_writing_and_reading(void **state) {
-    (void)state;
+TEST(a_conduct_survives_writing_and_reading) {
     for (size_t i = 0; i < sizeof SAMPLES / sizeof *SAMPLES; i++) {
         char *json = with_conduct(&SAMPLES[i]);
         int rank;
@@ -66,8 +65,7 @@ static void a_conduct_survives_writing_and_reading(void **state) {
     }
 }
 
-static void a_wrong_conduct_is_unknown_and_spoils_no_result(void **state) {
-    (void)state;
+TEST(a_wrong_conduct_is_unknown_and_spoils_no_result) {
     static const char *const conducts[] = {
         "null",
         "7",
@@ -100,8 +98,7 @@ static void a_wrong_conduct_is_unknown_and_spoils_no_result(void **state) {
     }
 }
 
-static void members_may_be_missing_or_new(void **state) {
-    (void)state;
+TEST(members_may_be_missing_or_new) {
     static const char text[] = "{\"rank\":0,\"iter_time\":[1],\"iter_energy\":[2],"
                                "\"conduct\":{\"steps\":4,\"later\":-8,\"as_planned\":3.0}}";
     harpe_conduct conduct = harpe_conduct_read(text, sizeof text - 1);
@@ -114,11 +111,4 @@ static void members_may_be_missing_or_new(void **state) {
     assert_false(harpe_conduct_read("{\"conduct\"", 10).is_known);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_conduct_survives_writing_and_reading),
-        cmocka_unit_test(a_wrong_conduct_is_unknown_and_spoils_no_result),
-        cmocka_unit_test(members_may_be_missing_or_new),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -23,8 +23,7 @@ static void expect_id(const char *metadata, const char *scheduler, int repetitio
     free(id);
 }
 
-static void an_id_tells_time_degrees_scheduler_and_metadata(void **state) {
-    (void)state;
+TEST(an_id_tells_time_degrees_scheduler_and_metadata) {
     expect_id(NULL, "PointSolution", 1, "2023-07-05-09-08-07+dp2+pp4+tp1+PointSolution");
     expect_id("", "PointSolution", 2, "2023-07-05-09-08-07.2+dp2+pp4+tp1+PointSolution");
     expect_id("bert-1.3b_mb=32,a@b:c", "A", 13,
@@ -35,16 +34,14 @@ static void an_id_tells_time_degrees_scheduler_and_metadata(void **state) {
               "2023-07-05-09-08-07+dp2+pp4+tp1+A+bert_superuser=1_end");
 }
 
-static void what_could_lead_astray_becomes_underscores(void **state) {
-    (void)state;
+TEST(what_could_lead_astray_becomes_underscores) {
     expect_id("../../etc/pass wd\n%2F+\\", "/x/y.so", 1,
               "2023-07-05-09-08-07+dp2+pp4+tp1+_x_y.so+.._.._etc_pass_wd__2F__");
     expect_id("\xC3\xA9\xE2\x82\xAC!", "program:a b", 1,
               "2023-07-05-09-08-07+dp2+pp4+tp1+program:a_b+___");
 }
 
-static void long_parts_are_cut(void **state) {
-    (void)state;
+TEST(long_parts_are_cut) {
     char metadata[1000];
     memset(metadata, 'm', sizeof metadata - 1);
     metadata[sizeof metadata - 1] = '\0';
@@ -60,8 +57,7 @@ static void long_parts_are_cut(void **state) {
     free(far_away);
 }
 
-static void only_ids_of_ours_are_valid(void **state) {
-    (void)state;
+TEST(only_ids_of_ours_are_valid) {
     static const char *const bad[] = {"",     ".",     "..",       ".hidden", "a/b",  "a\\b", "a b",
                                       "a\nb", "a%2Fb", "\xC3\xA9", "a;b",     "a\"b", "~",    "*"};
     char text[600];
@@ -77,12 +73,4 @@ static void only_ids_of_ours_are_valid(void **state) {
     assert_false(harpe_job_id_is_valid(text));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_id_tells_time_degrees_scheduler_and_metadata),
-        cmocka_unit_test(what_could_lead_astray_becomes_underscores),
-        cmocka_unit_test(long_parts_are_cut),
-        cmocka_unit_test(only_ids_of_ours_are_valid),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

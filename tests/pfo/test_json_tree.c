@@ -31,8 +31,7 @@ static void expect_failure(const char *text, size_t length, const char *message,
     }
 }
 
-static void nodes_stand_in_document_order(void **state) {
-    (void)state;
+TEST(nodes_stand_in_document_order) {
     harpe_json json = read_json(" { \"a\" : [1, -2.5, [ ], true] , \"b\":{\"c\":null} } \n");
     static const harpe_json_kind kinds[] = {HARPE_JSON_OBJECT,  HARPE_JSON_TEXT, HARPE_JSON_LIST,
                                             HARPE_JSON_INTEGER, HARPE_JSON_REAL, HARPE_JSON_LIST,
@@ -50,8 +49,7 @@ static void nodes_stand_in_document_order(void **state) {
     harpe_json_free(&json);
 }
 
-static void the_last_of_repeated_members_counts(void **state) {
-    (void)state;
+TEST(the_last_of_repeated_members_counts) {
     harpe_json json = read_json("{\"a\":1,\"b\":2,\"\\u0061\":{\"b\":7},\"c\":3,\"b\":4}");
     size_t node = harpe_json_member(&json, 0, "b");
     assert_true(json.nodes[node].number == 4);
@@ -70,8 +68,7 @@ static void the_last_of_repeated_members_counts(void **state) {
     harpe_json_free(&json);
 }
 
-static void texts_are_decoded(void **state) {
-    (void)state;
+TEST(texts_are_decoded) {
     const struct {
         const char *json, *text;
     } cases[] = {
@@ -96,8 +93,7 @@ static void texts_are_decoded(void **state) {
     }
 }
 
-static void integers_keep_all_of_their_64_bits(void **state) {
-    (void)state;
+TEST(integers_keep_all_of_their_64_bits) {
     const struct {
         const char *json;
         bool fits;
@@ -129,8 +125,7 @@ static void integers_keep_all_of_their_64_bits(void **state) {
     }
 }
 
-static void errors_are_those_of_python(void **state) {
-    (void)state;
+TEST(errors_are_those_of_python) {
     const struct {
         const char *json, *message;
         size_t byte;
@@ -185,8 +180,7 @@ static void errors_are_those_of_python(void **state) {
     expect_failure("\"\\\0\"", 4, "Invalid \\escape", 1);
 }
 
-static void invalid_utf8_is_refused_where_it_stands(void **state) {
-    (void)state;
+TEST(invalid_utf8_is_refused_where_it_stands) {
     static const char *const bad[] = {
         "\x80",     "\xC3",     "\xC0\xAF", "\xE0\x80\xAF", "\xED\xA0\x80",    "\xF4\x90\x80\x80",
         "\xF8\x88", "\xC3\x28", "\xFF",     "\xE2\x82",     "\xF0\x80\x80\x80"};
@@ -200,15 +194,13 @@ static void invalid_utf8_is_refused_where_it_stands(void **state) {
     assert_int_equal(harpe_utf8_span(good, strlen(good)), strlen(good));
 }
 
-static void a_byte_order_mark_is_ignored(void **state) {
-    (void)state;
+TEST(a_byte_order_mark_is_ignored) {
     harpe_json json = read_json("\xEF\xBB\xBF[1]");
     assert_int_equal(json.node_count, 2);
     harpe_json_free(&json);
 }
 
-static void nesting_has_a_limit(void **state) {
-    (void)state;
+TEST(nesting_has_a_limit) {
     enum { DEEP = 10000 };
     static char text[2 * DEEP];
     harpe_json json = {0};
@@ -230,16 +222,4 @@ static void nesting_has_a_limit(void **state) {
     expect_failure(text, sizeof text, "Nested deeper than 64 levels", (size_t)5 * HARPE_JSON_DEPTH);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nodes_stand_in_document_order),
-        cmocka_unit_test(the_last_of_repeated_members_counts),
-        cmocka_unit_test(texts_are_decoded),
-        cmocka_unit_test(integers_keep_all_of_their_64_bits),
-        cmocka_unit_test(errors_are_those_of_python),
-        cmocka_unit_test(invalid_utf8_is_refused_where_it_stands),
-        cmocka_unit_test(a_byte_order_mark_is_ignored),
-        cmocka_unit_test(nesting_has_a_limit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -11,8 +11,8 @@
 static const harpe_frequency_value times[] = {{1410, 0.1}, {1200, 0.125}, {210, 1.0 / 3}};
 static const harpe_frequency_value energies[] = {{210, 9}, {1410, 20.5}, {1200, 15}};
 
-static void ranks_read_as_they_were_saved(void **state) {
-    const char *path = scratch_path(*state, "ranks.json");
+SCRATCH_TEST(ranks_read_as_they_were_saved) {
+    const char *path = scratch_path(s, "ranks.json");
     static const int frequencies[] = {1410, 210};
     const harpe_rank_info saved[] = {{0, 0, 0, 0, frequencies, 2}, {1, 0, 1, 0, NULL, 0}};
     harpe_rank_info *ranks = NULL;
@@ -24,11 +24,11 @@ static void ranks_read_as_they_were_saved(void **state) {
     assert_true(harpe_rank_info_equal(&saved[1], &ranks[1]));
     harpe_ranks_free(ranks, count);
     harpe_ranks_free(NULL, 0);
-    assert_int_equal(entry_count(((scratch *)*state)->root), 1);
+    assert_int_equal(entry_count(((scratch *)s)->root), 1);
 }
 
-static void schedules_and_results_read_as_they_were_saved(void **state) {
-    const char *path = scratch_path(*state, "list.json");
+SCRATCH_TEST(schedules_and_results_read_as_they_were_saved) {
+    const char *path = scratch_path(s, "list.json");
     static const harpe_scheduled_instruction instructions[] = {{"forward", 1410}, {"b", 0}};
     const harpe_frequency_schedule schedules[] = {{0, instructions, 2, true}, {1, NULL, 0, false}};
     static const double values[] = {0.1, 2, 1e-9};
@@ -57,8 +57,8 @@ static void schedules_and_results_read_as_they_were_saved(void **state) {
     harpe_profiling_results_free(read_results, count);
 }
 
-static void an_empty_list_is_a_list(void **state) {
-    const char *path = scratch_path(*state, "empty.json");
+SCRATCH_TEST(an_empty_list_is_a_list) {
+    const char *path = scratch_path(s, "empty.json");
     harpe_rank_info *ranks = NULL;
     size_t count = 7;
     assert_int_equal(harpe_ranks_save(path, NULL, 0, NULL), HARPE_OK);
@@ -67,7 +67,7 @@ static void an_empty_list_is_a_list(void **state) {
     harpe_ranks_free(ranks, count);
 }
 
-static void bad_files_are_refused_with_their_name_and_place(void **state) {
+SCRATCH_TEST(bad_files_are_refused_with_their_name_and_place) {
     const struct {
         const char *content, *message;
     } cases[] = {
@@ -79,7 +79,7 @@ static void bad_files_are_refused_with_their_name_and_place(void **state) {
         {"[{\"rank\":0,\"frequencies\":[]},{}]", ": [1].rank: field required (and 1 more)"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *path = scratch_path(*state, "bad.json");
+        const char *path = scratch_path(s, "bad.json");
         harpe_frequency_schedule *schedules = NULL;
         size_t count = 7;
         harpe_error error;
@@ -93,13 +93,12 @@ static void bad_files_are_refused_with_their_name_and_place(void **state) {
     }
     harpe_frequency_schedule *schedules = NULL;
     size_t count = 0;
-    assert_int_equal(
-        harpe_schedules_load(scratch_path(*state, "missing"), &schedules, &count, NULL),
-        HARPE_NOT_FOUND);
+    assert_int_equal(harpe_schedules_load(scratch_path(s, "missing"), &schedules, &count, NULL),
+                     HARPE_NOT_FOUND);
 }
 
-static void offline_results_read_as_they_were_saved(void **state) {
-    const char *path = scratch_path(*state, "offline.json");
+SCRATCH_TEST(offline_results_read_as_they_were_saved) {
+    const char *path = scratch_path(s, "offline.json");
     const harpe_offline_profiling_result saved[] = {
         {0, 0, 0, 0, times, energies, times, energies, 3, 3, 2, 0},
         {1, 0, 1, 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0}};
@@ -133,8 +132,8 @@ static void offline_results_read_as_they_were_saved(void **state) {
                                           "integer (and 3 more)"));
 }
 
-static void the_csv_is_a_profile_that_the_planner_reads(void **state) {
-    const char *path = scratch_path(*state, "profile.csv");
+SCRATCH_TEST(the_csv_is_a_profile_that_the_planner_reads) {
+    const char *path = scratch_path(s, "profile.csv");
     const harpe_offline_profiling_result results[] = {
         {0, 0, 0, 0, times, energies, times, energies, 3, 3, 3, 3}};
     assert_int_equal(harpe_offline_profiling_results_write_csv(path, results, 1, NULL), HARPE_OK);
@@ -152,7 +151,7 @@ static void the_csv_is_a_profile_that_the_planner_reads(void **state) {
     harpe_profile_free(profile);
 }
 
-static void a_csv_needs_a_time_and_an_energy_of_each_frequency(void **state) {
+SCRATCH_TEST(a_csv_needs_a_time_and_an_energy_of_each_frequency) {
     static const harpe_frequency_value twice[] = {{1410, 1}, {1410, 2}};
     const harpe_offline_profiling_result bad[] = {
         {5, 0, 0, 0, times, energies, NULL, NULL, 3, 2, 0, 0},
@@ -162,29 +161,16 @@ static void a_csv_needs_a_time_and_an_energy_of_each_frequency(void **state) {
         {5, 0, 0, 0, NULL, NULL, times, energies, 0, 0, 1, 1},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        const char *path = scratch_path(*state, "bad.csv");
+        const char *path = scratch_path(s, "bad.csv");
         harpe_error error;
         assert_int_equal(harpe_offline_profiling_results_write_csv(path, &bad[i], 1, &error),
                          HARPE_INVALID_INPUT);
         assert_non_null(strstr(error.message, "rank 5: "));
         assert_false(path_exists(path));
     }
-    assert_int_equal(harpe_offline_profiling_results_write_csv(scratch_path(*state, "profile.txt"),
-                                                               NULL, 0, NULL),
-                     HARPE_INVALID_ARGUMENT);
+    assert_int_equal(
+        harpe_offline_profiling_results_write_csv(scratch_path(s, "profile.txt"), NULL, 0, NULL),
+        HARPE_INVALID_ARGUMENT);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_make, scratch_remove)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(ranks_read_as_they_were_saved),
-        TEST(schedules_and_results_read_as_they_were_saved),
-        TEST(an_empty_list_is_a_list),
-        TEST(bad_files_are_refused_with_their_name_and_place),
-        TEST(offline_results_read_as_they_were_saved),
-        TEST(the_csv_is_a_profile_that_the_planner_reads),
-        TEST(a_csv_needs_a_time_and_an_energy_of_each_frequency),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

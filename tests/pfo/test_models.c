@@ -58,8 +58,7 @@ static void expect_bad_rank(const char *body, const char *const *expected_proble
 
 /* ---- JobInfo --------------------------------------------------------------------------------- */
 
-static void integers_come_in_several_forms(void **state) {
-    (void)state;
+TEST(integers_come_in_several_forms) {
     const char *body = "{\"unknown\":[{}],\"pp_degree\":\" 4 \",\"dp_degree\":2.0,\"tp_degree\":"
                        "\"+1\",\"world_size\":8e0,\"job_metadata\":\"a\\u00e9\"}";
     harpe_problems problems = {0};
@@ -77,8 +76,7 @@ static void integers_come_in_several_forms(void **state) {
     assert_null(job.job_id);
 }
 
-static void every_bad_field_of_a_job_is_listed_in_order(void **state) {
-    (void)state;
+TEST(every_bad_field_of_a_job_is_listed_in_order) {
     expect_bad_job("{}", PROBLEMS(MISSING(BODY("pp_degree")), MISSING(BODY("dp_degree")),
                                   MISSING(BODY("tp_degree")), MISSING(BODY("world_size"))));
     expect_bad_job("{\"pp_degree\":0,\"dp_degree\":0,\"tp_degree\":0,\"world_size\":0}",
@@ -91,8 +89,7 @@ static void every_bad_field_of_a_job_is_listed_in_order(void **state) {
                             NO_INTEGER(BODY("world_size")), NO_TEXT(BODY("job_metadata"))));
 }
 
-static void what_is_no_integer_is_refused(void **state) {
-    (void)state;
+TEST(what_is_no_integer_is_refused) {
     static const char *const bad[] = {"4.9",
                                       "NaN",
                                       "Infinity",
@@ -119,8 +116,7 @@ static void what_is_no_integer_is_refused(void **state) {
     }
 }
 
-static void a_world_size_must_be_the_product(void **state) {
-    (void)state;
+TEST(a_world_size_must_be_the_product) {
     const char *const *assertion =
         PROBLEMS(PROBLEM(BODY("world_size"), "world_size must be pp_degree * dp_degree * tp_degree",
                          "assertion_error"));
@@ -135,8 +131,7 @@ static void a_world_size_must_be_the_product(void **state) {
                    PROBLEMS(TOO_LARGE(BODY("pp_degree"))));
 }
 
-static void a_job_does_not_choose_its_id(void **state) {
-    (void)state;
+TEST(a_job_does_not_choose_its_id) {
     static const char body[] = "{\"job_id\":\"mine\",\"pp_degree\":1,\"dp_degree\":1,"
                                "\"tp_degree\":1,\"world_size\":1}";
     expect_bad_job(body,
@@ -149,8 +144,7 @@ static void a_job_does_not_choose_its_id(void **state) {
     harpe_job_info_free(&job);
 }
 
-static void a_key_has_1_to_256_bytes(void **state) {
-    (void)state;
+TEST(a_key_has_1_to_256_bytes) {
     for (int length = 0; length <= 257; length++) {
         char body[400];
         harpe_job_info job = {0};
@@ -172,8 +166,7 @@ static void a_key_has_1_to_256_bytes(void **state) {
     }
 }
 
-static void bodies_that_are_no_object_are_refused(void **state) {
-    (void)state;
+TEST(bodies_that_are_no_object_are_refused) {
     const char *const *missing = PROBLEMS(MISSING("\"body\""));
     const char *const *no_object =
         PROBLEMS(PROBLEM("\"body\"", "value is not a valid dict", "type_error.dict"));
@@ -184,8 +177,7 @@ static void bodies_that_are_no_object_are_refused(void **state) {
     expect_bad_job("3", no_object);
 }
 
-static void text_that_is_no_json_is_refused_as_the_published_server_does(void **state) {
-    (void)state;
+TEST(text_that_is_no_json_is_refused_as_the_published_server_does) {
     expect_bad_job(
         "{\"a\":\"\xC3\xA9\",\n \"b\" 1}",
         PROBLEMS("{\"loc\":[\"body\",15],\"msg\":\"Expecting ':' delimiter: line 2 column 6 "
@@ -198,8 +190,7 @@ static void text_that_is_no_json_is_refused_as_the_published_server_does(void **
                             "UTF-8\",\"doc\":\"{\\\"a\",\"pos\":3,\"lineno\":1,\"colno\":4}}"));
 }
 
-static void a_large_bad_document_is_shown_in_part(void **state) {
-    (void)state;
+TEST(a_large_bad_document_is_shown_in_part) {
     enum { LARGE = 1 << 20 };
     char *body = malloc(LARGE);
     assert_non_null(body);
@@ -215,8 +206,7 @@ static void a_large_bad_document_is_shown_in_part(void **state) {
     harpe_problems_free(&problems);
 }
 
-static void a_job_reads_as_it_was_written(void **state) {
-    (void)state;
+TEST(a_job_reads_as_it_was_written) {
     const harpe_job_info jobs[] = {
         {"", 1, 2, 3, 6, NULL, NULL},
         {"id", 1, 1, 1, 1, "", "a key"},
@@ -252,8 +242,7 @@ static void a_job_reads_as_it_was_written(void **state) {
     }
 }
 
-static void numbers_become_texts_where_texts_are_expected(void **state) {
-    (void)state;
+TEST(numbers_become_texts_where_texts_are_expected) {
     static const char *const metadata[][2] = {
         {"5", "5"}, {"5.5", "5.5"}, {"true", "True"}, {"\"\"", ""}};
     for (size_t i = 0; i < sizeof metadata / sizeof *metadata; i++) {
@@ -270,8 +259,7 @@ static void numbers_become_texts_where_texts_are_expected(void **state) {
     }
 }
 
-static void an_error_names_the_first_bad_field_and_counts_the_others(void **state) {
-    (void)state;
+TEST(an_error_names_the_first_bad_field_and_counts_the_others) {
     harpe_job_info job = {0};
     harpe_error error;
     assert_int_equal(harpe_job_info_parse("{\"dp_degree\":1}", 15, &job, &error),
@@ -285,8 +273,7 @@ static void an_error_names_the_first_bad_field_and_counts_the_others(void **stat
 
 /* ---- RankInfo -------------------------------------------------------------------------------- */
 
-static void a_rank_reads_as_it_was_written(void **state) {
-    (void)state;
+TEST(a_rank_reads_as_it_was_written) {
     static const int frequencies[] = {1410, 1395, 210};
     const harpe_rank_info ranks[] = {{3, 1, 0, 1, frequencies, 3}, {0, 0, 0, 0, NULL, 0}};
     for (size_t i = 0; i < 2; i++) {
@@ -306,8 +293,7 @@ static void a_rank_reads_as_it_was_written(void **state) {
     }
 }
 
-static void every_bad_field_of_a_rank_is_listed(void **state) {
-    (void)state;
+TEST(every_bad_field_of_a_rank_is_listed) {
     expect_bad_rank("{\"rank\":-1,\"dp_rank\":0,\"pp_rank\":\"1.5\",\"available_frequencies\":"
                     "[1410,\"x\",null,[1],1e10]}",
                     PROBLEMS(TOO_SMALL(BODY("rank"), "0"), NO_INTEGER(BODY("pp_rank")),
@@ -319,8 +305,7 @@ static void every_bad_field_of_a_rank_is_listed(void **state) {
                                      "type_error.list")));
 }
 
-static void a_rank_must_lie_in_its_job(void **state) {
-    (void)state;
+TEST(a_rank_must_lie_in_its_job) {
     const harpe_job_info job = {"", 2, 3, 4, 24, NULL, NULL};
     harpe_problems problems = {0};
     assert_true(harpe_rank_info_fits(&(harpe_rank_info){23, 2, 1, 3, NULL, 0}, &job, &problems));
@@ -334,8 +319,7 @@ static void a_rank_must_lie_in_its_job(void **state) {
     harpe_problems_free(&problems);
 }
 
-static void problems_without_end_are_kept_in_part(void **state) {
-    (void)state;
+TEST(problems_without_end_are_kept_in_part) {
     enum { BAD = 100000 };
     static char body[3 * BAD + 100];
     char *at = stpcpy(body, "{\"available_frequencies\":[[]");
@@ -351,8 +335,7 @@ static void problems_without_end_are_kept_in_part(void **state) {
 
 /* ---- FrequencySchedule ----------------------------------------------------------------------- */
 
-static void a_schedule_reads_as_it_was_written(void **state) {
-    (void)state;
+TEST(a_schedule_reads_as_it_was_written) {
     static const harpe_scheduled_instruction instructions[] = {
         {"forward", 1410}, {"backward", 0}, {"odd \"name\"", 210}, {"", 5}};
     const harpe_frequency_schedule written = {7, instructions, 4, false};
@@ -376,8 +359,7 @@ static void a_schedule_reads_as_it_was_written(void **state) {
     free(json);
 }
 
-static void a_schedule_says_that_it_is_a_trial_only_where_it_is(void **state) {
-    (void)state;
+TEST(a_schedule_says_that_it_is_a_trial_only_where_it_is) {
     static const harpe_scheduled_instruction instruction = {"forward", 1410};
     const harpe_frequency_schedule written = {3, &instruction, 1, true};
     const char *const not_so[] = {"{\"rank\":3,\"frequencies\":[]}",
@@ -406,8 +388,7 @@ static void a_schedule_says_that_it_is_a_trial_only_where_it_is(void **state) {
     assert_string_equal(error.message, "trial: value could not be parsed to a boolean");
 }
 
-static void an_item_of_a_schedule_is_a_pair(void **state) {
-    (void)state;
+TEST(an_item_of_a_schedule_is_a_pair) {
     const struct {
         const char *item, *message;
     } cases[] = {
@@ -434,8 +415,7 @@ static void an_item_of_a_schedule_is_a_pair(void **state) {
 
 /* ---- Queries --------------------------------------------------------------------------------- */
 
-static void query_values_are_integers(void **state) {
-    (void)state;
+TEST(query_values_are_integers) {
     harpe_problems problems = {0};
     int64_t value = 42;
     assert_true(harpe_query_int_decode("rank", "-3", &value, &problems));
@@ -452,28 +432,4 @@ static void query_values_are_integers(void **state) {
     harpe_problems_free(&problems);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(integers_come_in_several_forms),
-        cmocka_unit_test(every_bad_field_of_a_job_is_listed_in_order),
-        cmocka_unit_test(what_is_no_integer_is_refused),
-        cmocka_unit_test(a_world_size_must_be_the_product),
-        cmocka_unit_test(a_job_does_not_choose_its_id),
-        cmocka_unit_test(a_key_has_1_to_256_bytes),
-        cmocka_unit_test(bodies_that_are_no_object_are_refused),
-        cmocka_unit_test(text_that_is_no_json_is_refused_as_the_published_server_does),
-        cmocka_unit_test(a_large_bad_document_is_shown_in_part),
-        cmocka_unit_test(a_job_reads_as_it_was_written),
-        cmocka_unit_test(numbers_become_texts_where_texts_are_expected),
-        cmocka_unit_test(an_error_names_the_first_bad_field_and_counts_the_others),
-        cmocka_unit_test(a_rank_reads_as_it_was_written),
-        cmocka_unit_test(every_bad_field_of_a_rank_is_listed),
-        cmocka_unit_test(a_rank_must_lie_in_its_job),
-        cmocka_unit_test(problems_without_end_are_kept_in_part),
-        cmocka_unit_test(a_schedule_reads_as_it_was_written),
-        cmocka_unit_test(a_schedule_says_that_it_is_a_trial_only_where_it_is),
-        cmocka_unit_test(an_item_of_a_schedule_is_a_pair),
-        cmocka_unit_test(query_values_are_integers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -87,8 +87,7 @@ static void check_against_jansson(const json_t *expected, const harpe_profiling_
     }
 }
 
-static void real_results_survive_a_round_trip(void **state) {
-    (void)state;
+TEST(real_results_survive_a_round_trip) {
     const char *folder = getenv("HARPE_DATA");
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/results/bert_a100_pp4_mb32.prof.json",
@@ -109,8 +108,7 @@ static void real_results_survive_a_round_trip(void **state) {
     json_decref(all);
 }
 
-static void odd_results_are_taken(void **state) {
-    (void)state;
+TEST(odd_results_are_taken) {
     static const char *const bodies[] = {
         "{\"rank\":0,\"iter_time\":[],\"iter_energy\":[]}",
         "{\"rank\":0,\"iter_time\":[],\"iter_energy\":[1],\"time_breakdown\":{}}",
@@ -128,8 +126,7 @@ static void odd_results_are_taken(void **state) {
     }
 }
 
-static void the_last_of_repeated_names_counts(void **state) {
-    (void)state;
+TEST(the_last_of_repeated_names_counts) {
     harpe_profiling_result result =
         decode("{\"rank\":1,\"iter_time\":[9],\"iter_energy\":[],\"iter_time\":[1,2],"
                "\"time_breakdown\":{\"a\":[[1]],\"b\":[[2]],\"\\u0061\":[[3],[4,5]]}}");
@@ -142,8 +139,7 @@ static void the_last_of_repeated_names_counts(void **state) {
     harpe_profiling_result_free(&result);
 }
 
-static void every_bad_value_is_listed_in_order(void **state) {
-    (void)state;
+TEST(every_bad_value_is_listed_in_order) {
     static const char body[] =
         "{\"energy_breakdown\":{\"f\":[[1,true],3,null],\"g\":null},\"time_breakdown\":[],"
         "\"iter_energy\":[NaN,1e999,\"x\",[],Infinity,\"nan\",null],\"iter_time\":null}";
@@ -179,8 +175,7 @@ static void every_bad_value_is_listed_in_order(void **state) {
 }
 
 /* Twice the instructions take about twice the time. A quadratic reader would need minutes here. */
-static void many_instruction_names_are_no_trouble(void **state) {
-    (void)state;
+TEST(many_instruction_names_are_no_trouble) {
     enum { NAMES = 300000, ROOM = 20 };
     char *body = malloc((size_t)NAMES * ROOM + 100);
     assert_non_null(body);
@@ -194,13 +189,4 @@ static void many_instruction_names_are_no_trouble(void **state) {
     free(body);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(real_results_survive_a_round_trip),
-        cmocka_unit_test(odd_results_are_taken),
-        cmocka_unit_test(the_last_of_repeated_names_counts),
-        cmocka_unit_test(every_bad_value_is_listed_in_order),
-        cmocka_unit_test(many_instruction_names_are_no_trouble),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -14,8 +14,7 @@ static const char USUAL[] =
     " \"time_breakdown\": {\"forward\": [[0.070123456789012345, 1], []], \"backward\": []},"
     " \"energy_breakdown\": {}}";
 
-static void usual_results_are_known_at_a_glance(void **state) {
-    (void)state;
+TEST(usual_results_are_known_at_a_glance) {
     static const struct {
         const char *body;
         int rank;
@@ -31,8 +30,7 @@ static void usual_results_are_known_at_a_glance(void **state) {
     }
 }
 
-static void everything_else_is_left_to_the_whole_reader(void **state) {
-    (void)state;
+TEST(everything_else_is_left_to_the_whole_reader) {
     static const char *const bodies[] = {
         "",
         "[]",
@@ -121,8 +119,7 @@ static bool is_taken_by_all(const char *body, size_t length) {
     return true;
 }
 
-static void no_number_is_too_long_for_the_whole_reader(void **state) {
-    (void)state;
+TEST(no_number_is_too_long_for_the_whole_reader) {
     static const struct {
         const char *before, *after;
     } forms[] = {{"", ""},   {"-", ""},      {"0.", ""}, {"-0.", ""},
@@ -143,8 +140,7 @@ static void no_number_is_too_long_for_the_whole_reader(void **state) {
 }
 
 /* Changes one to four bytes at random, and tries every prefix. */
-static void what_it_takes_the_whole_reader_takes(void **state) {
-    (void)state;
+TEST(what_it_takes_the_whole_reader_takes) {
     static const char bytes[] = "0123456789-+.eE,:[]{}\" \n\\aN\x80\x01";
     int taken = 0;
     srand(7);
@@ -162,12 +158,4 @@ static void what_it_takes_the_whole_reader_takes(void **state) {
     assert_in_range(taken, 1000, 99000);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(usual_results_are_known_at_a_glance),
-        cmocka_unit_test(everything_else_is_left_to_the_whole_reader),
-        cmocka_unit_test(no_number_is_too_long_for_the_whole_reader),
-        cmocka_unit_test(what_it_takes_the_whole_reader_takes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

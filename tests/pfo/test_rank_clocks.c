@@ -22,14 +22,13 @@ static char *plain_result(void) {
     return json;
 }
 
-static void clocks_survive_writing_and_reading(void **state) {
+TEST(clocks_survive_writing_and_reading) {
     harpe_clock_latency latencies[] = {{1410, 0.008, 0.0125}, {1200, 0, 0}};
     harpe_run_clocks runs[] = {
         {.count = 0}, {.count = -1}, {.count = 2, .parts = {{1410, 0.25}, {1200, 0.75}}}};
     harpe_rank_clocks clocks = {true, 2, latencies, 3, runs}, read;
     char *json = plain_result();
     int rank;
-    (void)state;
     assert_int_equal(harpe_rank_clocks_append(&clocks, &json, NULL), HARPE_OK);
     assert_true(harpe_profiling_result_scan(json, strlen(json), &rank));
     assert_int_equal(rank, 3);
@@ -52,12 +51,11 @@ static void clocks_survive_writing_and_reading(void **state) {
 }
 
 /* A client rounds shares, so their sum is not always 1. */
-static void shares_are_read_so_that_their_sum_is_1(void **state) {
+TEST(shares_are_read_so_that_their_sum_is_1) {
     static const char text[] = "{\"rank\":0,\"clocks\":{\"latencies\":[],\"runs\":"
                                "[[1410,0.252456,1200,0.252456,900,0.252456,600,0.252626]]}}";
     harpe_rank_clocks read, again;
     char *json = plain_result();
-    (void)state;
     assert_true(harpe_rank_clocks_read(text, sizeof text - 1, RUNS_MAX, &read));
     assert_true(read.is_known);
     double sum = 0;
@@ -72,7 +70,7 @@ static void shares_are_read_so_that_their_sum_is_1(void **state) {
     free(json);
 }
 
-static void wrong_clocks_are_not_known(void **state) {
+TEST(wrong_clocks_are_not_known) {
     static const char *const wrong[] = {
         "1",
         "[]",
@@ -92,7 +90,6 @@ static void wrong_clocks_are_not_known(void **state) {
         "{\"latencies\":[],\"runs\":[\"x\"]}",
         "{\"latencies\":[],\"runs\":[[1,0.2,2,0.2,3,0.2,4,0.2,5,0.2]]}",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char text[300];
         harpe_rank_clocks read;
@@ -110,12 +107,11 @@ static void wrong_clocks_are_not_known(void **state) {
 }
 
 /* The memory of a result follows from the rank's schedule, not from what the rank sends. */
-static void more_runs_than_the_schedule_has_are_one_that_is_not_known(void **state) {
+TEST(more_runs_than_the_schedule_has_are_one_that_is_not_known) {
     static const char begin[] =
         "{\"rank\":0,\"clocks\":{\"latencies\":[[1410,0.01,0.02]],\"runs\":[[]";
     enum { MORE = 100000 };
     char *text = malloc(sizeof begin + 3 * (size_t)MORE + 4);
-    (void)state;
     assert_non_null(text);
     for (size_t runs = 1; runs <= MORE; runs = runs < 6 ? runs + 1 : 10 * runs) {
         harpe_rank_clocks read;
@@ -138,10 +134,9 @@ static void more_runs_than_the_schedule_has_are_one_that_is_not_known(void **sta
     free(text);
 }
 
-static void results_without_clocks_are_as_before(void **state) {
+TEST(results_without_clocks_are_as_before) {
     harpe_rank_clocks read;
     char *json = plain_result();
-    (void)state;
     assert_true(harpe_rank_clocks_read(json, strlen(json), RUNS_MAX, &read));
     assert_false(read.is_known);
     assert_true(harpe_rank_clocks_read("", 0, RUNS_MAX, &read));
@@ -149,13 +144,4 @@ static void results_without_clocks_are_as_before(void **state) {
     free(json);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clocks_survive_writing_and_reading),
-        cmocka_unit_test(shares_are_read_so_that_their_sum_is_1),
-        cmocka_unit_test(wrong_clocks_are_not_known),
-        cmocka_unit_test(more_runs_than_the_schedule_has_are_one_that_is_not_known),
-        cmocka_unit_test(results_without_clocks_are_as_before),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

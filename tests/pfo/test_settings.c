@@ -33,8 +33,9 @@ static void complete(harpe_settings *settings, const char *const *environment, b
     assert_int_equal(harpe_settings_complete(settings, environment, is_root, NULL), HARPE_OK);
 }
 
-static void defaults_are_those_of_the_manual(void **state) {
-    harpe_settings *settings = *state;
+#define FIXTURE_TEST(name) TEST_ON(name, harpe_settings *settings, make, drop)
+
+FIXTURE_TEST(defaults_are_those_of_the_manual) {
     complete(settings, (const char *const[]){"HOME=/home/me", NULL}, false);
     assert_string_equal(settings->scheduler, "Perseus"); /* the published scheduler needs a plan */
     assert_string_equal(settings->scheduler_args, "{}");
@@ -46,8 +47,7 @@ static void defaults_are_those_of_the_manual(void **state) {
     assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
 }
 
-static void variables_of_zeus_bring_its_defaults(void **state) {
-    (void)state;
+TEST(variables_of_zeus_bring_its_defaults) {
     static const struct {
         const char *variable, *other;
         bool dumps, is_debug;
@@ -72,8 +72,7 @@ static void variables_of_zeus_bring_its_defaults(void **state) {
     }
 }
 
-static void a_dump_directory_asks_for_dumps(void **state) {
-    harpe_settings *settings = *state;
+FIXTURE_TEST(a_dump_directory_asks_for_dumps) {
     assert_int_equal(set(settings, "dump_dir", "/dumps", NULL), HARPE_OK);
     complete(settings, (const char *const[]){"HOME=/me", NULL}, false);
     assert_true(settings->dump_data);
@@ -83,8 +82,7 @@ static void a_dump_directory_asks_for_dumps(void **state) {
     assert_false(settings->dump_data);
 }
 
-static void newer_prefixes_win_over_older_ones(void **state) {
-    harpe_settings *settings = *state;
+FIXTURE_TEST(newer_prefixes_win_over_older_ones) {
     const char *environment[] = {"HARPE_PFO_PORT=3",
                                  "ZEUS_PFO_PORT=2",
                                  "PERSEUS_PORT=1",
@@ -116,8 +114,7 @@ static void expect_state_in(const char *const *environment, bool is_root, const 
     harpe_settings_free(&settings);
 }
 
-static void state_is_kept_where_the_system_wants_it(void **state) {
-    (void)state;
+FIXTURE_TEST(state_is_kept_where_the_system_wants_it) {
     const char *const nothing[] = {NULL};
     const char *const home[] = {"HOME=/home/me", "PATH=/bin", NULL};
     const char *const xdg[] = {"HOME=/home/me", "XDG_STATE_HOME=/else/where/", NULL};
@@ -133,8 +130,7 @@ static void state_is_kept_where_the_system_wants_it(void **state) {
     expect_state_in(service, true, "/srv/a");
 }
 
-static void what_is_set_stays_where_it_is(void **state) {
-    harpe_settings *settings = *state;
+FIXTURE_TEST(what_is_set_stays_where_it_is) {
     const char *const environment[] = {"HOME=/home/me", "ZEUS_PFO_DUMP_DIR=/dumps", NULL};
     assert_int_equal(set(settings, "state_dir", "mine", NULL), HARPE_OK);
     assert_int_equal(harpe_settings_from_environment(settings, environment, (harpe_log){0}, NULL),
@@ -150,8 +146,7 @@ static void what_is_set_stays_where_it_is(void **state) {
     assert_false(harpe_settings_use_state_dir(settings));
 }
 
-static void without_a_home_something_must_be_said(void **state) {
-    harpe_settings *settings = *state;
+FIXTURE_TEST(without_a_home_something_must_be_said) {
     harpe_error error;
     complete(settings, (const char *const[]){"HOME=", NULL}, false);
     assert_int_equal(harpe_settings_check(settings, &error), HARPE_INVALID_ARGUMENT);
@@ -163,8 +158,7 @@ static void without_a_home_something_must_be_said(void **state) {
     assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
 }
 
-static void a_plan_is_served_by_the_scheduler_that_serves_plans(void **state) {
-    harpe_settings *settings = *state;
+FIXTURE_TEST(a_plan_is_served_by_the_scheduler_that_serves_plans) {
     const char *const none[] = {NULL};
     assert_int_equal(set(settings, "scheduler_args", "{\"solution_path\": \"p.py\"}", NULL),
                      HARPE_OK);
@@ -183,24 +177,23 @@ static void count_line(void *user, harpe_log_level level, const char *line) {
     ++*(int *)user;
 }
 
-static void a_variable_that_is_no_setting_is_told_and_ignored(void **state) {
+FIXTURE_TEST(a_variable_that_is_no_setting_is_told_and_ignored) {
     const char *environment[] = {"ZEUS_PFO_SERVER_URL=http://x", NULL};
     int lines = 0;
     harpe_log log = {count_line, &lines};
-    assert_int_equal(harpe_settings_from_environment(*state, environment, log, NULL), HARPE_OK);
+    assert_int_equal(harpe_settings_from_environment(settings, environment, log, NULL), HARPE_OK);
     assert_int_equal(lines, 1);
 }
 
-static void a_bad_variable_is_named(void **state) {
+FIXTURE_TEST(a_bad_variable_is_named) {
     const char *environment[] = {"ZEUS_PFO_DUMP_DATA=perhaps", NULL};
     harpe_error error;
-    assert_int_equal(harpe_settings_from_environment(*state, environment, (harpe_log){0}, &error),
+    assert_int_equal(harpe_settings_from_environment(settings, environment, (harpe_log){0}, &error),
                      HARPE_INVALID_ARGUMENT);
     assert_non_null(strstr(error.message, "ZEUS_PFO_DUMP_DATA: 'perhaps'"));
 }
 
-static void files_take_quotes_and_comments(void **state) {
-    harpe_settings *settings = *state;
+FIXTURE_TEST(files_take_quotes_and_comments) {
     assert_int_equal(from_text(settings,
                                "# a comment\n\n  port = 8080 \n"
                                "SCHEDULER_ARGS='{\"a\": 1}'\r\n"
@@ -212,7 +205,7 @@ static void files_take_quotes_and_comments(void **state) {
     assert_string_equal(settings->dump_dir, "with \"quotes\" and #");
 }
 
-static void bad_files_get_file_and_line(void **state) {
+FIXTURE_TEST(bad_files_get_file_and_line) {
     static const struct {
         const char *text, *message;
     } cases[] = {
@@ -225,13 +218,12 @@ static void bad_files_get_file_and_line(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         harpe_error error;
-        assert_int_equal(from_text(*state, cases[i].text, &error), HARPE_INVALID_INPUT);
+        assert_int_equal(from_text(settings, cases[i].text, &error), HARPE_INVALID_INPUT);
         assert_non_null(strstr(error.message, cases[i].message));
     }
 }
 
-static void a_refused_value_leaves_the_old_one(void **state) {
-    harpe_settings *settings = *state;
+FIXTURE_TEST(a_refused_value_leaves_the_old_one) {
     assert_int_equal(set(settings, "port", "99", NULL), HARPE_OK);
     assert_int_equal(set(settings, "port", "-1", NULL), HARPE_INVALID_ARGUMENT);
     assert_int_equal(set(settings, "port", "1.0", NULL), HARPE_INVALID_ARGUMENT);
@@ -240,8 +232,7 @@ static void a_refused_value_leaves_the_old_one(void **state) {
     assert_int_equal(set(settings, "no_such", "1", NULL), HARPE_NOT_FOUND);
 }
 
-static void what_only_all_together_can_tell(void **state) {
-    harpe_settings *settings = *state;
+FIXTURE_TEST(what_only_all_together_can_tell) {
     harpe_error error;
     assert_int_equal(set(settings, "listen", "0.0.0.0", NULL), HARPE_OK);
     assert_int_equal(harpe_settings_check(settings, &error), HARPE_INVALID_ARGUMENT);
@@ -261,8 +252,7 @@ static void what_only_all_together_can_tell(void **state) {
     }
 }
 
-static void what_is_printed_reads_back(void **state) {
-    harpe_settings *settings = *state;
+FIXTURE_TEST(what_is_printed_reads_back) {
     assert_int_equal(set(settings, "scheduler_args", "{\"x\": \"a b\\\\\"}", NULL), HARPE_OK);
     assert_int_equal(set(settings, "dump_data", "off", NULL), HARPE_OK);
     assert_int_equal(set(settings, "log_level", "critical", NULL), HARPE_OK);
@@ -283,8 +273,7 @@ static void what_is_printed_reads_back(void **state) {
     harpe_settings_free(&again);
 }
 
-static void a_log_is_text_or_json(void **state) {
-    harpe_settings *settings = *state;
+FIXTURE_TEST(a_log_is_text_or_json) {
     assert_false(settings->log_is_json);
     assert_int_equal(set(settings, "log_format", "JSON", NULL), HARPE_OK);
     assert_true(settings->log_is_json);
@@ -295,9 +284,8 @@ static void a_log_is_text_or_json(void **state) {
     free(printed);
 }
 
-static void passwords_are_not_printed(void **state) {
-    assert_int_equal(set(*state, "store", "postgresql://me:secret@db/harpe", NULL), HARPE_OK);
-    harpe_settings *settings = *state;
+FIXTURE_TEST(passwords_are_not_printed) {
+    assert_int_equal(set(settings, "store", "postgresql://me:secret@db/harpe", NULL), HARPE_OK);
     char *text = harpe_settings_format(settings);
     assert_null(strstr(text, "secret"));
     assert_non_null(strstr(text, "STORE=postgresql://***\n"));
@@ -309,8 +297,7 @@ static void passwords_are_not_printed(void **state) {
     free(text);
 }
 
-static void every_setting_has_a_help_text(void **state) {
-    (void)state;
+FIXTURE_TEST(every_setting_has_a_help_text) {
     int count = 0;
     while (harpe_settings_name_at(count)) {
         assert_true(strlen(harpe_settings_help_at(count)) > 0);
@@ -320,28 +307,4 @@ static void every_setting_has_a_help_text(void **state) {
     assert_null(harpe_settings_name_at(-1));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make, drop)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(defaults_are_those_of_the_manual),
-        TEST(variables_of_zeus_bring_its_defaults),
-        TEST(a_dump_directory_asks_for_dumps),
-        TEST(state_is_kept_where_the_system_wants_it),
-        TEST(what_is_set_stays_where_it_is),
-        TEST(without_a_home_something_must_be_said),
-        TEST(a_plan_is_served_by_the_scheduler_that_serves_plans),
-        TEST(newer_prefixes_win_over_older_ones),
-        TEST(a_variable_that_is_no_setting_is_told_and_ignored),
-        TEST(a_bad_variable_is_named),
-        TEST(files_take_quotes_and_comments),
-        TEST(bad_files_get_file_and_line),
-        TEST(a_refused_value_leaves_the_old_one),
-        TEST(what_only_all_together_can_tell),
-        TEST(what_is_printed_reads_back),
-        TEST(a_log_is_text_or_json),
-        TEST(passwords_are_not_printed),
-        TEST(every_setting_has_a_help_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -18,8 +18,7 @@ static bool is_inside(const int parents[GROUPS], int group, int around) {
     return false;
 }
 
-static void a_scope_reaches_what_is_inside(void **state) {
-    (void)state;
+TEST(a_scope_reaches_what_is_inside) {
     harpe_group_tree tree = {0};
     int parents[GROUPS];
     unsigned seed = 1;
@@ -53,8 +52,7 @@ static void a_scope_reaches_what_is_inside(void **state) {
     harpe_group_tree_free(&tree);
 }
 
-static void a_circle_ends(void **state) {
-    (void)state;
+TEST(a_circle_ends) {
     harpe_group_tree tree = {0};
     assert_true(harpe_group_tree_put(&tree, "a", "b"));
     assert_true(harpe_group_tree_put(&tree, "b", "a"));
@@ -63,10 +61,4 @@ static void a_circle_ends(void **state) {
     harpe_group_tree_free(&tree);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_scope_reaches_what_is_inside),
-        cmocka_unit_test(a_circle_ends),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

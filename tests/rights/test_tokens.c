@@ -19,8 +19,7 @@ static void add(harpe_tokens *tokens, const char *name, harpe_role role, const c
         fail_msg("%s", error.message);
 }
 
-static void tokens_survive_writing(void **state) {
-    (void)state;
+TEST(tokens_survive_writing) {
     static const struct {
         const char *name, *scope;
         harpe_role role;
@@ -52,8 +51,7 @@ static void tokens_survive_writing(void **state) {
     harpe_tokens_free(&again);
 }
 
-static void only_the_whole_text_is_a_token(void **state) {
-    (void)state;
+TEST(only_the_whole_text_is_a_token) {
     harpe_tokens tokens = {0};
     char *one = NULL, *two = NULL;
     add(&tokens, "one", HARPE_ROLE_VIEWER, NULL, &one);
@@ -85,8 +83,7 @@ static void only_the_whole_text_is_a_token(void **state) {
 #define SALT "00112233445566778899aabbccddeeff"
 #define HASH SALT SALT
 
-static void each_damage_of_a_line_is_named(void **state) {
-    (void)state;
+TEST(each_damage_of_a_line_is_named) {
     static const struct {
         const char *line, *fault;
     } rows[] = {
@@ -126,8 +123,7 @@ static void each_damage_of_a_line_is_named(void **state) {
     }
 }
 
-static void names_and_groups_have_limits(void **state) {
-    (void)state;
+TEST(names_and_groups_have_limits) {
     harpe_tokens tokens = {0};
     char long_name[HARPE_TOKEN_NAME_MAX + 2], long_group[HARPE_GROUP_NAME_MAX + 2], *text = NULL;
     memset(long_name, 'n', sizeof long_name - 1);
@@ -153,8 +149,7 @@ static void names_and_groups_have_limits(void **state) {
     harpe_tokens_free(&tokens);
 }
 
-static void a_scope_covers_its_groups_only(void **state) {
-    (void)state;
+TEST(a_scope_covers_its_groups_only) {
     assert_true(harpe_scope_covers(NULL, NULL, NULL));
     assert_true(harpe_scope_covers(NULL, NULL, "row1"));
     assert_false(harpe_scope_covers(NULL, "row1", NULL));
@@ -181,8 +176,7 @@ static harpe_status add_named(void *user, harpe_tokens *tokens, harpe_error *err
     return status;
 }
 
-static void a_file_is_only_for_its_owner(void **state) {
-    (void)state;
+TEST(a_file_is_only_for_its_owner) {
     char directory[] = "/tmp/harpe-tokens-XXXXXX", path[100];
     assert_non_null(mkdtemp(directory));
     path_in(path, sizeof path, directory);
@@ -207,8 +201,7 @@ static void a_file_is_only_for_its_owner(void **state) {
     assert_int_equal(rmdir(directory), 0);
 }
 
-static void a_change_gives_another_stamp(void **state) {
-    (void)state;
+TEST(a_change_gives_another_stamp) {
     char directory[] = "/tmp/harpe-tokens-XXXXXX", path[100];
     assert_non_null(mkdtemp(directory));
     path_in(path, sizeof path, directory);
@@ -227,8 +220,7 @@ static void a_change_gives_another_stamp(void **state) {
     assert_int_equal(rmdir(directory), 0);
 }
 
-static void no_change_is_lost(void **state) {
-    (void)state;
+TEST(no_change_is_lost) {
     enum { PROCESSES = 8, EACH = 5 };
     char directory[] = "/tmp/harpe-tokens-XXXXXX", path[100];
     assert_non_null(mkdtemp(directory));
@@ -257,16 +249,4 @@ static void no_change_is_lost(void **state) {
     assert_int_equal(rmdir(directory), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_survive_writing),
-        cmocka_unit_test(only_the_whole_text_is_a_token),
-        cmocka_unit_test(each_damage_of_a_line_is_named),
-        cmocka_unit_test(names_and_groups_have_limits),
-        cmocka_unit_test(a_scope_covers_its_groups_only),
-        cmocka_unit_test(a_file_is_only_for_its_owner),
-        cmocka_unit_test(a_change_gives_another_stamp),
-        cmocka_unit_test(no_change_is_lost),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -441,9 +441,8 @@ static inline int whole_round(engine *e, const char *job, int ranks, int64_t rou
     return frequency;
 }
 
-#define ENGINE_TEST(function) cmocka_unit_test_setup_teardown(function, engine_make, engine_remove)
+#define ENGINE_TEST(name) TEST_ON(name, engine *e, engine_make, engine_remove)
 /* The engine is started with its usual settings. */
-#define STARTED_TEST(function) \
-    cmocka_unit_test_setup_teardown(function, engine_make_started, engine_remove)
+#define STARTED_TEST(name) TEST_ON(name, engine *e, engine_make_started, engine_remove)
 
 #endif

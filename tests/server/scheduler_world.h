@@ -156,6 +156,6 @@ static inline void read_said(const world *w, char *text, size_t size) {
     fclose(file);
 }
 
-#define SCHEDULER_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define SCHEDULER_TEST(name) TEST_ON(name, world *w, set_up, tear_down)
 
 #endif

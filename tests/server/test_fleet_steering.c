@@ -297,8 +297,7 @@ static void disturb(world *w) {
     }
 }
 
-static void budgets_hold_whatever_is_lost(void **state) {
-    (void)state;
+TEST(budgets_hold_whatever_is_lost) {
     size_t raises = 0;
     for (int trial = 0; trial < test_trials(40); trial++) {
         world w;
@@ -320,8 +319,10 @@ static void budgets_hold_whatever_is_lost(void **state) {
     assert_true(raises > (size_t)test_trials(40) * 5 / 2);
 }
 
+#define FIXTURE_TEST(name) TEST_WITH(name, NULL, end_worlds)
+
 /* A job that hangs counts with the power that it may draw, so the other jobs get less. */
-static void silent_job_is_counted_with_what_it_may_draw(void **state) {
+FIXTURE_TEST(silent_job_is_counted_with_what_it_may_draw) {
     world *w = fresh(state, 5);
     add_jobs(w, 4, 10, 2);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":4000}");
@@ -339,7 +340,7 @@ static void silent_job_is_counted_with_what_it_may_draw(void **state) {
 
 /* A silent job keeps its power, so the budget does not hold. The server then asks this job for its
  * least power. The job was overdue before it was silent. */
-static void silent_job_is_lowered_while_the_budget_does_not_hold(void **state) {
+FIXTURE_TEST(silent_job_is_lowered_while_the_budget_does_not_hold) {
     world *w = fresh(state, 5);
     add_jobs(w, 2, 10, 2);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1950}");
@@ -360,7 +361,7 @@ static void silent_job_is_lowered_while_the_budget_does_not_hold(void **state) {
     assert_true(counted_in(w, 0) <= 1400.01);
 }
 
-static void power_above_the_plan_is_corrected_within_two_rounds(void **state) {
+FIXTURE_TEST(power_above_the_plan_is_corrected_within_two_rounds) {
     world *w = fresh(state, 6);
     add_jobs(w, 3, 12, 5);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2500}");
@@ -396,7 +397,7 @@ static void keep(world *to, harpe_fleet_note *note) {
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
-static void fleet_is_under_an_event_with_notice_when_it_begins(void **state) {
+FIXTURE_TEST(fleet_is_under_an_event_with_notice_when_it_begins) {
     world *w = fresh(state, 7);
     add_jobs(w, 5, 12, 8);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000}");
@@ -423,8 +424,7 @@ static void fleet_is_under_an_event_with_notice_when_it_begins(void **state) {
 
 /* A job stops answering just before an event without notice. The other jobs are lowered in its
  * place within 30 s. */
-static void event_is_kept_although_a_job_does_not_answer(void **state) {
-    (void)state;
+TEST(event_is_kept_although_a_job_does_not_answer) {
     int late = 0;
     for (uint64_t seed = 1; seed <= 40; seed++) {
         world w;
@@ -452,7 +452,7 @@ static void event_is_kept_although_a_job_does_not_answer(void **state) {
 }
 
 /* While no limit is exceeded, a job that answers late is not overdue. */
-static void answer_is_not_overdue_while_the_budget_holds(void **state) {
+FIXTURE_TEST(answer_is_not_overdue_while_the_budget_holds) {
     world *w = fresh(state, 11);
     add_jobs(w, 4, 12, 1);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3500}");
@@ -466,7 +466,7 @@ static void answer_is_not_overdue_while_the_budget_holds(void **state) {
 
 /* A pause between two reports of a member counts little for its round, which is its usual time
  * between reports. */
-static void pause_is_no_longer_round(void **state) {
+FIXTURE_TEST(pause_is_no_longer_round) {
     world *w = fresh(state, 12);
     set(w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
         "{\"plans\":[{\"time\":1,\"power\":500},{\"time\":1.1,\"power\":400}]}");
@@ -492,7 +492,7 @@ static void pause_is_no_longer_round(void **state) {
 
 /* The time before a member's first report is not a round. If a member sends two reports at once,
  * its round is right again after two further reports. */
-static void round_of_a_member_is_known_after_few_reports(void **state) {
+FIXTURE_TEST(round_of_a_member_is_known_after_few_reports) {
     world *w = fresh(state, 13);
     set(w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
         "{\"plans\":[{\"time\":1,\"power\":500},{\"time\":1.1,\"power\":400}]}");
@@ -511,7 +511,7 @@ static void round_of_a_member_is_known_after_few_reports(void **state) {
 }
 
 /* If a job answers late, no other job gets a cap below the power of its slowest plan. */
-static void late_answer_drives_nobody_below_the_slowest_plan(void **state) {
+FIXTURE_TEST(late_answer_drives_nobody_below_the_slowest_plan) {
     world *w = fresh(state, 14);
     add_jobs(w, 3, 3, 2);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3000}");
@@ -527,7 +527,7 @@ static void late_answer_drives_nobody_below_the_slowest_plan(void **state) {
         assert_true(w->jobs[j].member->cap_w >= w->jobs[j].member->plans[2].power_w * (1 - 1e-9));
 }
 
-static void event_that_cannot_be_met_says_by_how_much(void **state) {
+FIXTURE_TEST(event_that_cannot_be_met_says_by_how_much) {
     world *w = fresh(state, 8);
     harpe_text text = {0};
     real_job *job = add_job(w, "", 1000, 12);
@@ -565,7 +565,7 @@ static double shown_of_event(const world *w, int64_t id, const char *name) {
 
 /* The promise of an event does not change if the budget changes, or when the event ends or is
  * cancelled. The event is judged by this promise. */
-static void promise_of_an_event_does_not_change(void **state) {
+FIXTURE_TEST(promise_of_an_event_does_not_change) {
     world *w = fresh(state, 20);
     world *again = fresh(state, 20);
     harpe_fleet_note note;
@@ -599,7 +599,7 @@ static void promise_of_an_event_does_not_change(void **state) {
 
 /* If the budget rises during an event, the jobs may draw more than the event promises. That is a
  * breach of the event, and not of the budget. */
-static void power_above_the_promise_is_a_breach(void **state) {
+FIXTURE_TEST(power_above_the_promise_is_a_breach) {
     world *w = fresh(state, 21);
     add_job(w, "", 1000, 12);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
@@ -616,8 +616,7 @@ static void power_above_the_promise_is_a_breach(void **state) {
     assert_int_equal(w->state.groups[0].breaches, before);
 }
 
-static void promise_is_the_highest_limit_during_the_event(void **state) {
-    (void)state;
+TEST(promise_is_the_highest_limit_during_the_event) {
     static const struct {
         double from_s, duration_s, promised_w; /* of an event of 10 %, beside two of 20 % */
     } cases[] = {
@@ -656,7 +655,7 @@ static void promise_is_the_highest_limit_during_the_event(void **state) {
 
 /* The power that a job may draw before its first results is counted power. It is not measured
  * power, so it causes no breach. */
-static void assumed_power_is_not_measured(void **state) {
+FIXTURE_TEST(assumed_power_is_not_measured) {
     world *w = fresh(state, 24);
     add_job(w, "", 1000, 12)->round_s = 2;
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1500,\"group\":\"a\"}");
@@ -690,7 +689,7 @@ static void assumed_power_is_not_measured(void **state) {
     assert_true(shown_of_event(w, 2, "reached_at") > 0);
 }
 
-static void event_is_repeated_by_its_key_and_cancelled(void **state) {
+FIXTURE_TEST(event_is_repeated_by_its_key_and_cancelled) {
     world *w = fresh(state, 9);
     add_job(w, "", 1000, 12);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
@@ -715,7 +714,7 @@ static void event_is_repeated_by_its_key_and_cancelled(void **state) {
 
 /* ---- Restart --------------------------------------------------------------------------------- */
 
-static void restart_continues_with_the_same_split(void **state) {
+FIXTURE_TEST(restart_continues_with_the_same_split) {
     world *w = fresh(state, 10);
     world *again = fresh(state, 10);
     harpe_fleet_note note;
@@ -748,7 +747,7 @@ static void restart_continues_with_the_same_split(void **state) {
 
 /* ---- Settings -------------------------------------------------------------------------------- */
 
-static void wrong_settings_are_refused(void **state) {
+FIXTURE_TEST(wrong_settings_are_refused) {
     static const struct {
         harpe_call_kind kind;
         const char *id, *body;
@@ -797,8 +796,7 @@ static void wrong_settings_are_refused(void **state) {
     assert_int_equal(w->state.event_count, 0);
 }
 
-static void metadata_says_the_terms(void **state) {
-    (void)state;
+TEST(metadata_says_the_terms) {
     char name[HARPE_FLEET_TEXT_MAX + 1];
     harpe_member_terms terms =
         harpe_member_read_words("llama tokens_per_step=9,fleet_weight=2.5+fleet_max_slowdown=1.2;"
@@ -813,7 +811,7 @@ static void metadata_says_the_terms(void **state) {
 }
 
 /* With a price alone, each job runs where energy and time cost least. */
-static void price_chooses_the_cheapest_plan(void **state) {
+FIXTURE_TEST(price_chooses_the_cheapest_plan) {
     world *w = fresh(state, 12);
     real_job *job = add_job(w, "", 1000, 12);
     job->member->said.weight = 1;
@@ -854,7 +852,7 @@ static bool is_near(double a, double b) { return fabs(a - b) < 1e-9 * (1 + fabs(
 
 /* Energy counts only while a budget, an event or a price is set. `since` is the beginning of that
  * time. */
-static void energy_of_an_idle_fleet_is_not_counted(void **state) {
+FIXTURE_TEST(energy_of_an_idle_fleet_is_not_counted) {
     world *w = fresh(state, 27);
     real_job *job = add_job(w, "", 1000, 3);
     use(w, job, 1000, 100, 30, false);
@@ -874,7 +872,7 @@ static void energy_of_an_idle_fleet_is_not_counted(void **state) {
 
 /* A server that is killed loses nothing: the next one adds what the stored sums lack of each job. A
  * job that has begun since then has no account, and all of its energy counts. */
-static void restart_adds_what_the_stored_sums_lack(void **state) {
+FIXTURE_TEST(restart_adds_what_the_stored_sums_lack) {
     world *w = fresh(state, 26);
     world *again = fresh(state, 26);
     harpe_fleet_note note;
@@ -905,7 +903,7 @@ static void restart_adds_what_the_stored_sums_lack(void **state) {
 }
 
 /* After a restart, the uncertainty goes on with that of the accounts that were stored. */
-static void uncertainty_is_that_of_the_counted_savings(void **state) {
+FIXTURE_TEST(uncertainty_is_that_of_the_counted_savings) {
     world *w = fresh(state, 28);
     world *again = fresh(state, 28);
     harpe_fleet_note note;
@@ -936,7 +934,7 @@ static bool has_currency(const world *w, const char *name) {
 
 /* When the prices are removed, the costs keep their currency. When prices in another currency are
  * set, the costs begin again at 0. */
-static void costs_have_a_currency(void **state) {
+FIXTURE_TEST(costs_have_a_currency) {
     static const char prices[] = "{\"currency\":\"%s\",\"carbon_per_kg\":0,\"series\":[{\"at\":0,"
                                  "\"energy_per_kwh\":0.2,\"carbon_g_per_kwh\":500}]}";
     world *w = fresh(state, 30);
@@ -970,7 +968,7 @@ static void costs_have_a_currency(void **state) {
 }
 
 /* While the price is negative, the cost falls, so it is a gauge and no counter. */
-static void cost_falls_while_the_price_is_negative(void **state) {
+FIXTURE_TEST(cost_falls_while_the_price_is_negative) {
     static const char sample[] = "\nharpe_fleet_cost{currency=\"EUR\"} ";
     world *w = fresh(state, 31);
     real_job *job = add_job(w, "", 1000, 3);
@@ -992,7 +990,7 @@ static void cost_falls_while_the_price_is_negative(void **state) {
 
 /* Without a value of time, nothing says what a slower job costs. Prices then value the energy and
  * the power, and the split is that without prices. */
-static void prices_without_a_value_of_time_change_no_split(void **state) {
+FIXTURE_TEST(prices_without_a_value_of_time_change_no_split) {
     world *w = fresh(state, 32);
     real_job *job = add_job(w, "", 1000, 12);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2000,\"overhead\":1.5}");
@@ -1012,7 +1010,7 @@ static void prices_without_a_value_of_time_change_no_split(void **state) {
 
 /* With prices, the objective and its bound are costs per second, also if the price of energy is 0.
  */
-static void objective_has_the_unit_of_the_prices(void **state) {
+FIXTURE_TEST(objective_has_the_unit_of_the_prices) {
     world *w = fresh(state, 26);
     real_job *job = add_job(w, "", 1000, 12);
     job->member->said.weight = 2;
@@ -1037,8 +1035,7 @@ static void objective_has_the_unit_of_the_prices(void **state) {
     }
 }
 
-static void history_is_kept_for_a_day(void **state) {
-    (void)state;
+TEST(history_is_kept_for_a_day) {
     harpe_fleet_history *history = harpe_fleet_history_new();
     harpe_fleet_history *again = harpe_fleet_history_new();
     harpe_text text = {0}, saved = {0}, second = {0};
@@ -1064,8 +1061,7 @@ static void history_is_kept_for_a_day(void **state) {
 
 /* A limit that falls within a minute is no breach of the time before: the mean power of the minute
  * stands beside the mean limit. If a part of the minute had no limit, the minute has none. */
-static void mean_power_stands_beside_the_mean_limit(void **state) {
-    (void)state;
+TEST(mean_power_stands_beside_the_mean_limit) {
     static const double limits[][2] = {{1000, 400}, {-1, 400}, {300, 400}};
     static const char *const shown_limits[] = {"[700]", "[null]", "[350]"};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
@@ -1104,7 +1100,7 @@ static void prune(world *w, double wall_s, double steady_s, int64_t *gone) {
 
 /* An event is kept for a week after its end. Then harpe_fleet_events_prune removes it, and tells
  * the caller its number, so that the caller can remove it from the store. */
-static void old_events_are_removed_and_named(void **state) {
+FIXTURE_TEST(old_events_are_removed_and_named) {
     world *w = fresh(state, 13);
     add_job(w, "", 1000, 12);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
@@ -1123,8 +1119,7 @@ static void old_events_are_removed_and_named(void **state) {
 }
 
 /* A clock that is wrong for some minutes makes no event too old, also not one of too many. */
-static void clock_that_jumps_removes_no_event(void **state) {
-    (void)state;
+TEST(clock_that_jumps_removes_no_event) {
     enum { EVENTS = 300 };
     world w;
     begin(&w, 13);
@@ -1151,7 +1146,7 @@ static void clock_that_jumps_removes_no_event(void **state) {
 }
 
 /* Events that end at once do not fill the memory. */
-static void many_events_that_are_over_are_removed_at_once(void **state) {
+FIXTURE_TEST(many_events_that_are_over_are_removed_at_once) {
     world *w = fresh(state, 13);
     add_job(w, "", 1000, 12);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
@@ -1166,7 +1161,7 @@ static void many_events_that_are_over_are_removed_at_once(void **state) {
     assert_int_equal(w->state.events[0].id, 101);
 }
 
-static void state_of_a_job_says_what_happens_to_it(void **state) {
+FIXTURE_TEST(state_of_a_job_says_what_happens_to_it) {
     world *w = fresh(state, 14);
     real_job *job = add_job(w, "", 1000, 12);
     pass(w, 10);
@@ -1184,7 +1179,7 @@ static void state_of_a_job_says_what_happens_to_it(void **state) {
 
 /* A declared member reports a plan that does not exist, while a higher cap is not stored yet. Its
  * answer has the plan of the cap that is stored. */
-static void declared_member_waits_for_a_stored_cap(void **state) {
+FIXTURE_TEST(declared_member_waits_for_a_stored_cap) {
     world *w = fresh(state, 15);
     harpe_text text = {0};
     set(w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
@@ -1200,7 +1195,7 @@ static void declared_member_waits_for_a_stored_cap(void **state) {
 
 /* A second request with the same key and group makes no second event. Another group may use the
  * same key. */
-static void key_of_an_event_counts_in_its_group(void **state) {
+FIXTURE_TEST(key_of_an_event_counts_in_its_group) {
     world *w = fresh(state, 16);
     for (int i = 0; i < 2; i++)
         set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000,\"group\":\"row%d\"}", i);
@@ -1212,7 +1207,7 @@ static void key_of_an_event_counts_in_its_group(void **state) {
     assert_string_equal(w->state.events[1].group, "row1");
 }
 
-static void too_many_groups_are_refused(void **state) {
+FIXTURE_TEST(too_many_groups_are_refused) {
     world *w = fresh(state, 17);
     harpe_error error;
     for (int i = 0; !harpe_groups_are_full(&w->state); i++) {
@@ -1230,7 +1225,7 @@ static void too_many_groups_are_refused(void **state) {
                      HARPE_LIMIT_EXCEEDED);
 }
 
-static void notes_of_another_shape_are_refused(void **state) {
+FIXTURE_TEST(notes_of_another_shape_are_refused) {
     static const char *const notes[][2] = {
         {"prices", "{\"series\":[[0,1,2]]}"}, {"plans/j", "{\"plans\":[[1,2]]}"}, {"load/l", "[]"}};
     world *w = fresh(state, 17);
@@ -1243,7 +1238,7 @@ static void notes_of_another_shape_are_refused(void **state) {
 }
 
 /* A member leaves while the solver works. The next solution gives its power to the others. */
-static void member_that_leaves_during_a_solution_frees_its_power(void **state) {
+FIXTURE_TEST(member_that_leaves_during_a_solution_frees_its_power) {
     world *w = fresh(state, 18);
     harpe_error error;
     for (int i = 0; i < 2; i++)
@@ -1260,7 +1255,7 @@ static void member_that_leaves_during_a_solution_frees_its_power(void **state) {
     assert_int_equal(w->jobs[0].plan, 0);
 }
 
-static void events_that_run_are_always_shown(void **state) {
+FIXTURE_TEST(events_that_run_are_always_shown) {
     world *w = fresh(state, 19);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000,\"group\":\"row\"}");
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
@@ -1282,8 +1277,7 @@ static void events_that_run_are_always_shown(void **state) {
 
 /* After a pause, new points have replaced some old points of the ring. The history must not show
  * the gaps between the old points that are left. */
-static void history_has_no_hole_after_a_pause(void **state) {
-    (void)state;
+TEST(history_has_no_hole_after_a_pause) {
     harpe_text text = {0};
     harpe_fleet_history *history = harpe_fleet_history_new();
     double now_s = 1e9;
@@ -1319,8 +1313,7 @@ static size_t points_shown(const harpe_fleet_history *history) {
 }
 
 /* Points of the time in which the clock was a year ahead are not shown, and hide no others. */
-static void history_is_shown_after_the_clock_was_set_back(void **state) {
-    (void)state;
+TEST(history_is_shown_after_the_clock_was_set_back) {
     double now_s = 1e9, year_s = 365 * 86400;
     harpe_fleet_history *history = harpe_fleet_history_new(), *again = harpe_fleet_history_new();
     harpe_text saved = {0};
@@ -1344,49 +1337,4 @@ static void history_is_shown_after_the_clock_was_set_back(void **state) {
     harpe_fleet_history_free(again);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(budgets_hold_whatever_is_lost),
-        cmocka_unit_test_teardown(silent_job_is_counted_with_what_it_may_draw, end_worlds),
-        cmocka_unit_test_teardown(silent_job_is_lowered_while_the_budget_does_not_hold, end_worlds),
-        cmocka_unit_test_teardown(power_above_the_plan_is_corrected_within_two_rounds, end_worlds),
-        cmocka_unit_test_teardown(fleet_is_under_an_event_with_notice_when_it_begins, end_worlds),
-        cmocka_unit_test(event_is_kept_although_a_job_does_not_answer),
-        cmocka_unit_test_teardown(answer_is_not_overdue_while_the_budget_holds, end_worlds),
-        cmocka_unit_test_teardown(pause_is_no_longer_round, end_worlds),
-        cmocka_unit_test_teardown(round_of_a_member_is_known_after_few_reports, end_worlds),
-        cmocka_unit_test_teardown(late_answer_drives_nobody_below_the_slowest_plan, end_worlds),
-        cmocka_unit_test_teardown(event_that_cannot_be_met_says_by_how_much, end_worlds),
-        cmocka_unit_test_teardown(promise_of_an_event_does_not_change, end_worlds),
-        cmocka_unit_test_teardown(power_above_the_promise_is_a_breach, end_worlds),
-        cmocka_unit_test(promise_is_the_highest_limit_during_the_event),
-        cmocka_unit_test_teardown(assumed_power_is_not_measured, end_worlds),
-        cmocka_unit_test_teardown(event_is_repeated_by_its_key_and_cancelled, end_worlds),
-        cmocka_unit_test_teardown(restart_continues_with_the_same_split, end_worlds),
-        cmocka_unit_test_teardown(wrong_settings_are_refused, end_worlds),
-        cmocka_unit_test(metadata_says_the_terms),
-        cmocka_unit_test_teardown(price_chooses_the_cheapest_plan, end_worlds),
-        cmocka_unit_test_teardown(energy_of_an_idle_fleet_is_not_counted, end_worlds),
-        cmocka_unit_test_teardown(restart_adds_what_the_stored_sums_lack, end_worlds),
-        cmocka_unit_test_teardown(uncertainty_is_that_of_the_counted_savings, end_worlds),
-        cmocka_unit_test_teardown(costs_have_a_currency, end_worlds),
-        cmocka_unit_test_teardown(cost_falls_while_the_price_is_negative, end_worlds),
-        cmocka_unit_test_teardown(objective_has_the_unit_of_the_prices, end_worlds),
-        cmocka_unit_test_teardown(prices_without_a_value_of_time_change_no_split, end_worlds),
-        cmocka_unit_test(mean_power_stands_beside_the_mean_limit),
-        cmocka_unit_test(history_is_kept_for_a_day),
-        cmocka_unit_test_teardown(old_events_are_removed_and_named, end_worlds),
-        cmocka_unit_test(clock_that_jumps_removes_no_event),
-        cmocka_unit_test_teardown(many_events_that_are_over_are_removed_at_once, end_worlds),
-        cmocka_unit_test_teardown(state_of_a_job_says_what_happens_to_it, end_worlds),
-        cmocka_unit_test_teardown(declared_member_waits_for_a_stored_cap, end_worlds),
-        cmocka_unit_test_teardown(key_of_an_event_counts_in_its_group, end_worlds),
-        cmocka_unit_test_teardown(too_many_groups_are_refused, end_worlds),
-        cmocka_unit_test_teardown(notes_of_another_shape_are_refused, end_worlds),
-        cmocka_unit_test_teardown(member_that_leaves_during_a_solution_frees_its_power, end_worlds),
-        cmocka_unit_test_teardown(events_that_run_are_always_shown, end_worlds),
-        cmocka_unit_test(history_has_no_hole_after_a_pause),
-        cmocka_unit_test(history_is_shown_after_the_clock_was_set_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

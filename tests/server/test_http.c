@@ -21,8 +21,10 @@ static int tear_down(void **state) {
 
 /* ---- Requests and answers -------------------------------------------------------------------- */
 
-static void answers_carry_the_usual_headers(void **state) {
-    int fd = dial(*state);
+#define FIXTURE_TEST(name) TEST_ON(name, world *w, set_up, tear_down)
+
+FIXTURE_TEST(answers_carry_the_usual_headers) {
+    int fd = dial(w);
     say(fd, POST("/echo", "5") "hello");
     answer a = hear_answer(fd, false);
     assert_int_equal(a.status, 200);
@@ -36,8 +38,8 @@ static void answers_carry_the_usual_headers(void **state) {
     close(fd);
 }
 
-static void a_connection_serves_many_requests(void **state) {
-    int fd = dial(*state);
+FIXTURE_TEST(a_connection_serves_many_requests) {
+    int fd = dial(w);
     for (int i = 0; i < 100; i++) {
         say(fd, GET("/a"));
         expect_answer(fd, 200, "GET /a | a | q=(none) | x-test=(none)");
@@ -47,8 +49,8 @@ static void a_connection_serves_many_requests(void **state) {
     close(fd);
 }
 
-static void pipelined_requests_are_answered_in_order(void **state) {
-    int fd = dial(*state);
+FIXTURE_TEST(pipelined_requests_are_answered_in_order) {
+    int fd = dial(w);
     say(fd, POST("/echo", "1") "1" GET("/work") POST("/echo", "1") "2" GET("/b"));
     expect_answer(fd, 200, "1");
     expect_answer(fd, 200, "worked");
@@ -57,9 +59,9 @@ static void pipelined_requests_are_answered_in_order(void **state) {
     close(fd);
 }
 
-static void a_request_may_come_byte_by_byte(void **state) {
+FIXTURE_TEST(a_request_may_come_byte_by_byte) {
     static const char request[] = "\r\n" POST("/echo", "4") "drip" GET("/c");
-    int fd = dial(*state);
+    int fd = dial(w);
     for (size_t i = 0; i < sizeof request - 1; i++) {
         say_bytes(fd, request + i, 1);
         if (i % 16 == 0) usleep(1000);
@@ -69,8 +71,8 @@ static void a_request_may_come_byte_by_byte(void **state) {
     close(fd);
 }
 
-static void head_is_get_without_body(void **state) {
-    int fd = dial(*state);
+FIXTURE_TEST(head_is_get_without_body) {
+    int fd = dial(w);
     say(fd, "HEAD /a HTTP/1.1\r\nhost: x\r\n\r\n");
     answer a = hear_answer(fd, true);
     assert_int_equal(a.status, 200);
@@ -81,8 +83,8 @@ static void head_is_get_without_body(void **state) {
     close(fd);
 }
 
-static void http_1_0_closes_unless_asked_not_to(void **state) {
-    int fd = dial(*state);
+FIXTURE_TEST(http_1_0_closes_unless_asked_not_to) {
+    int fd = dial(w);
     say(fd, "GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     answer a = hear_answer(fd, false);
     assert_non_null(strstr(a.head, "connection: keep-alive"));
@@ -90,14 +92,14 @@ static void http_1_0_closes_unless_asked_not_to(void **state) {
     say(fd, "GET /a HTTP/1.0\r\n\r\n");
     expect_answer(fd, 200, NULL);
     expect_end(fd);
-    fd = dial(*state);
+    fd = dial(w);
     say(fd, "GET /a HTTP/1.1\r\nhost: x\r\nconnection: x, Close\r\n\r\n");
     expect_answer(fd, 200, NULL);
     expect_end(fd);
 }
 
-static void a_client_that_ends_its_side_still_gets_its_answer(void **state) {
-    int fd = dial(*state);
+FIXTURE_TEST(a_client_that_ends_its_side_still_gets_its_answer) {
+    int fd = dial(w);
     say(fd, POST("/echo", "2") "ab" POST("/echo", "2") "cd");
     shutdown(fd, SHUT_WR);
     expect_answer(fd, 200, "ab");
@@ -105,8 +107,8 @@ static void a_client_that_ends_its_side_still_gets_its_answer(void **state) {
     expect_end(fd);
 }
 
-static void a_large_answer_arrives_whole(void **state) {
-    int fd = dial(*state);
+FIXTURE_TEST(a_large_answer_arrives_whole) {
+    int fd = dial(w);
     say(fd, GET("/large"));
     usleep(100000); /* until the socket is full */
     answer a = hear_answer(fd, false);
@@ -119,36 +121,35 @@ static void a_large_answer_arrives_whole(void **state) {
 
 /* ---- Paths, queries, headers ----------------------------------------------------------------- */
 
-static void paths_are_decoded_by_segment(void **state) {
-    expect_once(*state, GET("/"), 200, "GET / | q=(none) | x-test=(none)");
-    expect_once(*state, GET("/a+b%2Bc/%2e%2e/../x%2Fy/"), 200,
+FIXTURE_TEST(paths_are_decoded_by_segment) {
+    expect_once(w, GET("/"), 200, "GET / | q=(none) | x-test=(none)");
+    expect_once(w, GET("/a+b%2Bc/%2e%2e/../x%2Fy/"), 200,
                 "GET /a+b%2Bc/%2e%2e/../x%2Fy/ | a+b+c | .. | .. | x/y |  | q=(none) | "
                 "x-test=(none)");
-    expect_once(*state, GET("/a%00b/%/%4/%zz/%C3%A4"), 200,
+    expect_once(w, GET("/a%00b/%/%4/%zz/%C3%A4"), 200,
                 "GET /a%00b/%/%4/%zz/%C3%A4 | (none) | (none) | (none) | (none) | \xC3\xA4 | "
                 "q=(none) | x-test=(none)");
-    expect_once(*state, "GET http://host:1/abs/olute HTTP/1.1\r\nhost: x\r\n\r\n", 200,
+    expect_once(w, "GET http://host:1/abs/olute HTTP/1.1\r\nhost: x\r\n\r\n", 200,
                 "GET /abs/olute | abs | olute | q=(none) | x-test=(none)");
 }
 
-static void the_first_value_of_a_query_parameter_is_taken(void **state) {
-    expect_once(*state, GET("/a?p&qq=1&q=x%20y+z&q=2"), 200,
-                "GET /a | a | q=x y z | x-test=(none)");
-    expect_once(*state, GET("/a?q"), 200, "GET /a | a | q= | x-test=(none)");
-    expect_once(*state, GET("/a?%71=%31"), 200, "GET /a | a | q=1 | x-test=(none)");
-    expect_once(*state, GET("/a?q=%zz&q=3"), 200, "GET /a | a | q=3 | x-test=(none)");
-    expect_once(*state, GET("/a?"), 200, "GET /a | a | q=(none) | x-test=(none)");
+FIXTURE_TEST(the_first_value_of_a_query_parameter_is_taken) {
+    expect_once(w, GET("/a?p&qq=1&q=x%20y+z&q=2"), 200, "GET /a | a | q=x y z | x-test=(none)");
+    expect_once(w, GET("/a?q"), 200, "GET /a | a | q= | x-test=(none)");
+    expect_once(w, GET("/a?%71=%31"), 200, "GET /a | a | q=1 | x-test=(none)");
+    expect_once(w, GET("/a?q=%zz&q=3"), 200, "GET /a | a | q=3 | x-test=(none)");
+    expect_once(w, GET("/a?"), 200, "GET /a | a | q=(none) | x-test=(none)");
 }
 
-static void header_names_have_no_case(void **state) {
-    expect_once(*state, "GET /a HTTP/1.1\r\nHost: x\r\nX-TeSt:\t va lue \t\r\n\r\n", 200,
+FIXTURE_TEST(header_names_have_no_case) {
+    expect_once(w, "GET /a HTTP/1.1\r\nHost: x\r\nX-TeSt:\t va lue \t\r\n\r\n", 200,
                 "GET /a | a | q=(none) | x-test=va lue");
 }
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */
 
-static void chunked_bodies_are_put_together(void **state) {
-    int fd = dial(*state);
+FIXTURE_TEST(chunked_bodies_are_put_together) {
+    int fd = dial(w);
     say(fd, "POST /echo HTTP/1.1\r\nhost: x\r\nTransfer-Encoding: Chunked\r\n\r\n"
             "3\r\nabc\r\n00A;name=value\r\n0123456789\r\n0\r\ntrailer: x\r\n\r\n" GET("/a"));
     expect_answer(fd, 200, "abc0123456789");
@@ -156,8 +157,8 @@ static void chunked_bodies_are_put_together(void **state) {
     close(fd);
 }
 
-static void expect_100_continue_is_answered_before_the_body(void **state) {
-    int fd = dial(*state);
+FIXTURE_TEST(expect_100_continue_is_answered_before_the_body) {
+    int fd = dial(w);
     say(fd, "POST /echo HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n");
     char text[26] = "";
     assert_true(read_exactly(fd, text, 25));
@@ -165,19 +166,19 @@ static void expect_100_continue_is_answered_before_the_body(void **state) {
     say(fd, "abc");
     expect_answer(fd, 200, "abc");
     close(fd);
-    expect_once(*state,
+    expect_once(w,
                 "POST /tiny HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
                 "content-length: 11\r\n\r\n",
                 413, "{\"detail\":\"the body is too large\"}");
-    expect_once(*state, "POST /a HTTP/1.1\r\nhost: x\r\nexpect: tea\r\n\r\n", 417, NULL);
+    expect_once(w, "POST /a HTTP/1.1\r\nhost: x\r\nexpect: tea\r\n\r\n", 417, NULL);
 }
 
-static void a_body_up_to_the_limit_is_taken(void **state) {
+FIXTURE_TEST(a_body_up_to_the_limit_is_taken) {
     size_t length = 1 << 20;
     char *body = malloc(length);
     for (size_t i = 0; i < length; i++)
         body[i] = (char)('a' + i % 26);
-    int fd = dial(*state);
+    int fd = dial(w);
     for (int i = 0; i < 3; i++) {
         say(fd, POST("/echo", "1048576"));
         say_bytes(fd, body, length);
@@ -192,9 +193,8 @@ static void a_body_up_to_the_limit_is_taken(void **state) {
 
 /* ---- Holding --------------------------------------------------------------------------------- */
 
-static void held_requests_are_answered_when_released(void **state) {
+FIXTURE_TEST(held_requests_are_answered_when_released) {
     enum { COUNT = 200 };
-    world *w = *state;
     int fds[COUNT];
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < COUNT; i++) {
@@ -213,9 +213,8 @@ static void held_requests_are_answered_when_released(void **state) {
     assert_int_equal(atomic_load(&w->gone), 0);
 }
 
-static void closing_the_server_lets_held_requests_go(void **state) {
+TEST(closing_the_server_lets_held_requests_go) {
     world *w = open_world((harpe_http_options){0});
-    (void)state;
     int fd = dial(w);
     say(fd, GET("/hold"));
     expect_counts(w, "held 1");
@@ -225,9 +224,8 @@ static void closing_the_server_lets_held_requests_go(void **state) {
 
 /* ---- Streams --------------------------------------------------------------------------------- */
 
-static void a_stream_goes_on_until_the_server_ends_it(void **state) {
+FIXTURE_TEST(a_stream_goes_on_until_the_server_ends_it) {
     enum { PIECES = 30, PIECE = 100001 };
-    world *w = *state;
     int fd = dial(w);
     say(fd, GET("/stream?q=30") GET("/a"));
     answer a = hear_answer(fd, false);
@@ -247,8 +245,7 @@ static void a_stream_goes_on_until_the_server_ends_it(void **state) {
     assert_int_equal(atomic_load(&w->gone), 0);
 }
 
-static void a_client_that_leaves_its_stream_is_noticed(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_client_that_leaves_its_stream_is_noticed) {
     int idle = dial(w), busy = dial(w);
     say(idle, GET("/stream"));
     free(hear_answer(idle, false).body);
@@ -260,8 +257,7 @@ static void a_client_that_leaves_its_stream_is_noticed(void **state) {
     expect_counts(w, "connections 1 held 0");
 }
 
-static void streams_give_way_to_others(void **state) {
-    (void)state;
+TEST(streams_give_way_to_others) {
     world *w = open_world((harpe_http_options){.max_connections = 3});
     int held = dial(w), idle = dial(w);
     say(held, GET("/hold"));
@@ -284,8 +280,7 @@ static void streams_give_way_to_others(void **state) {
 
 /* ---- The door -------------------------------------------------------------------------------- */
 
-static void without_the_token_only_open_paths_are_served(void **state) {
-    (void)state;
+TEST(without_the_token_only_open_paths_are_served) {
     world *w = open_world((harpe_http_options){.token = "secret"});
     expect_once(w, GET("/open"), 200, NULL);
     static const char *const wrong[] = {
@@ -307,8 +302,7 @@ static void without_the_token_only_open_paths_are_served(void **state) {
     close_world(w);
 }
 
-static void a_taken_port_is_an_error_that_names_it(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_taken_port_is_an_error_that_names_it) {
     harpe_loop *loop;
     harpe_http *http = NULL;
     harpe_error error;
@@ -330,8 +324,7 @@ static void a_taken_port_is_an_error_that_names_it(void **state) {
     harpe_loop_free(loop);
 }
 
-static void ipv6_is_listened_on(void **state) {
-    (void)state;
+TEST(ipv6_is_listened_on) {
     int probe = socket(AF_INET6, SOCK_STREAM, 0);
     struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     if (probe < 0 || bind(probe, (struct sockaddr *)&address, sizeof address) != 0) {
@@ -367,8 +360,7 @@ static void run_in(const char *folder, int port, const char *commands) {
     if (system(line) != 0) fail_msg("failed: %s", line); // NOLINT(cert-env33-c)
 }
 
-static void tls_is_spoken_with_a_certificate(void **state) {
-    (void)state;
+TEST(tls_is_spoken_with_a_certificate) {
     if (system("command -v openssl >/dev/null && command -v curl >/dev/null") != 0) // NOLINT
         skip_because("missing: openssl or curl");
     char folder[] = "/tmp/harpe-tls-XXXXXX";
@@ -402,32 +394,4 @@ static void tls_is_spoken_with_a_certificate(void **state) {
     run_in(folder, 0, "rm -f cert key body echoed large streamed worked && rmdir $D");
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(answers_carry_the_usual_headers),
-        TEST(a_connection_serves_many_requests),
-        TEST(pipelined_requests_are_answered_in_order),
-        TEST(a_request_may_come_byte_by_byte),
-        TEST(head_is_get_without_body),
-        TEST(http_1_0_closes_unless_asked_not_to),
-        TEST(a_client_that_ends_its_side_still_gets_its_answer),
-        TEST(a_large_answer_arrives_whole),
-        TEST(paths_are_decoded_by_segment),
-        TEST(the_first_value_of_a_query_parameter_is_taken),
-        TEST(header_names_have_no_case),
-        TEST(chunked_bodies_are_put_together),
-        TEST(expect_100_continue_is_answered_before_the_body),
-        TEST(a_body_up_to_the_limit_is_taken),
-        TEST(held_requests_are_answered_when_released),
-        TEST(closing_the_server_lets_held_requests_go),
-        TEST(a_stream_goes_on_until_the_server_ends_it),
-        TEST(a_client_that_leaves_its_stream_is_noticed),
-        TEST(streams_give_way_to_others),
-        TEST(without_the_token_only_open_paths_are_served),
-        TEST(a_taken_port_is_an_error_that_names_it),
-        TEST(ipv6_is_listened_on),
-        TEST(tls_is_spoken_with_a_certificate),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -47,33 +47,36 @@ static void break_off(int fd) {
 
 /* ---- Time ------------------------------------------------------------------------------------ */
 
-static void slow_headers_have_a_deadline(void **state) {
-    int fd = dial(*state);
+#define HASTY(name) TEST_ON(name, world *w, set_up_hasty, tear_down)
+#define FIXTURE_TEST(name) TEST_ON(name, world *w, set_up, tear_down)
+
+HASTY(slow_headers_have_a_deadline) {
+    int fd = dial(w);
     say(fd, "GET /a HTTP/1.1\r\nhost: x\r\n");
     drip(fd, "a: b\r\n", 50000);
     expect_answer(fd, 408, NULL);
     close(fd);
-    expect_counts(*state, "timeouts 1");
+    expect_counts(w, "timeouts 1");
 }
 
-static void slow_bodies_have_a_deadline(void **state) {
-    int fd = dial(*state);
+HASTY(slow_bodies_have_a_deadline) {
+    int fd = dial(w);
     say(fd, POST("/echo", "100000"));
     drip(fd, "x", 50000);
     expect_answer(fd, 408, NULL);
     close(fd);
 }
 
-static void chunked_bodies_without_end_have_a_deadline(void **state) {
-    int fd = dial(*state);
+HASTY(chunked_bodies_without_end_have_a_deadline) {
+    int fd = dial(w);
     say(fd, CHUNKED("/echo"));
     drip(fd, "1\r\nx\r\n", 50000);
     expect_answer(fd, 408, NULL);
     close(fd);
 }
 
-static void the_deadline_begins_anew_with_each_request(void **state) {
-    int fd = dial(*state);
+HASTY(the_deadline_begins_anew_with_each_request) {
+    int fd = dial(w);
     for (int i = 0; i < 4; i++) {
         usleep(TIMEOUT_MS * 500);
         say(fd, GET("/a"));
@@ -82,8 +85,7 @@ static void the_deadline_begins_anew_with_each_request(void **state) {
     close(fd);
 }
 
-static void idle_connections_are_closed_in_time(void **state) {
-    (void)state;
+TEST(idle_connections_are_closed_in_time) {
     world *w = open_world((harpe_http_options){.keep_alive_timeout_ms = 500});
     int silent = dial(w);
     answer a = {0};
@@ -103,18 +105,17 @@ static void idle_connections_are_closed_in_time(void **state) {
     close_world(w);
 }
 
-static void a_held_request_has_no_deadline(void **state) {
-    int fd = dial(*state);
+HASTY(a_held_request_has_no_deadline) {
+    int fd = dial(w);
     say(fd, GET("/hold"));
-    expect_counts(*state, "held 1");
+    expect_counts(w, "held 1");
     usleep(TIMEOUT_MS * 2000);
-    expect_once(*state, GET("/release"), 200, "done");
+    expect_once(w, GET("/release"), 200, "done");
     expect_answer(fd, 200, "released");
     close(fd);
 }
 
-static void an_answer_that_nobody_reads_is_given_up(void **state) {
-    world *w = *state;
+HASTY(an_answer_that_nobody_reads_is_given_up) {
     int fd = dial(w);
     say(fd, GET("/large"));
     expect_counts(w, "connections 1 held 0 evicted 0 refused 0 timeouts 1");
@@ -184,8 +185,7 @@ static void check_small_beside_large(const char *head) {
     close_world(w);
 }
 
-static void a_small_request_does_not_wait_for_large_bodies(void **state) {
-    (void)state;
+FIXTURE_TEST(a_small_request_does_not_wait_for_large_bodies) {
     check_small_beside_large(POST("/echo", "60000000"));
     check_small_beside_large(CHUNKED("/echo") "3000000\r\n");
 }
@@ -220,9 +220,8 @@ static void *send_bodies(void *user) {
     return NULL;
 }
 
-static void large_bodies_leave_time_to_other_programs(void **state) {
+FIXTURE_TEST(large_bodies_leave_time_to_other_programs) {
     enum { SENDERS = 4 };
-    world *w = *state;
     sender senders[SENDERS];
     atomic_bool is_over = false;
     int small = dial(w);
@@ -247,8 +246,7 @@ static void large_bodies_leave_time_to_other_programs(void **state) {
     close(small);
 }
 
-static void a_slow_body_gets_little_memory(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_slow_body_gets_little_memory) {
     int slow = dial(w), other = dial(w);
     say(slow, POST("/echo", "1000000") "12345");
     for (int i = 0; i < 100; i++) {
@@ -300,10 +298,9 @@ static void race(int max_connections, size_t *early, size_t *late) {
     close_world(w);
 }
 
-static void established_clients_do_not_wait_for_first_requests(void **state) {
+FIXTURE_TEST(established_clients_do_not_wait_for_first_requests) {
     enum { SERVED = 64 };
     size_t early, late;
-    (void)state;
     /* A busy machine may stop the server's thread until it forgets the established client. */
     for (int i = 0; i < 50; i++) {
         race(2 * NEW, &early, &late);
@@ -314,17 +311,15 @@ static void established_clients_do_not_wait_for_first_requests(void **state) {
                  early, late);
 }
 
-static void all_first_requests_are_served_at_once_unless_there_is_a_crowd(void **state) {
+FIXTURE_TEST(all_first_requests_are_served_at_once_unless_there_is_a_crowd) {
     size_t early, late;
-    (void)state;
     race(8 * NEW, &early, &late);
     assert_int_equal(late, NEW);
 }
 
-static void all_of_many_idle_connections_are_closed(void **state) {
+TEST(all_of_many_idle_connections_are_closed) {
     enum { IDLE = 300 };
     world *w = open_world((harpe_http_options){.keep_alive_timeout_ms = 100});
-    (void)state;
     int idle[IDLE];
     for (int i = 0; i < IDLE; i++)
         idle[i] = dial(w);
@@ -335,8 +330,7 @@ static void all_of_many_idle_connections_are_closed(void **state) {
 
 /* ---- Going away ------------------------------------------------------------------------------ */
 
-static void a_client_that_closes_while_held_is_noticed(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_client_that_closes_while_held_is_noticed) {
     int closed = dial(w), reset = dial(w), half = dial(w);
     say(closed, GET("/hold"));
     say(reset, GET("/hold"));
@@ -352,16 +346,14 @@ static void a_client_that_closes_while_held_is_noticed(void **state) {
     expect_counts(w, "connections 1 held 0");
 }
 
-static void a_client_that_was_gone_before_it_was_held_is_noticed(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_client_that_was_gone_before_it_was_held_is_noticed) {
     int fd = dial(w);
     say(fd, GET("/hold"));
     close(fd);
     expect_soon("gone", &w->gone, 1);
 }
 
-static void a_client_may_go_while_a_worker_works_for_it(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_client_may_go_while_a_worker_works_for_it) {
     atomic_store(&is_work_held, true);
     for (int i = 0; i < 10; i++) {
         int fd = dial(w);
@@ -377,8 +369,7 @@ static void a_client_may_go_while_a_worker_works_for_it(void **state) {
     expect_once(w, GET("/work"), 200, "worked");
 }
 
-static void an_answer_that_breaks_is_told_apart_from_one_that_arrived(void **state) {
-    world *w = *state;
+FIXTURE_TEST(an_answer_that_breaks_is_told_apart_from_one_that_arrived) {
     int fd = dial(w);
     say(fd, GET("/work"));
     expect_answer(fd, 200, "worked");
@@ -389,8 +380,8 @@ static void an_answer_that_breaks_is_told_apart_from_one_that_arrived(void **sta
 
 /* ---- Nonsense -------------------------------------------------------------------------------- */
 
-static void too_much_header_is_refused(void **state) {
-    int fd = dial(*state);
+FIXTURE_TEST(too_much_header_is_refused) {
+    int fd = dial(w);
     say(fd, "GET /a HTTP/1.1\r\nhost: x\r\n");
     drip(fd, "x-flood: 0123456789012345678901234567890123456789\r\n", 0);
     expect_answer(fd, 431, NULL);
@@ -398,15 +389,15 @@ static void too_much_header_is_refused(void **state) {
     char request[6000] = "GET /";
     memset(request + 5, 'a', 5000);
     snprintf(request + 5005, 100, " HTTP/1.1\r\nhost: x\r\n\r\n");
-    expect_once(*state, request, 431, NULL);
+    expect_once(w, request, 431, NULL);
     memset(request + 5, 'a', 4000);
     snprintf(request + 4005, 100, " HTTP/1.1\r\nhost: x\r\n\r\n");
-    expect_once(*state, request, 200, NULL);
+    expect_once(w, request, 200, NULL);
 }
 
 /* ---- Grammar --------------------------------------------------------------------------------- */
 
-static void what_is_not_http_is_refused(void **state) {
+FIXTURE_TEST(what_is_not_http_is_refused) {
     static const struct {
         const char *request;
         int status;
@@ -450,16 +441,16 @@ static void what_is_not_http_is_refused(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         print_message("%.60s\n", cases[i].request);
-        expect_once(*state, cases[i].request, cases[i].status, NULL);
+        expect_once(w, cases[i].request, cases[i].status, NULL);
     }
     static const char with_nul[] = "GET /a\0b HTTP/1.1\r\nhost: x\r\n\r\n";
-    int fd = dial(*state);
+    int fd = dial(w);
     say_bytes(fd, with_nul, sizeof with_nul - 1);
     expect_answer(fd, 400, NULL);
     close(fd);
 }
 
-static void random_bytes_do_no_harm(void **state) {
+FIXTURE_TEST(random_bytes_do_no_harm) {
     static const char *const words[] = {"GET ",
                                         "/a",
                                         " HTTP/1.1",
@@ -482,40 +473,14 @@ static void random_bytes_do_no_harm(void **state) {
                                         "transfer-encoding: chunked\r\n"};
     unsigned random = 12345;
     for (int round = 0; round < 300; round++) {
-        int fd = dial(*state);
+        int fd = dial(w);
         for (int i = 0; i < 30; i++) {
             random = random * 1103515245 + 12345;
             if (!say(fd, words[(random >> 16) % (sizeof words / sizeof *words)])) break;
         }
         break_off(fd);
     }
-    expect_once(*state, GET("/b"), 200, "GET /b | b | q=(none) | x-test=(none)");
+    expect_once(w, GET("/b"), 200, "GET /b | b | q=(none) | x-test=(none)");
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-#define HASTY(name) cmocka_unit_test_setup_teardown(name, set_up_hasty, tear_down)
-    const struct CMUnitTest tests[] = {
-        HASTY(slow_headers_have_a_deadline),
-        HASTY(slow_bodies_have_a_deadline),
-        HASTY(chunked_bodies_without_end_have_a_deadline),
-        HASTY(the_deadline_begins_anew_with_each_request),
-        TEST(idle_connections_are_closed_in_time),
-        HASTY(a_held_request_has_no_deadline),
-        HASTY(an_answer_that_nobody_reads_is_given_up),
-        TEST(a_small_request_does_not_wait_for_large_bodies),
-        TEST(large_bodies_leave_time_to_other_programs),
-        TEST(a_slow_body_gets_little_memory),
-        TEST(established_clients_do_not_wait_for_first_requests),
-        TEST(all_first_requests_are_served_at_once_unless_there_is_a_crowd),
-        TEST(all_of_many_idle_connections_are_closed),
-        TEST(a_client_that_closes_while_held_is_noticed),
-        TEST(a_client_that_was_gone_before_it_was_held_is_noticed),
-        TEST(a_client_may_go_while_a_worker_works_for_it),
-        TEST(an_answer_that_breaks_is_told_apart_from_one_that_arrived),
-        TEST(too_much_header_is_refused),
-        TEST(what_is_not_http_is_refused),
-        TEST(random_bytes_do_no_harm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

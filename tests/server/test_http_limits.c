@@ -25,16 +25,18 @@ static int tear_down(void **state) {
 
 /* ---- Size ------------------------------------------------------------------------------------ */
 
-static void a_body_that_is_announced_too_large_is_refused_at_once(void **state) {
-    expect_once(*state, POST("/echo", "1000000000"), 413, "{\"detail\":\"the body is too large\"}");
-    expect_once(*state, POST("/echo", "99999999999999999999999"), 413, NULL);
-    expect_once(*state, POST("/tiny", "11"), 413, NULL);
+#define FIXTURE_TEST(name) TEST_ON(name, world *w, set_up, tear_down)
+
+FIXTURE_TEST(a_body_that_is_announced_too_large_is_refused_at_once) {
+    expect_once(w, POST("/echo", "1000000000"), 413, "{\"detail\":\"the body is too large\"}");
+    expect_once(w, POST("/echo", "99999999999999999999999"), 413, NULL);
+    expect_once(w, POST("/tiny", "11"), 413, NULL);
 }
 
-static void the_refusal_reaches_a_client_that_goes_on_sending(void **state) {
+FIXTURE_TEST(the_refusal_reaches_a_client_that_goes_on_sending) {
     char block[4096];
     memset(block, 'x', sizeof block);
-    int fd = dial(*state);
+    int fd = dial(w);
     say(fd, POST("/echo", "1000000000"));
     for (int i = 0; i < 64 && say_bytes(fd, block, sizeof block); i++)
         continue;
@@ -42,10 +44,10 @@ static void the_refusal_reaches_a_client_that_goes_on_sending(void **state) {
     close(fd);
 }
 
-static void a_chunked_body_is_refused_when_it_passes_the_limit(void **state) {
-    expect_once(*state, CHUNKED("/tiny") "5\r\nabcde\r\n6\r\nabcdef\r\n", 413, NULL);
-    expect_once(*state, CHUNKED("/tiny") "fffffffffffffff\r\nabcdefghijk", 413, NULL);
-    expect_once(*state, CHUNKED("/tiny") "ffffffffffffffffff\r\n", 400, NULL);
+FIXTURE_TEST(a_chunked_body_is_refused_when_it_passes_the_limit) {
+    expect_once(w, CHUNKED("/tiny") "5\r\nabcde\r\n6\r\nabcdef\r\n", 413, NULL);
+    expect_once(w, CHUNKED("/tiny") "fffffffffffffff\r\nabcdefghijk", 413, NULL);
+    expect_once(w, CHUNKED("/tiny") "ffffffffffffffffff\r\n", 400, NULL);
 }
 
 /* The address space, because memory that is reserved and never used appears nowhere else. */
@@ -58,8 +60,7 @@ static size_t virtual_bytes(void) {
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-static void a_claimed_length_takes_no_memory(void **state) {
-    (void)state;
+TEST(a_claimed_length_takes_no_memory) {
     world *w = open_world((harpe_http_options){.max_body_bytes = (size_t)4 << 30});
     int fds[20];
     size_t before = virtual_bytes();
@@ -86,8 +87,7 @@ static int count_answered(const int *fds, int count) {
     return answered;
 }
 
-static void bodies_hoarded_by_many_give_way_to_new_ones(void **state) {
-    (void)state;
+TEST(bodies_hoarded_by_many_give_way_to_new_ones) {
     world *w = open_world((harpe_http_options){.max_all_bodies_bytes = 16384});
     char most[1000];
     int hoards[HOARDS], answered = 0;
@@ -110,8 +110,7 @@ static void bodies_hoarded_by_many_give_way_to_new_ones(void **state) {
     close_world(w);
 }
 
-static void bodies_that_are_worked_on_cost_no_other_sender_its_place(void **state) {
-    (void)state;
+TEST(bodies_that_are_worked_on_cost_no_other_sender_its_place) {
     world *w = open_world((harpe_http_options){.max_all_bodies_bytes = 16384});
     char most[12000];
     memset(most, 'x', sizeof most);
@@ -143,8 +142,7 @@ static void bodies_that_are_worked_on_cost_no_other_sender_its_place(void **stat
     close_world(w);
 }
 
-static void who_holds_no_memory_is_not_refused_for_the_sake_of_others(void **state) {
-    (void)state;
+TEST(who_holds_no_memory_is_not_refused_for_the_sake_of_others) {
     world *w = open_world((harpe_http_options){.max_all_bodies_bytes = 16384});
     char most[12000];
     memset(most, 'x', sizeof most);
@@ -166,8 +164,7 @@ static void who_holds_no_memory_is_not_refused_for_the_sake_of_others(void **sta
     close_world(w);
 }
 
-static void memory_of_answered_bodies_is_free_again(void **state) {
-    (void)state;
+TEST(memory_of_answered_bodies_is_free_again) {
     world *w = open_world((harpe_http_options){.max_all_bodies_bytes = 16384});
     char most[1024];
     memset(most, 'x', sizeof most);
@@ -206,8 +203,7 @@ static bool read_large(int fd, size_t length, bool has_head) {
     return is_good;
 }
 
-static void whoever_has_not_read_for_longest_gives_way(void **state) {
-    (void)state;
+TEST(whoever_has_not_read_for_longest_gives_way) {
     world *w = open_world((harpe_http_options){.max_unread_bytes = (size_t)80 << 20,
                                                .request_timeout_ms = TIMEOUT_S * 1000});
     int reads = ask_for_large(w);
@@ -228,8 +224,7 @@ static void whoever_has_not_read_for_longest_gives_way(void **state) {
     close_world(w);
 }
 
-static void a_single_answer_may_be_larger_than_all_together(void **state) {
-    (void)state;
+TEST(a_single_answer_may_be_larger_than_all_together) {
     world *w = open_world(
         (harpe_http_options){.max_unread_bytes = 1 << 20, .request_timeout_ms = TIMEOUT_S * 1000});
     int only = ask_for_large(w);
@@ -242,8 +237,7 @@ static void a_single_answer_may_be_larger_than_all_together(void **state) {
 
 /* ---- Number ---------------------------------------------------------------------------------- */
 
-static void a_full_house_makes_room_but_never_drops_a_held_request(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_full_house_makes_room_but_never_drops_a_held_request) {
     int held[10], idle[CONNECTIONS * 2];
     for (int i = 0; i < 10; i++) {
         held[i] = dial(w);
@@ -266,8 +260,7 @@ static void a_full_house_makes_room_but_never_drops_a_held_request(void **state)
     assert_int_equal(atomic_load(&w->gone), 0);
 }
 
-static void a_house_full_of_held_requests_refuses_more(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_house_full_of_held_requests_refuses_more) {
     int held[CONNECTIONS];
     for (int i = 0; i < CONNECTIONS; i++) {
         held[i] = dial(w);
@@ -288,8 +281,7 @@ static bool is_open(int fd) {
     return poll(&waiting, 1, 0) == 0;
 }
 
-static void strangers_give_way_before_all_others(void **state) {
-    world *w = *state;
+FIXTURE_TEST(strangers_give_way_before_all_others) {
     int held[5], strangers[CONNECTIONS - 6], idle = dial(w);
     for (int i = 0; i < 5; i++) {
         held[i] = dial(w);
@@ -321,8 +313,7 @@ static void strangers_give_way_before_all_others(void **state) {
     close(idle);
 }
 
-static void who_is_no_longer_a_stranger_stays(void **state) {
-    world *w = *state;
+FIXTURE_TEST(who_is_no_longer_a_stranger_stays) {
     int known[CONNECTIONS];
     for (int i = 0; i < CONNECTIONS - 1; i++) {
         known[i] = dial(w);
@@ -339,8 +330,7 @@ static void who_is_no_longer_a_stranger_stays(void **state) {
         close(known[i]);
 }
 
-static void who_looks_is_answered_while_all_others_are_held(void **state) {
-    (void)state;
+TEST(who_looks_is_answered_while_all_others_are_held) {
     world *w =
         open_world((harpe_http_options){.max_connections = CONNECTIONS, .reserved_connections = 8});
     int held[CONNECTIONS], newcomers[30], stream;
@@ -387,8 +377,7 @@ static void count_warning(void *user, harpe_log_level level, const char *line) {
     if (level == HARPE_LOG_WARNING && strstr(line, "cannot accept")) atomic_fetch_add(&warnings, 1);
 }
 
-static void running_out_of_descriptors_is_survived_and_told_once(void **state) {
-    (void)state;
+TEST(running_out_of_descriptors_is_survived_and_told_once) {
     atomic_store(&warnings, 0);
     world *w = open_world((harpe_http_options){.log = {count_warning, NULL}});
     struct rlimit before;
@@ -418,25 +407,4 @@ static void running_out_of_descriptors_is_survived_and_told_once(void **state) {
     assert_int_equal(atomic_load(&warnings), 1);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(a_body_that_is_announced_too_large_is_refused_at_once),
-        TEST(the_refusal_reaches_a_client_that_goes_on_sending),
-        TEST(a_chunked_body_is_refused_when_it_passes_the_limit),
-        TEST(a_claimed_length_takes_no_memory),
-        TEST(bodies_hoarded_by_many_give_way_to_new_ones),
-        TEST(bodies_that_are_worked_on_cost_no_other_sender_its_place),
-        TEST(who_holds_no_memory_is_not_refused_for_the_sake_of_others),
-        TEST(memory_of_answered_bodies_is_free_again),
-        TEST(a_full_house_makes_room_but_never_drops_a_held_request),
-        TEST(a_house_full_of_held_requests_refuses_more),
-        TEST(whoever_has_not_read_for_longest_gives_way),
-        TEST(a_single_answer_may_be_larger_than_all_together),
-        TEST(strangers_give_way_before_all_others),
-        TEST(who_is_no_longer_a_stranger_stays),
-        TEST(who_looks_is_answered_while_all_others_are_held),
-        TEST(running_out_of_descriptors_is_survived_and_told_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -17,8 +17,7 @@ static asked *ask_with_key(engine *e, const char *key, int pp_degree) {
     return ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, body);
 }
 
-static void ranks_with_the_same_key_meet_in_one_job(void **state) {
-    engine *e = *state;
+STARTED_TEST(ranks_with_the_same_key_meet_in_one_job) {
     asked *at_once[3]; /* the first registration is not stored yet when the others arrive */
     for (int r = 0; r < 3; r++)
         at_once[r] = ask_with_key(e, "slurm-17", 3);
@@ -35,8 +34,7 @@ static void ranks_with_the_same_key_meet_in_one_job(void **state) {
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 2);
 }
 
-static void key_of_another_shape_or_length_is_refused(void **state) {
-    engine *e = *state;
+ENGINE_TEST(key_of_another_shape_or_length_is_refused) {
     char long_key[300];
     memset(long_key, 'k', 257);
     long_key[257] = '\0';
@@ -48,8 +46,7 @@ static void key_of_another_shape_or_length_is_refused(void **state) {
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
 }
 
-static void key_is_free_again_once_its_job_is_evicted(void **state) {
-    engine *e = *state;
+STARTED_TEST(key_is_free_again_once_its_job_is_evicted) {
     const char *first = registered_id(ask_with_key(e, "k", 1));
     asked *eviction = ask(e, HARPE_CALL_EVICT, first, 0, -1, NULL);
     asked *meanwhile = ask_with_key(e, "k", 1);
@@ -59,8 +56,7 @@ static void key_is_free_again_once_its_job_is_evicted(void **state) {
 }
 
 /* The newest job of a key is used, even if the clock was set back before it was created. */
-static void newest_job_of_a_key_is_found_whatever_the_clock_says(void **state) {
-    engine *e = *state;
+ENGINE_TEST(newest_job_of_a_key_is_found_whatever_the_clock_says) {
     engine_clock_s = 1.7e9;
     engine_start(e);
     const char *first = registered_id(ask_with_key(e, "nightly", 1));
@@ -77,8 +73,7 @@ static void newest_job_of_a_key_is_found_whatever_the_clock_says(void **state) {
 }
 
 /* The requests that wait for it try again themselves. */
-static void job_that_cannot_be_stored_keeps_no_key(void **state) {
-    engine *e = *state;
+ENGINE_TEST(job_that_cannot_be_stored_keeps_no_key) {
     struct rlimit before, none;
     engine_start(e);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -99,8 +94,7 @@ static void job_that_cannot_be_stored_keeps_no_key(void **state) {
 
 /* Rank 1 has reported and waits for round 1. Rank 0's process dies after it has received round 0.
  */
-static void restarted_rank_gets_the_round_that_it_lost(void **state) {
-    engine *e = *state;
+STARTED_TEST(restarted_rank_gets_the_round_that_it_lost) {
     const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, -1);
     expect(ask_result(e, job, 1, 0, 5), 200, "null");
@@ -121,8 +115,7 @@ static void restarted_rank_gets_the_round_that_it_lost(void **state) {
 }
 
 /* Its result is stored, so it waits for the next round like the other ranks. */
-static void restarted_rank_that_has_reported_waits_for_the_next_round(void **state) {
-    engine *e = *state;
+STARTED_TEST(restarted_rank_that_has_reported_waits_for_the_next_round) {
     const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, -1);
     expect(ask_result(e, job, 0, 0, 5), 200, "null");
@@ -136,15 +129,4 @@ static void restarted_rank_that_has_reported_waits_for_the_next_round(void **sta
     asked_free(held);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        STARTED_TEST(ranks_with_the_same_key_meet_in_one_job),
-        ENGINE_TEST(key_of_another_shape_or_length_is_refused),
-        STARTED_TEST(key_is_free_again_once_its_job_is_evicted),
-        ENGINE_TEST(newest_job_of_a_key_is_found_whatever_the_clock_says),
-        ENGINE_TEST(job_that_cannot_be_stored_keeps_no_key),
-        STARTED_TEST(restarted_rank_gets_the_round_that_it_lost),
-        STARTED_TEST(restarted_rank_that_has_reported_waits_for_the_next_round),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

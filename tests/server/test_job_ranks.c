@@ -33,8 +33,7 @@ static int choose(int size, int *to) {
     return kept;
 }
 
-static void ranks_are_found_where_they_were_made(void **state) {
-    (void)state;
+TEST(ranks_are_found_where_they_were_made) {
     int spoken[SPOKEN_MAX];
     srand(14);
     for (int s = 0; s < SIZE_COUNT; s++) {
@@ -61,8 +60,7 @@ static void ranks_are_found_where_they_were_made(void **state) {
     }
 }
 
-static void a_job_has_no_ranks_beyond_its_size(void **state) {
-    (void)state;
+TEST(a_job_has_no_ranks_beyond_its_size) {
     for (int s = 0; s < SIZE_COUNT; s++) {
         harpe_job *job = job_of_size(SIZES[s]);
         int next = 0;
@@ -79,8 +77,7 @@ static void a_job_has_no_ranks_beyond_its_size(void **state) {
     }
 }
 
-static void a_job_that_was_evicted_has_none(void **state) {
-    (void)state;
+TEST(a_job_that_was_evicted_has_none) {
     harpe_job *job = harpe_job_new(NULL, NULL, NULL);
     int next = 0;
     assert_non_null(job);
@@ -89,11 +86,4 @@ static void a_job_that_was_evicted_has_none(void **state) {
     harpe_job_free(job);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_are_found_where_they_were_made),
-        cmocka_unit_test(a_job_has_no_ranks_beyond_its_size),
-        cmocka_unit_test(a_job_that_was_evicted_has_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -60,20 +60,18 @@ static void stop_in_each_place_of_a_round(engine *e, const char *metadata) {
     assert_sums(e, job, 3 * RANKS, 3, RANKS * RESULT_J / 32);
 }
 
-static void every_result_counts_once(void **state) { stop_in_each_place_of_a_round(*state, NULL); }
+ENGINE_TEST(every_result_counts_once) { stop_in_each_place_of_a_round(e, NULL); }
 
-static void every_result_of_a_finished_scheduler_counts_once(void **state) {
-    stop_in_each_place_of_a_round(*state, "finished");
+ENGINE_TEST(every_result_of_a_finished_scheduler_counts_once) {
+    stop_in_each_place_of_a_round(e, "finished");
 }
 
-static void every_result_of_a_replayed_scheduler_counts_once(void **state) {
-    engine *e = *state;
+ENGINE_TEST(every_result_of_a_replayed_scheduler_counts_once) {
     e->kind.class = &learner_with_history;
     stop_in_each_place_of_a_round(e, NULL);
 }
 
-static void failed_job_keeps_its_sums(void **state) {
-    engine *e = *state;
+STARTED_TEST(failed_job_keeps_its_sums) {
     const char *job = job_of(e, RANKS, "fail observe");
     (void)whole_round(e, job, RANKS, 0, 10);
     engine_settle(e);
@@ -91,8 +89,7 @@ static char *show(engine *e, const char *job) {
 }
 
 /* Before the loop runs, nothing is counted. */
-static void sums_are_not_shown_before_they_are_known(void **state) {
-    engine *e = *state;
+STARTED_TEST(sums_are_not_shown_before_they_are_known) {
     const char *job = job_of(e, RANKS, NULL);
     (void)whole_round(e, job, RANKS, 0, 10);
     engine_restart(e);
@@ -108,8 +105,7 @@ static void sums_are_not_shown_before_they_are_known(void **state) {
 
 /* Such a store has no sums. They begin with the round that ran, once the scheduler is made, which
  * may know more. */
-static void store_of_an_older_version_has_no_sums(void **state) {
-    engine *e = *state;
+STARTED_TEST(store_of_an_older_version_has_no_sums) {
     const char *job = job_of(e, RANKS, NULL);
     for (int round = 0; round < 3; round++)
         (void)whole_round(e, job, RANKS, round, 10);
@@ -124,14 +120,4 @@ static void store_of_an_older_version_has_no_sums(void **state) {
     assert_sums(e, job, RANKS, 1, RANKS * RESULT_J / 12);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        ENGINE_TEST(every_result_counts_once),
-        ENGINE_TEST(every_result_of_a_finished_scheduler_counts_once),
-        ENGINE_TEST(every_result_of_a_replayed_scheduler_counts_once),
-        STARTED_TEST(failed_job_keeps_its_sums),
-        STARTED_TEST(sums_are_not_shown_before_they_are_known),
-        STARTED_TEST(store_of_an_older_version_has_no_sums),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

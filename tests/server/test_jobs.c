@@ -13,16 +13,14 @@
 #include "server/engine/engine.h"
 #include "server/engine/engine_internal.h"
 
-static void unknown_job_is_named(void **state) {
-    engine *e = *state;
+STARTED_TEST(unknown_job_is_named) {
     expect(ask_schedule(e, "no-such-job", 0, -1), 404, "no-such-job");
     expect(ask_schedule(e, "bad\xff\"job", 0, -1), 404, "bad?\\\"job");
     expect(ask(e, HARPE_CALL_SHOW, "", 0, -1, NULL), 404, "detail");
     expect(ask(e, HARPE_CALL_EVICT, "../../etc", 0, -1, NULL), 404, "../../etc");
 }
 
-static void job_bodies_are_checked(void **state) {
-    engine *e = *state;
+STARTED_TEST(job_bodies_are_checked) {
     expect(ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, "{\"pp_degree\":0}"), 422,
            "value_error.number.not_ge");
     expect(ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, "{"), 422, "value_error.jsondecode");
@@ -30,8 +28,7 @@ static void job_bodies_are_checked(void **state) {
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 0);
 }
 
-static void ids_of_one_second_differ_also_from_stored_ones(void **state) {
-    engine *e = *state;
+ENGINE_TEST(ids_of_one_second_differ_also_from_stored_ones) {
     engine_clock_s = 1.7e9;
     engine_start(e);
     const char *first = register_job(e, 2, "x");
@@ -44,8 +41,7 @@ static void ids_of_one_second_differ_also_from_stored_ones(void **state) {
     assert_non_null(strstr(third, ".3+"));
 }
 
-static void limits_are_told(void **state) {
-    engine *e = *state;
+ENGINE_TEST(limits_are_told) {
     e->settings.max_jobs = 2;
     e->settings.max_ranks_per_job = 8;
     engine_start(e);
@@ -61,8 +57,7 @@ static void limits_are_told(void **state) {
     (void)register_job(e, 8, NULL);
 }
 
-static void rank_registered_again_is_a_retry_or_a_conflict(void **state) {
-    engine *e = *state;
+STARTED_TEST(rank_registered_again_is_a_retry_or_a_conflict) {
     const char *job = register_job(e, 4, NULL);
     expect(ask_register_rank(e, job, 1, 1), 200, "null");
     expect(ask_register_rank(e, job, 1, 1), 200, "null");
@@ -75,8 +70,7 @@ static void rank_registered_again_is_a_retry_or_a_conflict(void **state) {
 }
 
 /* The first registration is not stored yet when the others arrive. */
-static void registrations_at_the_same_moment_are_ordered(void **state) {
-    engine *e = *state;
+STARTED_TEST(registrations_at_the_same_moment_are_ordered) {
     const char *job = register_job(e, 4, NULL);
     asked *first = ask_register_rank(e, job, 1, 1);
     asked *same = ask_register_rank(e, job, 1, 1);
@@ -90,8 +84,7 @@ static void registrations_at_the_same_moment_are_ordered(void **state) {
     expect(same_place, 409, "taken by rank 1");
 }
 
-static void client_that_goes_away_is_registered_nevertheless(void **state) {
-    engine *e = *state;
+STARTED_TEST(client_that_goes_away_is_registered_nevertheless) {
     const char *job = register_job(e, 2, NULL);
     asked *gone = ask_register_rank(e, job, 0, 0);
     leave(gone);
@@ -100,8 +93,7 @@ static void client_that_goes_away_is_registered_nevertheless(void **state) {
     assert_int_equal(harpe_jobs_count(e->jobs).registered_ranks, 1);
 }
 
-static void results_are_counted_once(void **state) {
-    engine *e = *state;
+STARTED_TEST(results_are_counted_once) {
     const char *job = job_of(e, 2, NULL);
     expect(ask_result(e, job, 0, -1, 5), 409, "no schedule");
     (void)whole_round(e, job, 2, 0, -1);
@@ -132,8 +124,7 @@ static void results_are_counted_once(void **state) {
 }
 
 /* Larger than results that the loop itself decodes. */
-static void large_result_is_taken(void **state) {
-    engine *e = *state;
+STARTED_TEST(large_result_is_taken) {
     const char *job = job_of(e, 1, NULL);
     (void)whole_round(e, job, 1, 0, -1);
     harpe_text body = {0};
@@ -148,8 +139,7 @@ static void large_result_is_taken(void **state) {
     harpe_text_free(&body);
 }
 
-static void nothing_is_taken_that_cannot_be_stored(void **state) {
-    engine *e = *state;
+STARTED_TEST(nothing_is_taken_that_cannot_be_stored) {
     const char *job = job_of(e, 2, NULL);
     const char *other = register_job(e, 2, NULL);
     struct rlimit before, none;
@@ -186,8 +176,7 @@ static void nothing_is_taken_that_cannot_be_stored(void **state) {
 
 /* ---- Eviction -------------------------------------------------------------------------------- */
 
-static void evicted_job_is_gone_for_all(void **state) {
-    engine *e = *state;
+STARTED_TEST(evicted_job_is_gone_for_all) {
     const char *job = job_of(e, 2, NULL);
     asked *held = ask_schedule(e, job, 0, -1);
     engine_settle(e);
@@ -221,8 +210,7 @@ static size_t bytes_of_evicted(engine *e, int count) {
     return now > half ? now - half : 0;
 }
 
-static void evicted_job_leaves_little_behind(void **state) {
-    engine *e = *state;
+ENGINE_TEST(evicted_job_leaves_little_behind) {
     enum { JOBS = 1000, KEPT_BYTES = 600 };
     e->settings.max_finished_jobs = 10;
     (void)snprintf(e->where, sizeof e->where, "memory");
@@ -252,8 +240,7 @@ static void evict_from(harpe_job_table *table, harpe_job *job) {
     job->is_evicted = true;
 }
 
-static void only_the_latest_evicted_jobs_are_known(void **state) {
-    (void)state;
+TEST(only_the_latest_evicted_jobs_are_known) {
     harpe_job_table table = {0};
     harpe_job *first = add_job_to(&table, 0);
     first->operations = 1; /* a worker is still running for it */
@@ -292,8 +279,7 @@ static asked *ask_with_metadata(engine *e, size_t length) {
     return a;
 }
 
-static void metadata_has_a_limit(void **state) {
-    engine *e = *state;
+STARTED_TEST(metadata_has_a_limit) {
     expect(ask_with_metadata(e, 65536), 200, NULL);
     expect(ask_with_metadata(e, 65537), 422, "\"limit_value\":65536");
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
@@ -314,8 +300,7 @@ static void start_with_clocks(engine *e, int64_t idle_s) {
     engine_start(e);
 }
 
-static void idle_job_is_evicted_and_a_busy_one_stays(void **state) {
-    engine *e = *state;
+ENGINE_TEST(idle_job_is_evicted_and_a_busy_one_stays) {
     start_with_clocks(e, 100);
     const char *idle = job_of(e, 2, "idle");
     const char *busy = job_of(e, 2, "busy");
@@ -342,8 +327,7 @@ static void idle_job_is_evicted_and_a_busy_one_stays(void **state) {
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 0);
 }
 
-static void clock_that_is_set_evicts_nobody(void **state) {
-    engine *e = *state;
+ENGINE_TEST(clock_that_is_set_evicts_nobody) {
     start_with_clocks(e, 100);
     const char *job = job_of(e, 2, NULL);
     char registered[64];
@@ -369,8 +353,7 @@ static void clock_that_is_set_evicts_nobody(void **state) {
 }
 
 /* The time between two runs does not count, whatever the clocks show. */
-static void idle_time_of_several_runs_is_added(void **state) {
-    engine *e = *state;
+ENGINE_TEST(idle_time_of_several_runs_is_added) {
     start_with_clocks(e, 10000);
     (void)job_of(e, 2, NULL);
     pass(e, 4000);
@@ -390,8 +373,7 @@ static void idle_time_of_several_runs_is_added(void **state) {
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 0);
 }
 
-static void job_that_sends_requests_after_a_restart_is_young(void **state) {
-    engine *e = *state;
+ENGINE_TEST(job_that_sends_requests_after_a_restart_is_young) {
     start_with_clocks(e, 10000);
     const char *job = job_of(e, 2, NULL);
     pass(e, 9990);
@@ -405,8 +387,7 @@ static void job_that_sends_requests_after_a_restart_is_young(void **state) {
 }
 
 /* Uses the system's clocks and the timer of the loop, without an explicit check. */
-static void timer_evicts_a_job_that_idles(void **state) {
-    engine *e = *state;
+ENGINE_TEST(timer_evicts_a_job_that_idles) {
     e->settings.max_job_idle_time_s = 60; /* the job does not idle before it is complete */
     engine_start(e);
     const char *job = job_of(e, 2, NULL);
@@ -430,8 +411,7 @@ static const char *finished_job(engine *e, const char *metadata) {
     return job;
 }
 
-static void final_report_of_an_evicted_job_survives_restarts(void **state) {
-    engine *e = *state;
+STARTED_TEST(final_report_of_an_evicted_job_survives_restarts) {
     expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200,
            "{\"jobs\":[],\"count\":0,\"sums\":{\"jobs\":0,");
     const char *first = finished_job(e, "first");
@@ -451,8 +431,7 @@ static void final_report_of_an_evicted_job_survives_restarts(void **state) {
     }
 }
 
-static void only_the_newest_final_reports_are_kept(void **state) {
-    engine *e = *state;
+ENGINE_TEST(only_the_newest_final_reports_are_kept) {
     const char *jobs[5];
     e->settings.max_finished_jobs = 3;
     engine_start(e);
@@ -469,8 +448,7 @@ static void only_the_newest_final_reports_are_kept(void **state) {
     expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "\"count\":0,");
 }
 
-static void old_final_reports_are_forgotten(void **state) {
-    engine *e = *state;
+ENGINE_TEST(old_final_reports_are_forgotten) {
     e->settings.max_finished_job_time_s = 500;
     start_with_clocks(e, 10000);
     const char *old = finished_job(e, "old");
@@ -489,8 +467,7 @@ static void old_final_reports_are_forgotten(void **state) {
     expect(ask(e, HARPE_CALL_FINISHED, NULL, 0, -1, NULL), 200, "\"count\":0,");
 }
 
-static void eviction_does_not_wait_for_a_slow_scheduler(void **state) {
-    engine *e = *state;
+ENGINE_TEST(eviction_does_not_wait_for_a_slow_scheduler) {
     free(e->settings.dump_dir);
     e->settings.dump_dir = strdup(e->directory);
     e->settings.dump_data = true;
@@ -505,8 +482,7 @@ static void eviction_does_not_wait_for_a_slow_scheduler(void **state) {
 
 /* ---- Looking at it --------------------------------------------------------------------------- */
 
-static void list_and_show_tell_the_state(void **state) {
-    engine *e = *state;
+ENGINE_TEST(list_and_show_tell_the_state) {
     engine_clock_s = 1.7e9;
     engine_start(e);
     const char *first = job_of(e, 2, "first");
@@ -529,8 +505,7 @@ static void list_and_show_tell_the_state(void **state) {
     expect(ask(e, HARPE_CALL_SHOW, second, 0, -1, NULL), 200, "{\"rank\":0,\"state\":\"unknown\"}");
 }
 
-static void stopping_engine_answers_all(void **state) {
-    engine *e = *state;
+STARTED_TEST(stopping_engine_answers_all) {
     const char *job = job_of(e, 2, NULL);
     asked *held = ask_schedule(e, job, 0, -1);
     asked *storing = ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL);
@@ -542,33 +517,4 @@ static void stopping_engine_answers_all(void **state) {
     engine_settle(e);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        STARTED_TEST(unknown_job_is_named),
-        STARTED_TEST(job_bodies_are_checked),
-        ENGINE_TEST(ids_of_one_second_differ_also_from_stored_ones),
-        ENGINE_TEST(limits_are_told),
-        STARTED_TEST(rank_registered_again_is_a_retry_or_a_conflict),
-        STARTED_TEST(registrations_at_the_same_moment_are_ordered),
-        STARTED_TEST(client_that_goes_away_is_registered_nevertheless),
-        STARTED_TEST(results_are_counted_once),
-        STARTED_TEST(large_result_is_taken),
-        STARTED_TEST(nothing_is_taken_that_cannot_be_stored),
-        STARTED_TEST(evicted_job_is_gone_for_all),
-        ENGINE_TEST(evicted_job_leaves_little_behind),
-        cmocka_unit_test(only_the_latest_evicted_jobs_are_known),
-        STARTED_TEST(metadata_has_a_limit),
-        ENGINE_TEST(idle_job_is_evicted_and_a_busy_one_stays),
-        ENGINE_TEST(clock_that_is_set_evicts_nobody),
-        ENGINE_TEST(idle_time_of_several_runs_is_added),
-        ENGINE_TEST(job_that_sends_requests_after_a_restart_is_young),
-        ENGINE_TEST(timer_evicts_a_job_that_idles),
-        STARTED_TEST(final_report_of_an_evicted_job_survives_restarts),
-        ENGINE_TEST(only_the_newest_final_reports_are_kept),
-        ENGINE_TEST(old_final_reports_are_forgotten),
-        ENGINE_TEST(eviction_does_not_wait_for_a_slow_scheduler),
-        ENGINE_TEST(list_and_show_tell_the_state),
-        STARTED_TEST(stopping_engine_answers_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

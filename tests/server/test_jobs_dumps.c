@@ -26,8 +26,7 @@ static void dump_into(engine *e) {
     e->settings.dump_data = true;
 }
 
-static void dumps_can_be_read_again(void **state) {
-    engine *e = *state;
+ENGINE_TEST(dumps_can_be_read_again) {
     dump_into(e);
     engine_start(e);
     const char *job = job_of(e, 2, "finished");
@@ -54,8 +53,7 @@ static void dumps_can_be_read_again(void **state) {
     harpe_profiling_results_free(results, count);
 }
 
-static void dump_that_fails_is_told_once_and_made_later(void **state) {
-    engine *e = *state;
+ENGINE_TEST(dump_that_fails_is_told_once_and_made_later) {
     dump_into(e);
     assert_int_equal(harpe_file_write(e->settings.dump_dir, "x", 1, NULL), HARPE_OK);
     engine_start(e);
@@ -100,8 +98,7 @@ static void check_bounds(engine *e) {
     engine_settle(e);
 }
 
-static void dumps_that_are_too_old_are_removed(void **state) {
-    engine *e = *state;
+ENGINE_TEST(dumps_that_are_too_old_are_removed) {
     dump_into(e);
     e->settings.max_dump_time_s = 1000;
     write_old(e, "old", "ranks.json", 10, 1900);
@@ -122,8 +119,7 @@ static void dumps_that_are_too_old_are_removed(void **state) {
 }
 
 /* All files seem to be a year old: the wall clock has jumped, or no job ran for a year. */
-static void wrong_clock_removes_no_dump(void **state) {
-    engine *e = *state;
+ENGINE_TEST(wrong_clock_removes_no_dump) {
     dump_into(e);
     e->settings.max_dump_time_s = 1000;
     write_old(e, "a", "0.prof.json", 10, 31536000);
@@ -134,8 +130,7 @@ static void wrong_clock_removes_no_dump(void **state) {
     assert_true(has_dump(e, "b", "0.prof.json"));
 }
 
-static void oldest_dumps_beyond_the_size_are_removed(void **state) {
-    engine *e = *state;
+ENGINE_TEST(oldest_dumps_beyond_the_size_are_removed) {
     enum { FILES = 20, KB = 128 };
     dump_into(e);
     e->settings.max_dump_size_bytes = (int64_t)1 << 20; /* 8 files; an eighth stays free */
@@ -153,8 +148,7 @@ static void oldest_dumps_beyond_the_size_are_removed(void **state) {
 }
 
 /* The wall clock was ahead, and is right again. */
-static void dumps_from_the_future_leave_room_for_new_ones(void **state) {
-    engine *e = *state;
+ENGINE_TEST(dumps_from_the_future_leave_room_for_new_ones) {
     enum { KB = 512 };
     dump_into(e);
     e->settings.max_dump_size_bytes = (int64_t)1 << 20;
@@ -166,8 +160,7 @@ static void dumps_from_the_future_leave_room_for_new_ones(void **state) {
     assert_true(has_dump(e, "ahead", "1.prof.json"));
 }
 
-static void dumps_go_with_the_last_report_of_their_job(void **state) {
-    engine *e = *state;
+ENGINE_TEST(dumps_go_with_the_last_report_of_their_job) {
     const char *jobs[3];
     dump_into(e);
     e->settings.max_finished_jobs = 1;
@@ -192,8 +185,7 @@ static void dumps_go_with_the_last_report_of_their_job(void **state) {
 }
 
 /* The server looks again when an eighth of the bound was written. */
-static void long_job_stays_within_the_bound(void **state) {
-    engine *e = *state;
+ENGINE_TEST(long_job_stays_within_the_bound) {
     enum { ROUNDS = 400 };
     dump_into(e);
     e->settings.max_dump_size_bytes = (int64_t)1 << 20; /* 256 small files */
@@ -211,8 +203,7 @@ static void long_job_stays_within_the_bound(void **state) {
 }
 
 /* The store keeps the data of waiting dumps, so their number is limited. */
-static void dumps_that_always_fail_are_bounded(void **state) {
-    engine *e = *state;
+ENGINE_TEST(dumps_that_always_fail_are_bounded) {
     enum { ROUNDS = 510 }; /* two dumps each; at most 1000 wait */
     dump_into(e);
     assert_int_equal(harpe_file_write(e->settings.dump_dir, "x", 1, NULL), HARPE_OK);
@@ -234,8 +225,7 @@ static char *read_dump(engine *e, const char *job, const char *name) {
     return text;
 }
 
-static void results_are_dumped_as_they_came_or_cleaned(void **state) {
-    engine *e = *state;
+ENGINE_TEST(results_are_dumped_as_they_came_or_cleaned) {
     dump_into(e);
     engine_start(e);
     const char *job = job_of(e, 4, NULL);
@@ -268,10 +258,9 @@ static void results_are_dumped_as_they_came_or_cleaned(void **state) {
 
 /* ---- After a kill ---------------------------------------------------------------------------- */
 
-static void missing_dumps_are_made_up_for_after_a_restart(void **state) {
+ENGINE_TEST(missing_dumps_are_made_up_for_after_a_restart) {
     static const char *const names[] = {"ranks.json", "0.prof.json", "1.prof.json", "1.sched.json"};
     enum { NAMES = sizeof names / sizeof *names };
-    engine *e = *state;
     char *texts[NAMES];
     dump_into(e);
     engine_start(e);
@@ -295,11 +284,10 @@ static void missing_dumps_are_made_up_for_after_a_restart(void **state) {
     (void)whole_round(e, job, 2, 2, 7);
 }
 
-static void half_written_dumps_are_removed_after_a_restart(void **state) {
+ENGINE_TEST(half_written_dumps_are_removed_after_a_restart) {
     static const char *const ours[] = {".0.prof.json.0123456789abcdef.tmp",
                                        ".ranks.json.00000000deadbeef.tmp"};
     static const char *const others[] = {".notes.json.tmp", "x.json.0123456789abcdef.tmp"};
-    engine *e = *state;
     dump_into(e);
     engine_start(e);
     const char *job = job_of(e, 2, NULL);
@@ -319,8 +307,7 @@ static void half_written_dumps_are_removed_after_a_restart(void **state) {
 
 /* A scheduler that cannot save its state needs the results of all rounds, so the store has more
  * results than may wait to be dumped. After a restart none of these dumps is given up. */
-static void dumps_of_a_long_history_are_made_up_for_after_a_restart(void **state) {
-    engine *e = *state;
+ENGINE_TEST(dumps_of_a_long_history_are_made_up_for_after_a_restart) {
     int rounds = all_trials() ? 1030 : 30; /* 1000 dumps of one rank may wait */
     char last[32];
     (void)snprintf(last, sizeof last, "%d.prof.json", rounds - 1);
@@ -343,8 +330,7 @@ static void dumps_of_a_long_history_are_made_up_for_after_a_restart(void **state
 }
 
 /* The test does not wait for the answer to the last result. */
-static void round_that_ends_while_the_server_stops_is_dumped(void **state) {
-    engine *e = *state;
+ENGINE_TEST(round_that_ends_while_the_server_stops_is_dumped) {
     dump_into(e);
     engine_start(e);
     const char *job = job_of(e, 2, NULL);
@@ -382,8 +368,7 @@ static int stored_rounds(engine *e, const char *job) {
 }
 
 /* A pipe in place of a dump blocks it until a process reads. */
-static void rounds_are_kept_until_they_are_dumped(void **state) {
-    engine *e = *state;
+ENGINE_TEST(rounds_are_kept_until_they_are_dumped) {
     dump_into(e);
     engine_start(e);
     const char *job = job_of(e, 2, NULL);
@@ -414,8 +399,7 @@ static void rounds_are_kept_until_they_are_dumped(void **state) {
     }
 }
 
-static void finished_job_keeps_two_rounds_and_goes_on_after_a_restart(void **state) {
-    engine *e = *state;
+STARTED_TEST(finished_job_keeps_two_rounds_and_goes_on_after_a_restart) {
     const char *job = job_of(e, 2, "finished");
     for (int k = 0; k < 20; k++)
         (void)whole_round(e, job, 2, k, 5);
@@ -426,24 +410,4 @@ static void finished_job_keeps_two_rounds_and_goes_on_after_a_restart(void **sta
     assert_in_range(stored_rounds(e, job), 1, 2);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        ENGINE_TEST(dumps_can_be_read_again),
-        ENGINE_TEST(dump_that_fails_is_told_once_and_made_later),
-        ENGINE_TEST(dumps_that_are_too_old_are_removed),
-        ENGINE_TEST(wrong_clock_removes_no_dump),
-        ENGINE_TEST(oldest_dumps_beyond_the_size_are_removed),
-        ENGINE_TEST(dumps_go_with_the_last_report_of_their_job),
-        ENGINE_TEST(dumps_from_the_future_leave_room_for_new_ones),
-        ENGINE_TEST(long_job_stays_within_the_bound),
-        ENGINE_TEST(dumps_that_always_fail_are_bounded),
-        ENGINE_TEST(results_are_dumped_as_they_came_or_cleaned),
-        ENGINE_TEST(missing_dumps_are_made_up_for_after_a_restart),
-        ENGINE_TEST(dumps_of_a_long_history_are_made_up_for_after_a_restart),
-        ENGINE_TEST(half_written_dumps_are_removed_after_a_restart),
-        ENGINE_TEST(round_that_ends_while_the_server_stops_is_dumped),
-        ENGINE_TEST(rounds_are_kept_until_they_are_dumped),
-        STARTED_TEST(finished_job_keeps_two_rounds_and_goes_on_after_a_restart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

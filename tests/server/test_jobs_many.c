@@ -46,8 +46,7 @@ static asked *ask_plan_or_frontier(engine *e, const char *job, int number) {
                            : ask_plan(e, job, number);
 }
 
-static void queued_job_requests_that_nobody_takes_are_refused(void **state) {
-    engine *e = *state;
+ENGINE_TEST(queued_job_requests_that_nobody_takes_are_refused) {
     e->kind.class = &learner_with_history;
     engine_start(e);
     const char *job = job_of(e, 2, "slow");
@@ -55,14 +54,12 @@ static void queued_job_requests_that_nobody_takes_are_refused(void **state) {
     (void)whole_round(e, job, 2, 0, 1);
 }
 
-static void queued_calls_end_with_the_job_that_fails(void **state) {
-    engine *e = *state;
+STARTED_TEST(queued_calls_end_with_the_job_that_fails) {
     const char *job = job_of(e, 2, "fail create");
     expect_many(ask_many(e, job, ask_plan_or_frontier), 500, "plan.py has 4 lists");
 }
 
-static void queued_calls_end_with_the_job_that_is_evicted(void **state) {
-    engine *e = *state;
+STARTED_TEST(queued_calls_end_with_the_job_that_is_evicted) {
     const char *job = job_of(e, 2, "slow");
     asked **queued = ask_many(e, job, ask_plan_or_frontier);
     asked *eviction = ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL);
@@ -87,26 +84,15 @@ static asked *ask_same_key(engine *e, const char *job, int number) {
                "\"world_size\":2,\"job_key\":\"one\"}");
 }
 
-static void registrations_of_one_rank_are_all_answered(void **state) {
-    engine *e = *state;
+STARTED_TEST(registrations_of_one_rank_are_all_answered) {
     const char *job = register_job(e, 2, NULL);
     expect_many(ask_many(e, job, ask_first_rank), 200, "null");
     assert_int_equal(harpe_jobs_count(e->jobs).ranks, 1);
 }
 
-static void registrations_of_one_key_are_all_answered(void **state) {
-    engine *e = *state;
+STARTED_TEST(registrations_of_one_key_are_all_answered) {
     expect_many(ask_many(e, NULL, ask_same_key), 200, NULL);
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 1);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        ENGINE_TEST(queued_job_requests_that_nobody_takes_are_refused),
-        STARTED_TEST(queued_calls_end_with_the_job_that_fails),
-        STARTED_TEST(queued_calls_end_with_the_job_that_is_evicted),
-        STARTED_TEST(registrations_of_one_rank_are_all_answered),
-        STARTED_TEST(registrations_of_one_key_are_all_answered),
-    };
-    return cmocka_run_group_tests(tests, limit_stack, NULL);
-}
+int main(void) { return run_listed_tests_within(limit_stack, NULL); }

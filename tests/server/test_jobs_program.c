@@ -32,8 +32,7 @@ static harpe_scheduler_kind *start_with(engine *e, const char *source) {
     return kind;
 }
 
-static void program_that_died_is_shown_all_rounds_again(void **state) {
-    engine *e = *state;
+ENGINE_TEST(program_that_died_is_shown_all_rounds_again) {
     harpe_scheduler_kind *kind = start_with(e, MORTAL("1"));
     const char *job = job_of(e, 2, NULL);
     int expected = 1000;
@@ -46,8 +45,7 @@ static void program_that_died_is_shown_all_rounds_again(void **state) {
     harpe_scheduler_kind_close(kind);
 }
 
-static void program_that_dies_again_fails_the_job(void **state) {
-    engine *e = *state;
+ENGINE_TEST(program_that_dies_again_fails_the_job) {
     harpe_scheduler_kind *kind = start_with(e, MORTAL("2"));
     const char *job = job_of(e, 2, NULL);
     for (int k = 0; k < 3; k++)
@@ -57,10 +55,4 @@ static void program_that_dies_again_fails_the_job(void **state) {
     harpe_scheduler_kind_close(kind);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        ENGINE_TEST(program_that_died_is_shown_all_rounds_again),
-        ENGINE_TEST(program_that_dies_again_fails_the_job),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -205,18 +205,21 @@ static void fresh_store(engine *e, clients *c) {
 }
 
 /* Runs each test in a world of its own. */
-static void run_in_world(void **state, void (*first)(void *user)) {
+static void run_in_world(engine *e, void (*first)(void *user)) {
     static uint64_t seed = 1;
     const harpe_world_options options = {.seed = seed++, .shuffles = true, .most_turns = 10000000};
     harpe_error error = {.message = ""};
     setenv("CMOCKA_TEST_ABORT", "1", 1);
     assert_non_null(disk = harpe_disk_new("disk", options.seed));
-    if (harpe_world_run(&options, first, *state, &error) != HARPE_OK) fail_msg("%s", error.message);
+    if (harpe_world_run(&options, first, e, &error) != HARPE_OK) fail_msg("%s", error.message);
     harpe_disk_free(disk);
 }
 
-#define IN_A_WORLD(run) \
-    static void run##_in_a_world(void **state) { run_in_world(state, run); }
+#define WORLD_ENGINE_TEST(name) \
+    static void name##_in_world(engine *e); \
+    static void name##_first(void *user) { name##_in_world(user); } \
+    ENGINE_TEST(name) { run_in_world(e, name##_first); } \
+    static void name##_in_world(engine *e)
 
 /* Dies at answer n, and after a restart at answer m. */
 static void die_everywhere(engine *e, bool names_rounds, bool dies_before_it_is_known) {
@@ -235,33 +238,18 @@ static void die_everywhere(engine *e, bool names_rounds, bool dies_before_it_is_
     check_counts(e, c);
 }
 
-static void server_may_die_after_any_answer(void *user) {
-    engine *e = user;
-    die_everywhere(e, false, false);
-}
-IN_A_WORLD(server_may_die_after_any_answer)
+WORLD_ENGINE_TEST(server_may_die_after_any_answer) { die_everywhere(e, false, false); }
 
-static void server_may_die_before_an_answer_is_known(void *user) {
-    engine *e = user;
-    die_everywhere(e, false, true);
-}
-IN_A_WORLD(server_may_die_before_an_answer_is_known)
+WORLD_ENGINE_TEST(server_may_die_before_an_answer_is_known) { die_everywhere(e, false, true); }
 
-static void job_with_history_is_lived_through_again(void *user) {
-    engine *e = user;
+WORLD_ENGINE_TEST(job_with_history_is_lived_through_again) {
     e->kind.class = &learner_with_history;
     die_everywhere(e, false, true);
 }
-IN_A_WORLD(job_with_history_is_lived_through_again)
 
-static void clients_may_name_rounds(void *user) {
-    engine *e = user;
-    die_everywhere(e, true, true);
-}
-IN_A_WORLD(clients_may_name_rounds)
+WORLD_ENGINE_TEST(clients_may_name_rounds) { die_everywhere(e, true, true); }
 
-static void server_may_die_at_any_moment(void *user) {
-    engine *e = user;
+WORLD_ENGINE_TEST(server_may_die_at_any_moment) {
     static clients all;
     clients *c = &all;
     for (int i = 0; i < few_trials(12); i++) {
@@ -277,12 +265,10 @@ static void server_may_die_at_any_moment(void *user) {
         check_schedules(c);
     }
 }
-IN_A_WORLD(server_may_die_at_any_moment)
 
 /* ---- In one process -------------------------------------------------------------------------- */
 
-static void job_requests_survive(void **state) {
-    engine *e = *state;
+STARTED_TEST(job_requests_survive) {
     const char *job = job_of(e, 2, NULL);
     expect(ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":2}"), 200, "null");
     engine_restart(e); /* before the first round */
@@ -301,8 +287,7 @@ static void job_requests_survive(void **state) {
     assert_int_equal(whole_round(e, job, 2, 3, 0) / 100000, 4);
 }
 
-static void finished_job_goes_on_without_its_scheduler(void **state) {
-    engine *e = *state;
+ENGINE_TEST(finished_job_goes_on_without_its_scheduler) {
     e->kind.class = &learner_with_history;
     engine_start(e);
     const char *job = job_of(e, 2, "finished");
@@ -313,8 +298,7 @@ static void finished_job_goes_on_without_its_scheduler(void **state) {
     assert_int_equal(whole_round(e, job, 2, 4, 1), 1000);
 }
 
-static void another_scheduler_does_not_go_on_with_a_job(void **state) {
-    engine *e = *state;
+ENGINE_TEST(another_scheduler_does_not_go_on_with_a_job) {
     char other_name[] = "Other";
     char *own_name = e->kind.name;
     engine_start(e);
@@ -332,8 +316,7 @@ static void another_scheduler_does_not_go_on_with_a_job(void **state) {
 }
 
 /* An earlier version stored the name with which the scheduler was chosen. */
-static void another_name_of_the_scheduler_goes_on_with_a_job(void **state) {
-    engine *e = *state;
+ENGINE_TEST(another_name_of_the_scheduler_goes_on_with_a_job) {
     char other_name[] = "HighestFrequency", own_name[] = "AllMaxFrequency";
     e->kind.class = &harpe_all_max_frequency;
     e->kind.name = other_name;
@@ -363,8 +346,7 @@ static void expect_state(engine *e, const char *job, const char *state) {
     expect(ask(e, HARPE_CALL_SHOW, job, 0, -1, NULL), 200, text);
 }
 
-static void job_has_ended_when_all_ranks_have(void **state) {
-    engine *e = *state;
+STARTED_TEST(job_has_ended_when_all_ranks_have) {
     const char *job = job_of(e, 3, NULL);
     (void)whole_round(e, job, 3, 0, 1);
     asked *held = ask_schedule(e, job, 2, -1);
@@ -384,8 +366,7 @@ static void job_has_ended_when_all_ranks_have(void **state) {
     expect(ask(e, HARPE_CALL_SHOW, job, 0, -1, NULL), 200, "\"rank\":1,\"state\":\"ended\"");
 }
 
-static void ended_job_goes_on_when_its_ranks_register_again(void **state) {
-    engine *e = *state;
+STARTED_TEST(ended_job_goes_on_when_its_ranks_register_again) {
     const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, 1);
     for (int r = 0; r < 2; r++)
@@ -400,8 +381,7 @@ static void ended_job_goes_on_when_its_ranks_register_again(void **state) {
     assert_int_equal(harpe_jobs_count(e->jobs).ended, 0);
 }
 
-static void end_of_nobody_is_refused(void **state) {
-    engine *e = *state;
+STARTED_TEST(end_of_nobody_is_refused) {
     const char *job = register_job(e, 2, NULL);
     expect(ask_end(e, job, 0), 409, "rank 0 is not registered");
     expect(ask_end(e, job, 2), 422, "rank 2 is not in a job of 2 ranks");
@@ -413,8 +393,7 @@ static void end_of_nobody_is_refused(void **state) {
     expect(ask_end(e, job, 0), 410, "evicted");
 }
 
-static void failed_job_stays_failed(void **state) {
-    engine *e = *state;
+STARTED_TEST(failed_job_stays_failed) {
     const char *job = job_of(e, 1, "fail next");
     expect(ask_schedule(e, job, 0, -1), 500, "no plan fits");
     expect(ask_end(e, job, 0), 200, "null");
@@ -430,8 +409,7 @@ static asked *register_key(engine *e, int ranks) {
     return ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, body);
 }
 
-static void key_of_an_ended_job_may_get_another_shape(void **state) {
-    engine *e = *state;
+STARTED_TEST(key_of_an_ended_job_may_get_another_shape) {
     const char *job = registered_id(register_key(e, 1));
     expect(ask_register_rank(e, job, 0, 0), 200, "null");
     expect(register_key(e, 2), 409, NULL); /* the job has not ended */
@@ -442,22 +420,4 @@ static void key_of_an_ended_job_may_get_another_shape(void **state) {
     assert_string_equal(registered_id(register_key(e, 2)), other);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        STARTED_TEST(job_has_ended_when_all_ranks_have),
-        STARTED_TEST(ended_job_goes_on_when_its_ranks_register_again),
-        STARTED_TEST(end_of_nobody_is_refused),
-        STARTED_TEST(failed_job_stays_failed),
-        STARTED_TEST(key_of_an_ended_job_may_get_another_shape),
-        ENGINE_TEST(server_may_die_after_any_answer_in_a_world),
-        ENGINE_TEST(server_may_die_before_an_answer_is_known_in_a_world),
-        ENGINE_TEST(job_with_history_is_lived_through_again_in_a_world),
-        ENGINE_TEST(clients_may_name_rounds_in_a_world),
-        ENGINE_TEST(server_may_die_at_any_moment_in_a_world),
-        STARTED_TEST(job_requests_survive),
-        ENGINE_TEST(finished_job_goes_on_without_its_scheduler),
-        ENGINE_TEST(another_scheduler_does_not_go_on_with_a_job),
-        ENGINE_TEST(another_name_of_the_scheduler_goes_on_with_a_job),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -9,8 +9,7 @@
 
 /* ---- Held requests --------------------------------------------------------------------------- */
 
-static void schedules_are_handed_out_when_all_ask(void **state) {
-    engine *e = *state;
+STARTED_TEST(schedules_are_handed_out_when_all_ask) {
     const char *job = register_job(e, 2, NULL);
     expect(ask_schedule(e, job, 2, -1), 422, "rank 2 is not in a job of 2 ranks");
     expect(ask_schedule(e, job, -1, -1), 422, "value_error.number.not_ge");
@@ -31,8 +30,7 @@ static void schedules_are_handed_out_when_all_ask(void **state) {
     assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 0);
 }
 
-static void engine_goes_on_from_the_loop_and_not_inside_a_call(void **state) {
-    engine *e = *state;
+STARTED_TEST(engine_goes_on_from_the_loop_and_not_inside_a_call) {
     const char *job = job_of(e, 2, NULL);
     asked *first = ask_schedule(e, job, 0, -1);
     expect_held(e, first);
@@ -44,8 +42,7 @@ static void engine_goes_on_from_the_loop_and_not_inside_a_call(void **state) {
     expect(first, 200, "\"rank\":0");
 }
 
-static void retry_replaces_the_earlier_request(void **state) {
-    engine *e = *state;
+STARTED_TEST(retry_replaces_the_earlier_request) {
     const char *job = job_of(e, 2, NULL);
     asked *older = ask_schedule(e, job, 0, -1);
     asked *newer = ask_schedule(e, job, 0, -1);
@@ -57,8 +54,7 @@ static void retry_replaces_the_earlier_request(void **state) {
 }
 
 /* The oldest of them is dropped, which is the request that is replaced. */
-static void oldest_request_of_an_unregistered_rank_is_replaced(void **state) {
-    engine *e = *state;
+ENGINE_TEST(oldest_request_of_an_unregistered_rank_is_replaced) {
     e->settings.max_connections = 16; /* two requests for unregistered ranks are held */
     engine_start(e);
     const char *job = register_job(e, 3, NULL);
@@ -78,8 +74,7 @@ static void oldest_request_of_an_unregistered_rank_is_replaced(void **state) {
     assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 0);
 }
 
-static void client_that_goes_away_no_longer_asks(void **state) {
-    engine *e = *state;
+STARTED_TEST(client_that_goes_away_no_longer_asks) {
     const char *job = job_of(e, 2, NULL);
     leave(ask_schedule(e, job, 0, -1));
     asked *other = ask_schedule(e, job, 1, -1);
@@ -88,8 +83,7 @@ static void client_that_goes_away_no_longer_asks(void **state) {
     expect(other, 200, "\"rank\":1");
 }
 
-static void client_lost_while_the_round_is_stored_gets_it_later(void **state) {
-    engine *e = *state;
+STARTED_TEST(client_lost_while_the_round_is_stored_gets_it_later) {
     const char *job = job_of(e, 2, NULL);
     asked *lost = ask_schedule(e, job, 0, -1);
     engine_settle(e);
@@ -108,8 +102,7 @@ static void client_lost_while_the_round_is_stored_gets_it_later(void **state) {
     leave(next);
 }
 
-static void rank_gets_its_round_again_when_it_says_so(void **state) {
-    engine *e = *state;
+STARTED_TEST(rank_gets_its_round_again_when_it_says_so) {
     const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, -1);
     expect(ask_schedule(e, job, 0, 0), 200, "1000");
@@ -126,8 +119,7 @@ static void rank_gets_its_round_again_when_it_says_so(void **state) {
     expect(ask_schedule(e, job, 0, 0), 409, "the next one is 2");
 }
 
-static void answer_that_did_not_arrive_is_given_again(void **state) {
-    engine *e = *state;
+STARTED_TEST(answer_that_did_not_arrive_is_given_again) {
     const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, -1);
     harpe_jobs_delivered(e->jobs, job, 0, 0, true);
@@ -144,8 +136,7 @@ static void answer_that_did_not_arrive_is_given_again(void **state) {
 
 /* ---- Learning -------------------------------------------------------------------------------- */
 
-static void scheduler_learns_from_all_results_in_rank_order(void **state) {
-    engine *e = *state;
+ENGINE_TEST(scheduler_learns_from_all_results_in_rank_order) {
     e->kind.class = &learner_with_history;
     engine_start(e);
     const char *job = job_of(e, 2, NULL);
@@ -155,8 +146,7 @@ static void scheduler_learns_from_all_results_in_rank_order(void **state) {
     assert_int_equal(whole_round(e, job, 2, 2, -1), 1000 + learnt % 10000);
 }
 
-static void finished_scheduler_serves_its_last_schedule_for_ever(void **state) {
-    engine *e = *state;
+STARTED_TEST(finished_scheduler_serves_its_last_schedule_for_ever) {
     const char *job = job_of(e, 2, "finished");
     for (int k = 0; k < 4; k++)
         assert_int_equal(whole_round(e, job, 2, k, k), 1000);
@@ -166,8 +156,7 @@ static void finished_scheduler_serves_its_last_schedule_for_ever(void **state) {
     expect(ask_result(e, job, 0, 2, 2), 200, "null");
 }
 
-static void failing_scheduler_tells_everyone(void **state) {
-    engine *e = *state;
+ENGINE_TEST(failing_scheduler_tells_everyone) {
     static const char *const ways[][2] = {{"fail create", "plan.py has 4 lists and the job 2"},
                                           {"fail next", "no plan fits"},
                                           {"fail observe", "this makes no sense"}};
@@ -189,8 +178,7 @@ static void failing_scheduler_tells_everyone(void **state) {
 
 /* ---- Job requests ---------------------------------------------------------------------------- */
 
-static void job_request_bodies_are_checked(void **state) {
-    engine *e = *state;
+STARTED_TEST(job_request_bodies_are_checked) {
     const char *job = job_of(e, 2, NULL);
     static const struct {
         harpe_call_kind kind;
@@ -211,8 +199,7 @@ static void job_request_bodies_are_checked(void **state) {
         expect(ask(e, bad[i].kind, job, 0, -1, bad[i].body), 422, bad[i].answer);
 }
 
-static void job_request_changes_the_next_round(void **state) {
-    engine *e = *state;
+STARTED_TEST(job_request_changes_the_next_round) {
     const char *job = register_job(e, 2, NULL);
     expect(ask(e, HARPE_CALL_STRAGGLER, job, 0, -1, "{\"slowdown\":2}"), 409, "0 of 2 ranks");
     job = job_of(e, 2, NULL);
@@ -234,8 +221,7 @@ static void job_request_changes_the_next_round(void **state) {
     expect(ask(e, HARPE_CALL_POWER_CAP, job, 0, -1, "{\"watts\":5000}"), 422, "too much");
 }
 
-static void job_request_moves_a_finished_scheduler(void **state) {
-    engine *e = *state;
+STARTED_TEST(job_request_moves_a_finished_scheduler) {
     const char *job = job_of(e, 2, "finished");
     (void)whole_round(e, job, 2, 0, 1);
     expect(ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}"), 200, "null");
@@ -245,8 +231,7 @@ static void job_request_moves_a_finished_scheduler(void **state) {
     (void)whole_round(e, job, 2, 2, 1);
 }
 
-static void scheduler_that_takes_no_job_requests_refuses_them(void **state) {
-    engine *e = *state;
+ENGINE_TEST(scheduler_that_takes_no_job_requests_refuses_them) {
     e->kind.class = &learner_with_history;
     engine_start(e);
     const char *job = job_of(e, 2, NULL);
@@ -256,8 +241,7 @@ static void scheduler_that_takes_no_job_requests_refuses_them(void **state) {
     (void)whole_round(e, job, 2, 0, 1);
 }
 
-static void forgotten_job_request_harms_nobody(void **state) {
-    engine *e = *state;
+STARTED_TEST(forgotten_job_request_harms_nobody) {
     const char *job = job_of(e, 2, "slow");
     asked *first = ask(e, HARPE_CALL_PLAN, job, 0, -1, "{\"time\":3}");
     asked *second = ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL);
@@ -267,8 +251,7 @@ static void forgotten_job_request_harms_nobody(void **state) {
     expect(third, 200, "null");
 }
 
-static void round_is_handed_out_before_more_is_looked_at(void **state) {
-    engine *e = *state;
+STARTED_TEST(round_is_handed_out_before_more_is_looked_at) {
     const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, 1);
     asked *looks[4], *asks[2];
@@ -285,8 +268,7 @@ static void round_is_handed_out_before_more_is_looked_at(void **state) {
         expect(looks[i], 200, "observed");
 }
 
-static void job_request_behind_a_frontier_request_counts_in_the_next_round(void **state) {
-    engine *e = *state;
+STARTED_TEST(job_request_behind_a_frontier_request_counts_in_the_next_round) {
     const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, 1);
     asked *first = ask(e, HARPE_CALL_FRONTIER, job, 0, -1, NULL);
@@ -308,8 +290,7 @@ static void job_request_behind_a_frontier_request_counts_in_the_next_round(void 
 
 enum { MANY = 2048 };
 
-static void thousands_of_ranks_pass_in_a_moment(void **state) {
-    engine *e = *state;
+STARTED_TEST(thousands_of_ranks_pass_in_a_moment) {
     const char *job = register_job(e, MANY, NULL);
     asked **all = calloc(MANY, sizeof *all);
     for (int r = 0; r < MANY; r++)
@@ -327,27 +308,4 @@ static void thousands_of_ranks_pass_in_a_moment(void **state) {
     free(all);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        STARTED_TEST(schedules_are_handed_out_when_all_ask),
-        STARTED_TEST(engine_goes_on_from_the_loop_and_not_inside_a_call),
-        STARTED_TEST(retry_replaces_the_earlier_request),
-        ENGINE_TEST(oldest_request_of_an_unregistered_rank_is_replaced),
-        STARTED_TEST(client_that_goes_away_no_longer_asks),
-        STARTED_TEST(client_lost_while_the_round_is_stored_gets_it_later),
-        STARTED_TEST(rank_gets_its_round_again_when_it_says_so),
-        STARTED_TEST(answer_that_did_not_arrive_is_given_again),
-        ENGINE_TEST(scheduler_learns_from_all_results_in_rank_order),
-        STARTED_TEST(finished_scheduler_serves_its_last_schedule_for_ever),
-        ENGINE_TEST(failing_scheduler_tells_everyone),
-        STARTED_TEST(job_request_bodies_are_checked),
-        STARTED_TEST(job_request_changes_the_next_round),
-        STARTED_TEST(job_request_moves_a_finished_scheduler),
-        ENGINE_TEST(scheduler_that_takes_no_job_requests_refuses_them),
-        STARTED_TEST(forgotten_job_request_harms_nobody),
-        STARTED_TEST(round_is_handed_out_before_more_is_looked_at),
-        STARTED_TEST(job_request_behind_a_frontier_request_counts_in_the_next_round),
-        STARTED_TEST(thousands_of_ranks_pass_in_a_moment),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

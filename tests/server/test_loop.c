@@ -76,8 +76,9 @@ static void note_c(void *user) { note(user, 'c'); }
 
 /* ---- Timers ---------------------------------------------------------------------------------- */
 
-static void timers_fire_in_the_order_of_their_times(void **state) {
-    world *w = *state;
+#define FIXTURE_TEST(name) TEST_ON(name, world *w, set_up, tear_down)
+
+FIXTURE_TEST(timers_fire_in_the_order_of_their_times) {
     int64_t begin_ns = 0;
     bool is_prompt = false;
     /* A timer's time begins with its call, and on a busy machine a call may be late. */
@@ -98,8 +99,7 @@ static void timers_fire_in_the_order_of_their_times(void **state) {
     assert_true(harpe_clock_ns() - begin_ns >= 40 * 1000000LL);
 }
 
-static void timers_due_at_once_fire_first_in_first_out(void **state) {
-    world *w = *state;
+FIXTURE_TEST(timers_due_at_once_fire_first_in_first_out) {
     harpe_loop_after(w->loop, 0, note_b, w, NULL, NULL);
     harpe_loop_after(w->loop, -5, note_a, w, NULL, NULL);
     harpe_loop_after(w->loop, 0, note_c, w, NULL, NULL);
@@ -108,8 +108,7 @@ static void timers_due_at_once_fire_first_in_first_out(void **state) {
     assert_string_equal(w->order, "bac");
 }
 
-static void a_cancelled_timer_does_not_fire(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_cancelled_timer_does_not_fire) {
     harpe_timer *timers[100];
     for (int i = 0; i < 100; i++)
         assert_int_equal(harpe_loop_after(w->loop, (i * 37) % 50, note_a, w, &timers[i], NULL),
@@ -137,8 +136,7 @@ static void written(void *user, uint32_t events) {
     if (w->stops_when_written) stop(w);
 }
 
-static void a_timer_that_renews_itself_does_not_starve_others(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_timer_that_renews_itself_does_not_starve_others) {
     assert_int_equal(harpe_loop_watch(w->loop, w->pipe[0], EPOLLIN, written, w, NULL, NULL),
                      HARPE_OK);
     assert_int_equal(write(w->pipe[1], "x", 1), 1);
@@ -158,8 +156,7 @@ static void remove_both(void *user, uint32_t events) {
     harpe_loop_after(w->loop, 20, stop, w, NULL, NULL);
 }
 
-static void watches_can_be_removed_while_their_events_wait(void **state) {
-    world *w = *state;
+FIXTURE_TEST(watches_can_be_removed_while_their_events_wait) {
     harpe_loop_watch(w->loop, w->pipe[0], EPOLLIN, remove_both, w, &w->watch, NULL);
     harpe_loop_watch(w->loop, w->other_pipe[0], EPOLLIN, remove_both, w, &w->other_watch, NULL);
     assert_int_equal(write(w->pipe[1], "x", 1), 1);
@@ -168,8 +165,7 @@ static void watches_can_be_removed_while_their_events_wait(void **state) {
     assert_int_equal(w->calls, 1);
 }
 
-static void a_watch_can_be_paused_and_resumed(void **state) {
-    world *w = *state;
+FIXTURE_TEST(a_watch_can_be_paused_and_resumed) {
     harpe_loop_watch(w->loop, w->pipe[0], EPOLLIN, written, w, &w->watch, NULL);
     assert_int_equal(harpe_watch_change(w->watch, 0, NULL), HARPE_OK);
     assert_int_equal(write(w->pipe[1], "x", 1), 1);
@@ -182,8 +178,7 @@ static void a_watch_can_be_paused_and_resumed(void **state) {
     assert_string_equal(w->order, "x");
 }
 
-static void watching_no_file_is_an_error_that_names_it(void **state) {
-    world *w = *state;
+FIXTURE_TEST(watching_no_file_is_an_error_that_names_it) {
     harpe_error error;
     harpe_watch *watch = NULL;
     assert_int_not_equal(harpe_loop_watch(w->loop, -1, EPOLLIN, written, w, &watch, &error),
@@ -226,8 +221,7 @@ static void *post_many(void *user) {
     return NULL;
 }
 
-static void calls_posted_by_many_threads_all_come_and_in_order(void **state) {
-    world *w = *state;
+FIXTURE_TEST(calls_posted_by_many_threads_all_come_and_in_order) {
     poster *posters = calloc(POSTERS, sizeof *posters);
     pthread_t threads[POSTERS];
     assert_non_null(posters);
@@ -258,8 +252,7 @@ static int64_t wait_for_ever(void *user) {
     return -1;
 }
 
-static void what_runs_before_a_wait_limits_it(void **state) {
-    world *w = *state;
+FIXTURE_TEST(what_runs_before_a_wait_limits_it) {
     harpe_before_wait entry = {.run = count_waits, .wait_ns = wait_for_count, .user = w};
     harpe_loop_before_wait_add(w->loop, &entry);
     run(w);
@@ -267,8 +260,7 @@ static void what_runs_before_a_wait_limits_it(void **state) {
 }
 
 /* An entry that may wait for ever does not make the loop wait for another entry. */
-static void the_shortest_wait_of_several_entries_holds(void **state) {
-    world *w = *state;
+FIXTURE_TEST(the_shortest_wait_of_several_entries_holds) {
     harpe_before_wait first = {.run = do_nothing, .wait_ns = wait_for_ever};
     harpe_before_wait counting = {.run = count_waits, .wait_ns = wait_for_count, .user = w};
     harpe_before_wait last = {.run = do_nothing, .wait_ns = wait_for_ever};
@@ -300,8 +292,7 @@ static void give_work(void *user) {
     h->has_work = true;
 }
 
-static void work_that_one_entry_gives_another_is_done(void **state) {
-    world *w = *state;
+FIXTURE_TEST(work_that_one_entry_gives_another_is_done) {
     handed h = {.w = w};
     harpe_before_wait taker = {.run = take_work, .wait_ns = wait_without_work, .user = &h};
     harpe_before_wait giver = {.run = give_work, .wait_ns = wait_for_ever, .user = &h};
@@ -328,8 +319,8 @@ static void must_not_run(void *user) {
     fail_msg("a removed entry runs");
 }
 
-static void an_entry_may_remove_entries(void **state) {
-    removal r = {.w = *state};
+FIXTURE_TEST(an_entry_may_remove_entries) {
+    removal r = {.w = w};
     r.own = (harpe_before_wait){.run = remove_entries, .wait_ns = wait_for_ever, .user = &r};
     r.other = (harpe_before_wait){.run = must_not_run, .wait_ns = wait_for_ever};
     harpe_loop_before_wait_add(r.w->loop, &r.own);
@@ -352,8 +343,7 @@ static void send_signals(void *user) {
     kill(getpid(), SIGUSR2);
 }
 
-static void signals_come_as_calls(void **state) {
-    world *w = *state;
+FIXTURE_TEST(signals_come_as_calls) {
     const int signals[] = {SIGUSR1, SIGUSR2, 0};
     assert_int_equal(harpe_loop_on_signals(w->loop, signals, received, w, NULL), HARPE_OK);
     assert_int_equal(harpe_workers_new(w->loop, one_pool, 1, &w->workers, NULL), HARPE_OK);
@@ -386,8 +376,7 @@ static void piece_done(void *user) {
     if (++p->w->calls == PIECES) harpe_loop_stop(p->w->loop);
 }
 
-static void work_is_done_on_workers_and_ends_on_the_loop(void **state) {
-    world *w = *state;
+FIXTURE_TEST(work_is_done_on_workers_and_ends_on_the_loop) {
     piece *pieces = calloc(PIECES, sizeof *pieces);
     atomic_int worked = 0;
     assert_non_null(pieces);
@@ -410,8 +399,7 @@ static void free_itself(void *user) {
     harpe_loop_stop(w->loop);
 }
 
-static void work_without_an_end_may_free_itself(void **state) {
-    world *w = *state;
+FIXTURE_TEST(work_without_an_end_may_free_itself) {
     piece *p = calloc(1, sizeof *p);
     assert_non_null(p);
     assert_int_equal(harpe_workers_new(w->loop, one_pool, 1, &w->workers, NULL), HARPE_OK);
@@ -452,8 +440,7 @@ static void name_is_written(void *user) {
 }
 
 /* One thread. The first piece is in progress while the others arrive. */
-static void subjects_take_turns(void **state) {
-    world *w = *state;
+FIXTURE_TEST(subjects_take_turns) {
     static const char names[] = "-aaaaaaabbb.cab.";
     static const char subjects[128][2] = {['a'] = "a", ['b'] = "b", ['c'] = "c"};
     subject_piece pieces[16];
@@ -475,8 +462,7 @@ static void subjects_take_turns(void **state) {
     assert_string_equal(w->order, "-ab.cab.ababaaaa");
 }
 
-static void stuck_work_is_named_by_its_pool_and_subject(void **state) {
-    world *w = *state;
+FIXTURE_TEST(stuck_work_is_named_by_its_pool_and_subject) {
     static const harpe_pool_kind pools[] = {{"kitchen", "dish", 0}, {"cellar", "wine", 0}, {0}};
     char line[200] = "";
     subject_piece stuck = {.w = w, .name = 's'};
@@ -524,8 +510,7 @@ static void last_number_is_noted(void *user) {
 }
 
 /* The subjects come one after the other, each with all of its pieces. */
-static void many_subjects_take_turns(void **state) {
-    world *w = *state;
+FIXTURE_TEST(many_subjects_take_turns) {
     static char subjects[SUBJECTS][1];
     static int order[SUBJECTS * PIECES_OF_EACH];
     static crowd_piece pieces[SUBJECTS * PIECES_OF_EACH];
@@ -593,8 +578,7 @@ static void work_at_once(world *w, subject_piece *pieces, int count) {
     run(w);
 }
 
-static void threads_without_work_end_but_for_one(void **state) {
-    world *w = *state;
+FIXTURE_TEST(threads_without_work_end_but_for_one) {
     subject_piece pieces[16];
     int others = thread_count();
     assert_int_equal(harpe_workers_new(w->loop, one_pool, 16, &w->workers, NULL), HARPE_OK);
@@ -606,8 +590,7 @@ static void threads_without_work_end_but_for_one(void **state) {
     assert_int_equal(harpe_workers_pending(w->workers), 0);
 }
 
-static void freeing_workers_lets_running_work_end_and_drops_the_rest(void **state) {
-    world *w = *state;
+FIXTURE_TEST(freeing_workers_lets_running_work_end_and_drops_the_rest) {
     piece pieces[50];
     atomic_int worked = 0;
     assert_int_equal(harpe_workers_new(w->loop, one_pool, 1, &w->workers, NULL), HARPE_OK);
@@ -621,29 +604,4 @@ static void freeing_workers_lets_running_work_end_and_drops_the_rest(void **stat
     assert_true(atomic_load(&worked) < 50);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(timers_fire_in_the_order_of_their_times),
-        TEST(timers_due_at_once_fire_first_in_first_out),
-        TEST(a_cancelled_timer_does_not_fire),
-        TEST(a_timer_that_renews_itself_does_not_starve_others),
-        TEST(watches_can_be_removed_while_their_events_wait),
-        TEST(a_watch_can_be_paused_and_resumed),
-        TEST(watching_no_file_is_an_error_that_names_it),
-        TEST(calls_posted_by_many_threads_all_come_and_in_order),
-        TEST(what_runs_before_a_wait_limits_it),
-        TEST(the_shortest_wait_of_several_entries_holds),
-        TEST(work_that_one_entry_gives_another_is_done),
-        TEST(an_entry_may_remove_entries),
-        TEST(signals_come_as_calls),
-        TEST(work_is_done_on_workers_and_ends_on_the_loop),
-        TEST(work_without_an_end_may_free_itself),
-        TEST(subjects_take_turns),
-        TEST(many_subjects_take_turns),
-        TEST(stuck_work_is_named_by_its_pool_and_subject),
-        TEST(threads_without_work_end_but_for_one),
-        TEST(freeing_workers_lets_running_work_end_and_drops_the_rest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

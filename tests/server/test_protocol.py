@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Every row of the protocol and of its errors, over real sockets with a real `harpe serve`, as
-published clients and broken clients send them: registration, rounds, results, ids, 422 bodies, lost
-clients, restarts, start and end."""
+published clients and broken clients send them: names, rounds, ids, 422 bodies, lost clients, restarts,
+start and end. Every rule of jobs, ranks and results is in test_jobs*.c, every field in tests/pfo."""
 import re
 import shutil
 
@@ -11,11 +11,7 @@ from server import *
 
 MISSING = {"msg": "field required", "type": "value_error.missing"}
 INTEGER = {"msg": "value is not a valid integer", "type": "type_error.integer"}
-FLOAT = {"msg": "value is not a valid float", "type": "type_error.float"}
-LIST = {"msg": "value is not a valid list", "type": "type_error.list"}
 DICT = {"msg": "value is not a valid dict", "type": "type_error.dict"}
-NONE = {"msg": "none is not an allowed value", "type": "type_error.none.not_allowed"}
-STRING = {"msg": "str type expected", "type": "type_error.str"}
 
 
 def problem(what, *place):
@@ -179,11 +175,6 @@ class Rounds(ServerTest):
             for r in reversed(range(job.size)):
                 self.expect(server.post(f"/result/{job.id}", result_of(r, k)), 200)
 
-    def test_one_rank_goes_through_several_rounds(self):
-        plan = plan_for(1)
-        server = self.start(plan=plan)
-        self.run_rounds(server, register(server), [schedule_of(plan, 0)], 3)
-
     def test_four_ranks_are_held_until_all_have_asked(self):
         plan = plan_for(4)
         server = self.start(plan=plan)
@@ -201,30 +192,6 @@ class Rounds(ServerTest):
             schedules = [schedule_of(plan, r, job.rank(r)["pp_rank"]) for r in range(job.size)]
             self.run_rounds(server, job, schedules, 2)
 
-    def test_asking_before_all_are_registered_holds(self):
-        plan = plan_for(2)
-        server = self.start(plan=plan)
-        job = register(server, pp=2, ranks=False)
-        early = self.ask(server, job, 0)
-        self.wait_for_waiting(server, job, 1)
-        for r in range(2):
-            self.expect(server.post(f"/register_rank/{job.id}", job.rank(r)), 200)
-        late = self.ask(server, job, 1)
-        self.expect(early.receive(), 200, schedule_of(plan, 0))
-        self.expect(late.receive(), 200, schedule_of(plan, 1))
-
-    def test_a_rank_that_asks_again_while_waiting_breaks_nobodys_round(self):
-        plan = plan_for(2)
-        server = self.start(plan=plan)
-        job = register(server, pp=2)
-        first = self.ask(server, job, 0)
-        self.wait_for_waiting(server, job, 1)
-        second = self.ask(server, job, 0)
-        self.expect_detail(first.receive(), 409, "rank 0")
-        other = self.ask(server, job, 1)
-        self.expect(second.receive(), 200, schedule_of(plan, 0))
-        self.expect(other.receive(), 200, schedule_of(plan, 1))
-
     def test_a_client_that_goes_away_while_held_is_forgotten(self):
         plan = plan_for(2)
         server = self.start(plan=plan)
@@ -241,88 +208,8 @@ class Rounds(ServerTest):
         self.expect(back.receive(), 200, schedule_of(plan, 0))
         self.expect(other.receive(), 200, schedule_of(plan, 1))
 
-    def test_round_gives_the_schedule_again_or_waits_for_the_next(self):
-        plan = plan_for(1)
-        server = self.start(plan=plan)
-        job = register(server)
-        self.expect_detail(self.ask(server, job, 0, 1).receive(), 409, "round 1")
-        self.expect(self.ask(server, job, 0, 0).receive(), 200, schedule_of(plan, 0))
-        again = self.expect(self.ask(server, job, 0, 0).receive(), 200, schedule_of(plan, 0))
-        self.assertEqual(again.headers["harpe-round"], "0")
-        following = self.ask(server, job, 0, 1)
-        self.wait_for_waiting(server, job, 1)
-        self.expect(server.post(f"/result/{job.id}?round=0", result_of(0)), 200)
-        self.assertEqual(following.receive().headers["harpe-round"], "1")
-        self.expect_detail(self.ask(server, job, 0, 0).receive(), 409)
-        self.expect_detail(self.ask(server, job, 0, 3).receive(), 409)
-
-    def test_without_round_a_served_rank_waits_for_the_next(self):
-        server = self.start()
-        job = register(server)
-        self.expect(self.ask(server, job, 0).receive(), 200)
-        following = self.ask(server, job, 0)
-        self.wait_for_waiting(server, job, 1)
-        self.assertTrue(following.is_held())
-        self.expect(server.post(f"/result/{job.id}", result_of(0)), 200)
-        self.assertEqual(following.receive().headers["harpe-round"], "1")
-
-    def test_an_evicted_job_answers_gone_to_all(self):
-        server = self.start(plan=plan_for(2))
-        job = register(server, pp=2)
-        held = self.ask(server, job, 0)
-        self.wait_for_waiting(server, job, 1)
-        self.expect(server.call("DELETE", f"/jobs/{job.id}"), 200)
-        self.expect_detail(held.receive(), 410, job.id)
-        self.expect_detail(self.ask(server, job, 0).receive(), 410, job.id)
-        self.expect_detail(server.post(f"/register_rank/{job.id}", job.rank(0)), 410, job.id)
-        self.expect_detail(server.post(f"/result/{job.id}", result_of(0)), 410, job.id)
-
-    def test_a_plan_that_does_not_fit_is_told_to_everyone_who_waits(self):
-        server = self.start(plan=plan_for(3))
-        job = register(server, pp=2)
-        held = [self.ask(server, job, r) for r in range(2)]
-        for connection in held:
-            self.expect_detail(connection.receive(), 500, "plan.py", "3", "2")
-        self.expect_detail(self.ask(server, job, 0).receive(), 500, "plan.py")
-        self.write_plan(plan_for(2))
-        other = register(server, pp=2)
-        held = [self.ask(server, other, r) for r in range(2)]
-        for connection in held:
-            self.expect(connection.receive(), 200)
-
 
 class Results(ServerTest):
-    def test_a_result_before_a_schedule_is_a_conflict(self):
-        server = self.start()
-        job = register(server)
-        self.expect_detail(server.post(f"/result/{job.id}", result_of(0)), 409)
-        self.expect_detail(server.post(f"/result/{job.id}?round=0", result_of(0)), 409)
-
-    def test_a_second_result_replaces_nothing(self):
-        server = self.start(plan=plan_for(2))
-        job = register(server, pp=2)
-        held = [self.ask(server, job, r) for r in range(2)]
-        for connection in held:
-            self.expect(connection.receive(), 200)
-        path = f"/result/{job.id}"
-        self.assertEqual(self.expect(server.post(path, result_of(0)), 200).body, b"null")
-        self.expect(server.post(path, result_of(0)), 200)
-        reordered = dict(reversed(list(result_of(0).items())), unknown=[1])
-        self.expect(server.post(path, json.dumps(reordered, indent=4)), 200)
-        self.expect_detail(server.post(path, result_of(0, 5)), 409, "rank 0")
-        self.expect(server.post(path, result_of(1)), 200)
-        # The round has ended. A retry is still compared with the stored result.
-        self.expect(server.post(path + "?round=0", result_of(0)), 200)
-        self.expect(server.post(path, result_of(1)), 200)
-        self.expect_detail(server.post(path, result_of(1, 5)), 409, "rank 1")
-
-    def test_breakdowns_may_be_missing(self):
-        server = self.start()
-        job = register(server)
-        self.expect(self.ask(server, job, 0).receive(), 200)
-        body = {"rank": "0", "iter_time": [1, "2.5"], "iter_energy": []}
-        self.expect(server.post(f"/result/{job.id}", body), 200)
-
     def test_dumps_are_json_in_rank_order(self):
         plan = plan_for(4)
         server = self.start(plan=plan)
@@ -353,19 +240,6 @@ class Results(ServerTest):
 
 
 class Ids(ServerTest):
-    SHAPE = re.compile(r"\d{4}(-\d\d){5}(\.\d+)?\+dp1\+pp1\+tp1\+PointSolution(\+.*)?")
-
-    def test_ids_of_one_second_differ(self):
-        server = self.start()
-        ids = []
-        in_one_second = lambda: any(re.search(r":?\.\d+\+dp1", job_id) for job_id in ids)
-        while len(ids) < 12 or (len(ids) < 1000 and not in_one_second()):
-            ids.append(server.post("/register_job", job_info()).json)
-        self.assertEqual(len(set(ids)), len(ids))
-        for job_id in ids:
-            self.assertRegex(job_id, self.SHAPE)
-        self.assertTrue(in_one_second(), ids)
-
     def test_ids_come_raw_or_percent_encoded(self):
         server = self.start()
         job = register(server, ranks=False)
@@ -389,53 +263,8 @@ class Ids(ServerTest):
         outside = {p.name for p in self.path.iterdir()} - {"dump", "plan.py"}
         self.assertFalse({n for n in outside if not n.startswith(("harpe.db", "serve-"))}, outside)
 
-    def test_unknown_jobs_are_not_found(self):
-        server = self.start()
-        for job_id in ("nobody", "..", "%2e%2e%2fx", "a" * 2000):
-            for method, path, body in (("POST", "register_rank", Job("", 1, 1, 1).rank(0)),
-                                       ("GET", "schedule", None), ("POST", "result", result_of(0)),
-                                       ("GET", "jobs", None), ("DELETE", "jobs", None)):
-                query = "?rank=0" if path == "schedule" else ""
-                answer = server.call(method, f"/{path}/{job_id}{query}", body)
-                self.expect_detail(answer, 404, "no job")
-        self.expect_detail(server.get("/schedule/nobody?rank=0"), 404, "nobody")
-
 
 class Registration(ServerTest):
-    def test_the_same_rank_again_is_a_retry_and_other_data_a_conflict(self):
-        server = self.start()
-        job = register(server, pp=2, tp=1, ranks=False)
-        path = f"/register_rank/{job.id}"
-        answer = self.expect(server.post(path, job.rank(0)), 200)
-        self.assertEqual(answer.body, b"null")
-        self.expect(server.post(path, job.rank(0)), 200)
-        self.expect(server.post(path, dict(job.rank(0), unknown=1, rank="0")), 200)
-        self.expect_detail(server.post(path, dict(job.rank(0), available_frequencies=[1])), 409,
-                           "rank 0")
-        self.expect_detail(server.post(path, dict(job.rank(1), pp_rank=0)), 409, "rank 0")
-        self.expect(server.post(path, job.rank(1)), 200)
-
-    def test_ranks_and_coordinates_outside_of_the_job_are_refused(self):
-        server = self.start()
-        job = register(server, pp=2, ranks=False)
-        bad = {"rank": 2, "dp_rank": 1, "pp_rank": 2, "tp_rank": 1, "available_frequencies": []}
-        answer = self.expect(server.post(f"/register_rank/{job.id}", bad), 422)
-        self.assertEqual([(p["loc"], p["type"]) for p in answer.json["detail"]],
-                         [(["body", n], "assertion_error")
-                          for n in ("rank", "dp_rank", "pp_rank", "tp_rank")])
-        for rank, status in (2, 422), (-1, 422), (0, 200):
-            connection = self.connect(server).send("GET", f"/schedule/{job.id}?rank={rank}")
-            if status == 200:
-                self.assertTrue(connection.is_held())
-                continue
-            place = self.expect(connection.receive(), 422).json["detail"][0]["loc"]
-            self.assertEqual(place, ["query", "rank"])
-        # A result of a rank that is not registered.
-        single = register(server)
-        self.expect(self.ask(server, single, 0).receive(), 200)
-        answer = self.expect(server.post(f"/result/{single.id}", result_of(1)), 422)
-        self.assertEqual(answer.json["detail"][0]["loc"], ["body", "rank"])
-
     def test_bodies_are_json_whatever_the_content_type_of_json_says(self):
         server = self.start()
         for content_type in ("application/json", "application/json; charset=utf-8",
@@ -449,40 +278,12 @@ class Registration(ServerTest):
             connection.socket.sendall(b"%x\r\n%s\r\n" % (len(part), part))
         self.expect(connection.receive(), 200)
 
-    def test_integers_may_come_in_three_forms(self):
-        server = self.start()
-        for value in 1, 1.0, "1", " 1 ":
-            body = {"job_id": "", "pp_degree": value, "dp_degree": value, "tp_degree": value,
-                    "world_size": value}
-            self.expect(server.post("/register_job", body), 200)
-
 
 class Refusals(ServerTest):
     """The complete bodies of 422."""
 
     def refuse(self, answer, *problems):
         self.expect(answer, 422, {"detail": list(problems)})
-
-    def test_every_bad_field_of_a_job_is_listed(self):
-        server = self.start()
-        post = lambda body: server.post("/register_job", body)
-        names = ("pp_degree", "dp_degree", "tp_degree", "world_size")
-        self.refuse(post({}), *[problem(MISSING, "body", n) for n in names])
-        for bad, what in ((True, INTEGER), (4.9, INTEGER), ("x", INTEGER), ([], INTEGER),
-                          ("4.0", INTEGER), (10 ** 30, INTEGER), (None, NONE)):
-            self.refuse(post({n: bad for n in names}), *[problem(what, "body", n) for n in names])
-        for bad in 0, -3:
-            self.refuse(post({n: bad for n in names}), *[not_ge(1, "body", n) for n in names])
-        self.refuse(post('{"pp_degree": NaN, "dp_degree": Infinity, "tp_degree": 1, '
-                         '"world_size": 1}'),
-                    problem(INTEGER, "body", "pp_degree"), problem(INTEGER, "body", "dp_degree"))
-        self.refuse(post(dict(job_info(), pp_degree=0, job_metadata=[1], tp_degree=None)),
-                    not_ge(1, "body", "pp_degree"), problem(NONE, "body", "tp_degree"),
-                    problem(STRING, "body", "job_metadata"))
-        for body, field in ((job_info(world_size=2), "world_size"), (job_info(job_id="x"), "job_id")):
-            answer = self.expect(post(body), 422)
-            self.assertEqual([(p["loc"], p["type"]) for p in answer.json["detail"]],
-                             [(["body", field], "assertion_error")])
 
     def test_bodies_that_are_no_object(self):
         server = self.start()
@@ -502,40 +303,6 @@ class Refusals(ServerTest):
             answer = self.expect(server.post(path, b'{"a": "\xff\xfe"}'), 422)
             self.assertEqual(answer.json["detail"][0]["loc"][0], "body")
             self.expect(server.post(path, "[" * 10000), 422)
-
-    def test_every_bad_field_of_a_rank_is_listed(self):
-        server = self.start()
-        path = f"/register_rank/{register(server, ranks=False).id}"
-        names = ("rank", "dp_rank", "pp_rank", "tp_rank")
-        self.refuse(server.post(path, {}),
-                    *[problem(MISSING, "body", n) for n in (*names, "available_frequencies")])
-        body = {"rank": -1, "dp_rank": 0.5, "pp_rank": None, "tp_rank": "a",
-                "available_frequencies": [1740, "x", 1200.0, None, 2.5]}
-        self.refuse(server.post(path, body), not_ge(0, "body", "rank"),
-                    problem(INTEGER, "body", "dp_rank"), problem(NONE, "body", "pp_rank"),
-                    problem(INTEGER, "body", "tp_rank"),
-                    problem(INTEGER, "body", "available_frequencies", 1),
-                    problem(NONE, "body", "available_frequencies", 3),
-                    problem(INTEGER, "body", "available_frequencies", 4))
-        for bad, what in ((3, LIST), ({}, LIST), ("x", LIST), (None, NONE)):
-            body = dict(Job("", 1, 1, 1).rank(0), available_frequencies=bad)
-            self.refuse(server.post(path, body), problem(what, "body", "available_frequencies"))
-
-    def test_every_bad_field_of_a_result_is_listed(self):
-        server = self.start()
-        path = f"/result/{register(server).id}"
-        self.refuse(server.post(path, {}),
-                    *[problem(MISSING, "body", n) for n in ("rank", "iter_time", "iter_energy")])
-        body = {"rank": 0, "iter_time": [1.5, "x", None, True], "iter_energy": 3,
-                "time_breakdown": {"forward": [[1.0, "y"], 3], "backward": 4},
-                "energy_breakdown": [1]}
-        self.refuse(server.post(path, body), problem(FLOAT, "body", "iter_time", 1),
-                    problem(NONE, "body", "iter_time", 2), problem(FLOAT, "body", "iter_time", 3),
-                    problem(LIST, "body", "iter_energy"),
-                    problem(FLOAT, "body", "time_breakdown", "forward", 0, 1),
-                    problem(LIST, "body", "time_breakdown", "forward", 1),
-                    problem(LIST, "body", "time_breakdown", "backward"),
-                    problem(DICT, "body", "energy_breakdown"))
 
     def test_a_query_that_is_no_rank(self):
         server = self.start()
@@ -749,35 +516,6 @@ class Life(ServerTest):
         shown = self.expect(servers[-1].get(f"/jobs/{job.id}"), 200).json
         self.assertEqual(shown["round"], rounds - 1)
 
-    def test_after_a_restart_a_rank_gets_its_round_again_once(self):
-        plan = plan_for(2)
-        server = self.start(plan=plan)
-        job = register(server, pp=2)
-        held = [self.ask(server, job, r) for r in range(2)]
-        for connection in held:
-            self.expect(connection.receive(), 200)
-        self.expect(server.post(f"/result/{job.id}", result_of(0)), 200)
-        server.kill()
-        server = self.start(plan=plan)
-        # A rank that has reported waits for the next round. A rank that has not may have lost its
-        # schedule.
-        waiting = self.ask(server, job, 0)
-        again = self.expect(self.ask(server, job, 1).receive(), 200, schedule_of(plan, 1))
-        self.assertEqual(again.headers["harpe-round"], "0")
-        self.expect(server.post(f"/result/{job.id}", result_of(0)), 200)
-        self.expect(server.post(f"/result/{job.id}", result_of(1)), 200)
-        self.assertTrue(waiting.is_held(0.1))
-        self.ask(server, job, 1)
-        self.assertEqual(waiting.receive().headers["harpe-round"], "1")
-
-    def test_eviction_survives_a_restart(self):
-        server = self.start()
-        job = register(server)
-        self.expect(server.call("DELETE", f"/jobs/{job.id}"), 200)
-        server.kill()
-        server = self.start()
-        self.expect_detail(self.ask(server, job, 0).receive(), 410, job.id)
-
     def test_sigterm_answers_who_waits_and_exits_with_success(self):
         for number in signal.SIGTERM, signal.SIGINT:
             server = self.start(plan=plan_for(2))
@@ -954,29 +692,6 @@ class Life(ServerTest):
         last = json.loads(self.refuse_to_start("--log-format", "json", "--scheduler", "NoSuch"))
         self.assertEqual(last["level"], "error")
         self.assertIn("NoSuch", last["message"])
-
-    def test_a_token_is_needed_once_there_is_one(self):
-        (self.path / "token").write_text("correct-horse\n")
-        server = self.start("--token-file", self.path / "token")
-        for headers in ({}, {"Authorization": "Bearer wrong"},
-                        {"Authorization": "Bearer correct-hors"}, {"Authorization": "correct-horse"}):
-            answer = self.expect(server.call("POST", "/register_job", job_info(), headers), 401)
-            self.assertIn("www-authenticate", answer.headers)
-            self.assertEqual(list(answer.json), ["detail"])
-        right = {"Authorization": "Bearer correct-horse"}
-        self.expect(server.call("POST", "/register_job", job_info(), right), 200)
-        self.assertNotIn("horse", server.call("GET", "/info", None, right).body.decode())
-        self.expect(server.get("/healthz"), 200)
-
-    def test_settings_come_from_both_environments(self):
-        for prefix in "ZEUS_PFO_", "PERSEUS_":
-            process = subprocess.run([HARPE, "serve", "--print-settings", "--port", "99"],
-                                     cwd=self.path, capture_output=True, text=True, timeout=LIMIT_S,
-                                     env=clean_environment({prefix + "DUMP_DATA": "false",
-                                                            prefix + "PORT": "88"}))
-            self.assertEqual(process.returncode, 0, process)
-            self.assertRegex(process.stdout, r"(?m)^DUMP_DATA=false$")
-            self.assertRegex(process.stdout, r"(?m)^PORT=99$")
 
     def serve_alone(self, *arguments, **variables):
         """Runs `harpe serve` in an empty directory, with only `variables` in the environment."""

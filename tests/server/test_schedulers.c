@@ -19,8 +19,7 @@ static void start_plan(world *w, const char *name) {
     start(w, name, args);
 }
 
-static void plan_is_served_list_by_list_for_ever(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(plan_is_served_list_by_list_for_ever) {
     start_plan(w, "perseus.server.scheduler.PointSolution");
     assert_string_equal(harpe_scheduler_kind_name(w->kind), "PointSolution");
     for (int round = 0; round < 3; round++) {
@@ -38,8 +37,7 @@ static void plan_is_served_list_by_list_for_ever(void **state) {
         HARPE_NOT_SUPPORTED);
 }
 
-static void plan_for_another_number_of_ranks_is_refused(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(plan_for_another_number_of_ranks_is_refused) {
     make_job(w, 1, 4, 1);
     char args[PATH_MAX];
     snprintf(args, sizeof args, "{\"solution_path\": \"%s\"}", write_file(w, "plan.py", PLAN));
@@ -48,8 +46,7 @@ static void plan_for_another_number_of_ranks_is_refused(void **state) {
     assert_says(w, "holds 2 lists of instructions, but this job needs 4");
 }
 
-static void refused_arguments_are_named(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(refused_arguments_are_named) {
     static const struct {
         const char *name, *args, *message;
     } cases[] = {
@@ -79,8 +76,7 @@ static void refused_arguments_are_named(void **state) {
     }
 }
 
-static void every_rank_runs_at_its_highest_clock(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(every_rank_runs_at_its_highest_clock) {
     static const int own[] = {700, 1500};
     make_job(w, 2, 2, 1);
     w->ranks[1].available_frequencies_mhz = own;
@@ -99,8 +95,7 @@ static void every_rank_runs_at_its_highest_clock(void **state) {
     assert_string_equal(w->schedules[1].instructions[1].instruction, "backward");
 }
 
-static void all_max_frequency_needs_no_arguments(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(all_max_frequency_needs_no_arguments) {
     make_job(w, 2, 2, 1);
     start(w, "AllMaxFrequency", "{}");
     next(w);
@@ -109,8 +104,7 @@ static void all_max_frequency_needs_no_arguments(void **state) {
     assert_true(harpe_scheduler_is_finished(w->scheduler));
 }
 
-static void all_max_frequency_lists_the_microbatches_that_it_is_told(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(all_max_frequency_lists_the_microbatches_that_it_is_told) {
     make_job(w, 2, 2, 1);
     w->job.job_metadata = "llama num_microbatches=3";
     start(w, "HighestFrequency", "{}");
@@ -123,8 +117,7 @@ static void all_max_frequency_lists_the_microbatches_that_it_is_told(void **stat
 
 /* ---- The 3D wrapper -------------------------------------------------------------------------- */
 
-static void schedules_of_stages_go_to_all_their_ranks(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(schedules_of_stages_go_to_all_their_ranks) {
     make_job(w, 2, 2, 2);
     start_plan(w, "PointSolution3D");
     assert_string_equal(harpe_scheduler_kind_name(w->kind), "PointSolution3D");
@@ -136,8 +129,7 @@ static void schedules_of_stages_go_to_all_their_ranks(void **state) {
 }
 
 /* Lists are ordered by dp_rank, pp_rank and tp_rank, whatever the numbers of the ranks are. */
-static void each_gpu_gets_the_list_of_its_place(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(each_gpu_gets_the_list_of_its_place) {
     make_job(w, 2, 2, 2);
     for (int r = 0; r < 8; r++) { /* as Megatron numbers its ranks */
         w->ranks[r].dp_rank = r / 2 % 2;
@@ -161,8 +153,7 @@ static void each_gpu_gets_the_list_of_its_place(void **state) {
     }
 }
 
-static void plan_for_another_number_of_gpus_is_refused(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(plan_for_another_number_of_gpus_is_refused) {
     make_job(w, 2, 4, 1);
     char args[PATH_MAX];
     snprintf(args, sizeof args, "{\"solution_path\": \"%s\"}", write_file(w, "plan.py", PLAN));
@@ -172,8 +163,7 @@ static void plan_for_another_number_of_gpus_is_refused(void **state) {
     assert_says(w, "holds 2 lists of instructions, but this job needs 4 (one per stage) or 8");
 }
 
-static void stages_offer_what_all_their_ranks_have(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(stages_offer_what_all_their_ranks_have) {
     static const int fewer[] = {990, 1200};
     static const int others[] = {700};
     make_job(w, 2, 2, 2);
@@ -202,8 +192,7 @@ static const char ECHO[] = "import json, sys\n"
                            "    print(json.dumps({'schedules': [{'rank': 0, 'frequencies': "
                            "[['forward', n]]}]}), flush=True)\n";
 
-static void results_of_a_stage_are_combined_element_by_element(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(results_of_a_stage_are_combined_element_by_element) {
     make_job(w, 2, 2, 2);
     start_python(w, "3D:", ECHO, TIMEOUT_S);
     must(w, new_scheduler(w));
@@ -263,8 +252,7 @@ static void try_all_clocks(world *w) {
     }
 }
 
-static void shared_object_runs_its_rounds_and_its_last_schedule_stays(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(shared_object_runs_its_rounds_and_its_last_schedule_stays) {
     if (access(EXAMPLE_SO, R_OK) != 0) skip_because("missing: this build has no examples");
     assert_int_equal(open_kind(w, EXAMPLE_SO, "{}", TIMEOUT_S), HARPE_INVALID_ARGUMENT);
     assert_says(w, "num_microbatches");
@@ -273,15 +261,13 @@ static void shared_object_runs_its_rounds_and_its_last_schedule_stays(void **sta
     try_all_clocks(w);
 }
 
-static void program_runs_its_rounds_and_its_last_schedule_stays(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(program_runs_its_rounds_and_its_last_schedule_stays) {
     start(w, EXAMPLE_PROGRAM, "{\"num_microbatches\": 4}");
     try_all_clocks(w);
     assert_int_equal(w->warnings, 0);
 }
 
-static void program_says_what_is_wrong(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(program_says_what_is_wrong) {
     must(w, open_kind(w, EXAMPLE_PROGRAM, "{}", TIMEOUT_S));
     assert_int_not_equal(new_scheduler(w), HARPE_OK);
     assert_says(w, "num_microbatches must be a whole number");
@@ -295,8 +281,7 @@ static int clock_now(world *w) {
     return w->schedules[1].instructions[0].frequency_mhz;
 }
 
-static void shared_object_takes_job_requests_and_shows_its_frontier(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(shared_object_takes_job_requests_and_shows_its_frontier) {
     char *json;
     start(w, JOB_REQUEST_SO, "{}");
     assert_false(harpe_scheduler_needs_history(w->scheduler));
@@ -315,8 +300,7 @@ static void shared_object_takes_job_requests_and_shows_its_frontier(void **state
     free(json);
 }
 
-static void shared_object_is_brought_back_by_its_state(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(shared_object_is_brought_back_by_its_state) {
     char *text;
     size_t length;
     start(w, JOB_REQUEST_SO, "{}");
@@ -335,24 +319,4 @@ static void shared_object_is_brought_back_by_its_state(void **state) {
     free(text);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SCHEDULER_TEST(plan_is_served_list_by_list_for_ever),
-        SCHEDULER_TEST(plan_for_another_number_of_ranks_is_refused),
-        SCHEDULER_TEST(refused_arguments_are_named),
-        SCHEDULER_TEST(every_rank_runs_at_its_highest_clock),
-        SCHEDULER_TEST(all_max_frequency_needs_no_arguments),
-        SCHEDULER_TEST(all_max_frequency_lists_the_microbatches_that_it_is_told),
-        SCHEDULER_TEST(schedules_of_stages_go_to_all_their_ranks),
-        SCHEDULER_TEST(each_gpu_gets_the_list_of_its_place),
-        SCHEDULER_TEST(plan_for_another_number_of_gpus_is_refused),
-        SCHEDULER_TEST(stages_offer_what_all_their_ranks_have),
-        SCHEDULER_TEST(results_of_a_stage_are_combined_element_by_element),
-        SCHEDULER_TEST(shared_object_runs_its_rounds_and_its_last_schedule_stays),
-        SCHEDULER_TEST(shared_object_takes_job_requests_and_shows_its_frontier),
-        SCHEDULER_TEST(shared_object_is_brought_back_by_its_state),
-        SCHEDULER_TEST(program_runs_its_rounds_and_its_last_schedule_stays),
-        SCHEDULER_TEST(program_says_what_is_wrong),
-    };
-    return cmocka_run_group_tests_name("schedulers", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -16,8 +16,7 @@ static void assert_start_fails(world *w, const char *command, int timeout_s, con
     close_scheduler(w);
 }
 
-static void bad_first_answers_are_errors(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(bad_first_answers_are_errors) {
     assert_start_fails(w, "program:read l; echo nonsense", TIMEOUT_S,
                        "not a JSON object: nonsense");
     assert_start_fails(w, "program:read l; echo '[]'", TIMEOUT_S, "not a JSON object");
@@ -54,8 +53,7 @@ static int said_process(const world *w) {
 }
 
 /* A busy machine may need more than a second until the shell has started the child. */
-static void silent_program_is_killed_with_its_children(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(silent_program_is_killed_with_its_children) {
     char command[PATH_MAX];
     char message[64];
     snprintf(command, sizeof command, "program:sleep 100 & echo $! > %s/said; sleep 100",
@@ -77,8 +75,7 @@ static void wait_for_file(const world *w, const char *name) {
     assert_int_equal(access(path, F_OK), 0);
 }
 
-static void late_second_line_is_not_taken_for_the_next_answer(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(late_second_line_is_not_taken_for_the_next_answer) {
     char command[2 * PATH_MAX];
     snprintf(command, sizeof command,
              "program:cd %s; while read l; do echo \"" ANSWER "\"; "
@@ -95,8 +92,7 @@ static void late_second_line_is_not_taken_for_the_next_answer(void **state) {
 
 /* Its input is closed while it runs: writing fails with EPIPE, and SIGPIPE has its default effect.
  */
-static void closed_pipe_does_not_kill_us(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(closed_pipe_does_not_kill_us) {
     char command[2 * PATH_MAX];
     signal(SIGPIPE, SIG_DFL);
     snprintf(command, sizeof command,
@@ -114,8 +110,7 @@ static void closed_pipe_does_not_kill_us(void **state) {
 }
 
 /* If the program marks one rank's schedule as a trial, the round is a trial for all ranks. */
-static void program_can_say_that_a_round_is_a_trial(void **state) {
-    world *w = *state;
+SCHEDULER_TEST(program_can_say_that_a_round_is_a_trial) {
     make_job(w, 2, 2, 1);
     start(w,
           "3D:program:read l; echo '{\"schedules\":[{\"rank\":0,\"frequencies\":[[\"f\",900]],"
@@ -131,13 +126,4 @@ static void program_can_say_that_a_round_is_a_trial(void **state) {
         assert_false(w->schedules[r].is_trial);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SCHEDULER_TEST(bad_first_answers_are_errors),
-        SCHEDULER_TEST(silent_program_is_killed_with_its_children),
-        SCHEDULER_TEST(late_second_line_is_not_taken_for_the_next_answer),
-        SCHEDULER_TEST(closed_pipe_does_not_kill_us),
-        SCHEDULER_TEST(program_can_say_that_a_round_is_a_trial),
-    };
-    return cmocka_run_group_tests_name("scheduler programs", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

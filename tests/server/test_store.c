@@ -815,7 +815,8 @@ static void heartbeats_are_counted_and_a_dead_owner_loses_its_session(void **sta
 
 /* ---- All of them ----------------------------------------------------------------------------- */
 
-#define TEST(name) cmocka_unit_test_prestate_setup_teardown(name, begin_test, end_test, &everywhere)
+#define STORE_TEST(name) \
+    cmocka_unit_test_prestate_setup_teardown(name, begin_test, end_test, &everywhere)
 static fixture everywhere;
 
 static int run_on(const char *backend, const struct CMUnitTest *tests, size_t count) {
@@ -833,47 +834,47 @@ static int run_on(const char *backend, const struct CMUnitTest *tests, size_t co
 
 int main(void) {
     const struct CMUnitTest common[] = {
-        TEST(what_was_stored_reads_back_in_order),
-        TEST(one_job_is_loaded_alone),
-        TEST(same_record_again_replaces),
-        TEST(ends_of_ranks_come_and_go),
-        TEST(running_time_of_servers_and_jobs_comes_back),
-        TEST(final_reports_stay_in_a_bounded_number),
-        TEST(latest_job_request_of_a_kind_counts_and_comes_last),
-        TEST(state_takes_older_results_away),
-        TEST(deleted_job_leaves_a_marker_only),
-        TEST(any_bytes_come_back_as_they_were),
-        TEST(missing_result_is_not_found),
-        TEST(thousands_of_changes_are_few_commits),
-        TEST(acknowledgements_come_in_order),
-        TEST(closing_writes_what_is_queued),
-        TEST(reader_that_refuses_ends_the_load),
-        TEST(results_are_read_while_others_are_written),
+        STORE_TEST(what_was_stored_reads_back_in_order),
+        STORE_TEST(one_job_is_loaded_alone),
+        STORE_TEST(same_record_again_replaces),
+        STORE_TEST(ends_of_ranks_come_and_go),
+        STORE_TEST(running_time_of_servers_and_jobs_comes_back),
+        STORE_TEST(final_reports_stay_in_a_bounded_number),
+        STORE_TEST(latest_job_request_of_a_kind_counts_and_comes_last),
+        STORE_TEST(state_takes_older_results_away),
+        STORE_TEST(deleted_job_leaves_a_marker_only),
+        STORE_TEST(any_bytes_come_back_as_they_were),
+        STORE_TEST(missing_result_is_not_found),
+        STORE_TEST(thousands_of_changes_are_few_commits),
+        STORE_TEST(acknowledgements_come_in_order),
+        STORE_TEST(closing_writes_what_is_queued),
+        STORE_TEST(reader_that_refuses_ends_the_load),
+        STORE_TEST(results_are_read_while_others_are_written),
     };
     const struct CMUnitTest memory[] = {
-        TEST(unknown_kind_of_store_is_refused_without_its_password),
-        TEST(only_the_newest_markers_stay),
+        STORE_TEST(unknown_kind_of_store_is_refused_without_its_password),
+        STORE_TEST(only_the_newest_markers_stay),
     };
     const struct CMUnitTest sqlite[] = {
-        TEST(second_server_on_a_file_is_refused),
-        TEST(foreign_files_are_refused_and_left_alone),
-        TEST(newer_file_is_refused_naming_both),
-        TEST(unwritable_places_are_one_clear_line),
-        TEST(files_do_not_grow_with_rounds),
-        TEST(full_disk_fails_the_batch_and_may_end),
-        TEST(log_stays_bounded_even_if_it_cannot_be_copied),
+        STORE_TEST(second_server_on_a_file_is_refused),
+        STORE_TEST(foreign_files_are_refused_and_left_alone),
+        STORE_TEST(newer_file_is_refused_naming_both),
+        STORE_TEST(unwritable_places_are_one_clear_line),
+        STORE_TEST(files_do_not_grow_with_rounds),
+        STORE_TEST(full_disk_fails_the_batch_and_may_end),
+        STORE_TEST(log_stays_bounded_even_if_it_cannot_be_copied),
     };
     const struct CMUnitTest postgres[] = {
-        TEST(password_is_never_shown),
-        TEST(newer_database_is_refused_naming_both),
-        TEST(servers_that_start_at_once_make_one_schema),
-        TEST(lost_connection_fails_batches_until_it_is_back),
-        TEST(connections_that_were_cut_are_made_again),
-        TEST(batch_that_fails_leaves_nothing_of_itself),
-        TEST(owner_that_was_replaced_cannot_write),
-        TEST(store_that_nobody_owns_is_not_written_by_a_candidate),
-        TEST(an_owner_without_its_session_does_not_lead),
-        TEST(heartbeats_are_counted_and_a_dead_owner_loses_its_session),
+        STORE_TEST(password_is_never_shown),
+        STORE_TEST(newer_database_is_refused_naming_both),
+        STORE_TEST(servers_that_start_at_once_make_one_schema),
+        STORE_TEST(lost_connection_fails_batches_until_it_is_back),
+        STORE_TEST(connections_that_were_cut_are_made_again),
+        STORE_TEST(batch_that_fails_leaves_nothing_of_itself),
+        STORE_TEST(owner_that_was_replaced_cannot_write),
+        STORE_TEST(store_that_nobody_owns_is_not_written_by_a_candidate),
+        STORE_TEST(an_owner_without_its_session_does_not_lead),
+        STORE_TEST(heartbeats_are_counted_and_a_dead_owner_loses_its_session),
     };
     /* What takes long is the last of its list, and PostgreSQL is the last of the databases. */
     size_t omitted = all_trials() ? 0 : 1;

@@ -72,8 +72,10 @@ static void assert_counts(const harpe_sim_summary *sums, const int *expected) {
         assert_int_equal(sums->kinds[k].steps, expected[k]);
 }
 
-static void run_without_steps_is_empty(void **state) {
-    harpe_sim_summary sums = sum_up(*state);
+#define FIXTURE_TEST(name) TEST_ON(name, world *w, open_world, close_world)
+
+FIXTURE_TEST(run_without_steps_is_empty) {
+    harpe_sim_summary sums = sum_up(w);
     assert_counts(&sums, (int[HARPE_SIM_KINDS]){0});
     for (int k = 0; k < HARPE_SIM_KINDS; k++) {
         assert_true(sums.kinds[k].time_s == 0 && sums.kinds[k].energy_j == 0);
@@ -82,8 +84,7 @@ static void run_without_steps_is_empty(void **state) {
     harpe_sim_summary_free(&sums);
 }
 
-static void steps_are_sorted_by_what_ran(void **state) {
-    world *w = *state;
+FIXTURE_TEST(steps_are_sorted_by_what_ran) {
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
         add(w, 100, 10, -1, -1);
     add(w, 100, 10, -1, -1); /* no schedule */
@@ -109,8 +110,7 @@ static void steps_are_sorted_by_what_ran(void **state) {
 }
 
 /* After a drift the server measures again, and later it plans again. */
-static void plans_that_were_thrown_away_are_learnt_again(void **state) {
-    world *w = *state;
+FIXTURE_TEST(plans_that_were_thrown_away_are_learnt_again) {
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
         add(w, 100, 10, -1, -1);
     for (int round = 0; round < 10; round++)
@@ -125,8 +125,7 @@ static void plans_that_were_thrown_away_are_learnt_again(void **state) {
 }
 
 /* Without an answer, no step of a straggler belongs to its plan. */
-static void straggler_without_an_answer_runs_the_old_plan(void **state) {
-    world *w = *state;
+FIXTURE_TEST(straggler_without_an_answer_runs_the_old_plan) {
     for (int i = 0; i < 6; i++)
         add(w, 100, 10, 9, 9);
     change(w, 0, true);
@@ -136,8 +135,7 @@ static void straggler_without_an_answer_runs_the_old_plan(void **state) {
     harpe_sim_summary_free(&sums);
 }
 
-static void what_a_step_takes_is_the_median(void **state) {
-    world *w = *state;
+FIXTURE_TEST(what_a_step_takes_is_the_median) {
     const int64_t times_ns[] = {1000, 7000, 2000, 900000, 3000}; /* one stall */
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
         add(w, 1, 1, -1, -1);
@@ -158,8 +156,7 @@ static void what_a_step_takes_is_the_median(void **state) {
     harpe_sim_summary_free(&sums);
 }
 
-static void step_that_a_rank_did_not_finish_is_left_out(void **state) {
-    world *w = *state;
+FIXTURE_TEST(step_that_a_rank_did_not_finish_is_left_out) {
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS + 2; i++)
         add(w, 100, 10, 0, 0);
     harpe_sim_step_at(w->board, HARPE_SIM_WARM_UP_STEPS)[1].end_ns = 0;
@@ -170,8 +167,7 @@ static void step_that_a_rank_did_not_finish_is_left_out(void **state) {
 
 /* A GPU warms up, so each step needs more energy than the step before. The plan changes nothing.
  * The medians of the baseline and of the plan are nevertheless equal. */
-static void baseline_is_measured_in_turns(void **state) {
-    world *w = *state;
+FIXTURE_TEST(baseline_is_measured_in_turns) {
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS; i++)
         add(w, 100, 1, -1, -1);
     change(w, 0, true);
@@ -191,8 +187,7 @@ static void baseline_is_measured_in_turns(void **state) {
     harpe_sim_summary_free(&sums);
 }
 
-static void equal_steps_have_no_uncertainty(void **state) {
-    world *w = *state;
+FIXTURE_TEST(equal_steps_have_no_uncertainty) {
     change(w, 0, true);
     for (int i = 0; i < HARPE_SIM_WARM_UP_STEPS + 3; i++)
         add(w, 100, 9, 0, 0);
@@ -206,19 +201,4 @@ static void equal_steps_have_no_uncertainty(void **state) {
     harpe_sim_summary_free(&sums);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(run_without_steps_is_empty, open_world, close_world),
-        cmocka_unit_test_setup_teardown(steps_are_sorted_by_what_ran, open_world, close_world),
-        cmocka_unit_test_setup_teardown(plans_that_were_thrown_away_are_learnt_again, open_world,
-                                        close_world),
-        cmocka_unit_test_setup_teardown(straggler_without_an_answer_runs_the_old_plan, open_world,
-                                        close_world),
-        cmocka_unit_test_setup_teardown(what_a_step_takes_is_the_median, open_world, close_world),
-        cmocka_unit_test_setup_teardown(step_that_a_rank_did_not_finish_is_left_out, open_world,
-                                        close_world),
-        cmocka_unit_test_setup_teardown(baseline_is_measured_in_turns, open_world, close_world),
-        cmocka_unit_test_setup_teardown(equal_steps_have_no_uncertainty, open_world, close_world),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

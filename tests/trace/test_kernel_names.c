@@ -139,8 +139,7 @@ static void note_of(const char *name, bool communicates, harpe_text *text) {
     harpe_kernel_names_free(names);
 }
 
-static void kernels_of_libraries_communicate(void **state) {
-    (void)state;
+TEST(kernels_of_libraries_communicate) {
     harpe_text text = {0};
     for (size_t i = 0; i < COUNT(communications); i++)
         note_of(communications[i], true, &text);
@@ -156,8 +155,7 @@ static void kernels_of_libraries_communicate(void **state) {
     }
 }
 
-static void note_lists_the_longest(void **state) {
-    (void)state;
+TEST(note_lists_the_longest) {
     harpe_text text = {0};
     harpe_kernel_names *names = names_of(NULL, 0);
     const char *const kernels[] = {"peer_a", "peer_b", "peer_c", "peer_d", "peer_short", "gemm"};
@@ -172,8 +170,7 @@ static void note_lists_the_longest(void **state) {
     harpe_kernel_names_free(names);
 }
 
-static void patterns_name_more(void **state) {
-    (void)state;
+TEST(patterns_name_more) {
     harpe_text text = {0};
     const char *const patterns[] = {"^moe_(dispatch|combine)$", "Memcpy PtoP", "never[0-9]+"};
     harpe_kernel_names *names = names_of(patterns, COUNT(patterns));
@@ -195,11 +192,4 @@ static void patterns_name_more(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kernels_of_libraries_communicate),
-        cmocka_unit_test(note_lists_the_longest),
-        cmocka_unit_test(patterns_name_more),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

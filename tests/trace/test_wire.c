@@ -11,8 +11,7 @@ static harpe_wire wire_of(const uint8_t *bytes, size_t length) {
     return (harpe_wire){bytes, bytes + length};
 }
 
-static void varints_have_seven_bits_in_each_byte(void **state) {
-    (void)state;
+TEST(varints_have_seven_bits_in_each_byte) {
     uint64_t value = 0;
     harpe_wire wire = WIRE(0x00, 0x01, 0x96, 0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
                            0xff, 0x01, 0x80, 0x00);
@@ -25,8 +24,7 @@ static void varints_have_seven_bits_in_each_byte(void **state) {
     assert_false(harpe_wire_varint(&wire, &value));
 }
 
-static void varint_that_is_cut_off_or_too_long_is_refused(void **state) {
-    (void)state;
+TEST(varint_that_is_cut_off_or_too_long_is_refused) {
     uint64_t value = 7;
     harpe_wire cut = WIRE(0xff, 0xff);
     harpe_wire beyond =
@@ -41,8 +39,7 @@ static void varint_that_is_cut_off_or_too_long_is_refused(void **state) {
     assert_int_equal(value, 7);
 }
 
-static void fields_have_a_number_and_a_type(void **state) {
-    (void)state;
+TEST(fields_have_a_number_and_a_type) {
     harpe_wire_field field;
     harpe_wire wire = WIRE(0x08, 0x96, 0x01,                /* 1: 150 */
                            0x12, 0x02, 0x68, 0x69,          /* 2: "hi" */
@@ -65,8 +62,7 @@ static void fields_have_a_number_and_a_type(void **state) {
     assert_ptr_equal(wire.next, wire.end);
 }
 
-static void damaged_field_is_refused(void **state) {
-    (void)state;
+TEST(damaged_field_is_refused) {
     harpe_wire_field field;
     harpe_wire all[] = {
         WIRE(0x00, 0x01),             /* the number 0 */
@@ -84,12 +80,4 @@ static void damaged_field_is_refused(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(varints_have_seven_bits_in_each_byte),
-        cmocka_unit_test(varint_that_is_cut_off_or_too_long_is_refused),
-        cmocka_unit_test(fields_have_a_number_and_a_type),
-        cmocka_unit_test(damaged_field_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -149,4 +149,13 @@ static inline void run_in_world(void **state) {
 /* Uses `machine`, a world_machine of the test program. */
 #define IN_WORLD(name) IN_WORLD_OF(name, machine)
 
+/* A test on `of`, a world_machine of the test program, or on its `machine`. */
+#define WORLD_TEST_OF(name, of) \
+    static void name(void **state); \
+    static void name##_with(scratch *files); \
+    static world_test name##_in_world = {.run = name, .machine = &(of)}; \
+    LISTED_TEST(name, run_in_world, NULL, NULL, &name##_in_world) { name##_with(*state); } \
+    static void name##_with(scratch *files __attribute__((unused)))
+#define WORLD_TEST(name) WORLD_TEST_OF(name, machine)
+
 #endif

@@ -13,14 +13,12 @@ static world_node_result run(uint64_t seed, unsigned faults) {
     return result;
 }
 
-static void leases_come_and_go(void **state) {
-    (void)state;
+TEST(leases_come_and_go) {
     for (uint64_t seed = 0; seed < 4; seed++)
         (void)run(seed, 0);
 }
 
-static void leases_survive_faults(void **state) {
-    (void)state;
+TEST(leases_survive_faults) {
     world_node_result all = {.leases = 0};
     for (int seed = 0; seed < few_trials(300); seed++) {
         world_node_result one = run((uint64_t)seed, WORLD_ALL_FAULTS & ~(unsigned)WORLD_DRIVER);
@@ -30,25 +28,17 @@ static void leases_survive_faults(void **state) {
     assert_true(all.leases > 0 && all.kills > 0);
 }
 
-static void gpus_come_back_after_the_driver(void **state) {
-    (void)state;
+TEST(gpus_come_back_after_the_driver) {
     for (int seed = 0; seed < few_trials(200); seed++)
         (void)run((uint64_t)seed, WORLD_ALL_FAULTS);
 }
 
-static void seed_decides_everything(void **state) {
-    (void)state;
+TEST(seed_decides_everything) {
     world_node_result first = run(7, WORLD_ALL_FAULTS), second = run(7, WORLD_ALL_FAULTS);
     assert_memory_equal(&first, &second, sizeof first);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(leases_come_and_go),
-        cmocka_unit_test(leases_survive_faults),
-        cmocka_unit_test(gpus_come_back_after_the_driver),
-        cmocka_unit_test(seed_decides_everything),
-    };
     (void)setenv("HARPE_NVML_LIBRARY", EMULATOR, 1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed_tests();
 }

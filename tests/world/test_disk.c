@@ -263,28 +263,23 @@ static void expect_nothing_lost(const trial *one, int count) {
 
 /* ---- The store ------------------------------------------------------------------------------- */
 
-static void acknowledged_changes_survive_crashes(void **state) {
-    (void)state;
+TEST(acknowledged_changes_survive_crashes) {
     expect_nothing_lost(&(trial){.crashes_at_writes = true}, few_trials(500));
 }
 
-static void acknowledged_changes_survive_write_errors(void **state) {
-    (void)state;
+TEST(acknowledged_changes_survive_write_errors) {
     expect_nothing_lost(&(trial){.faults = {.write_errors_ppm = 10000}}, few_trials(150));
 }
 
-static void acknowledged_changes_survive_sync_errors(void **state) {
-    (void)state;
+TEST(acknowledged_changes_survive_sync_errors) {
     expect_nothing_lost(&(trial){.faults = {.sync_errors_ppm = 100000}}, few_trials(150));
 }
 
-static void acknowledged_changes_survive_a_full_disk(void **state) {
-    (void)state;
+TEST(acknowledged_changes_survive_a_full_disk) {
     expect_nothing_lost(&(trial){.faults = {.room_bytes = 400000}}, few_trials(150));
 }
 
-static void a_disk_that_ignores_syncs_is_found_out(void **state) {
-    (void)state;
+TEST(a_disk_that_ignores_syncs_is_found_out) {
     trial lies = {.crashes_at_writes = true, .faults = {.ignores_syncs = true}};
     int count = few_trials(150);
     int violations = run_trials(&lies, count, &sums);
@@ -292,8 +287,7 @@ static void a_disk_that_ignores_syncs_is_found_out(void **state) {
     assert_true(violations > count / 4);
 }
 
-static void the_same_seed_gives_the_same_bytes(void **state) {
-    (void)state;
+TEST(the_same_seed_gives_the_same_bytes) {
     static trial first, second;
     uint64_t other = 0;
     for (uint64_t seed = 1; seed <= 5; seed++) {
@@ -332,8 +326,7 @@ static void fill_the_disk(trial *self) {
     harpe_store_close(self->store);
 }
 
-static void a_full_disk_may_get_room(void **state) {
-    (void)state;
+TEST(a_full_disk_may_get_room) {
     static trial self;
     self = (trial){.seed = 2, .run = fill_the_disk};
     run_trial(&self);
@@ -359,8 +352,7 @@ static void write_slowly(trial *self) {
     harpe_store_close(self->store);
 }
 
-static void slow_writes_take_virtual_time(void **state) {
-    (void)state;
+TEST(slow_writes_take_virtual_time) {
     static trial self;
     self = (trial){.seed = 4, .run = write_slowly};
     run_trial(&self);
@@ -409,8 +401,7 @@ static void kill_servers(trial *self) {
     check_integrity(self, STORE);
 }
 
-static void a_killed_server_gives_its_files_free(void **state) {
-    (void)state;
+TEST(a_killed_server_gives_its_files_free) {
     static trial self;
     int count = few_trials(100);
     int acknowledged = 0;
@@ -446,8 +437,7 @@ static void start_often(trial *self) {
 
 /* Seed 501519 of `world` found a store that refused to start: it had noted commits whose sync had
  * failed as commits that are durable. */
-static void a_store_starts_after_starts_that_failed(void **state) {
-    (void)state;
+TEST(a_store_starts_after_starts_that_failed) {
     const trial one = {.run = start_often};
     expect_nothing_lost(&one, few_trials(300));
     assert_true(sums.acknowledged > 0);
@@ -486,8 +476,7 @@ static void make_backup(trial *self) {
     harpe_store_close(self->store);
 }
 
-static void a_backup_can_be_made(void **state) {
-    (void)state;
+TEST(a_backup_can_be_made) {
     static trial self;
     self = (trial){.seed = 5, .run = make_backup};
     run_trial(&self);
@@ -620,8 +609,7 @@ static int run_plain_trials(const char *setup, int count, char *violation, size_
     "PRAGMA page_size = 1024; PRAGMA cache_size = 5; PRAGMA journal_mode = " mode \
     "; PRAGMA synchronous = " synchronous "; PRAGMA wal_autocheckpoint = 6"
 
-static void sqlite_survives_crashes_in_every_mode(void **state) {
-    (void)state;
+TEST(sqlite_survives_crashes_in_every_mode) {
     static const char *const setups[] = {
         SETUP("WAL", "FULL"),
         SETUP("DELETE", "EXTRA"),
@@ -637,8 +625,7 @@ static void sqlite_survives_crashes_in_every_mode(void **state) {
 
 /* SQLite's manual says what its settings do not promise: NORMAL does not sync the log at a commit,
  * and FULL does not sync the directory from which the journal was removed. */
-static void a_disk_keeps_only_what_was_synced(void **state) {
-    (void)state;
+TEST(a_disk_keeps_only_what_was_synced) {
     static const char *const setups[] = {SETUP("WAL", "NORMAL"), SETUP("DELETE", "FULL"),
                                          SETUP("DELETE", "OFF")};
     for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i++) {
@@ -650,21 +637,4 @@ static void a_disk_keeps_only_what_was_synced(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(acknowledged_changes_survive_crashes),
-        cmocka_unit_test(acknowledged_changes_survive_write_errors),
-        cmocka_unit_test(acknowledged_changes_survive_sync_errors),
-        cmocka_unit_test(acknowledged_changes_survive_a_full_disk),
-        cmocka_unit_test(a_disk_that_ignores_syncs_is_found_out),
-        cmocka_unit_test(the_same_seed_gives_the_same_bytes),
-        cmocka_unit_test(a_full_disk_may_get_room),
-        cmocka_unit_test(slow_writes_take_virtual_time),
-        cmocka_unit_test(a_killed_server_gives_its_files_free),
-        cmocka_unit_test(a_store_starts_after_starts_that_failed),
-        cmocka_unit_test(a_backup_can_be_made),
-        cmocka_unit_test(sqlite_survives_crashes_in_every_mode),
-        cmocka_unit_test(a_disk_keeps_only_what_was_synced),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -32,22 +32,19 @@ static void run_well(uint64_t seed, unsigned faults) {
     if (*result.fault) fail_msg("world --seed %llu: %s", (unsigned long long)seed, result.fault);
 }
 
-static void jobs_train_without_faults(void **state) {
-    (void)state;
+TEST(jobs_train_without_faults) {
     for (int i = 0; i < few_trials(20); i++)
         run_well(500 + (uint64_t)i, 0);
 }
 
-static void jobs_survive_faults(void **state) {
-    (void)state;
+TEST(jobs_survive_faults) {
     for (int i = 0; i < few_trials(100); i++)
         run_well(1000000 + (uint64_t)i, WORLD_ALL_FAULTS);
 }
 
 /* Seeds 119, 1042 and 1000003 found that a rank whose first schedule did not arrive waited without
  * end, and with it the job: its next request had no round, so it was for the round after. */
-static void first_schedule_may_be_lost(void **state) {
-    (void)state;
+TEST(first_schedule_may_be_lost) {
     for (world_first_schedule first = WORLD_FIRST_IS_CUT; first <= WORLD_FIRST_IS_LOST; first++) {
         const world_job_options options = {.seed = 4, .ranks = 2, .steps = 20, .first = first};
         world_job_result result = run_job(&options);
@@ -55,8 +52,7 @@ static void first_schedule_may_be_lost(void **state) {
     }
 }
 
-static void same_seed_gives_the_same_run(void **state) {
-    (void)state;
+TEST(same_seed_gives_the_same_run) {
     for (uint64_t seed = 700; seed < 702; seed++) {
         const world_job_options options = {.seed = seed, .faults = WORLD_ALL_FAULTS};
         world_job_result one = run_job(&options);
@@ -70,8 +66,7 @@ static void same_seed_gives_the_same_run(void **state) {
 }
 
 /* The checks notice what they are for. */
-static void sabotage_is_noticed(void **state) {
-    (void)state;
+TEST(sabotage_is_noticed) {
     static const struct {
         world_sabotage sabotage;
         unsigned faults;
@@ -93,13 +88,4 @@ static void sabotage_is_noticed(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(jobs_train_without_faults),
-        cmocka_unit_test(jobs_survive_faults),
-        cmocka_unit_test(first_schedule_may_be_lost),
-        cmocka_unit_test(same_seed_gives_the_same_run),
-        cmocka_unit_test(sabotage_is_noticed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

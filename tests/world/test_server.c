@@ -205,20 +205,17 @@ static void run(uint64_t seed, bool restarts) {
     harpe_disk_free(all.disk);
 }
 
-static void job_trains_in_memory(void **state) {
-    (void)state;
+TEST(job_trains_in_memory) {
     for (uint64_t seed = 0; seed < 3; seed++)
         run(seed, false);
 }
 
-static void job_survives_crashed_servers(void **state) {
-    (void)state;
+TEST(job_survives_crashed_servers) {
     for (uint64_t seed = 0; seed < 5; seed++)
         run(seed, true);
 }
 
-static void seed_decides_everything(void **state) {
-    (void)state;
+TEST(seed_decides_everything) {
     run(7, true);
     uint64_t turns = all.turns;
     int64_t end_ns = all.end_ns;
@@ -229,11 +226,4 @@ static void seed_decides_everything(void **state) {
     assert_int_not_equal(all.end_ns, end_ns);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(job_trains_in_memory),
-        cmocka_unit_test(job_survives_crashed_servers),
-        cmocka_unit_test(seed_decides_everything),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

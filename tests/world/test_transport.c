@@ -197,10 +197,7 @@ static void time_of_answers(void) {
     harpe_connection_free(connection);
 }
 
-static void answers_take_the_latency(void **state) {
-    (void)state;
-    run(time_of_answers);
-}
+TEST(answers_take_the_latency) { run(time_of_answers); }
 
 static void read_long_answer(void) {
     harpe_answer answer;
@@ -215,10 +212,7 @@ static void read_long_answer(void) {
     harpe_connection_free(connection);
 }
 
-static void chunks_longer_than_a_socket_arrive(void **state) {
-    (void)state;
-    run(read_long_answer);
-}
+TEST(chunks_longer_than_a_socket_arrive) { run(read_long_answer); }
 
 /* ---- Held requests --------------------------------------------------------------------------- */
 
@@ -254,10 +248,7 @@ static void end_held(void) {
     assert_int_equal(server.gone, 1);
 }
 
-static void held_request_ends_when_woken(void **state) {
-    (void)state;
-    run(end_held);
-}
+TEST(held_request_ends_when_woken) { run(end_held); }
 
 static void give_up_held(void) {
     harpe_answer answer;
@@ -270,10 +261,7 @@ static void give_up_held(void) {
     harpe_connection_free(connection);
 }
 
-static void held_request_is_given_up(void **state) {
-    (void)state;
-    run(give_up_held);
-}
+TEST(held_request_is_given_up) { run(give_up_held); }
 
 /* ---- Faults ---------------------------------------------------------------------------------- */
 
@@ -307,10 +295,7 @@ static void lose_messages(void) {
     fail_once("/", 5, "timed out after 5000 milliseconds with 0 bytes received; is harpe", 1);
 }
 
-static void lost_messages_end_the_patience(void **state) {
-    (void)state;
-    run(lose_messages);
-}
+TEST(lost_messages_end_the_patience) { run(lose_messages); }
 
 static void cut_messages(void) {
     fate_of_next = (harpe_message_fate){.cuts_request = true, .request_bytes = 20};
@@ -323,10 +308,7 @@ static void cut_messages(void) {
     fail_once("/long", 0.002, "transfer closed with outstanding read data remaining", 1);
 }
 
-static void cut_messages_are_failures(void **state) {
-    (void)state;
-    run(cut_messages);
-}
+TEST(cut_messages_are_failures) { run(cut_messages); }
 
 static void double_request(void) {
     harpe_connection *connection = open_connection((harpe_connection_options){0});
@@ -341,10 +323,7 @@ static void double_request(void) {
     harpe_connection_free(connection);
 }
 
-static void doubled_request_arrives_twice(void **state) {
-    (void)state;
-    run(double_request);
-}
+TEST(doubled_request_arrives_twice) { run(double_request); }
 
 /* The second request overtakes the first, whose client no longer waits. */
 static void give_up_late(void) {
@@ -364,10 +343,7 @@ static void give_up_late(void) {
     harpe_connection_free(connection);
 }
 
-static void late_request_arrives_after_its_client_gave_up(void **state) {
-    (void)state;
-    run(give_up_late);
-}
+TEST(late_request_arrives_after_its_client_gave_up) { run(give_up_late); }
 
 /* ---- Ends of the server ---------------------------------------------------------------------- */
 
@@ -399,10 +375,7 @@ static void kill_server(void) {
     harpe_connection_free(held);
 }
 
-static void killed_server_ends_its_connections(void **state) {
-    (void)state;
-    run(kill_server);
-}
+TEST(killed_server_ends_its_connections) { run(kill_server); }
 
 /* The server is killed before it has taken a new connection. That connection ends, too. */
 static bool keep_socket(void *user, int socket) {
@@ -420,10 +393,7 @@ static void kill_before_adoption(void) {
     harpe_connection_free(held);
 }
 
-static void killed_server_ends_connections_that_wait(void **state) {
-    (void)state;
-    run(kill_before_adoption);
-}
+TEST(killed_server_ends_connections_that_wait) { run(kill_before_adoption); }
 
 static void close_when_idle(void) {
     harpe_connection *connection = open_connection((harpe_connection_options){0});
@@ -435,10 +405,7 @@ static void close_when_idle(void) {
     harpe_connection_free(connection);
 }
 
-static void closed_connection_is_made_again(void **state) {
-    (void)state;
-    run(close_when_idle);
-}
+TEST(closed_connection_is_made_again) { run(close_when_idle); }
 
 static void stop_accepting(void) {
     harpe_answer answer;
@@ -452,25 +419,6 @@ static void stop_accepting(void) {
     harpe_connection_free(after);
 }
 
-static void server_that_stops_takes_no_connection(void **state) {
-    (void)state;
-    run(stop_accepting);
-}
+TEST(server_that_stops_takes_no_connection) { run(stop_accepting); }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_take_the_latency),
-        cmocka_unit_test(chunks_longer_than_a_socket_arrive),
-        cmocka_unit_test(held_request_ends_when_woken),
-        cmocka_unit_test(held_request_is_given_up),
-        cmocka_unit_test(lost_messages_end_the_patience),
-        cmocka_unit_test(cut_messages_are_failures),
-        cmocka_unit_test(doubled_request_arrives_twice),
-        cmocka_unit_test(late_request_arrives_after_its_client_gave_up),
-        cmocka_unit_test(killed_server_ends_its_connections),
-        cmocka_unit_test(killed_server_ends_connections_that_wait),
-        cmocka_unit_test(closed_connection_is_made_again),
-        cmocka_unit_test(server_that_stops_takes_no_connection),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

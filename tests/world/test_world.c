@@ -39,10 +39,7 @@ static void sleep_an_hour(void *user) {
     assert_int_equal(harpe_clock_wall_ns() - wall_ns, INT64_C(3590) * SECOND);
 }
 
-static void time_is_virtual(void **state) {
-    (void)state;
-    run_world(1, false, sleep_an_hour, NULL);
-}
+TEST(time_is_virtual) { run_world(1, false, sleep_an_hour, NULL); }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
 
@@ -102,8 +99,7 @@ static shop sold_with(uint64_t seed, bool shuffles) {
     return own;
 }
 
-static void threads_share_locks(void **state) {
-    (void)state;
+TEST(threads_share_locks) {
     uint64_t orders = 0;
     for (uint64_t seed = 1; seed <= 50; seed++) {
         uint64_t order = sold_with(seed, true).order;
@@ -127,8 +123,7 @@ static void join_for_ever(void *user) {
     harpe_thread_join(thread);
 }
 
-static void a_deadlock_is_told(void **state) {
-    (void)state;
+TEST(a_deadlock_is_told) {
     shop own = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
     harpe_world_options options = {.seed = 1};
     harpe_error error;
@@ -143,8 +138,7 @@ static void spin(void *user) {
         harpe_sleep_ns(0);
 }
 
-static void a_loop_without_time_is_told(void **state) {
-    (void)state;
+TEST(a_loop_without_time_is_told) {
     harpe_world_options options = {.seed = 1, .most_turns = 1000};
     harpe_error error;
     assert_int_equal(harpe_world_run(&options, spin, NULL, &error), HARPE_INTERNAL);
@@ -182,8 +176,7 @@ static void talk(void *user) {
     (void)close(pair[1]);
 }
 
-static void descriptors_are_waited_for(void **state) {
-    (void)state;
+TEST(descriptors_are_waited_for) {
     run_world(1, false, talk, NULL);
     run_world(7, true, talk, NULL);
 }
@@ -230,8 +223,7 @@ static void kill_counter(void *user) {
     (void)close(pair[0]);
 }
 
-static void killed_processes_stop(void **state) {
-    (void)state;
+TEST(killed_processes_stop) {
     run_world(1, false, kill_counter, NULL);
     run_world(3, true, kill_counter, NULL);
 }
@@ -259,10 +251,7 @@ static void stop_looker(void *user) {
     assert_in_range(atomic_load(&ticks), 25, 31); /* the stop counts as 5 s */
 }
 
-static void stopped_processes_keep_their_tries(void **state) {
-    (void)state;
-    run_world(1, false, stop_looker, NULL);
-}
+TEST(stopped_processes_keep_their_tries) { run_world(1, false, stop_looker, NULL); }
 
 static int32_t *shared_word;
 
@@ -301,8 +290,7 @@ static void use_helper(void *user) {
     (void)close(memory);
 }
 
-static void helper_processes_run(void **state) {
-    (void)state;
+TEST(helper_processes_run) {
     static const harpe_world_program programs[] = {{"--help-me", help}, {0}};
     harpe_world_options options = {.seed = 1, .programs = programs};
     harpe_error error;
@@ -310,16 +298,4 @@ static void helper_processes_run(void **state) {
         fail_msg("%s", error.message);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(time_is_virtual),
-        cmocka_unit_test(threads_share_locks),
-        cmocka_unit_test(a_deadlock_is_told),
-        cmocka_unit_test(a_loop_without_time_is_told),
-        cmocka_unit_test(descriptors_are_waited_for),
-        cmocka_unit_test(killed_processes_stop),
-        cmocka_unit_test(stopped_processes_keep_their_tries),
-        cmocka_unit_test(helper_processes_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }
