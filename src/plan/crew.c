@@ -31,6 +31,7 @@ typedef struct harpe_crew_member {
     pthread_t thread;
     bool is_started, reports;
     double reported_s;
+    size_t number; /* of the present step */
     harpe_status status;
     harpe_error error;
 } member;
@@ -74,13 +75,14 @@ harpe_status harpe_crew_init(harpe_crew *crew, const harpe_problem *problem,
                              const harpe_network *network, int threads, harpe_error *error) {
     size_t wanted = count_cores(threads);
     *crew = (harpe_crew){.problem = problem, .network = network};
-    harpe_status status = harpe_relaxation_curves_init(&crew->curves, problem, network, error);
+    harpe_status status = HARPE_OK;
+    if (problem) status = harpe_relaxation_curves_init(&crew->curves, problem, network, error);
     if (status != HARPE_OK) return status;
     crew->members = harpe_calloc(wanted, sizeof *crew->members);
     if (!crew->members) status = harpe_fail_memory(error);
     while (status == HARPE_OK && crew->member_count < wanted) {
         harpe_tools *tools = &crew->members[crew->member_count].tools;
-        status = tools_init(tools, problem, network, &crew->curves, error);
+        if (problem) status = tools_init(tools, problem, network, &crew->curves, error);
         if (status == HARPE_OK)
             crew->member_count++;
         else
@@ -156,9 +158,8 @@ bool harpe_crew_is_over(harpe_tools *tools) {
 static void work(member *m) {
     run_state *s = m->state;
     const harpe_crew_run *run = s->run;
-    size_t number;
-    while (m->status == HARPE_OK && take(s, &number)) {
-        m->status = run->step(run->user, &m->tools, number, &m->error);
+    while (m->status == HARPE_OK && take(s, &m->number)) {
+        m->status = run->step(run->user, &m->tools, m->number, &m->error);
         size_t begun = give_back(s, m->status != HARPE_OK);
         (void)report_begun(m, begun);
     }
@@ -203,16 +204,14 @@ static harpe_status run_members(harpe_crew *crew, run_state *s, harpe_error *err
         work(&crew->members[0]);
         watch(s);
     }
-    harpe_status status = HARPE_OK;
+    const member *failed = NULL;
     for (size_t k = 0; k < count; k++) {
         member *m = &crew->members[k];
         if (m->is_started) harpe_thread_join(m->thread);
-        if (status == HARPE_OK && m->status != HARPE_OK) {
-            status = m->status;
-            *error = m->error;
-        }
+        if (m->status != HARPE_OK && (!failed || m->number < failed->number)) failed = m;
     }
-    return status;
+    if (failed && error) *error = failed->error;
+    return failed ? failed->status : HARPE_OK;
 }
 
 harpe_status harpe_crew_do(harpe_crew *crew, const harpe_crew_run *run, bool *stopped,

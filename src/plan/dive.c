@@ -46,14 +46,14 @@ static harpe_status prepare(harpe_diver *d, harpe_error *error) {
     size_t count = (size_t)d->problem->instruction_count, slots = (size_t)d->most_width;
     d->option = harpe_arena_alloc(&d->arena, count, sizeof *d->option);
     d->order = harpe_arena_alloc(&d->arena, count, sizeof *d->order);
-    d->key = harpe_arena_alloc(&d->arena, count, sizeof *d->key);
+    d->start_ps = harpe_arena_alloc(&d->arena, count, sizeof *d->start_ps);
     d->state = harpe_arena_alloc(&d->arena, slots, sizeof *d->state);
     d->fixed = harpe_arena_alloc(&d->arena, slots, sizeof *d->fixed);
     d->alive = harpe_arena_alloc(&d->arena, slots, sizeof *d->alive);
     d->next_alive = harpe_arena_alloc(&d->arena, slots, sizeof *d->next_alive);
     d->is_taken = harpe_arena_alloc(&d->arena, slots, sizeof *d->is_taken);
     d->way = harpe_arena_alloc(&d->arena, slots, sizeof *d->way);
-    if (!d->option || !d->order || !d->key || !d->state || !d->fixed || !d->alive ||
+    if (!d->option || !d->order || !d->start_ps || !d->state || !d->fixed || !d->alive ||
         !d->next_alive || !d->is_taken || !d->way)
         return harpe_fail_memory(error);
     return harpe_relaxation_init(&d->relaxation, d->network, error);
@@ -192,32 +192,21 @@ static bool take_ways(harpe_diver *d, int32_t instruction, int width) {
 
 /* ---- Diving ---------------------------------------------------------------------------------- */
 
-static int compare_keys(const void *a, const void *b, void *keys) {
-    double x = ((const double *)keys)[*(const int32_t *)a];
-    double y = ((const double *)keys)[*(const int32_t *)b];
-    if (x != y) return x < y ? -1 : 1;
+static int compare_starts(const void *a, const void *b, void *starts) {
+    int64_t x = ((const int64_t *)starts)[*(const int32_t *)a];
+    int64_t y = ((const int64_t *)starts)[*(const int32_t *)b];
+    if (x != y) return x > y ? -1 : 1;
     return *(const int32_t *)a < *(const int32_t *)b ? -1 : 1;
 }
 
-static double order_key(const harpe_relaxation *r, int32_t instruction, harpe_dive_order order) {
-    double start = (double)harpe_relaxation_event_ps(r, r->edges[instruction].tail);
-    double middle = 0.5 * (double)r->deadline_ps;
-    switch (order) {
-    case HARPE_DIVE_BACKWARDS: return -start;
-    case HARPE_DIVE_OUTWARDS: return fabs(start - middle);
-    case HARPE_DIVE_INWARDS: return -fabs(start - middle);
-    default: return start;
-    }
-}
-
-static void order_instructions(harpe_diver *d, harpe_dive_order order) {
+static void order_instructions(harpe_diver *d) {
     const harpe_relaxation *r = &d->relaxation;
     int32_t count = d->problem->instruction_count;
     for (int32_t i = 0; i < count; i++) {
         d->order[i] = i;
-        d->key[i] = order_key(r, i, order);
+        d->start_ps[i] = harpe_relaxation_event_ps(r, r->edges[i].tail);
     }
-    qsort_r(d->order, (size_t)count, sizeof *d->order, compare_keys, d->key);
+    qsort_r(d->order, (size_t)count, sizeof *d->order, compare_starts, d->start_ps);
 }
 
 /* Fixes all instructions. Returns false if the dive was ended. */
@@ -236,8 +225,8 @@ static bool fix_all(harpe_diver *d, int width) {
     return true;
 }
 
-harpe_status harpe_diver_dive(harpe_diver *diver, const harpe_frontier_solver *solver,
-                              harpe_dive_order order, int width, bool *found, harpe_error *error) {
+harpe_status harpe_diver_dive(harpe_diver *diver, const harpe_frontier_solver *solver, int width,
+                              bool *found, harpe_error *error) {
     harpe_diver *d = diver;
     *found = false;
     harpe_status status = prepare(d, error);
@@ -245,7 +234,7 @@ harpe_status harpe_diver_dive(harpe_diver *diver, const harpe_frontier_solver *s
     width = make_slots(d, width);
     if (width == 0) return harpe_fail_memory(error);
     harpe_relaxation_load(&d->relaxation, d->curves, solver);
-    order_instructions(d, order);
+    order_instructions(d);
     *found = fix_all(d, width);
     if (!*found) return HARPE_OK;
     const int32_t *fixed = d->fixed[d->alive[0]];

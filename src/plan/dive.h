@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Searches plans with the relaxation. A dive fixes the instructions to measured options one after
- * another, in one of several orders. For each it solves the relaxation of the rest with up to four
+ * another, the last one first. For each it solves the relaxation of the rest with up to four
  * options near the instruction's duration. All stages of a pipeline can be critical at once; to
  * make a single instruction faster then frees nothing, and local search finds no better plan. The
  * relaxation moves the others along.
@@ -14,15 +14,6 @@
 #include "plan/problem.h"
 #include "plan/relaxation.h"
 
-/* The order in which a dive fixes instructions. */
-typedef enum harpe_dive_order {
-    HARPE_DIVE_BACKWARDS, /* the last one first */
-    HARPE_DIVE_FORWARDS,  /* as they start */
-    HARPE_DIVE_OUTWARDS,  /* from the middle of the iteration to both ends */
-    HARPE_DIVE_INWARDS,   /* from both ends to the middle */
-    HARPE_DIVE_ORDERS,
-} harpe_dive_order;
-
 typedef struct harpe_diver {
     harpe_arena arena;
     const harpe_problem *problem;
@@ -32,7 +23,7 @@ typedef struct harpe_diver {
     double energy_j;             /* its effective energy */
     harpe_relaxation relaxation; /* allocated by the first dive, as all that follows */
     int32_t *order;              /* [instruction] */
-    double *key;                 /* [instruction] */
+    int64_t *start_ps;           /* [instruction] */
     double same_bound_j;
     int most_width, slot_count;
     /* Each way to fix the instructions so far has a slot: a solution of its relaxation, and the
@@ -56,9 +47,9 @@ void harpe_diver_clear(harpe_diver *diver);
 
 /* Dives from the solution of a walk at its present iteration time, which becomes the deadline. The
  * width is at least 1, and smaller than `width` if memory is short. The result depends only on the
- * walk's solution, the order and the width. `*found` is false if the dive was ended; there is no
+ * walk's solution and the width. `*found` is false if the dive was ended; there is no
  * plan then. */
-harpe_status harpe_diver_dive(harpe_diver *diver, const harpe_frontier_solver *solver,
-                              harpe_dive_order order, int width, bool *found, harpe_error *error);
+harpe_status harpe_diver_dive(harpe_diver *diver, const harpe_frontier_solver *solver, int width,
+                              bool *found, harpe_error *error);
 
 #endif

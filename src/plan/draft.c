@@ -74,7 +74,7 @@ static harpe_status walk_to(const harpe_search *search, harpe_tools *tools, int6
 static bool is_over(void *tools) { return harpe_crew_is_over(tools); }
 
 harpe_status harpe_draft_dive(const harpe_search *search, harpe_tools *tools, harpe_draft *draft,
-                              harpe_dive_order order, int width, harpe_error *error) {
+                              int width, harpe_error *error) {
     harpe_assignment *a = &tools->assignment;
     bool found;
     tools->diver.is_over = is_over;
@@ -85,8 +85,7 @@ harpe_status harpe_draft_dive(const harpe_search *search, harpe_tools *tools, ha
         status = walk_to(search, tools, draft->deadline_ps, error);
         solver = &tools->walk.solver;
     }
-    if (status == HARPE_OK)
-        status = harpe_diver_dive(&tools->diver, solver, order, width, &found, error);
+    if (status == HARPE_OK) status = harpe_diver_dive(&tools->diver, solver, width, &found, error);
     if (status != HARPE_OK || !found) return status;
     for (int32_t i = 0; i < a->count; i++)
         tools->ordered[i] = tools->diver.option[a->instruction_at[i]];

@@ -48,7 +48,7 @@ void harpe_draft_keep_better(const harpe_search *search, harpe_draft *draft,
 
 /* Dives at the draft's deadline, and keeps the result if it is better. */
 harpe_status harpe_draft_dive(const harpe_search *search, harpe_tools *tools, harpe_draft *draft,
-                              harpe_dive_order order, int width, harpe_error *error);
+                              int width, harpe_error *error);
 
 /* Writes the numbers of the drafts, the one with the slowest deadline first. Free `*order`. */
 harpe_status harpe_draft_order(const harpe_search *search, size_t **order, harpe_error *error);

@@ -8,7 +8,6 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/dive.h"
 #include "plan/replica_plans.h"
 
 /* ---- The frontier of the job ----------------------------------------------------------------- */
@@ -153,8 +152,8 @@ harpe_status harpe_replica_one_plan(const harpe_replica_profiles *profiles,
     status = harpe_problem_new(profile, schedule, options, &problem, error);
     if (status == HARPE_OK) {
         numbers = harpe_calloc((size_t)problem->instruction_count, sizeof *numbers);
-        status = numbers ? harpe_replica_search(problem, time_s, time_s, HARPE_DIVE_ORDERS, numbers,
-                                                &curve, error)
+        status = numbers ? harpe_replica_search(problem, time_s, time_s, HARPE_REPLICA_WIDTH,
+                                                numbers, &curve, error)
                          : harpe_fail_memory(error);
     }
     harpe_replica_curve_clear(&curve);

@@ -32,7 +32,7 @@ typedef struct searcher {
     harpe_relaxed relaxed;
     int32_t *best, *ordered; /* [position]: options */
     double best_energy_j;    /* effective */
-    int dives;
+    int width;               /* of the dive */
     bool is_walking;
 } searcher;
 
@@ -89,10 +89,15 @@ static bool is_closed(const searcher *s) {
     return s->best_energy_j + waiting_j - bound_j <= CLOSED_GAP * fabs(bound_j);
 }
 
-static harpe_status dive(searcher *s, harpe_dive_order order, int width, harpe_error *error) {
+static harpe_status dive(searcher *s, harpe_error *error) {
+    if (s->problem->instruction_count > MOST_DIVED || is_closed(s)) return HARPE_OK;
+    harpe_status status =
+        harpe_relaxation_curves_init(&s->curves, s->problem, &s->walk.network, error);
+    if (status != HARPE_OK) return status;
+    s->diver = harpe_diver_make(s->problem, &s->walk.network, &s->curves);
     harpe_assignment *a = &s->assignment;
     bool found = false;
-    harpe_status status = harpe_diver_dive(&s->diver, &s->walk.solver, order, width, &found, error);
+    status = harpe_diver_dive(&s->diver, &s->walk.solver, s->width, &found, error);
     if (status != HARPE_OK || !found) return status;
     for (int32_t i = 0; i < a->count; i++)
         s->ordered[i] = s->diver.option[a->instruction_at[i]];
@@ -100,17 +105,6 @@ static harpe_status dive(searcher *s, harpe_dive_order order, int width, harpe_e
     status = harpe_assignment_settle(a, a->deadline_ps, error);
     if (status == HARPE_OK) status = harpe_assignment_improve(a, DIVE_VISITS, error);
     if (status == HARPE_OK) keep_better(s);
-    return status;
-}
-
-static harpe_status dive_all(searcher *s, harpe_error *error) {
-    if (s->problem->instruction_count > MOST_DIVED || is_closed(s)) return HARPE_OK;
-    harpe_status status =
-        harpe_relaxation_curves_init(&s->curves, s->problem, &s->walk.network, error);
-    s->diver = harpe_diver_make(s->problem, &s->walk.network, &s->curves);
-    int width = s->dives < HARPE_DIVE_ORDERS ? 1 : 2;
-    for (int order = 0; status == HARPE_OK && order < s->dives && !is_closed(s); order++)
-        status = dive(s, (harpe_dive_order)order, width, error);
     return status;
 }
 
@@ -182,7 +176,7 @@ static harpe_status search(searcher *s, double time_s, double least_s, int *numb
     if (least_ps < walk->fastest_ps) least_ps = walk->fastest_ps;
     harpe_status status = harpe_walk_to(walk, time_ps, error);
     if (status == HARPE_OK) status = round_relaxed(s, error);
-    if (status == HARPE_OK) status = dive_all(s, error);
+    if (status == HARPE_OK) status = dive(s, error);
     if (status != HARPE_OK) return status;
     harpe_assignment_restore(&s->assignment, s->best, time_ps);
     harpe_assignment_frequencies(&s->assignment, numbers);
@@ -191,11 +185,11 @@ static harpe_status search(searcher *s, double time_s, double least_s, int *numb
 }
 
 harpe_status harpe_replica_search(const harpe_problem *problem, double time_s, double least_s,
-                                  int dives, int *numbers, harpe_replica_curve *curve,
+                                  int width, int *numbers, harpe_replica_curve *curve,
                                   harpe_error *error) {
     searcher s;
     harpe_status status = searcher_init(&s, problem, error);
-    s.dives = dives;
+    s.width = width;
     if (status == HARPE_OK) status = search(&s, time_s, least_s, numbers, curve, error);
     searcher_clear(&s);
     return status;

@@ -8,6 +8,8 @@
 
 #include "plan/problem.h"
 
+#define HARPE_REPLICA_WIDTH 4 /* of the dive for the plan of a replica */
+
 /* A lower bound for each time: that of an iteration which takes this time. It is a convex,
  * piecewise linear function of the time. */
 typedef struct harpe_replica_curve {
@@ -20,11 +22,10 @@ typedef struct harpe_replica_curve {
 
 /* Makes a plan that takes at most `time_s` and needs the least energy if the GPUs wait until then.
  * If the problem's shortest time is a little above `time_s`, because of rounding, the plan takes
- * the shortest time. At most `dives` orders of dives are tried (0 to HARPE_DIVE_ORDERS). `numbers`
- * receives the frequencies of the harpe_problem. `curve` receives the bound for all times from
- * `least_s` on. */
+ * the shortest time. `width` is that of the dive. `numbers` receives the frequencies of the
+ * harpe_problem. `curve` receives the bound for all times from `least_s` on. */
 harpe_status harpe_replica_search(const harpe_problem *problem, double time_s, double least_s,
-                                  int dives, int *numbers, harpe_replica_curve *curve,
+                                  int width, int *numbers, harpe_replica_curve *curve,
                                   harpe_error *error);
 
 /* Returns the lower bound at a time; +infinity below the shortest time. */

@@ -4,8 +4,6 @@
  * planned for that time alone, on several threads. replica_search.c makes the plan of one replica.
  */
 #include <math.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -14,113 +12,8 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "base/wait.h"
-#include "plan/dive.h"
+#include "plan/crew.h"
 #include "plan/replica_limits.h"
-#include "plan/walk.h"
-
-typedef struct parallel_run {
-    size_t count;
-    int threads; /* the most threads; 0: one for each core that the process may use */
-    harpe_status (*step)(void *user, size_t number, harpe_error *error);
-    /* Called by the calling thread with the number of steps that have begun. Returns false to stop.
-     * NULL: none. */
-    bool (*report)(void *user, size_t begun);
-    void *user;
-} parallel_run;
-
-/* ---- Threads --------------------------------------------------------------------------------- */
-
-/* Threads that share a list of numbers. Every number below that of a failed step
- * has been taken before, so the failure with the lowest number does not depend on the threads. */
-
-#define MOST_THREADS 64
-
-typedef struct state {
-    const parallel_run *run;
-    pthread_mutex_t lock; /* protects what follows */
-    size_t next;
-    bool is_over, is_stopped;
-    size_t failed; /* number of the failed step */
-    harpe_status status;
-    harpe_error error;
-} state;
-
-static bool take(state *s, size_t *number) {
-    harpe_lock(&s->lock);
-    bool found = !s->is_over && s->next < s->run->count;
-    if (found) *number = s->next++;
-    harpe_unlock(&s->lock);
-    return found;
-}
-
-static void note_failure(state *s, size_t number, harpe_status status, const harpe_error *error) {
-    harpe_lock(&s->lock);
-    if (s->status == HARPE_OK || number < s->failed) {
-        s->failed = number;
-        s->status = status;
-        s->error = *error;
-    }
-    s->is_over = true;
-    harpe_unlock(&s->lock);
-}
-
-static void stop(state *s) {
-    harpe_lock(&s->lock);
-    s->is_over = s->is_stopped = true;
-    harpe_unlock(&s->lock);
-}
-
-static void work(state *s, bool reports) {
-    size_t number;
-    while (take(s, &number)) {
-        harpe_error error = {0};
-        harpe_status status = s->run->step(s->run->user, number, &error);
-        if (status != HARPE_OK) note_failure(s, number, status, &error);
-        if (reports && s->run->report && !s->run->report(s->run->user, number + 1)) stop(s);
-    }
-}
-
-static void *help(void *user) {
-    work(user, false);
-    return NULL;
-}
-
-static size_t count_threads(const parallel_run *run) {
-    cpu_set_t cores;
-    size_t count = 1;
-    if (sched_getaffinity(0, sizeof cores, &cores) == 0) count = (size_t)CPU_COUNT(&cores);
-    if (run->threads > 0 && (size_t)run->threads < count) count = (size_t)run->threads;
-    if (count > run->count) count = run->count;
-    return count < MOST_THREADS ? count : MOST_THREADS;
-}
-
-/* Calls `step` with the numbers 0 to count - 1, each once. After a failure no new step begins; the
- * failure with the lowest number is returned. Sets `*stopped` if `report` returned false. */
-static harpe_status parallel_do(const parallel_run *run, bool *stopped, harpe_error *error) {
-    state s = {.run = run};
-    pthread_t helpers[MOST_THREADS];
-    size_t threads = count_threads(run), started = 0;
-    (void)pthread_mutex_init(&s.lock, NULL);
-    /* If a thread cannot be started, the others do its work. */
-    while (started + 1 < threads &&
-           harpe_thread_start(&helpers[started], "harpe-plan", help, &s) == 0)
-        started++;
-    work(&s, true);
-    for (size_t k = 0; k < started; k++)
-        harpe_thread_join(helpers[k]);
-    (void)pthread_mutex_destroy(&s.lock);
-    *stopped = s.is_stopped;
-    if (s.status != HARPE_OK && error) *error = s.error;
-    return s.status;
-}
-
-/* ---- Plans ----------------------------------------------------------------------------------- */
-
-/* Each order of dives takes about as long as all other steps together, and the third and fourth
- * order save little. They are left out if there are more different replicas than this. */
-#define MANY_GROUPS 48
-#define DIVES_OF_MANY 2
 
 static const harpe_problem_options no_options = {0};
 
@@ -132,6 +25,7 @@ typedef struct planner {
     const harpe_replica_request *request;
     const harpe_progress *progress;
     harpe_replica_plans *plans;
+    harpe_crew crew;
     harpe_power_limits limits;
     double time_s;            /* of the job, as wanted */
     double share_from, share; /* progress: where this part of the work begins, and its share */
@@ -204,17 +98,14 @@ static bool report(void *user, size_t begun) {
 }
 
 static harpe_status run(planner *p, double share,
-                        harpe_status (*step)(void *, size_t, harpe_error *), harpe_error *error) {
+                        harpe_status (*step)(void *, harpe_tools *, size_t, harpe_error *),
+                        harpe_error *error) {
     p->share_from += p->share;
     p->share = share;
-    parallel_run of = {.count = p->plans->group_count,
-                       .threads = p->request->threads,
-                       .step = step,
-                       .report = report,
-                       .user = p};
+    harpe_crew_run of = {.count = p->plans->group_count, .step = step, .report = report, .user = p};
     bool stopped = !report(p, 0); /* small jobs may end before the next report */
     harpe_status status = HARPE_OK;
-    if (!stopped) status = parallel_do(&of, &stopped, error);
+    if (!stopped) status = harpe_crew_do(&p->crew, &of, &stopped, error);
     if (status == HARPE_OK && stopped)
         status = harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
     return status;
@@ -222,7 +113,9 @@ static harpe_status run(planner *p, double share,
 
 /* ---- The time -------------------------------------------------------------------------------- */
 
-static harpe_status fastest_step(void *user, size_t number, harpe_error *error) {
+static harpe_status fastest_step(void *user, harpe_tools *tools, size_t number,
+                                 harpe_error *error) {
+    (void)tools;
     const planner *p = user;
     harpe_replica_group *group = &p->plans->groups[number];
     harpe_replica_problem replica = {0};
@@ -257,14 +150,13 @@ static harpe_status choose_time(planner *p, harpe_error *error) {
 static harpe_status plan_group(const planner *p, const harpe_replica_problem *replica,
                                harpe_replica_group *group, harpe_error *error) {
     size_t count = (size_t)replica->problem->instruction_count;
-    int dives = p->plans->group_count > MANY_GROUPS ? DIVES_OF_MANY : HARPE_DIVE_ORDERS;
     int *numbers = harpe_calloc(count, sizeof *numbers);
     group->frequency_mhz =
         harpe_calloc(count * (size_t)replica->peer_count, sizeof *group->frequency_mhz);
     harpe_status status = numbers && group->frequency_mhz ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK)
-        status = harpe_replica_search(replica->problem, p->time_s, p->plans->job.fastest_s, dives,
-                                      numbers, &group->curve, error);
+        status = harpe_replica_search(replica->problem, p->time_s, p->plans->job.fastest_s,
+                                      HARPE_REPLICA_WIDTH, numbers, &group->curve, error);
     if (status == HARPE_OK) harpe_replica_problem_decode(replica, numbers, group->frequency_mhz);
     if (status == HARPE_OK && harpe_power_limits_any(&p->limits))
         group->numbers = numbers;
@@ -289,7 +181,8 @@ static harpe_status evaluate_group(const planner *p, const harpe_replica_problem
     return status;
 }
 
-static harpe_status plan_step(void *user, size_t number, harpe_error *error) {
+static harpe_status plan_step(void *user, harpe_tools *tools, size_t number, harpe_error *error) {
+    (void)tools;
     const planner *p = user;
     harpe_replica_group *group = &p->plans->groups[number];
     harpe_replica_problem replica = {0};
@@ -427,7 +320,9 @@ harpe_status harpe_replica_plans_new(const harpe_replica_profiles *profiles,
     if (status != HARPE_OK) return status;
     p.plans = harpe_calloc(1, sizeof *p.plans);
     if (!p.plans) return harpe_fail_memory(error);
-    status = make_plans(&p, error);
+    status = harpe_crew_init(&p.crew, NULL, NULL, p.request->threads, error);
+    if (status == HARPE_OK) status = make_plans(&p, error);
+    harpe_crew_clear(&p.crew);
     if (status != HARPE_OK) {
         harpe_replica_plans_free(p.plans);
         return status;

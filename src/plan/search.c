@@ -74,21 +74,17 @@ static int weight_of(const harpe_search *search, const harpe_draft *draft) {
     return longer <= NEAREST_SHARE ? NEAREST_WEIGHT : longer <= NEAR_SHARE ? NEAR_WEIGHT : 1;
 }
 
-/* The dives of a draft. Their mean width over all drafts does not depend on the weights, and so the
+/* The dive of a draft. Its mean width over all drafts does not depend on the weights, and so the
  * work of all dives hardly does. It is smaller for large problems, because the time of a dive grows
  * faster than the number of instructions. */
 static harpe_status dive(const run_user *u, harpe_tools *tools, harpe_draft *draft,
                          harpe_error *error) {
     const harpe_search *search = u->search;
     int32_t count = search->problem->instruction_count;
-    int dives = count <= 150 ? HARPE_DIVE_ORDERS : count <= 250 ? 2 : 1;
-    double mean_width = count <= 150 ? 3 : count <= 600 ? 4 : count <= 1200 ? 1.5 : 1;
+    double mean = count <= 150 ? 12 : count <= 250 ? 8 : count <= 600 ? 4 : count <= 1200 ? 1.5 : 1;
     double mean_weight = (double)u->weight_sum / (double)search->draft_count;
-    double width = fmax(1, round(mean_width * weight_of(search, draft) / mean_weight));
-    harpe_status status = HARPE_OK;
-    for (int k = 0; status == HARPE_OK && k < dives; k++)
-        status = harpe_draft_dive(search, tools, draft, (harpe_dive_order)k, (int)width, error);
-    return status;
+    double width = fmax(1, round(mean * weight_of(search, draft) / mean_weight));
+    return harpe_draft_dive(search, tools, draft, (int)width, error);
 }
 
 static harpe_status refine_step(void *user, harpe_tools *tools, size_t number, harpe_error *error) {
