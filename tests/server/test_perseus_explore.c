@@ -351,7 +351,7 @@ static void make_stale(explored_job *s) {
     char *text = simulated_save(s);
     json_t *json = json_loads(text, 0, NULL);
     free(text);
-    json_t *exploration = json_object_get(json, "exploration");
+    json_t *exploration = json_object_get(json, "learnt");
     assert_non_null(json_object_get(exploration, "stale_rounds"));
     json_object_set_new(exploration, "stale_rounds", json_integer(1000));
     text = json_dumps(json, JSON_COMPACT);

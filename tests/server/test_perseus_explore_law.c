@@ -129,7 +129,7 @@ static void a_clock_that_was_not_measured_runs_once(void **state) {
 static double promised_of(explored_job *s) {
     char *text = simulated_save(s);
     json_t *json = json_loads(text, 0, NULL);
-    const json_t *exploration = json_object_get(json, "exploration");
+    const json_t *exploration = json_object_get(json, "learnt");
     double fastest_s = json_number_value(json_object_get(exploration, "fastest_s"));
     double promised =
         json_number_value(json_object_get(exploration, "next_promised_s")) / fastest_s - 1;

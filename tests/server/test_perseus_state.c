@@ -291,25 +291,25 @@ static void a_state_of_something_else_is_refused(void **state) {
     size_t length;
     must(s, harpe_scheduler_save(s->scheduler, &text, &length, &s->error));
     static const char *const bad[] = {
-        "", "{}", "[]", "null", "{\"version\": 4}", "{\"version\": 5}"};
+        "", "{}", "[]", "null", "{\"version\": 5}", "{\"version\": 6}"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         simulated_close(s);
         start(s, "Perseus", "{\"num_microbatches\": 4}");
         assert_int_equal(harpe_scheduler_load(s->scheduler, bad[i], strlen(bad[i]), &s->error),
                          HARPE_INVALID_INPUT);
     }
-    json_t *json = json_loads(text, 0, NULL), *sweep = json_object_get(json, "sweep");
+    json_t *json = json_loads(text, 0, NULL), *learnt = json_object_get(json, "learnt");
     json_t *row = json_array_get(json_object_get(json, "measured"), 0);
-    json_int_t position = json_integer_value(json_object_get(sweep, "position"));
+    json_int_t position = json_integer_value(json_object_get(learnt, "position"));
     for (json_int_t other = position + 1; other < 1000; other += 900) {
-        json_object_set_new(sweep, "position", json_integer(other));
-        assert_refused(s, json, "the sweep does not fit this job's schedule");
+        json_object_set_new(learnt, "position", json_integer(other));
+        assert_refused(s, json, "the explorer does not fit this job's schedule");
     }
-    json_object_set_new(sweep, "position", json_integer(position));
+    json_object_set_new(learnt, "position", json_integer(position));
     json_array_set_new(row, 0, json_integer(1)); /* the first of three rounds has the number 0 */
     assert_refused(s, json, "cannot be read");
     json_array_set_new(row, 0, json_integer(0));
-    json_object_set_new(json, "version", json_integer(4));
+    json_object_set_new(json, "version", json_integer(5));
     assert_refused(s, json, "cannot be read");
     json_decref(json);
     simulated_close(s);

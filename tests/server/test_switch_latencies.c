@@ -17,7 +17,7 @@ static harpe_online_latencies *make(const int *mhz, size_t count, const int *oth
         lists[0][i] = mhz[i];
     for (size_t i = 0; i < other_count; i++)
         lists[1][i] = other_mhz[i];
-    harpe_sweep_clocks clocks[STAGES] = {{lists[0], count}, {lists[1], other_count}};
+    harpe_tried_clocks clocks[STAGES] = {{lists[0], count}, {lists[1], other_count}};
     harpe_online_latencies *made = harpe_online_latencies_new(clocks, STAGES);
     assert_non_null(made);
     return made;

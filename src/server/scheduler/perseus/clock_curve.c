@@ -297,7 +297,7 @@ static const harpe_stored_member MEMBERS[] = {
 };
 static const harpe_stored TABLE = HARPE_STORED_TABLE(stored_point, MEMBERS);
 
-static json_t *save_curve(const harpe_clock_curve *curve) {
+json_t *harpe_clock_curve_save(const harpe_clock_curve *curve) {
     json_t *list = json_array();
     for (size_t i = 0; i < curve->count; i++) {
         stored_point own = {curve->mhz[i], curve->points[i]};
@@ -306,14 +306,8 @@ static json_t *save_curve(const harpe_clock_curve *curve) {
     return list;
 }
 
-json_t *harpe_clock_curves_save(const harpe_clock_curve *curves, size_t count) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < count; i++)
-        harpe_stored_append(&list, save_curve(&curves[i]));
-    return list;
-}
-
-static bool load_curve(harpe_clock_curve *curve, const json_t *saved) {
+bool harpe_clock_curve_load(harpe_clock_curve *curve, const json_t *saved) {
+    harpe_clock_curve_forget(curve);
     for (size_t i = 0; i < json_array_size(saved); i++) {
         stored_point own;
         if (!harpe_stored_load_row(&TABLE, &own, json_array_get(saved, i))) return false;
@@ -324,11 +318,4 @@ static bool load_curve(harpe_clock_curve *curve, const json_t *saved) {
         curve->points[at] = own.point;
     }
     return json_is_array(saved);
-}
-
-bool harpe_clock_curves_load(harpe_clock_curve *curves, size_t count, const json_t *saved) {
-    bool is_good = json_array_size(saved) == count;
-    for (size_t i = 0; is_good && i < count; i++)
-        is_good = load_curve(&curves[i], json_array_get(saved, i));
-    return is_good;
 }

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeps the curves of all instructions, and takes the results of rounds into them. A round that was
- * slower or noisier than it should be has little weight. explorer_plan.c makes the rounds. */
+/* Keeps the curves of all instructions, and takes the results of rounds into them. In an
+ * exploration, a round that was slower or noisier than it should be has little weight, and
+ * explorer_plan.c makes the rounds. A sweep's rounds are made here: when the energy of an
+ * instruction has risen at several lower clocks in a row, even lower clocks save nothing, and the
+ * instruction runs at its highest clock until the end, which slows training as little as possible.
+ */
 #include "server/scheduler/perseus/explorer.h"
 
 #include <math.h>
@@ -9,10 +13,17 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "server/scheduler/perseus/savings.h"
+#include "server/scheduler/stages.h"
 #include "server/scheduler/stored.h"
 
-/* The number of runs for which a point of a sweep counts. */
-#define SEED_WEIGHT 16.0
+enum { MISSES_MAX = 3 };
+
+/* GPUs must wait for at least this share of the time. Otherwise their blocking power cannot be
+ * computed. */
+#define WAITING_SHARE_MIN 0.001
+/* Of a profile. */
+#define BLOCKING_POWER_MAX_W 1e5
 /* Before any round shows the noise: an assumption. */
 #define USUAL_NOISE 0.01
 /* Each observation of the noise counts as at most so many values. */
@@ -35,13 +46,141 @@
 #define SURPRISE_ERRORS 4.0
 #define SPOILED_WEIGHT 0.05
 
+/* ---- Clocks ---------------------------------------------------------------------------------- */
+
+/* Returns true if all ranks of a pipeline rank have the frequency. */
+static bool all_have_frequency(const harpe_rank_info *ranks, int rank_count, int pipeline_rank,
+                               int frequency_mhz) {
+    for (int r = 0; r < rank_count; r++)
+        if (ranks[r].pp_rank == pipeline_rank &&
+            !harpe_rank_has_frequency(&ranks[r], frequency_mhz))
+            return false;
+    return true;
+}
+
+static const harpe_rank_info *first_of(const harpe_rank_info *ranks, int rank_count,
+                                       int pipeline_rank) {
+    for (int r = 0; r < rank_count; r++)
+        if (ranks[r].pp_rank == pipeline_rank) return &ranks[r];
+    return NULL;
+}
+
+static int compare_falling(const void *a, const void *b) {
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x < y) - (x > y);
+}
+
+static harpe_status find_clocks(harpe_explorer *explorer, const harpe_rank_info *ranks, int stride,
+                                int pipeline_rank, harpe_error *error) {
+    const harpe_rank_info *first = first_of(ranks, explorer->rank_count, pipeline_rank);
+    size_t available = first ? first->available_frequency_count : 0;
+    int *common = harpe_calloc(available, sizeof *common);
+    if (!common) return harpe_fail_memory(error);
+    explorer->clocks[pipeline_rank].mhz = common;
+    size_t count = 0, kept = 0;
+    for (size_t i = 0; i < available; i++) {
+        int mhz = first->available_frequencies_mhz[i];
+        if (mhz > 0 && mhz <= HARPE_FREQUENCY_MAX_MHZ &&
+            all_have_frequency(ranks, explorer->rank_count, pipeline_rank, mhz))
+            common[count++] = mhz;
+    }
+    if (count == 0)
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "the ranks of pipeline rank %d have no available frequency in common: a "
+                          "sweep needs GPUs of one model in each stage",
+                          pipeline_rank);
+    qsort(common, count, sizeof *common, compare_falling);
+    int last = 0;
+    for (size_t i = 0, distinct = 0; i < count; i++) {
+        if (common[i] == last) continue;
+        last = common[i];
+        if (distinct++ % (size_t)stride == 0) common[kept++] = last;
+    }
+    explorer->clocks[pipeline_rank].count = kept;
+    if (kept > explorer->clock_count) explorer->clock_count = kept;
+    return HARPE_OK;
+}
+
 /* ---- Making it ------------------------------------------------------------------------------- */
 
+static const harpe_tried_clocks *clocks_of(const harpe_explorer *explorer, int entry) {
+    return &explorer->clocks[explorer->pipeline->entries[entry].pipeline_rank];
+}
+
+static harpe_status make_entries(harpe_explorer *explorer, harpe_error *error) {
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
+        harpe_explorer_entry *entry = &explorer->entries[e];
+        const harpe_tried_clocks *clocks = clocks_of(explorer, (int)e);
+        entry->points = harpe_calloc(clocks->count, sizeof *entry->points);
+        if (!harpe_clock_curve_init(&entry->curve, clocks->mhz, clocks->count) || !entry->points)
+            return harpe_fail_memory(error);
+    }
+    return HARPE_OK;
+}
+
+static harpe_status make(harpe_explorer *made, const harpe_rank_info *ranks, int stride,
+                         harpe_error *error) {
+    const harpe_online_pipeline *pipeline = made->pipeline;
+    size_t rank_count = (size_t)pipeline->rank_count, count = pipeline->instruction_count;
+    made->clocks = harpe_calloc(rank_count, sizeof *made->clocks);
+    made->waiting = harpe_calloc(rank_count, sizeof *made->waiting);
+    made->entries = harpe_calloc(pipeline->entry_count, sizeof *made->entries);
+    made->frequency_mhz = harpe_calloc(count, sizeof *made->frequency_mhz);
+    made->next_mhz = harpe_calloc(count, sizeof *made->next_mhz);
+    if (!made->clocks || !made->waiting || !made->entries || !made->frequency_mhz ||
+        !made->next_mhz)
+        return harpe_fail_memory(error);
+    harpe_status status = HARPE_OK;
+    for (int p = 0; p < pipeline->rank_count && status == HARPE_OK; p++)
+        status = find_clocks(made, ranks, stride, p, error);
+    if (status == HARPE_OK) status = make_entries(made, error);
+    if (status != HARPE_OK) return status;
+    made->latencies = harpe_online_latencies_new(made->clocks, pipeline->rank_count);
+    return made->latencies ? HARPE_OK : harpe_fail_memory(error);
+}
+
+harpe_status harpe_explorer_new(const harpe_online_pipeline *pipeline, const harpe_rank_info *ranks,
+                                int rank_count, int stride, int rises_to_stop, harpe_explorer **out,
+                                harpe_error *error) {
+    harpe_explorer *explorer = harpe_calloc(1, sizeof *explorer);
+    if (!explorer) return harpe_fail_memory(error);
+    explorer->pipeline = pipeline;
+    explorer->rank_count = rank_count;
+    explorer->rises_to_stop = rises_to_stop;
+    harpe_status status = make(explorer, ranks, stride, error);
+    if (status != HARPE_OK) {
+        harpe_explorer_free(explorer);
+        return status;
+    }
+    harpe_explorer_begin(explorer);
+    harpe_explorer_begin_round(explorer);
+    *out = explorer;
+    return HARPE_OK;
+}
+
+void harpe_explorer_free(harpe_explorer *explorer) {
+    if (!explorer) return;
+    for (size_t e = 0; explorer->entries && e < explorer->pipeline->entry_count; e++) {
+        harpe_clock_curve_free(&explorer->entries[e].curve);
+        free(explorer->entries[e].points);
+    }
+    for (int p = 0; explorer->clocks && p < explorer->pipeline->rank_count; p++)
+        free(explorer->clocks[p].mhz);
+    harpe_online_latencies_free(explorer->latencies);
+    free(explorer->clocks);
+    free(explorer->waiting);
+    free(explorer->entries);
+    free(explorer->frequency_mhz);
+    free(explorer->next_mhz);
+    free(explorer);
+}
+
+/* ---- Beginning ------------------------------------------------------------------------------- */
+
 void harpe_explorer_run_highest(harpe_explorer *explorer) {
-    const harpe_online_pipeline *pipeline = explorer->pipeline;
-    for (size_t i = 0; i < pipeline->instruction_count; i++)
-        explorer->next_mhz[i] = harpe_sweep_highest_mhz(
-            explorer->sweep, pipeline->entries[pipeline->entry_of[i]].pipeline_rank);
+    for (size_t i = 0; i < explorer->pipeline->instruction_count; i++)
+        explorer->next_mhz[i] =
+            harpe_explorer_highest_mhz(explorer, explorer->pipeline->entry_of[i]);
     explorer->next_promised_s = explorer->fastest_s;
 }
 
@@ -51,69 +190,42 @@ void harpe_explorer_begin_round(harpe_explorer *explorer) {
     explorer->promised_s = explorer->next_promised_s;
 }
 
-harpe_status harpe_explorer_new(const harpe_online_pipeline *pipeline, harpe_sweep *sweep,
-                                const harpe_online_latencies *latencies, harpe_explorer **out,
-                                harpe_error *error) {
-    harpe_explorer *explorer = harpe_calloc(1, sizeof *explorer);
-    if (!explorer) return harpe_fail_memory(error);
-    explorer->pipeline = pipeline;
-    explorer->sweep = sweep;
-    explorer->latencies = latencies;
-    explorer->curves = harpe_calloc(pipeline->entry_count, sizeof *explorer->curves);
-    explorer->frequency_mhz =
-        harpe_calloc(pipeline->instruction_count, sizeof *explorer->frequency_mhz);
-    explorer->next_mhz = harpe_calloc(pipeline->instruction_count, sizeof *explorer->next_mhz);
-    bool is_made = explorer->curves && explorer->frequency_mhz && explorer->next_mhz;
-    for (size_t e = 0; is_made && e < pipeline->entry_count; e++) {
-        const harpe_sweep_clocks *clocks = &sweep->clocks[pipeline->entries[e].pipeline_rank];
-        is_made = harpe_clock_curve_init(&explorer->curves[e], clocks->mhz, clocks->count);
-    }
-    if (!is_made) {
-        harpe_explorer_free(explorer);
-        return harpe_fail_memory(error);
+void harpe_explorer_begin(harpe_explorer *explorer) {
+    harpe_explorer begun = {.pipeline = explorer->pipeline,
+                            .rank_count = explorer->rank_count,
+                            .rises_to_stop = explorer->rises_to_stop,
+                            .clocks = explorer->clocks,
+                            .clock_count = explorer->clock_count,
+                            .latencies = explorer->latencies,
+                            .entries = explorer->entries,
+                            .waiting = explorer->waiting,
+                            .frequency_mhz = explorer->frequency_mhz,
+                            .next_mhz = explorer->next_mhz};
+    *explorer = begun;
+    memset(explorer->waiting, 0,
+           (size_t)explorer->pipeline->rank_count * sizeof *explorer->waiting);
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
+        harpe_explorer_entry *entry = &explorer->entries[e];
+        harpe_clock_curve_forget(&entry->curve);
+        entry->time_ratio = entry->energy_ratio = 1;
+        entry->count = 0;
+        entry->rises = 0;
+        entry->has_stopped = false;
     }
     harpe_explorer_run_highest(explorer);
-    harpe_explorer_begin_round(explorer);
-    *out = explorer;
-    return HARPE_OK;
-}
-
-void harpe_explorer_seed(harpe_explorer *explorer) {
-    for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
-        harpe_clock_curve *curve = &explorer->curves[e];
-        const harpe_sweep_list *list = &explorer->sweep->lists[e];
-        for (size_t i = 0; i < list->count; i++) {
-            harpe_clock_share share = {harpe_clock_curve_find(curve, list->points[i].frequency_mhz),
-                                       1};
-            if (share.clock < curve->count)
-                harpe_clock_curve_observe(curve, &share, 1, list->points[i].time_s,
-                                          list->points[i].energy_j, SEED_WEIGHT, 0);
-        }
-    }
-    explorer->is_exploring = true;
 }
 
 void harpe_explorer_restart(harpe_explorer *explorer) {
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++)
-        harpe_clock_curve_forget(&explorer->curves[e]);
+        harpe_clock_curve_forget(&explorer->entries[e].curve);
     explorer->noise = (harpe_explorer_noise){0};
-    explorer->rounds = explorer->highest_rounds = 0;
+    explorer->rounds = explorer->highest_rounds = explorer->position = 0;
     explorer->surprises = 0;
     explorer->measured_before = explorer->stale_rounds = 0;
     explorer->restarts++;
     explorer->fastest_s = 0;
     explorer->is_exploring = false;
     harpe_explorer_run_highest(explorer);
-}
-
-void harpe_explorer_free(harpe_explorer *explorer) {
-    if (!explorer) return;
-    for (size_t e = 0; explorer->curves && e < explorer->pipeline->entry_count; e++)
-        harpe_clock_curve_free(&explorer->curves[e]);
-    free(explorer->curves);
-    free(explorer->frequency_mhz);
-    free(explorer->next_mhz);
-    free(explorer);
 }
 
 /* ---- Noise ----------------------------------------------------------------------------------- */
@@ -183,16 +295,16 @@ static double weight_of_runs(const harpe_clock_estimate *known, const harpe_onli
 
 static harpe_status take_runs(harpe_explorer *explorer, const harpe_online_clock_runs *runs,
                               double weight, harpe_error *error) {
-    harpe_clock_curve *curve = &explorer->curves[runs->entry];
-    const harpe_sweep_list *list = &explorer->sweep->lists[runs->entry];
+    harpe_explorer_entry *entry = &explorer->entries[runs->entry];
+    harpe_clock_curve *curve = &entry->curve;
     double noise = harpe_explorer_noise_of(explorer);
     harpe_clock_share share = {harpe_clock_curve_find(curve, runs->frequency_mhz), 1};
     if (share.clock == curve->count || !(runs->mean.time_s > 0)) return HARPE_OK;
     /* A probe measures latencies; a clock so near to the highest one does not show the curve. */
     if (!explorer->is_exploring && share.clock > 0) return HARPE_OK;
     harpe_online_clock_runs own = *runs;
-    own.mean.time_s /= list->time_ratio; /* curves do not contain drift */
-    own.mean.energy_j /= list->energy_ratio;
+    own.mean.time_s /= entry->time_ratio; /* curves do not contain drift */
+    own.mean.energy_j /= entry->energy_ratio;
     harpe_clock_estimate *known = harpe_calloc(curve->count, sizeof *known);
     if (!known) return harpe_fail_memory(error);
     if (explorer->is_exploring && harpe_clock_curve_estimate(curve, noise, 0, known))
@@ -207,8 +319,8 @@ static harpe_status take_runs(harpe_explorer *explorer, const harpe_online_clock
  * of its time. Otherwise an error in the shares would make this clock look fast. */
 static void take_mixed_run(harpe_explorer *explorer, const harpe_online_clock_runs *runs,
                            const harpe_run_clocks *clocks, double weight) {
-    harpe_clock_curve *curve = &explorer->curves[runs->entry];
-    const harpe_sweep_list *list = &explorer->sweep->lists[runs->entry];
+    harpe_explorer_entry *entry = &explorer->entries[runs->entry];
+    harpe_clock_curve *curve = &entry->curve;
     harpe_clock_share shares[HARPE_CLOCK_PARTS];
     double largest = 0;
     for (int i = 0; i < clocks->count; i++) {
@@ -219,8 +331,8 @@ static void take_mixed_run(harpe_explorer *explorer, const harpe_online_clock_ru
     }
     if (largest < HARPE_MAIN_SHARE_MIN || clocks->count <= 0 || !(runs->mean.time_s > 0)) return;
     harpe_clock_curve_observe(curve, shares, (size_t)clocks->count,
-                              runs->mean.time_s / list->time_ratio,
-                              runs->mean.energy_j / list->energy_ratio,
+                              runs->mean.time_s / entry->time_ratio,
+                              runs->mean.energy_j / entry->energy_ratio,
                               weight * (double)(runs->run_count * runs->iteration_count),
                               harpe_explorer_noise_of(explorer));
 }
@@ -230,14 +342,14 @@ static void take_mixed_run(harpe_explorer *explorer, const harpe_online_clock_ru
 static void look(const harpe_explorer *explorer, const harpe_online_round *round) {
     const harpe_online_pipeline *pipeline = explorer->pipeline;
     for (size_t e = 0; e < pipeline->entry_count; e++) {
-        const harpe_clock_point *known = &explorer->curves[e].points[0];
-        harpe_sweep_list *list = &explorer->sweep->lists[e];
+        harpe_explorer_entry *entry = &explorer->entries[e];
+        const harpe_clock_point *known = &entry->curve.points[0];
         double runs = (double)(pipeline->entries[e].run_count * round->iterations);
         double error = harpe_explorer_noise_of(explorer) * sqrt(1 / runs + 1 / known->weight);
-        double ratio = round->entries[e].time_s / (known->time_s * list->time_ratio);
+        double ratio = round->entries[e].time_s / (known->time_s * entry->time_ratio);
         if (!(known->weight > 0) || fabs(ratio - 1) <= LOOK_ERRORS * error) continue;
-        list->time_ratio *= ratio;
-        list->energy_ratio = round->entries[e].energy_j / known->energy_j;
+        entry->time_ratio *= ratio;
+        entry->energy_ratio = round->entries[e].energy_j / known->energy_j;
     }
 }
 
@@ -247,13 +359,13 @@ void harpe_explorer_look_for_straggler(harpe_explorer *explorer, bool is_running
 
 void harpe_explorer_forget_straggler(harpe_explorer *explorer) {
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++)
-        explorer->sweep->lists[e].time_ratio = explorer->sweep->lists[e].energy_ratio = 1;
+        explorer->entries[e].time_ratio = explorer->entries[e].energy_ratio = 1;
     explorer->looks = 0;
     explorer->undisturbed_s = 0;
 }
 
 static bool ran_highest(const harpe_explorer *explorer) {
-    return harpe_sweep_are_highest(explorer->sweep, explorer->frequency_mhz);
+    return harpe_explorer_are_highest(explorer, explorer->frequency_mhz);
 }
 
 bool harpe_explorer_ran_probe(const harpe_explorer *explorer) {
@@ -262,16 +374,16 @@ bool harpe_explorer_ran_probe(const harpe_explorer *explorer) {
 
 /* Returns what ranks report of their clocks, or NULL if clocks did not change, or changed at once.
  */
-static const harpe_rank_clocks *clocks_of(const harpe_explorer *explorer,
-                                          const harpe_online_reports *reports) {
+static const harpe_rank_clocks *told_clocks(const harpe_explorer *explorer,
+                                            const harpe_online_reports *reports) {
     bool may_be_late = harpe_online_latencies_are_late(explorer->latencies) ||
                        harpe_online_latencies_are_unknown(explorer->latencies);
     return may_be_late && !ran_highest(explorer) ? reports->clocks : NULL;
 }
 
-harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online_round *round,
-                                    const harpe_online_reports *reports,
-                                    const harpe_explorer_terms *terms, harpe_error *error) {
+static harpe_status explore(harpe_explorer *explorer, const harpe_online_round *round,
+                            const harpe_online_reports *reports, const harpe_explorer_terms *terms,
+                            harpe_error *error) {
     const harpe_online_pipeline *pipeline = explorer->pipeline;
     if (explorer->looks > 0) {
         explorer->rounds++;
@@ -279,7 +391,7 @@ harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online
         return HARPE_OK;
     }
     harpe_online_reports told = *reports;
-    told.clocks = clocks_of(explorer, reports);
+    told.clocks = told_clocks(explorer, reports);
     harpe_online_clock_runs *runs;
     size_t run_count;
     int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
@@ -306,39 +418,283 @@ harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online
     return status;
 }
 
+/* ---- Cost ------------------------------------------------------------------------------------ */
+
+static void add_waiting(harpe_explorer_waiting *to, const harpe_explorer_waiting *from) {
+    to->time_s += from->time_s;
+    to->energy_j += from->energy_j;
+    to->watched_s += from->watched_s;
+}
+
+static void count_waiting(harpe_explorer *explorer, const harpe_online_round *round) {
+    int gpus = explorer->rank_count / explorer->pipeline->rank_count; /* of a stage */
+    if (!round->tells_waiting) return;
+    for (int p = 0; p < explorer->pipeline->rank_count; p++) {
+        harpe_explorer_waiting own = {round->waiting[p].time_s, round->waiting[p].energy_j,
+                                      round->iteration_time_s * gpus};
+        add_waiting(&explorer->waiting[p], &own);
+        add_waiting(&explorer->cost.waiting, &own);
+    }
+}
+
+void harpe_explorer_count(harpe_explorer *explorer, const harpe_online_round *round) {
+    harpe_explorer_cost *cost = &explorer->cost;
+    double iterations = (double)round->iterations;
+    bool is_first = !round->has_probe || !(cost->first_time_s > 0) ||
+                    harpe_savings_is_warm_up(cost->first_time_s, round->iteration_time_s) ||
+                    harpe_savings_is_warm_up(cost->first_energy_j, round->iteration_energy_j);
+    if (explorer->position == 0 && is_first) {
+        cost->first_time_s = round->iteration_time_s;
+        cost->first_energy_j = round->iteration_energy_j;
+    }
+    cost->rounds++;
+    cost->iterations += round->iterations;
+    cost->time_s += iterations * round->iteration_time_s;
+    cost->energy_j += iterations * round->iteration_energy_j;
+    if (round->iteration_time_s > 0) cost->timed_iterations += round->iterations;
+    if (round->iteration_energy_j > 0) cost->metered_iterations += round->iterations;
+    count_waiting(explorer, round);
+}
+
+harpe_status harpe_explorer_miss(harpe_explorer *explorer, const harpe_online_round *round,
+                                 harpe_error *error) {
+    if (++explorer->misses < MISSES_MAX) return HARPE_OK;
+    if (explorer->position > 0) {
+        explorer->position = explorer->clock_count;
+        return HARPE_OK;
+    }
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "%s, %d rounds in a row: online optimization needs time_breakdown and "
+                      "energy_breakdown of every instruction of the schedule; turn on the "
+                      "instruction profiler of the training side, or run PointSolution with a plan",
+                      round->problem, explorer->misses);
+}
+
+/* ---- A sweep --------------------------------------------------------------------------------- */
+
+/* Adds an observation of the present clock. Returns true if the entry needs more. */
+static bool take_swept(harpe_explorer *explorer, size_t e, const harpe_online_round *round) {
+    harpe_explorer_entry *entry = &explorer->entries[e];
+    const harpe_clock_point *above = &entry->curve.points[explorer->position];
+    const harpe_online_mean *mean = &round->entries[e];
+    harpe_clock_share share = {explorer->position, 1};
+    if (entry->has_stopped) return false;
+    bool rises = explorer->position > 0 && mean->energy_j > above[-1].energy_j;
+    double runs = (double)(explorer->pipeline->entries[e].run_count * round->iterations);
+    harpe_clock_curve_observe(&entry->curve, &share, 1, mean->time_s, mean->energy_j, fmax(1, runs),
+                              0);
+    entry->rises = rises ? entry->rises + 1 : 0;
+    entry->has_stopped =
+        entry->rises >= explorer->rises_to_stop || explorer->position + 1 == entry->curve.count;
+    return !entry->has_stopped;
+}
+
+/* The next round of a sweep. */
+static void sweep_next(harpe_explorer *explorer) {
+    harpe_explorer_run_highest(explorer);
+    for (size_t i = 0; i < explorer->pipeline->instruction_count; i++) {
+        const harpe_explorer_entry *entry = &explorer->entries[explorer->pipeline->entry_of[i]];
+        if (!entry->has_stopped && !harpe_explorer_is_over(explorer))
+            explorer->next_mhz[i] = entry->curve.mhz[explorer->position];
+    }
+}
+
+static void sweep(harpe_explorer *explorer, const harpe_online_round *round) {
+    bool has_more = false;
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++)
+        has_more = take_swept(explorer, e, round) || has_more;
+    explorer->position = has_more ? explorer->position + 1 : explorer->clock_count;
+    explorer->is_exploring = !has_more;
+    sweep_next(explorer);
+}
+
+/* ---- All rounds ------------------------------------------------------------------------------ */
+
+/* Finds the points of an entry. A sweep has one observation of each clock, which is its point. */
+static harpe_status find_points(const harpe_explorer *explorer, harpe_explorer_entry *entry,
+                                harpe_error *error) {
+    const harpe_clock_curve *curve = &entry->curve;
+    harpe_clock_estimate *known = harpe_calloc(curve->count, sizeof *known);
+    if (!known) return harpe_fail_memory(error);
+    size_t count = 0;
+    bool is_known = harpe_clock_curve_estimate(curve, harpe_explorer_noise_of(explorer), 0, known);
+    for (size_t c = 0; is_known && c < curve->count; c++) {
+        const harpe_clock_point *own = &curve->points[c];
+        if (!(own->weight >= 1 || (c == 0 && own->weight > 0))) continue;
+        bool is_swept = explorer->rises_to_stop > 0;
+        entry->points[count++] =
+            (harpe_profile_point){curve->mhz[c], is_swept ? own->time_s : known[c].time_s,
+                                  is_swept ? own->energy_j : known[c].energy_j};
+    }
+    if (count > 0) entry->count = count;
+    free(known);
+    return HARPE_OK;
+}
+
+static harpe_status find_all_points(const harpe_explorer *explorer, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    for (size_t e = 0; e < explorer->pipeline->entry_count && status == HARPE_OK; e++)
+        status = find_points(explorer, &explorer->entries[e], error);
+    return status;
+}
+
+static bool measured_all(const harpe_explorer *explorer, const harpe_online_round *round) {
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++)
+        if (!explorer->entries[e].has_stopped && !(round->entries[e].time_s > 0)) return false;
+    return true;
+}
+
+harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online_round *round,
+                                    const harpe_online_reports *reports,
+                                    const harpe_explorer_terms *terms, harpe_error *error) {
+    bool sweeps = explorer->rises_to_stop > 0;
+    if (sweeps ? !measured_all(explorer, round) : round->problem[0] != '\0')
+        return harpe_explorer_miss(explorer, round, error);
+    explorer->misses = 0;
+    if (sweeps) {
+        sweep(explorer, round);
+        return find_all_points(explorer, error);
+    }
+    harpe_status status = explore(explorer, round, reports, terms, error);
+    return status == HARPE_OK ? find_all_points(explorer, error) : status;
+}
+
 /* ---- What was learnt ------------------------------------------------------------------------- */
+
+bool harpe_explorer_is_over(const harpe_explorer *explorer) {
+    return explorer->position >= explorer->clock_count;
+}
+
+int harpe_explorer_highest_mhz(const harpe_explorer *explorer, int entry) {
+    return clocks_of(explorer, entry)->mhz[0];
+}
+
+bool harpe_explorer_are_highest(const harpe_explorer *explorer, const int *frequency_mhz) {
+    for (size_t i = 0; i < explorer->pipeline->instruction_count; i++)
+        if (frequency_mhz[i] !=
+            harpe_explorer_highest_mhz(explorer, explorer->pipeline->entry_of[i]))
+            return false;
+    return true;
+}
+
+int harpe_explorer_common_mhz(const harpe_explorer *explorer) {
+    int common_mhz = 0;
+    if (harpe_explorer_is_over(explorer)) return 0;
+    for (int p = 0; p < explorer->pipeline->rank_count; p++) {
+        const harpe_tried_clocks *clocks = &explorer->clocks[p];
+        int mhz = explorer->position < clocks->count ? clocks->mhz[explorer->position] : 0;
+        if (mhz == 0 || (p > 0 && mhz != common_mhz)) return 0;
+        common_mhz = mhz;
+    }
+    return common_mhz;
+}
 
 size_t harpe_explorer_measured(const harpe_explorer *explorer) {
     size_t measured = 0;
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++)
-        for (size_t c = 0; c < explorer->curves[e].count; c++)
-            measured += explorer->curves[e].points[c].weight > 0;
+        for (size_t c = 0; c < explorer->entries[e].curve.count; c++)
+            measured += explorer->entries[e].curve.points[c].weight > 0;
     return measured;
 }
 
-harpe_status harpe_explorer_hand_over(const harpe_explorer *explorer, harpe_error *error) {
-    for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
-        const harpe_clock_curve *curve = &explorer->curves[e];
-        harpe_sweep_list *list = &explorer->sweep->lists[e];
-        harpe_clock_estimate *known = harpe_calloc(curve->count, sizeof *known);
-        if (!known) return harpe_fail_memory(error);
-        size_t count = 0;
-        bool is_known =
-            harpe_clock_curve_estimate(curve, harpe_explorer_noise_of(explorer), 0, known);
-        for (size_t c = 0; is_known && c < curve->count; c++)
-            if (curve->points[c].weight >= 1 || (c == 0 && curve->points[c].weight > 0))
-                list->points[count++] =
-                    (harpe_profile_point){curve->mhz[c], known[c].time_s, known[c].energy_j};
-        if (count > 0) list->count = count;
-        list->has_stopped = true;
-        free(known);
+double harpe_explorer_extra_time_s(const harpe_explorer *explorer) {
+    const harpe_explorer_cost *cost = &explorer->cost;
+    if (!(cost->first_time_s > 0)) return 0;
+    return cost->time_s - (double)cost->timed_iterations * cost->first_time_s;
+}
+
+double harpe_explorer_extra_energy_j(const harpe_explorer *explorer) {
+    const harpe_explorer_cost *cost = &explorer->cost;
+    if (!(cost->first_energy_j > 0)) return 0;
+    return cost->energy_j - (double)cost->metered_iterations * cost->first_energy_j;
+}
+
+static bool have_same_clocks(const harpe_tried_clocks *a, const harpe_tried_clocks *b) {
+    return a->count == b->count && memcmp(a->mhz, b->mhz, a->count * sizeof *a->mhz) == 0;
+}
+
+static double power_of(const harpe_explorer_waiting *waiting) {
+    if (!(waiting->time_s > WAITING_SHARE_MIN * waiting->watched_s)) return 0;
+    double power_w = waiting->energy_j / waiting->time_s;
+    return power_w > 0 ? power_w : 0;
+}
+
+double harpe_explorer_blocking_power_w(const harpe_explorer *explorer, int pipeline_rank) {
+    harpe_explorer_waiting same = {0};
+    for (int p = 0; p < explorer->pipeline->rank_count; p++)
+        if (have_same_clocks(&explorer->clocks[p], &explorer->clocks[pipeline_rank]))
+            add_waiting(&same, &explorer->waiting[p]);
+    double power_w = power_of(&same);
+    return power_w > 0 ? power_w : power_of(&explorer->cost.waiting);
+}
+
+static harpe_profile_point corrected(const harpe_explorer_entry *entry, size_t i) {
+    const harpe_profile_point *point = &entry->points[i];
+    return (harpe_profile_point){point->frequency_mhz, point->time_s * entry->time_ratio,
+                                 point->energy_j * entry->energy_ratio};
+}
+
+bool harpe_explorer_point(const harpe_explorer *explorer, int entry, int frequency_mhz,
+                          harpe_profile_point *out) {
+    const harpe_explorer_entry *list = &explorer->entries[entry];
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->points[i].frequency_mhz != frequency_mhz) continue;
+        *out = corrected(list, i);
+        return true;
     }
-    return HARPE_OK;
+    return false;
+}
+
+static bool are_possible(const double *blocking_power_w, int count) {
+    for (int p = 0; p < count; p++)
+        if (!(blocking_power_w[p] > 0 && blocking_power_w[p] <= BLOCKING_POWER_MAX_W)) return false;
+    return true;
+}
+
+harpe_status harpe_explorer_profile(const harpe_explorer *explorer, const double *blocking_power_w,
+                                    harpe_profile **out, harpe_error *error) {
+    bool has_power = are_possible(blocking_power_w, explorer->pipeline->rank_count);
+    size_t entries = explorer->pipeline->entry_count, count = 0;
+    int gpus = explorer->rank_count / explorer->pipeline->rank_count; /* of a stage */
+    harpe_measurement *rows = harpe_calloc(entries * explorer->clock_count, sizeof *rows);
+    if (!rows) return harpe_fail_memory(error);
+    for (size_t e = 0; e < entries; e++) {
+        const harpe_online_entry *entry = &explorer->pipeline->entries[e];
+        const harpe_explorer_entry *list = &explorer->entries[e];
+        for (size_t i = 0; i < list->count; i++) {
+            harpe_profile_point point = corrected(list, i);
+            rows[count++] = (harpe_measurement){
+                .stage = entry->stage,
+                .rank = -1,
+                .instruction = entry->instruction,
+                .frequency_mhz = point.frequency_mhz,
+                .time_s = point.time_s,
+                .energy_j = point.energy_j,
+                .gpu_count = gpus,
+                .switch_latency_s = harpe_online_latencies_planned_s(
+                    explorer->latencies, entry->pipeline_rank, point.frequency_mhz),
+                .blocking_power_w = has_power ? blocking_power_w[entry->pipeline_rank] : 0};
+        }
+    }
+    harpe_status status = harpe_profile_new(rows, count, out, error);
+    free(rows);
+    return status;
 }
 
 /* ---- The stored state ------------------------------------------------------------------------ */
 
 static const harpe_stored_member MEMBERS[] = {
+    HARPE_STORED(harpe_explorer, position, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer, misses, 0, 1000),
+    HARPE_STORED(harpe_explorer, cost.rounds, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer, cost.iterations, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer, cost.timed_iterations, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer, cost.metered_iterations, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer, cost.time_s, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_explorer, cost.energy_j, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_explorer, cost.first_time_s, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_explorer, cost.first_energy_j, HARPE_STORED_ANY),
+    HARPE_STORED_DOUBLES(harpe_explorer, cost.waiting, HARPE_STORED_ANY),
     HARPE_STORED_DOUBLES(harpe_explorer, noise, HARPE_STORED_COUNT),
     HARPE_STORED(harpe_explorer, rounds, HARPE_STORED_COUNT),
     HARPE_STORED(harpe_explorer, highest_rounds, HARPE_STORED_COUNT),
@@ -358,14 +714,33 @@ static const harpe_stored_member MEMBERS[] = {
 };
 static const harpe_stored TABLE = HARPE_STORED_TABLE(harpe_explorer, MEMBERS);
 
+static const harpe_stored_member WAITING_MEMBERS[] = {
+    HARPE_STORED(harpe_explorer_waiting, time_s, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_explorer_waiting, energy_j, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_explorer_waiting, watched_s, HARPE_STORED_ANY),
+};
+static const harpe_stored WAITING = HARPE_STORED_TABLE(harpe_explorer_waiting, WAITING_MEMBERS);
+
+static const harpe_stored_member ENTRY_MEMBERS[] = {
+    HARPE_STORED(harpe_explorer_entry, rises, 0, 1e9),
+    HARPE_STORED(harpe_explorer_entry, has_stopped, 0, 1),
+    HARPE_STORED(harpe_explorer_entry, time_ratio, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_explorer_entry, energy_ratio, HARPE_STORED_COUNT),
+};
+static const harpe_stored ENTRY = HARPE_STORED_TABLE(harpe_explorer_entry, ENTRY_MEMBERS);
+
 json_t *harpe_explorer_save(const harpe_explorer *explorer) {
-    const harpe_online_pipeline *pipeline = explorer->pipeline;
-    size_t count = pipeline->instruction_count;
-    json_t *json = harpe_stored_save(&TABLE, explorer);
-    harpe_stored_add(&json, "curves",
-                     harpe_clock_curves_save(explorer->curves, pipeline->entry_count));
+    size_t entries = explorer->pipeline->entry_count, count = explorer->pipeline->instruction_count;
+    size_t ranks = (size_t)explorer->pipeline->rank_count;
+    json_t *json = harpe_stored_save(&TABLE, explorer), *curves = json_array();
+    for (size_t e = 0; e < entries; e++)
+        harpe_stored_append(&curves, harpe_clock_curve_save(&explorer->entries[e].curve));
+    harpe_stored_add(&json, "waiting", harpe_stored_save_rows(&WAITING, explorer->waiting, ranks));
+    harpe_stored_add(&json, "entries", harpe_stored_save_rows(&ENTRY, explorer->entries, entries));
+    harpe_stored_add(&json, "curves", curves);
     harpe_stored_add(&json, "clocks", harpe_stored_save_clocks(explorer->frequency_mhz, count));
     harpe_stored_add(&json, "next_clocks", harpe_stored_save_clocks(explorer->next_mhz, count));
+    harpe_stored_add(&json, "latencies", harpe_online_latencies_save(explorer->latencies));
     return json;
 }
 
@@ -373,16 +748,38 @@ static bool load_clocks(const harpe_explorer *explorer, int *mhz, const json_t *
     const harpe_online_pipeline *pipeline = explorer->pipeline;
     if (!harpe_stored_load_clocks(mhz, pipeline->instruction_count, saved)) return false;
     for (size_t i = 0; i < pipeline->instruction_count; i++) {
-        const harpe_clock_curve *curve = &explorer->curves[pipeline->entry_of[i]];
+        const harpe_clock_curve *curve = &explorer->entries[pipeline->entry_of[i]].curve;
         if (harpe_clock_curve_find(curve, mhz[i]) == curve->count) return false;
     }
     return true;
 }
 
+/* Checks that the entry has the points which its explorer must have measured. */
+static bool is_possible(const harpe_explorer *explorer, harpe_explorer_entry *entry) {
+    if (!(entry->time_ratio > 0 && entry->energy_ratio > 0)) return false;
+    if (entry->count == 0) return explorer->position == 0;
+    bool is_sweeping = explorer->rises_to_stop > 0 && !entry->has_stopped;
+    return !is_sweeping || harpe_explorer_is_over(explorer) || entry->count == explorer->position;
+}
+
 bool harpe_explorer_load(harpe_explorer *explorer, const json_t *saved) {
-    return harpe_stored_load(&TABLE, explorer, saved) &&
-           harpe_clock_curves_load(explorer->curves, explorer->pipeline->entry_count,
-                                   json_object_get(saved, "curves")) &&
+    size_t entries = explorer->pipeline->entry_count;
+    const json_t *curves = json_object_get(saved, "curves");
+    harpe_explorer_begin(explorer);
+    bool is_good =
+        harpe_stored_load(&TABLE, explorer, saved) && explorer->position <= explorer->clock_count &&
+        harpe_stored_load_rows(&WAITING, explorer->waiting, (size_t)explorer->pipeline->rank_count,
+                               json_object_get(saved, "waiting")) &&
+        harpe_stored_load_rows(&ENTRY, explorer->entries, entries,
+                               json_object_get(saved, "entries")) &&
+        json_array_size(curves) == entries;
+    for (size_t e = 0; e < entries && is_good; e++)
+        is_good = harpe_clock_curve_load(&explorer->entries[e].curve, json_array_get(curves, e));
+    is_good = is_good && find_all_points(explorer, NULL) == HARPE_OK;
+    for (size_t e = 0; e < entries && is_good; e++)
+        is_good = is_possible(explorer, &explorer->entries[e]);
+    return is_good &&
            load_clocks(explorer, explorer->frequency_mhz, json_object_get(saved, "clocks")) &&
-           load_clocks(explorer, explorer->next_mhz, json_object_get(saved, "next_clocks"));
+           load_clocks(explorer, explorer->next_mhz, json_object_get(saved, "next_clocks")) &&
+           harpe_online_latencies_load(explorer->latencies, json_object_get(saved, "latencies"));
 }

@@ -101,7 +101,7 @@ static bool may_be_late(const harpe_explorer *explorer) {
 }
 
 static const harpe_clock_curve *curve_of(const planning *self, size_t entry) {
-    return &self->explorer->curves[entry];
+    return &self->explorer->entries[entry].curve;
 }
 
 /* ---- Profiles -------------------------------------------------------------------------------- */
@@ -143,17 +143,17 @@ static harpe_status make_profile(const planning *self, bool only_measured, harpe
     size_t count = 0;
     for (size_t e = 0; e < pipeline->entry_count; e++) {
         const harpe_clock_curve *curve = curve_of(self, e);
-        const harpe_sweep_list *list = &self->explorer->sweep->lists[e];
+        const harpe_explorer_entry *own = &self->explorer->entries[e];
         for (size_t c = 0; c < curve->count; c++) {
             const harpe_clock_estimate *known = &self->known[e][c];
             bool is_measured = curve->points[c].weight >= 1 || c == 0;
             double time_s = only_measured ? known->time_s : hoped_s(curve, self->known[e], c);
-            double energy_j = known->energy_j * time_s / known->time_s * list->energy_ratio;
+            double energy_j = known->energy_j * time_s / known->time_s * own->energy_ratio;
             if (!is_measured) {
                 time_s *= 1 - self->time_share;
                 energy_j *= 1 - self->energy_share;
             }
-            time_s *= list->time_ratio;
+            time_s *= own->time_ratio;
             if ((only_measured && !is_measured) || !(time_s <= TIME_MAX_S) ||
                 !(energy_j <= ENERGY_MAX_J))
                 continue;
@@ -295,13 +295,13 @@ static double uncertainty(const planning *self) {
 
 static void scale_bounds(planning *self) {
     for (size_t e = 0; e < self->explorer->pipeline->entry_count; e++) {
-        const harpe_sweep_list *list = &self->explorer->sweep->lists[e];
+        const harpe_explorer_entry *own = &self->explorer->entries[e];
         for (size_t c = 0; c < curve_of(self, e)->count; c++) {
             harpe_clock_estimate *known = &self->known[e][c];
-            known->time_s *= list->time_ratio;
-            known->lower_s *= list->time_ratio;
-            known->upper_s *= list->time_ratio;
-            known->energy_j *= list->energy_ratio;
+            known->time_s *= own->time_ratio;
+            known->lower_s *= own->time_ratio;
+            known->upper_s *= own->time_ratio;
+            known->energy_j *= own->energy_ratio;
         }
     }
 }
@@ -315,7 +315,7 @@ static void find_latencies(planning *self, double guess_s) {
     double *bound = self->latency_s;
     self->guesses = false;
     for (int p = 0; p < explorer->pipeline->rank_count && self->trials.is_late; p++) {
-        const harpe_sweep_clocks *clocks = &explorer->sweep->clocks[p];
+        const harpe_tried_clocks *clocks = &explorer->clocks[p];
         for (size_t c = 0; c < clocks->count; c++) {
             int mhz = clocks->mhz[c];
             bound[c] = harpe_online_latencies_bound_s(latencies, p, mhz, guess_s);
@@ -323,7 +323,7 @@ static void find_latencies(planning *self, double guess_s) {
                 harpe_online_latencies_bound_s(latencies, p, mhz, usual_s);
             self->guesses |= bound[c] == guess_s;
         }
-        bound += explorer->sweep->frequency_count;
+        bound += explorer->clock_count;
     }
 }
 
@@ -497,7 +497,7 @@ static bool begin(planning *self) {
     const harpe_online_pipeline *pipeline = self->explorer->pipeline;
     size_t entries = pipeline->entry_count, count = pipeline->instruction_count;
     size_t rows = row_limit(self), ranks = (size_t)pipeline->rank_count, at = 0;
-    self->late_count = ranks * self->explorer->sweep->frequency_count;
+    self->late_count = ranks * self->explorer->clock_count;
     self->known = harpe_arena_alloc(&self->arena, entries, sizeof *self->known);
     harpe_clock_estimate *estimates = harpe_arena_alloc(&self->arena, rows, sizeof *estimates);
     bool *flags = harpe_arena_alloc(&self->arena, 3 * rows, sizeof *flags);
@@ -511,7 +511,7 @@ static bool begin(planning *self) {
         return false;
     self->usual_s = self->bound_s + ranks;
     for (size_t p = 0; p < ranks; p++) {
-        self->bound_s[p] = self->latency_s + p * self->explorer->sweep->frequency_count;
+        self->bound_s[p] = self->latency_s + p * self->explorer->clock_count;
         self->usual_s[p] = self->bound_s[p] + self->late_count;
     }
     for (size_t e = 0; e < entries; e++) {

@@ -474,7 +474,7 @@ harpe_status harpe_online_round_read_clocks(const harpe_online_pipeline *pipelin
 harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeline,
                                              const harpe_online_reports *reports,
                                              const int *frequency_mhz,
-                                             const harpe_sweep_clocks *clocks,
+                                             const harpe_tried_clocks *clocks,
                                              harpe_online_mean *entries, harpe_error *error) {
     harpe_online_clock_runs *runs = NULL;
     size_t run_count = 0;

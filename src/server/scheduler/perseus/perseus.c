@@ -42,20 +42,9 @@ enum {
 
 /* ---- Making it ------------------------------------------------------------------------------- */
 
-static void free_learnt(harpe_perseus *self) {
-    harpe_perseus_forget_seen(self);
-    harpe_perseus_replicas_free(self->replicas);
-    harpe_online_plans_free(self->plans);
-    harpe_explorer_free(self->explorer);
-    harpe_online_latencies_free(self->latencies);
-    harpe_sweep_free(self->sweep_again);
-    harpe_sweep_free(self->sweep);
-    harpe_online_pipeline_free(self->pipeline);
-}
-
 static void destroy(void *state) {
     harpe_perseus *self = state;
-    free_learnt(self);
+    harpe_perseus_forget(self);
     free(self->blocking_powers_w);
     harpe_scheduler_file_free(&self->file);
     harpe_perseus_args_free(&self->args);
@@ -85,7 +74,7 @@ static harpe_status create_online(const harpe_scheduler_job *job, const char *na
     int told = harpe_scheduler_job_microbatches(job->job);
     if (status == HARPE_OK && told > 0) self->args.num_microbatches = told;
     if (status == HARPE_OK && (self->args.num_microbatches > 0 || self->args.schedule.csv_path))
-        status = harpe_perseus_begin_sweep(self, self->args.num_microbatches, error);
+        status = harpe_perseus_begin(self, self->args.num_microbatches, error);
     else if (status == HARPE_OK)
         status = harpe_online_can_count(self->args.schedule.name, job->job->pp_degree, error);
     if (status != HARPE_OK) {
@@ -102,15 +91,12 @@ static harpe_status write_rank(const harpe_perseus *self, const harpe_rank_info 
                                const int *plan_mhz, harpe_schedule_writer *writer,
                                harpe_error *error) {
     const harpe_online_pipeline *pipeline = self->pipeline;
-    const harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
     size_t end = pipeline->rank_offset[rank->pp_rank + 1];
     const int *own_mhz = harpe_perseus_replicas_clocks(self, rank->dp_rank);
     if (own_mhz) plan_mhz = own_mhz;
     for (size_t i = pipeline->rank_offset[rank->pp_rank]; i < end; i++) {
-        int entry = pipeline->entry_of[i];
-        int mhz = plan_mhz ? plan_mhz[i] : harpe_sweep_frequency_mhz(sweep, entry);
-        harpe_status status =
-            writer->add(writer, rank->rank, pipeline->entries[entry].instruction, mhz, error);
+        const char *name = pipeline->entries[pipeline->entry_of[i]].instruction;
+        harpe_status status = writer->add(writer, rank->rank, name, plan_mhz[i], error);
         if (status != HARPE_OK) return status;
     }
     return HARPE_OK;
@@ -126,12 +112,12 @@ static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, ha
         self->explores = self->explores_next;
         plan_mhz = harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
     }
-    if (harpe_perseus_is_exploring(self)) {
+    bool runs_plan = harpe_perseus_runs_plan(self);
+    if (!runs_plan) {
         harpe_explorer_begin_round(self->explorer);
         plan_mhz = self->explorer->frequency_mhz;
     }
     if (self->phase == HARPE_PERSEUS_SWEEP) writer->mark_trial(writer);
-    bool runs_plan = self->phase == HARPE_PERSEUS_PLAN && !self->explores;
     harpe_status status =
         harpe_perseus_replicas_begin_round(self, runs_plan ? plan_mhz : NULL, error);
     for (int r = 0; r < self->job->job->world_size && status == HARPE_OK; r++)
@@ -144,10 +130,10 @@ static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, ha
 /* Takes what the ranks report of how long changes of their clocks take. */
 static void take_latencies(harpe_perseus *self, const harpe_online_round *round) {
     for (size_t e = 0; e < self->pipeline->entry_count; e++)
-        harpe_online_latencies_take_time(self->latencies, round->entries[e].time_s);
+        harpe_online_latencies_take_time(self->explorer->latencies, round->entries[e].time_s);
     const harpe_online_reports *reports = &self->reports;
     if (reports->clocks)
-        harpe_online_latencies_take(self->latencies, reports->ranks, reports->clocks,
+        harpe_online_latencies_take(self->explorer->latencies, reports->ranks, reports->clocks,
                                     reports->count);
 }
 
@@ -181,7 +167,7 @@ static harpe_status observe_count(harpe_perseus *self, harpe_perseus_measured *m
         return harpe_fail(error, status, "%s (%d rounds in a row)", missed.message,
                           self->count_misses);
     harpe_perseus_log(self, HARPE_LOG_INFO, "counted %d microbatches", microbatches);
-    status = harpe_perseus_begin_sweep(self, microbatches, error);
+    status = harpe_perseus_begin(self, microbatches, error);
     if (status == HARPE_OK) status = read_round(self, measured, &round, error);
     if (status != HARPE_OK) return status;
     harpe_perseus_count_sweep(self, &round, measured->round);
@@ -189,24 +175,24 @@ static harpe_status observe_count(harpe_perseus *self, harpe_perseus_measured *m
     return HARPE_OK;
 }
 
+/* After a sweep, a round runs at the highest clocks: planning may take long, and the ranks continue
+ * with their last schedule meanwhile. */
 static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round *round,
-                                  harpe_error *error) {
-    harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
-    if (harpe_sweep_is_over(sweep)) {
-        harpe_perseus_plan_swept(self);
+                                  bool was_over) {
+    bool is_over = harpe_explorer_is_over(self->explorer);
+    if (was_over) {
+        (void)harpe_perseus_plan_learnt(self);
         return HARPE_OK;
     }
-    harpe_status status = harpe_sweep_observe(sweep, round, error);
-    if (status != HARPE_OK) return status;
-    if (sweep->misses > 0)
+    if (self->explorer->misses > 0)
         harpe_perseus_log(self, HARPE_LOG_WARNING, "a round of the sweep is %s: %s",
-                          harpe_sweep_is_over(sweep) ? "missing, and the sweep ends with it"
-                                                     : "run again",
+                          is_over ? "missing, and the sweep ends with it" : "run again",
                           round->problem);
-    if (!harpe_sweep_is_over(sweep)) return HARPE_OK;
+    if (!is_over) return HARPE_OK;
     harpe_perseus_log_learnt(self);
-    if (!self->sweep_again) harpe_perseus_hand_over_profile(self);
-    if (!self->makes_plans) harpe_perseus_hold(self, "");
+    if (self->makes_plans) return HARPE_OK;
+    harpe_perseus_hand_over_profile(self);
+    harpe_perseus_hold(self, "");
     return HARPE_OK;
 }
 
@@ -225,23 +211,12 @@ static bool counts_again(harpe_perseus *self) {
                       "counted %d microbatches instead of %d: sweeps again for these", microbatches,
                       pipeline->microbatches);
     harpe_perseus_put_sweep_off(self);
-    harpe_perseus before = *self;
-    self->seen = (harpe_perseus_seen){0};
-    self->plans = NULL;
-    self->replicas = NULL;
-    self->explorer = NULL;
-    self->latencies = NULL;
-    self->sweep = self->sweep_again = NULL;
-    self->pipeline = NULL;
-    status = harpe_perseus_begin_sweep(self, microbatches, &error);
-    free_learnt(status != HARPE_OK ? self : &before);
+    status = harpe_perseus_begin(self, microbatches, &error);
     if (status != HARPE_OK) {
-        *self = before;
         harpe_perseus_log(self, HARPE_LOG_WARNING, "cannot begin anew: %s", error.message);
         return false;
     }
     self->mismatches = 0;
-    harpe_perseus_drop_baseline(self);
     harpe_perseus_renew_baseline(self);
     return true;
 }
@@ -273,10 +248,10 @@ static void check_straggler(harpe_perseus *self, const harpe_online_round *round
     harpe_perseus_explore_request(self);
 }
 
-static harpe_status take_round(harpe_perseus *self, const harpe_online_round *round,
+static harpe_status take_round(harpe_perseus *self, const harpe_online_round *round, bool was_over,
                                harpe_error *error) {
     switch (self->phase) {
-    case HARPE_PERSEUS_SWEEP: return observe_sweep(self, round, error);
+    case HARPE_PERSEUS_SWEEP: return observe_sweep(self, round, was_over);
     case HARPE_PERSEUS_EXPLORE: return harpe_perseus_explore_on(self, error);
     case HARPE_PERSEUS_PLAN:
         return self->explores ? harpe_perseus_explore_on(self, error)
@@ -288,53 +263,28 @@ static harpe_status take_round(harpe_perseus *self, const harpe_online_round *ro
     }
 }
 
+/* Returns the clocks that all replicas were asked for in this round, or NULL if they are not known.
+ */
+static const int *asked_mhz(const harpe_perseus *self) {
+    if (!harpe_perseus_runs_plan(self)) return self->explorer->frequency_mhz;
+    if (self->is_plan_new) return NULL;
+    return harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
+}
+
 /* Counts the savings of a round. Call it before the round changes any state on which savings
  * depend. */
 static harpe_status count_savings(harpe_perseus *self, const harpe_online_round *round,
                                   harpe_perseus_measured *measured, harpe_error *error) {
-    if (self->phase == HARPE_PERSEUS_SWEEP || self->phase == HARPE_PERSEUS_EXPLORE) {
+    if (harpe_perseus_is_learning(self)) {
         harpe_perseus_count_sweep(self, round, measured->round);
     } else if (self->phase == HARPE_PERSEUS_PLAN && !self->is_plan_new) {
-        const int *frequency_mhz =
-            harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
-        if (self->explores)
-            frequency_mhz = self->explorer->frequency_mhz;
-        else
-            harpe_perseus_see(self, round);
-        return harpe_perseus_count_planned(self, frequency_mhz, round, measured, error);
+        if (!self->explores) harpe_perseus_see(self, round);
+        return harpe_perseus_count_planned(self, asked_mhz(self), round, measured, error);
     } else {
         harpe_savings_round own = harpe_perseus_savings_round(round, measured->round);
         harpe_savings_use(&self->savings, &own);
     }
     return HARPE_OK;
-}
-
-/* Writes the clocks that all replicas had in this round. Returns false if they are not known. */
-static bool find_clocks(const harpe_perseus *self, int *frequency_mhz) {
-    const harpe_online_pipeline *pipeline = self->pipeline;
-    const harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
-    const int *mhz = NULL;
-    if (harpe_perseus_is_exploring(self))
-        mhz = self->explorer->frequency_mhz;
-    else if (self->phase == HARPE_PERSEUS_PLAN && !self->is_plan_new)
-        mhz = harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
-    else if (self->phase != HARPE_PERSEUS_SWEEP)
-        return false;
-    for (size_t i = 0; i < pipeline->instruction_count; i++)
-        frequency_mhz[i] = mhz ? mhz[i] : harpe_sweep_frequency_mhz(sweep, pipeline->entry_of[i]);
-    return true;
-}
-
-/* Learns how the replicas differ. */
-static harpe_status observe_replicas(harpe_perseus *self, harpe_online_round *round,
-                                     harpe_error *error) {
-    if (!self->replicas) return HARPE_OK;
-    int *mhz = harpe_calloc(self->pipeline->instruction_count, sizeof *mhz);
-    if (!mhz) return harpe_fail_memory(error);
-    bool is_known = find_clocks(self, mhz);
-    harpe_status status = harpe_perseus_replicas_observe(self, is_known ? mhz : NULL, round, error);
-    free(mhz);
-    return status;
 }
 
 static harpe_status observe_round(harpe_perseus *self, harpe_error *error) {
@@ -349,18 +299,19 @@ static harpe_status observe_round(harpe_perseus *self, harpe_error *error) {
     round.has_probe =
         self->phase == HARPE_PERSEUS_EXPLORE && harpe_explorer_ran_probe(self->explorer);
     self->mismatches = round.problem[0] ? self->mismatches + 1 : 0;
-    status = observe_replicas(self, &round, error);
+    bool was_over = harpe_explorer_is_over(self->explorer);
+    status = harpe_perseus_replicas_observe(self, asked_mhz(self), &round, error);
     /* Savings of a round with new clocks need the times of these clocks. */
     bool is_planned = self->phase == HARPE_PERSEUS_PLAN;
     if (status == HARPE_OK) check_straggler(self, &round);
     if (status == HARPE_OK && is_planned && self->explores)
         status = harpe_perseus_learn(self, &round, error);
     if (status == HARPE_OK) status = count_savings(self, &round, measured, error);
-    if (status == HARPE_OK && self->phase == HARPE_PERSEUS_EXPLORE)
-        status = harpe_perseus_learn(self, &round, error);
     if (status == HARPE_OK && !counts_again(self)) {
+        if (harpe_perseus_is_learning(self) && !was_over)
+            status = harpe_perseus_learn(self, &round, error);
         tell_mismatch(self, &round);
-        status = take_round(self, &round, error);
+        if (status == HARPE_OK) status = take_round(self, &round, was_over, error);
     }
     if (status == HARPE_OK) harpe_perseus_replicas_plan(self);
     harpe_online_round_free(&round);
@@ -395,13 +346,14 @@ static harpe_status observe(void *state, const harpe_profiling_result *results, 
 /* ---- Job requests ---------------------------------------------------------------------------- */
 
 static void log_job_request(const harpe_perseus *self) {
-    bool looks = self->explorer && self->explorer->looks > 0;
-    bool explores = self->explorer && self->explorer->is_exploring;
+    bool explores = !self->args.learns_by_sweep && self->explorer;
+    bool looks = explores && self->explorer->looks > 0;
+    bool answers = explores && self->explorer->is_exploring;
     if (looks || self->phase != HARPE_PERSEUS_PLAN) {
         harpe_perseus_log(self, HARPE_LOG_INFO, "a job request %s",
-                          looks      ? "follows a round at the highest clocks"
-                          : explores ? "counts from the next round on"
-                                     : "is remembered until enough is measured");
+                          looks     ? "follows a round at the highest clocks"
+                          : answers ? "counts from the next round on"
+                                    : "is remembered until enough is measured");
         return;
     }
     const harpe_plan *plan = harpe_plan_set_at(self->plans->set, harpe_perseus_chosen(self));
@@ -426,10 +378,11 @@ static void tell_straggler(harpe_perseus *self, double slowdown, double iteratio
     if (is_gone) harpe_perseus_forget_drift(self);
     if (is_gone && is_new) harpe_perseus_end_straggler(self);
     bool is_planned = self->phase == HARPE_PERSEUS_PLAN;
-    if (self->explorer && is_new)
+    bool explores = self->explorer && !self->args.learns_by_sweep;
+    if (explores && is_new)
         self->explorer->straggler_rounds = !is_gone && is_planned ? STRAGGLER_ROUNDS : 0;
-    if (self->explorer && is_new && !is_gone && !is_planned)
-        harpe_explorer_look_for_straggler(self->explorer, harpe_perseus_is_exploring(self));
+    if (explores && is_new && !is_gone && !is_planned)
+        harpe_explorer_look_for_straggler(self->explorer, self->phase == HARPE_PERSEUS_EXPLORE);
     self->requests.slowdown = slowdown;
     self->requests.iteration_time_s = iteration_time_s;
     self->shift_time_s = self->shift_energy_j = 0;

@@ -15,7 +15,6 @@
 #include "server/scheduler/perseus/online_plans.h"
 #include "server/scheduler/perseus/online_round.h"
 #include "server/scheduler/perseus/savings.h"
-#include "server/scheduler/perseus/sweep.h"
 
 /* ---- Arguments: perseus_args.c --------------------------------------------------------------- */
 
@@ -111,20 +110,19 @@ typedef struct harpe_perseus {
     harpe_perseus_phase phase;
     char hold_reason[HARPE_ERROR_MESSAGE_SIZE]; /* "": no failure */
     int count_misses; /* rounds in a row in which microbatches could not be counted */
-    harpe_online_pipeline *pipeline; /* NULL while counting; the sweep too */
-    harpe_sweep *sweep;       /* the sweep that the plans use; without plans: the current sweep */
-    harpe_sweep *sweep_again; /* the current sweep if there are already plans; NULL: none */
-    harpe_explorer *explorer; /* chooses the sweep's clocks; NULL: the sweep does */
+    harpe_online_pipeline *pipeline; /* NULL while counting; the explorer too */
+    harpe_explorer *explorer;
+    json_t *before; /* the saved explorer of the plans while the job measures again; NULL: it does
+                     * not */
     bool explores, explores_next; /* with a plan: this round and the next one are explorations */
-    harpe_perseus_replicas *replicas;  /* NULL: the job has one replica, or too many */
-    harpe_online_latencies *latencies; /* NULL like the pipeline */
-    harpe_online_reports reports;      /* of the round that is observed */
-    bool is_profile_made;              /* the profile was made and handed over */
-    harpe_scheduler_file file;         /* the profile, until it is taken */
+    harpe_perseus_replicas *replicas; /* NULL: the job has one replica, or too many */
+    harpe_online_reports reports;     /* of the round that is observed */
+    bool is_profile_made;             /* the profile was made and handed over */
+    harpe_scheduler_file file;        /* the profile, until it is taken */
     int mismatches;         /* rounds in a row without the measurements that they should have */
     bool mismatch_was_told; /* the mismatch was logged */
 
-    harpe_online_plans *plans; /* NULL until the first sweep is over */
+    harpe_online_plans *plans; /* NULL until enough was learnt */
     uint64_t plans_number;     /* counts the sets of plans that were made */
     bool is_plan_new;          /* the current round runs none of the plans */
     double *blocking_powers_w; /* per GPU of each pipeline rank */
@@ -140,7 +138,7 @@ typedef struct harpe_perseus {
     harpe_perseus_backoff corrections, sweeps;
 
     harpe_perseus_seen seen;
-    harpe_savings savings, savings_again; /* for `sweep`, and for `sweep_again` */
+    harpe_savings savings;
     harpe_perseus_usual usual[HARPE_QUANTITIES];
     harpe_perseus_scaled scaled;
     int64_t round; /* number of observed rounds */
@@ -162,29 +160,26 @@ int harpe_perseus_gpus_per_stage(const harpe_perseus *self);
 void harpe_perseus_log(const harpe_perseus *self, harpe_log_level level, const char *format, ...)
     HARPE_PRINTF(3, 4);
 
-/* Makes the pipeline and the first sweep for this number of microbatches. */
-harpe_status harpe_perseus_begin_sweep(harpe_perseus *self, int microbatches, harpe_error *error);
-harpe_status harpe_perseus_new_sweep(const harpe_perseus *self, harpe_sweep **out,
-                                     harpe_error *error);
-/* Begins to learn with the current sweep. */
-harpe_status harpe_perseus_begin_learning(harpe_perseus *self, harpe_error *error);
-harpe_sweep *harpe_perseus_sweep_under_way(const harpe_perseus *self);
-/* Logs the end of what the current sweep, or its exploration, has measured. */
+/* Frees all that depends on the number of microbatches. */
+void harpe_perseus_forget(harpe_perseus *self);
+/* Makes the pipeline and its explorer for this number of microbatches, in place of those before,
+ * and begins to learn. If this fails, nothing changes. */
+harpe_status harpe_perseus_begin(harpe_perseus *self, int microbatches, harpe_error *error);
+void harpe_perseus_begin_learning(harpe_perseus *self);
+/* Logs what learning has cost. */
 void harpe_perseus_log_learnt(const harpe_perseus *self);
-/* Sets the blocking powers: those of the arguments, or those that the sweep of the plans has
- * measured. */
+/* Sets the blocking powers: those of the arguments, or those that were measured. */
 void harpe_perseus_find_blocking_power(harpe_perseus *self);
 /* Returns the reports of this round, without those of clocks if changes of the clocks are
  * immediate. */
 harpe_online_reports harpe_perseus_late_reports(const harpe_perseus *self);
 
-/* Makes plans with the measurements of `self->sweep`. If this fails, keeps the old plans.
+/* Makes plans with the measurements. If this fails, keeps the old plans.
  * `undisturbed_s` has the same meaning as for harpe_online_plans_new. */
 harpe_status harpe_perseus_make_plans(harpe_perseus *self, double undisturbed_s,
                                       harpe_error *error);
-/* Makes plans and chooses one to run. Call it after the round at the highest frequency that follows
- * the sweep. */
-void harpe_perseus_plan_swept(harpe_perseus *self);
+/* Makes the first plans after learning. Returns false if that is not possible. */
+bool harpe_perseus_plan_learnt(harpe_perseus *self);
 size_t harpe_perseus_chosen(const harpe_perseus *self);
 void harpe_perseus_hold(harpe_perseus *self, const char *reason);
 /* Returns to the existing plans. */
@@ -193,9 +188,14 @@ void harpe_perseus_keep_plan(harpe_perseus *self, const char *reason);
  * failure. */
 void harpe_perseus_hand_over_profile(harpe_perseus *self);
 
-/* Returns true if the results that are expected now are those of an exploration. */
-bool harpe_perseus_is_exploring(const harpe_perseus *self);
-/* Takes the results of a round of an exploration into the curves and the points of the sweep. */
+/* Returns true if the results that are expected now are those of a plan. */
+static inline bool harpe_perseus_runs_plan(const harpe_perseus *self) {
+    return self->phase == HARPE_PERSEUS_PLAN && !self->explores;
+}
+static inline bool harpe_perseus_is_learning(const harpe_perseus *self) {
+    return self->phase == HARPE_PERSEUS_SWEEP || self->phase == HARPE_PERSEUS_EXPLORE;
+}
+/* Takes the results of a round of the explorer. */
 harpe_status harpe_perseus_learn(harpe_perseus *self, const harpe_online_round *round,
                                  harpe_error *error);
 /* Makes the next round, or ends the exploration with a plan. Call it after harpe_perseus_learn. */
@@ -209,8 +209,8 @@ void harpe_perseus_end_straggler(harpe_perseus *self);
  * plans. */
 harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *round,
                                  harpe_error *error);
-/* Restores the profile of the sweep and makes plans with it. Call it when a straggler may have
- * caused the changes since the sweep. */
+/* Restores the profile from before all drift and makes plans with it. Call it when a straggler may
+ * have caused the changes since then. */
 void harpe_perseus_forget_drift(harpe_perseus *self);
 /* Returns true if another sweep may begin. Each sweep delays the next one. */
 bool harpe_perseus_may_sweep(const harpe_perseus *self);
@@ -219,18 +219,16 @@ void harpe_perseus_put_sweep_off(harpe_perseus *self);
 /* ---- Savings: perseus_savings.c -------------------------------------------------------------- */
 
 /* Counts the savings of a round that ran a plan, and fills in `measured`. `frequency_mhz` has the
- * clock of each instruction; the sweep has a point of each. */
+ * clock of each instruction; the explorer has a point of each. */
 harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequency_mhz,
                                          const harpe_online_round *round,
                                          harpe_perseus_measured *measured, harpe_error *error);
-/* Counts a round of the sweep before the sweep uses it, or the round after the sweep. */
+/* Counts a round of learning before the explorer uses it, or the round after a sweep. */
 void harpe_perseus_count_sweep(harpe_perseus *self, const harpe_online_round *round,
                                int64_t number);
 harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round, int64_t number);
-/* Uses the measurements of the last sweep as the new baseline. */
+/* Begins a new baseline. The savings of the rounds before are kept. */
 void harpe_perseus_renew_baseline(harpe_perseus *self);
-/* Ends the present sweep without making plans. The time and energy of the sweep are counted. */
-void harpe_perseus_drop_baseline(harpe_perseus *self);
 
 /* ---- Replicas that differ: perseus_replicas.c ------------------------------------------------ */
 void harpe_perseus_replicas_free(harpe_perseus_replicas *own);
@@ -277,10 +275,6 @@ void harpe_perseus_forget_seen(harpe_perseus *self);
 harpe_status harpe_perseus_pipeline(const void *state, int64_t number, char **json,
                                     harpe_error *error);
 harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error *error);
-/* Return how much more time and energy the latest sweep took than the same iterations would have
- * taken at the baseline. */
-double harpe_perseus_sweep_extra_time_s(const harpe_perseus *self);
-double harpe_perseus_sweep_extra_energy_j(const harpe_perseus *self);
 
 /* ---- The stored state: perseus_state.c ------------------------------------------------------- */
 

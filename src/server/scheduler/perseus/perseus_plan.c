@@ -57,31 +57,23 @@ int harpe_perseus_gpus_per_stage(const harpe_perseus *self) {
     return self->job->job->dp_degree * self->job->job->tp_degree;
 }
 
-harpe_status harpe_perseus_new_sweep(const harpe_perseus *self, harpe_sweep **out,
-                                     harpe_error *error) {
-    const harpe_scheduler_job *job = self->job;
-    return harpe_sweep_new(self->pipeline, job->ranks, job->job->world_size,
-                           self->args.frequency_stride, self->args.rises_to_stop, out, error);
-}
-
-harpe_sweep *harpe_perseus_sweep_under_way(const harpe_perseus *self) {
-    return self->sweep_again ? self->sweep_again : self->sweep;
-}
-
-harpe_status harpe_perseus_begin_learning(harpe_perseus *self, harpe_error *error) {
-    if (self->args.learns_by_sweep) {
-        self->phase = HARPE_PERSEUS_SWEEP;
-        return HARPE_OK;
-    }
-    harpe_explorer *explorer;
-    harpe_status status = harpe_explorer_new(self->pipeline, harpe_perseus_sweep_under_way(self),
-                                             self->latencies, &explorer, error);
-    if (status != HARPE_OK) return status;
+void harpe_perseus_forget(harpe_perseus *self) {
+    harpe_perseus_forget_seen(self);
+    harpe_perseus_replicas_free(self->replicas);
+    harpe_online_plans_free(self->plans);
     harpe_explorer_free(self->explorer);
-    self->explorer = explorer;
+    harpe_online_pipeline_free(self->pipeline);
+    json_decref(self->before);
+    self->replicas = NULL;
+    self->plans = NULL;
+    self->explorer = NULL;
+    self->pipeline = NULL;
+    self->before = NULL;
+}
+
+void harpe_perseus_begin_learning(harpe_perseus *self) {
     self->explores = self->explores_next = false;
-    self->phase = HARPE_PERSEUS_EXPLORE;
-    return HARPE_OK;
+    self->phase = self->args.learns_by_sweep ? HARPE_PERSEUS_SWEEP : HARPE_PERSEUS_EXPLORE;
 }
 
 void harpe_perseus_find_blocking_power(harpe_perseus *self) {
@@ -90,45 +82,51 @@ void harpe_perseus_find_blocking_power(harpe_perseus *self) {
     double sum_w = 0;
     for (int p = 0; p < ranks; p++) {
         self->blocking_powers_w[p] = is_given ? harpe_perseus_args_blocking_power_w(&self->args, p)
-                                              : harpe_sweep_blocking_power_w(self->sweep, p);
+                                              : harpe_explorer_blocking_power_w(self->explorer, p);
         sum_w += self->blocking_powers_w[p];
     }
     self->blocking_power_w = sum_w / ranks;
 }
 
-harpe_status harpe_perseus_begin_sweep(harpe_perseus *self, int microbatches, harpe_error *error) {
-    harpe_status status = harpe_online_pipeline_new(&self->args.schedule, self->job->job->pp_degree,
-                                                    microbatches, &self->pipeline, error);
-    if (status == HARPE_OK) status = harpe_perseus_new_sweep(self, &self->sweep, error);
-    if (status == HARPE_OK)
-        self->latencies =
-            harpe_online_latencies_new(self->sweep->clocks, self->pipeline->rank_count);
-    if (status == HARPE_OK && !self->latencies) status = harpe_fail_memory(error);
-    if (status == HARPE_OK) status = harpe_perseus_begin_learning(self, error);
-    return status;
+harpe_status harpe_perseus_begin(harpe_perseus *self, int microbatches, harpe_error *error) {
+    const harpe_scheduler_job *job = self->job;
+    const harpe_perseus_args *args = &self->args;
+    harpe_online_pipeline *pipeline;
+    harpe_explorer *explorer;
+    harpe_status status = harpe_online_pipeline_new(&args->schedule, job->job->pp_degree,
+                                                    microbatches, &pipeline, error);
+    if (status != HARPE_OK) return status;
+    status = harpe_explorer_new(pipeline, job->ranks, job->job->world_size, args->frequency_stride,
+                                args->learns_by_sweep ? args->rises_to_stop : 0, &explorer, error);
+    if (status != HARPE_OK) {
+        harpe_online_pipeline_free(pipeline);
+        return status;
+    }
+    harpe_perseus_forget(self);
+    self->pipeline = pipeline;
+    self->explorer = explorer;
+    harpe_perseus_begin_learning(self);
+    return HARPE_OK;
 }
 
 harpe_online_reports harpe_perseus_late_reports(const harpe_perseus *self) {
     harpe_online_reports reports = self->reports;
-    if (!harpe_online_latencies_are_late(self->latencies)) reports.clocks = NULL;
+    if (!harpe_online_latencies_are_late(self->explorer->latencies)) reports.clocks = NULL;
     return reports;
 }
 
 void harpe_perseus_log_learnt(const harpe_perseus *self) {
-    const harpe_sweep_cost *cost = &harpe_perseus_sweep_under_way(self)->cost;
-    double extra_j = harpe_perseus_sweep_extra_energy_j(self);
-    double extra_s = harpe_perseus_sweep_extra_time_s(self);
-    bool explores = self->phase == HARPE_PERSEUS_EXPLORE;
-    char clocks[48] = "";
-    if (explores)
-        (void)snprintf(clocks, sizeof clocks, ", %zu clocks measured",
-                       harpe_explorer_measured(self->explorer));
+    const harpe_explorer_cost *cost = &self->explorer->cost;
+    double extra_j = harpe_explorer_extra_energy_j(self->explorer);
+    double extra_s = harpe_explorer_extra_time_s(self->explorer);
+    bool sweeps = self->phase == HARPE_PERSEUS_SWEEP;
     harpe_perseus_log(self, HARPE_LOG_INFO,
-                      "%s finished: %zu rounds, %zu iterations%s; it took %s %s and %s %s than at "
-                      "the highest frequency",
-                      explores ? "exploration" : "sweep", cost->rounds, cost->iterations, clocks,
-                      HARPE_TIME(fabs(extra_s)), extra_s > 0 ? "longer" : "less",
-                      HARPE_ENERGY(fabs(extra_j)), extra_j > 0 ? "more" : "less");
+                      "%s finished: %zu rounds, %zu iterations, %zu clocks measured; it took %s %s "
+                      "and %s %s than at the highest frequency",
+                      sweeps ? "sweep" : "exploration", cost->rounds, cost->iterations,
+                      harpe_explorer_measured(self->explorer), HARPE_TIME(fabs(extra_s)),
+                      extra_s > 0 ? "longer" : "less", HARPE_ENERGY(fabs(extra_j)),
+                      extra_j > 0 ? "more" : "less");
 }
 
 /* ---- The profile ----------------------------------------------------------------------------- */
@@ -150,7 +148,7 @@ static harpe_status print_profile(const harpe_perseus *self, harpe_scheduler_fil
     harpe_profile *profile;
     harpe_text text = {0};
     harpe_status status =
-        harpe_sweep_profile(self->sweep, self->blocking_powers_w, self->latencies, &profile, error);
+        harpe_explorer_profile(self->explorer, self->blocking_powers_w, &profile, error);
     if (status != HARPE_OK) return status;
     harpe_profile_print_csv(profile, &text);
     harpe_profile_free(profile);
@@ -195,7 +193,7 @@ harpe_status harpe_perseus_make_plans(harpe_perseus *self, double undisturbed_s,
     harpe_profile *profile;
     harpe_online_plans *plans;
     harpe_status status =
-        harpe_sweep_profile(self->sweep, self->blocking_powers_w, self->latencies, &profile, error);
+        harpe_explorer_profile(self->explorer, self->blocking_powers_w, &profile, error);
     if (status != HARPE_OK) return status;
     status = harpe_online_plans_new(self->pipeline, profile, self->blocking_powers_w,
                                     self->args.plans, undisturbed_s, &plans, error);
@@ -225,77 +223,65 @@ static void log_plan(const harpe_perseus *self) {
                       HARPE_POWER(self->blocking_power_w), harpe_plan_set_count(self->plans->set));
 }
 
-/* ---- From a sweep to a plan ------------------------------------------------------------------ */
+/* ---- From learning to a plan ----------------------------------------------------------------- */
 
 void harpe_perseus_hold(harpe_perseus *self, const char *reason) {
     self->phase = HARPE_PERSEUS_HOLD;
+    if (self->explorer) harpe_explorer_run_highest(self->explorer);
     (void)snprintf(self->hold_reason, sizeof self->hold_reason, "%s", reason);
     if (!*reason) return;
     harpe_perseus_log(self, HARPE_LOG_ERROR, "runs at its highest frequencies from now on: %s",
                       reason);
 }
 
-/* The explorer of a sweep that is no longer there ends. A new one knows the points of the plans. */
-static void renew_explorer(harpe_perseus *self) {
-    self->explores = self->explores_next = false;
-    if (!self->explorer || self->explorer->sweep == self->sweep) return;
-    harpe_explorer_free(self->explorer);
-    self->explorer = NULL;
-    if (harpe_explorer_new(self->pipeline, self->sweep, self->latencies, &self->explorer, NULL) ==
-        HARPE_OK)
-        harpe_explorer_seed(self->explorer);
-}
-
 void harpe_perseus_keep_plan(harpe_perseus *self, const char *reason) {
-    harpe_sweep_free(self->sweep_again);
-    self->sweep_again = NULL;
-    harpe_perseus_drop_baseline(self);
+    bool is_back = !self->before || harpe_explorer_load(self->explorer, self->before);
+    json_decref(self->before);
+    self->before = NULL;
+    if (!is_back) {
+        harpe_perseus_hold(self, "there is no memory for the measurements of the present plan");
+        return;
+    }
+    harpe_perseus_find_blocking_power(self);
     self->phase = HARPE_PERSEUS_PLAN;
     self->drift_rounds = 0;
-    renew_explorer(self);
+    self->explores = self->explores_next = false;
     harpe_perseus_log(self, HARPE_LOG_WARNING, "continues with its present plan: %s", reason);
 }
 
-/* Computes the time and energy outside of the pipeline: the measured values of the sweep's first
+/* Computes the time and energy outside of the pipeline: the measured values of the first
  * round minus the predicted values. */
 static void calibrate_outside(harpe_perseus *self) {
-    const harpe_sweep_cost *cost = &self->sweep->cost;
+    const harpe_explorer_cost *cost = &self->explorer->cost;
     const harpe_plan *all = &self->plans->all_maximum;
     self->outside_time_s = cost->first_time_s > 0 ? cost->first_time_s - all->time_s : 0;
     self->outside_energy_j = cost->first_energy_j > 0 ? cost->first_energy_j - all->energy_j : 0;
     self->shift_time_s = self->shift_energy_j = 0;
 }
 
-void harpe_perseus_plan_swept(harpe_perseus *self) {
+bool harpe_perseus_plan_learnt(harpe_perseus *self) {
     harpe_error error = {0};
-    harpe_sweep *before = self->sweep;
-    double before_s = self->plans ? self->plans->undisturbed_s : INFINITY;
-    self->sweep = harpe_perseus_sweep_under_way(self);
+    bool is_again = self->plans != NULL;
+    double before_s = is_again ? self->plans->undisturbed_s : INFINITY;
+    if (!is_again) harpe_perseus_hand_over_profile(self);
     harpe_perseus_find_blocking_power(self);
-    harpe_status status = harpe_perseus_make_plans(self, 0, &error);
-    if (status != HARPE_OK && self->plans) {
-        self->sweep = before;
-        harpe_perseus_find_blocking_power(self);
-        harpe_perseus_keep_plan(self, error.message);
-        return;
+    if (harpe_perseus_make_plans(self, 0, &error) != HARPE_OK) {
+        if (is_again)
+            harpe_perseus_keep_plan(self, error.message);
+        else
+            harpe_perseus_hold(self, error.message);
+        return false;
     }
-    if (status != HARPE_OK) {
-        harpe_perseus_hold(self, error.message);
-        return;
-    }
-    /* A straggler may have made iterations longer in the later sweep, so the smaller time is
-     * used. */
+    /* A straggler may have made iterations longer since then, so the smaller time is used. */
     self->plans->undisturbed_s = fmin(self->plans->undisturbed_s, before_s);
-    if (self->sweep_again) {
-        harpe_sweep_free(before);
-        self->sweep_again = NULL;
-        harpe_perseus_renew_baseline(self);
-        harpe_perseus_hand_over_profile(self);
-    }
+    json_decref(self->before);
+    self->before = NULL;
+    if (is_again) harpe_perseus_hand_over_profile(self);
     calibrate_outside(self);
     self->phase = HARPE_PERSEUS_PLAN;
     self->drift_rounds = 0;
     log_plan(self);
+    return true;
 }
 
 /* ---- Back-off -------------------------------------------------------------------------------- */
@@ -303,7 +289,7 @@ void harpe_perseus_plan_swept(harpe_perseus *self) {
 /* Returns the number of rounds from the beginning of a sweep to the beginning of the next one, so
  * that sweeps take at most a quarter of the rounds. */
 static int64_t rounds_between_sweeps(const harpe_perseus *self) {
-    return (int64_t)(SWEEPS_APART * self->sweep->cost.rounds) << self->sweeps.level;
+    return (int64_t)(SWEEPS_APART * self->explorer->cost.rounds) << self->sweeps.level;
 }
 
 static int rounds_to_drift(const harpe_perseus *self) {
@@ -370,7 +356,7 @@ static bool predict_mixed(const harpe_perseus *self, int entry, const harpe_run_
     double work_per_s = 0, power_w = 0;
     for (int i = 0; i < run->count; i++) {
         harpe_profile_point point;
-        if (!harpe_sweep_point(self->sweep, entry, run->parts[i].mhz, &point)) return false;
+        if (!harpe_explorer_point(self->explorer, entry, run->parts[i].mhz, &point)) return false;
         work_per_s += run->parts[i].share / point.time_s;
         power_w += run->parts[i].share * point.energy_j / point.time_s;
     }
@@ -386,7 +372,7 @@ static bool predict_run(const harpe_perseus *self, size_t instruction, int ran_m
     const harpe_run_clocks *mixed =
         harpe_real_clocks_of_run(self->pipeline, &self->reports, ran_mhz);
     if (mixed) return predict_mixed(self, entry, mixed, out);
-    return harpe_sweep_point(self->sweep, entry, ran_mhz, out);
+    return harpe_explorer_point(self->explorer, entry, ran_mhz, out);
 }
 
 /* Computes the ratio of the measured value to the predicted value of each entry at the frequencies
@@ -424,13 +410,13 @@ static harpe_status find_ratios(const harpe_perseus *self, const harpe_online_ro
     return HARPE_OK;
 }
 
-/* Returns the entry that has changed most since the sweep. */
-static size_t find_largest(const harpe_sweep *sweep, const harpe_online_mean *ratios,
+/* Returns the entry that has changed most since it was measured. */
+static size_t find_largest(const harpe_explorer *explorer, const harpe_online_mean *ratios,
                            double *largest) {
     size_t where = 0;
     *largest = 0;
-    for (size_t e = 0; e < sweep->pipeline->entry_count; e++) {
-        const harpe_sweep_list *list = &sweep->lists[e];
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
+        const harpe_explorer_entry *list = &explorer->entries[e];
         double change = fmax(fabs(list->time_ratio * ratios[e].time_s - 1),
                              fabs(list->energy_ratio * ratios[e].energy_j - 1));
         if (change > *largest) {
@@ -454,27 +440,25 @@ static void calibrate_shift(harpe_perseus *self, const harpe_online_round *round
         self->shift_energy_j = round->iteration_energy_j - predicted.energy_j;
 }
 
-static harpe_status sweep_again(harpe_perseus *self, const harpe_online_entry *entry, double change,
-                                harpe_error *error) {
-    harpe_status status = harpe_perseus_new_sweep(self, &self->sweep_again, error);
-    if (status != HARPE_OK) return status;
+static harpe_status measure_again(harpe_perseus *self, const harpe_online_entry *entry,
+                                  double change, harpe_error *error) {
+    self->before = harpe_explorer_save(self->explorer);
+    if (!self->before) return harpe_fail_memory(error);
     harpe_perseus_log(self, HARPE_LOG_WARNING,
                       "drift: '%.64s' of stage %d changed by %.0f %%, too much to correct: "
                       "measures again",
                       entry->instruction, entry->stage, 100 * change);
     harpe_perseus_put_sweep_off(self);
-    status = harpe_perseus_begin_learning(self, error);
-    if (status != HARPE_OK) {
-        harpe_sweep_free(self->sweep_again);
-        self->sweep_again = NULL;
-    }
-    return status;
+    harpe_explorer_begin(self->explorer);
+    harpe_perseus_begin_learning(self);
+    harpe_perseus_renew_baseline(self);
+    return HARPE_OK;
 }
 
 /* Exchanges the ratios of the profile with `ratios`. */
-static void exchange_ratios(harpe_sweep *sweep, harpe_online_mean *ratios) {
-    for (size_t e = 0; e < sweep->pipeline->entry_count; e++) {
-        harpe_sweep_list *list = &sweep->lists[e];
+static void exchange_ratios(harpe_explorer *explorer, harpe_online_mean *ratios) {
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
+        harpe_explorer_entry *list = &explorer->entries[e];
         harpe_online_mean before = {list->time_ratio, list->energy_ratio};
         list->time_ratio = ratios[e].time_s;
         list->energy_ratio = ratios[e].energy_j;
@@ -485,10 +469,10 @@ static void exchange_ratios(harpe_sweep *sweep, harpe_online_mean *ratios) {
 /* Makes plans with these ratios. If that fails, nothing changes. */
 static harpe_status plan_with_ratios(harpe_perseus *self, harpe_online_mean *ratios,
                                      harpe_error *error) {
-    exchange_ratios(self->sweep, ratios);
+    exchange_ratios(self->explorer, ratios);
     harpe_status status = harpe_perseus_make_plans(self, self->plans->undisturbed_s, error);
     if (status != HARPE_OK)
-        exchange_ratios(self->sweep, ratios);
+        exchange_ratios(self->explorer, ratios);
     else
         harpe_perseus_hand_over_profile(self);
     return status;
@@ -498,8 +482,8 @@ static harpe_status plan_again(harpe_perseus *self, const harpe_online_round *ro
                                const int *frequency_mhz, harpe_online_mean *ratios,
                                harpe_error *error) {
     for (size_t e = 0; e < self->pipeline->entry_count; e++) {
-        ratios[e].time_s *= self->sweep->lists[e].time_ratio;
-        ratios[e].energy_j *= self->sweep->lists[e].energy_ratio;
+        ratios[e].time_s *= self->explorer->entries[e].time_ratio;
+        ratios[e].energy_j *= self->explorer->entries[e].energy_ratio;
     }
     harpe_status status = plan_with_ratios(self, ratios, error);
     if (status != HARPE_OK) return status;
@@ -526,9 +510,9 @@ static harpe_status correct(harpe_perseus *self, const harpe_online_round *round
     }
     if (status == HARPE_OK) {
         double largest;
-        size_t where = find_largest(self->sweep, ratios, &largest);
+        size_t where = find_largest(self->explorer, ratios, &largest);
         if (largest > CORRECTION_MAX && harpe_perseus_may_sweep(self))
-            status = sweep_again(self, &self->pipeline->entries[where], largest, error);
+            status = measure_again(self, &self->pipeline->entries[where], largest, error);
         else
             status = plan_again(self, round, frequency_mhz, ratios, error);
     }
@@ -541,8 +525,8 @@ void harpe_perseus_forget_drift(harpe_perseus *self) {
     harpe_error reason = {0};
     bool has_drifted = false;
     for (size_t e = 0; self->plans && e < self->pipeline->entry_count; e++)
-        has_drifted = has_drifted || self->sweep->lists[e].time_ratio != 1 ||
-                      self->sweep->lists[e].energy_ratio != 1;
+        has_drifted = has_drifted || self->explorer->entries[e].time_ratio != 1 ||
+                      self->explorer->entries[e].energy_ratio != 1;
     if (!has_drifted) return;
     harpe_online_mean *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
     harpe_status status = ratios ? HARPE_OK : harpe_fail_memory(&reason);
@@ -558,20 +542,18 @@ void harpe_perseus_forget_drift(harpe_perseus *self) {
     self->drift_rounds = 0;
 }
 
-/* Makes the first plans of a sweep, if a straggler is a GPU of this job: the plans without it, to
- * which later measurements are compared, and then those with it. */
+/* Makes the first plans, if a straggler is a GPU of this job: the plans without it, to which later
+ * measurements are compared, and then those with it. */
 static void plan_beside_straggler(harpe_perseus *self) {
     harpe_error reason = {0};
-    harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
     harpe_online_mean *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
     bool is_slow = false;
     for (size_t e = 0; ratios && e < self->pipeline->entry_count; e++) {
         ratios[e] = (harpe_online_mean){1, 1};
-        is_slow = is_slow || sweep->lists[e].time_ratio != 1;
+        is_slow = is_slow || self->explorer->entries[e].time_ratio != 1;
     }
-    if (is_slow) exchange_ratios(sweep, ratios);
-    harpe_perseus_plan_swept(self);
-    if (is_slow && self->sweep == sweep && self->plans &&
+    if (is_slow) exchange_ratios(self->explorer, ratios);
+    if (harpe_perseus_plan_learnt(self) && is_slow &&
         plan_with_ratios(self, ratios, &reason) != HARPE_OK)
         harpe_perseus_log(self, HARPE_LOG_WARNING, "the straggler is not in the plans: %s",
                           reason.message);
@@ -609,27 +591,13 @@ harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *
 
 /* ---- Exploring ------------------------------------------------------------------------------- */
 
-bool harpe_perseus_is_exploring(const harpe_perseus *self) {
-    return self->phase == HARPE_PERSEUS_EXPLORE ||
-           (self->phase == HARPE_PERSEUS_PLAN && self->explores);
-}
-
-/* ---- The terms of a round -------------------------------------------------------------------- */
-
-static void find_power_of_learning(harpe_perseus *self) {
-    harpe_sweep *plans_sweep = self->sweep;
-    self->sweep = harpe_perseus_sweep_under_way(self);
-    harpe_perseus_find_blocking_power(self);
-    self->sweep = plans_sweep;
-}
-
 /* Returns the time of an iteration outside of the pipeline. Before the first plan, it is known from
  * the rounds at the highest clocks. */
 static harpe_online_outside outside_of(const harpe_perseus *self) {
-    const harpe_sweep_cost *cost = &harpe_perseus_sweep_under_way(self)->cost;
+    const harpe_explorer_cost *cost = &self->explorer->cost;
     double undisturbed_s = self->explorer->undisturbed_s;
     double fastest_s = undisturbed_s > 0 ? undisturbed_s : self->explorer->fastest_s;
-    if (self->plans && !self->sweep_again) return harpe_perseus_outside(self);
+    if (self->phase == HARPE_PERSEUS_PLAN) return harpe_perseus_outside(self);
     if (!(fastest_s > 0) || !(cost->first_time_s > 0)) return (harpe_online_outside){0, 0};
     return (harpe_online_outside){fmax(0, cost->first_time_s - fastest_s), 0};
 }
@@ -660,27 +628,17 @@ static harpe_explorer_terms terms_of(const harpe_perseus *self) {
 
 harpe_status harpe_perseus_learn(harpe_perseus *self, const harpe_online_round *round,
                                  harpe_error *error) {
-    harpe_explorer *explorer = self->explorer;
-    harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
-    bool is_first = self->phase == HARPE_PERSEUS_EXPLORE;
-    if (is_first) harpe_sweep_count(sweep, round);
-    if (round->problem[0]) return is_first ? harpe_sweep_miss(sweep, round, error) : HARPE_OK;
-    sweep->misses = 0;
+    if (harpe_perseus_is_learning(self)) harpe_explorer_count(self->explorer, round);
     harpe_explorer_terms terms = terms_of(self);
-    harpe_status status = harpe_explorer_observe(explorer, round, &self->reports, &terms, error);
-    if (status == HARPE_OK) status = harpe_explorer_hand_over(explorer, error);
-    return status;
+    return harpe_explorer_observe(self->explorer, round, &self->reports, &terms, error);
 }
 
 /* The first plans of an exploration. */
 static void plan_first(harpe_perseus *self) {
-    harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
     harpe_perseus_log_learnt(self);
-    sweep->position = sweep->frequency_count;
+    self->explorer->position = self->explorer->clock_count;
     self->is_plan_new = true;
-    bool is_again = self->sweep_again != NULL;
     plan_beside_straggler(self);
-    if (!is_again) harpe_perseus_hand_over_profile(self);
 }
 
 /* Plans with more clocks than before. */
@@ -702,21 +660,19 @@ static void begin_anew(harpe_perseus *self) {
                       "%d rounds in a row took longer than the measurements permit: measures again",
                       self->explorer->surprises);
     harpe_explorer_restart(self->explorer);
-    harpe_perseus_sweep_under_way(self)->position = 0;
 }
 
 static harpe_status advance(harpe_perseus *self, harpe_error *error) {
     harpe_explorer *explorer = self->explorer;
-    harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
     bool is_finished;
-    find_power_of_learning(self);
+    harpe_perseus_find_blocking_power(self);
     harpe_explorer_terms terms = terms_of(self);
     harpe_status status = harpe_explorer_plan(explorer, &terms, &is_finished, error);
     if (status != HARPE_OK) return status;
     bool is_first = self->phase == HARPE_PERSEUS_EXPLORE;
     bool is_begun =
         explorer->is_exploring || (explorer->looks > 0 && harpe_explorer_measured(explorer) > 0);
-    if (is_first && is_begun && sweep->position == 0) sweep->position = 1;
+    if (is_first && is_begun && explorer->position == 0) explorer->position = 1;
     if (is_finished && is_first)
         plan_first(self);
     else if (is_finished)
@@ -727,12 +683,11 @@ static harpe_status advance(harpe_perseus *self, harpe_error *error) {
 }
 
 harpe_status harpe_perseus_explore_on(harpe_perseus *self, harpe_error *error) {
-    harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
     bool is_first = self->phase == HARPE_PERSEUS_EXPLORE;
-    if (sweep->misses > 0) {
+    if (self->explorer->misses > 0) {
         harpe_perseus_log(self, HARPE_LOG_WARNING,
                           "a round of the exploration had no use: measurements are missing");
-        if (is_first && harpe_sweep_is_over(sweep)) plan_first(self);
+        if (is_first && harpe_explorer_is_over(self->explorer)) plan_first(self);
         return HARPE_OK;
     }
     bool has_changed = self->explorer->surprises >= SURPRISES_MAX;
@@ -754,7 +709,7 @@ harpe_status harpe_perseus_explore_on(harpe_perseus *self, harpe_error *error) {
 
 void harpe_perseus_end_straggler(harpe_perseus *self) {
     harpe_explorer *explorer = self->explorer;
-    if (!explorer) return;
+    if (!explorer || self->args.learns_by_sweep) return;
     bool has_straggler_only = self->phase == HARPE_PERSEUS_EXPLORE &&
                               !(explorer->undisturbed_s > 0) &&
                               harpe_explorer_measured(explorer) > 0;
@@ -762,12 +717,12 @@ void harpe_perseus_end_straggler(harpe_perseus *self) {
     if (!has_straggler_only) return;
     harpe_explorer_restart(explorer);
     explorer->looks = 1; /* the present round is not counted */
-    harpe_perseus_sweep_under_way(self)->position = 0;
 }
 
 void harpe_perseus_explore_request(harpe_perseus *self) {
     harpe_error reason = {0};
-    bool has_begun = self->explorer && (self->explorer->is_exploring || self->explorer->looks > 0);
+    bool has_begun = self->explorer && !self->args.learns_by_sweep &&
+                     (self->explorer->is_exploring || self->explorer->looks > 0);
     if (!has_begun || (self->phase != HARPE_PERSEUS_PLAN && self->phase != HARPE_PERSEUS_EXPLORE))
         return;
     if (self->phase == HARPE_PERSEUS_PLAN) {

@@ -42,7 +42,7 @@ typedef struct replica_classes {
 } replica_classes;
 
 typedef struct classes_request {
-    const harpe_sweep *sweep;
+    const harpe_explorer *explorer;
     const double *blocking_power_w;          /* of a GPU of each pipeline rank */
     const harpe_online_latencies *latencies; /* NULL: all changes of the clock are immediate */
     int gpus_per_stage;                      /* of one replica */
@@ -116,13 +116,13 @@ static double margin_of(const replica_classes *self, const harpe_replica_curves 
 
 static harpe_profile_point point_of_class(const replica_classes *self,
                                           const harpe_replica_curves *curves,
-                                          const harpe_sweep *sweep, int class, int entry,
+                                          const harpe_explorer *explorer, int class, int entry,
                                           int frequency_mhz) {
     harpe_profile_point sum = {.frequency_mhz = frequency_mhz};
     for (int r = 0; r < self->replica_count; r++) {
         harpe_profile_point own;
         if (self->class_of[r] != class ||
-            !harpe_replica_curves_point(curves, sweep, r, entry, frequency_mhz, &own))
+            !harpe_replica_curves_point(curves, explorer, r, entry, frequency_mhz, &own))
             continue;
         sum.time_s = fmax(sum.time_s, own.time_s);
         sum.energy_j += own.energy_j / self->list[class].member_count;
@@ -133,17 +133,17 @@ static harpe_profile_point point_of_class(const replica_classes *self,
 static harpe_status make_profile(const replica_classes *self, const harpe_replica_curves *curves,
                                  const classes_request *request, int class, harpe_profile **out,
                                  harpe_error *error) {
-    const harpe_sweep *sweep = request->sweep;
-    const harpe_online_pipeline *pipeline = sweep->pipeline;
+    const harpe_explorer *explorer = request->explorer;
+    const harpe_online_pipeline *pipeline = explorer->pipeline;
     harpe_measurement *rows =
-        harpe_calloc(pipeline->entry_count * sweep->frequency_count, sizeof *rows);
+        harpe_calloc(pipeline->entry_count * explorer->clock_count, sizeof *rows);
     size_t count = 0;
     if (!rows) return harpe_fail_memory(error);
     for (size_t e = 0; e < pipeline->entry_count; e++)
-        for (size_t k = 0; k < sweep->lists[e].count; k++) {
-            int mhz = sweep->lists[e].points[k].frequency_mhz;
+        for (size_t k = 0; k < explorer->entries[e].count; k++) {
+            int mhz = explorer->entries[e].points[k].frequency_mhz;
             int rank = pipeline->entries[e].pipeline_rank;
-            harpe_profile_point point = point_of_class(self, curves, sweep, class, (int)e, mhz);
+            harpe_profile_point point = point_of_class(self, curves, explorer, class, (int)e, mhz);
             rows[count++] =
                 (harpe_measurement){.stage = pipeline->entries[e].stage,
                                     .rank = -1,
@@ -168,7 +168,7 @@ static harpe_status plan_class(replica_classes *self, const harpe_replica_curves
     replica_class *own = &self->list[class];
     harpe_status status = make_profile(self, curves, request, class, &profile, error);
     if (status != HARPE_OK) return status;
-    status = harpe_online_plans_new(request->sweep->pipeline, profile, request->blocking_power_w,
+    status = harpe_online_plans_new(request->explorer->pipeline, profile, request->blocking_power_w,
                                     request->plan_count, 0, &own->plans, error);
     harpe_profile_free(profile);
     if (status != HARPE_OK) return status;
@@ -259,7 +259,7 @@ void harpe_perseus_replicas_free(harpe_perseus_replicas *own) {
     free(own);
 }
 
-/* Replaces `self->replicas` by new ones for the present pipeline and sweep. They are NULL if the
+/* Replaces `self->replicas` by new ones for the present pipeline. They are NULL if the
  * job makes no plans, or has one replica or too many. */
 static harpe_status new_replicas(harpe_perseus *self, harpe_error *error) {
     int count = self->job->job->dp_degree;
@@ -270,7 +270,7 @@ static harpe_status new_replicas(harpe_perseus *self, harpe_error *error) {
     if (!own) return harpe_fail_memory(error);
     size_t replicas = (size_t)count, instructions = self->pipeline->instruction_count;
     harpe_status status =
-        harpe_replica_curves_new(self->pipeline, self->sweep, count, &own->curves, error);
+        harpe_replica_curves_new(self->pipeline, self->explorer, count, &own->curves, error);
     own->planned_log =
         harpe_calloc(replicas * (size_t)self->pipeline->rank_count, sizeof *own->planned_log);
     own->ran_mhz = harpe_calloc(replicas * instructions, sizeof *own->ran_mhz);
@@ -382,7 +382,7 @@ static harpe_online_mean sum_points(const harpe_perseus *self, int replica, int 
     for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++) {
         harpe_profile_point point;
         if (pipeline->entry_of[i] != entry ||
-            !harpe_replica_curves_point(self->replicas->curves, self->sweep, replica, entry,
+            !harpe_replica_curves_point(self->replicas->curves, self->explorer, replica, entry,
                                         frequency_mhz[i], &point))
             continue;
         sum.time_s += point.time_s;
@@ -508,9 +508,9 @@ static harpe_status make_classes(harpe_perseus *self, harpe_error *error) {
     harpe_perseus_replicas *own = self->replicas;
     const harpe_replica_curves *curves = own->curves;
     replica_classes *made = NULL;
-    classes_request request = {.sweep = self->sweep,
+    classes_request request = {.explorer = self->explorer,
                                .blocking_power_w = self->blocking_powers_w,
-                               .latencies = self->latencies,
+                               .latencies = self->explorer->latencies,
                                .gpus_per_stage = self->job->job->tp_degree,
                                .plan_count = self->args.plans};
     harpe_status status = new_classes(curves, &request, &made, error);
@@ -538,7 +538,7 @@ static bool compare(const harpe_perseus *self) {
     size_t chosen = harpe_online_plans_choose(self->plans, self->args.slowdown, &self->requests,
                                               harpe_perseus_outside(self));
     const int *mhz = harpe_plan_set_at(self->plans->set, chosen)->frequency_mhz;
-    return harpe_replica_curves_compare(self->replicas->curves, self->sweep, mhz);
+    return harpe_replica_curves_compare(self->replicas->curves, self->explorer, mhz);
 }
 
 void harpe_perseus_replicas_plan(harpe_perseus *self) {

@@ -135,43 +135,20 @@ static json_t *show_recent(const harpe_perseus *self) {
                      harpe_estimate_is_significant(share[HARPE_TIME]));
 }
 
-/* Returns the savings since the start of the job. They include those of a sweep that is running. */
-static harpe_savings all_savings(const harpe_perseus *self) {
-    harpe_savings all = self->savings;
-    harpe_savings_close(&all, &self->savings_again);
-    return all;
-}
-
 static json_t *show_saved(const harpe_perseus *self) {
     double energy_j, time_s;
-    harpe_savings all = all_savings(self);
-    harpe_estimate energy = harpe_savings_total(&all, HARPE_ENERGY, &energy_j);
-    harpe_estimate time = harpe_savings_total(&all, HARPE_TIME, &time_s);
-    bool is_known = harpe_savings_has_baseline(&self->savings, HARPE_ENERGY);
+    const harpe_savings *all = &self->savings;
+    harpe_estimate energy = harpe_savings_total(all, HARPE_ENERGY, &energy_j);
+    harpe_estimate time = harpe_savings_total(all, HARPE_TIME, &time_s);
+    bool is_known = energy_j > 0;
     return json_pack("{s:I,s:f,s:o,s:b,s:f,s:f,s:o,s:b,s:f,s:f,s:o}", "iterations",
-                     (json_int_t)all.iterations, "energy", energy.value, "energy_uncertainty",
+                     (json_int_t)all->iterations, "energy", energy.value, "energy_uncertainty",
                      number_or_null(is_known ? energy.uncertainty : INFINITY),
                      "energy_is_significant", is_known && harpe_estimate_is_significant(energy),
                      "energy_baseline", energy_j, "time", 0.0 - time.value, "time_uncertainty",
                      number_or_null(is_known ? time.uncertainty : INFINITY), "time_is_significant",
                      is_known && harpe_estimate_is_significant(time), "time_baseline", time_s,
                      "confidence", 0.95, "recent", show_recent(self));
-}
-
-static double sweep_extra(const harpe_perseus *self, int quantity, double otherwise) {
-    const harpe_savings *savings = self->sweep_again ? &self->savings_again : &self->savings;
-    if (!harpe_savings_has_baseline(savings, quantity)) return otherwise;
-    return 0.0 - harpe_savings_of_sum(savings, &savings->swept[quantity], quantity).value;
-}
-
-double harpe_perseus_sweep_extra_time_s(const harpe_perseus *self) {
-    return sweep_extra(self, HARPE_TIME,
-                       harpe_sweep_extra_time_s(harpe_perseus_sweep_under_way(self)));
-}
-
-double harpe_perseus_sweep_extra_energy_j(const harpe_perseus *self) {
-    return sweep_extra(self, HARPE_ENERGY,
-                       harpe_sweep_extra_energy_j(harpe_perseus_sweep_under_way(self)));
 }
 
 /* ---- The frontier ---------------------------------------------------------------------------- */
@@ -183,15 +160,13 @@ static json_t *show_history(const harpe_perseus *self) {
     return list;
 }
 
-static json_t *show_sweep(const harpe_perseus *self) {
-    const harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
-    const harpe_sweep_cost *cost = &sweep->cost;
-    int mhz = harpe_sweep_common_mhz(sweep);
-    return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:o}", "rounds", (json_int_t)cost->rounds,
-                     "iterations", (json_int_t)cost->iterations, "extra_time",
-                     harpe_perseus_sweep_extra_time_s(self), "extra_energy",
-                     harpe_perseus_sweep_extra_energy_j(self), "frequencies",
-                     (json_int_t)sweep->frequency_count, "done", (json_int_t)sweep->position,
+static json_t *show_sweep(const harpe_explorer *explorer) {
+    int mhz = harpe_explorer_common_mhz(explorer);
+    return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:o}", "rounds", (json_int_t)explorer->cost.rounds,
+                     "iterations", (json_int_t)explorer->cost.iterations, "extra_time",
+                     harpe_explorer_extra_time_s(explorer), "extra_energy",
+                     harpe_explorer_extra_energy_j(explorer), "frequencies",
+                     (json_int_t)explorer->clock_count, "done", (json_int_t)explorer->position,
                      "frequency", mhz > 0 ? json_integer(mhz) : json_null());
 }
 
@@ -254,8 +229,9 @@ harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error 
                              (json_int_t)self->round, "measured", show_history(self), "saved",
                              show_saved(self), "baseline", show_baseline(self), "wishes",
                              show_requests(&self->requests));
-    if (json && self->sweep) json_object_set_new(json, "sweep", show_sweep(self));
-    if (json && self->explorer) json_object_set_new(json, "exploration", show_exploration(self));
+    if (json && self->explorer) json_object_set_new(json, "sweep", show_sweep(self->explorer));
+    if (json && self->explorer && !self->args.learns_by_sweep)
+        json_object_set_new(json, "exploration", show_exploration(self));
     if (json && self->replicas)
         json_object_set_new(json, "replicas", harpe_perseus_replicas_show(self));
     if (json && *self->hold_reason)
@@ -319,17 +295,17 @@ static void find_baseline(const harpe_savings *savings, harpe_figures_baseline *
 
 void harpe_perseus_figures(const void *state, harpe_figures *out) {
     const harpe_perseus *self = state;
-    harpe_savings all = all_savings(self);
+    const harpe_savings *all = &self->savings;
     *out = (harpe_figures){.phase = PHASES[self->phase],
-                           .iterations = all.iterations,
-                           .used_time_s = all.used[HARPE_TIME],
-                           .used_energy_j = all.used[HARPE_ENERGY]};
+                           .iterations = all->iterations,
+                           .used_time_s = all->used[HARPE_TIME],
+                           .used_energy_j = all->used[HARPE_ENERGY]};
     figures_of_plan(self, out);
-    out->has_savings = harpe_savings_has_baseline(&all, HARPE_ENERGY) &&
-                       harpe_savings_has_baseline(&all, HARPE_TIME);
+    out->has_savings = harpe_savings_has_baseline(all, HARPE_ENERGY) &&
+                       harpe_savings_has_baseline(all, HARPE_TIME);
     if (!out->has_savings) return;
-    harpe_estimate energy = harpe_savings_total(&all, HARPE_ENERGY, &out->energy_baseline_j);
-    harpe_estimate time = harpe_savings_total(&all, HARPE_TIME, &out->time_baseline_s);
+    harpe_estimate energy = harpe_savings_total(all, HARPE_ENERGY, &out->energy_baseline_j);
+    harpe_estimate time = harpe_savings_total(all, HARPE_TIME, &out->time_baseline_s);
     out->saved_energy_j = energy.value;
     out->saved_energy_uncertainty_j = energy.uncertainty;
     out->lost_time_s = 0.0 - time.value;
@@ -375,7 +351,8 @@ static harpe_status fill_layout(layout *self, const int *frequency_mhz, harpe_er
     const harpe_online_pipeline *pipeline = self->self->pipeline;
     for (size_t i = 0; i < pipeline->instruction_count; i++) {
         harpe_profile_point point;
-        if (!harpe_sweep_point(self->self->sweep, pipeline->entry_of[i], frequency_mhz[i], &point))
+        if (!harpe_explorer_point(self->self->explorer, pipeline->entry_of[i], frequency_mhz[i],
+                                  &point))
             return harpe_fail(error, HARPE_INTERNAL, "a plan runs '%.64s' at %d MHz, unmeasured",
                               pipeline->entries[pipeline->entry_of[i]].instruction,
                               frequency_mhz[i]);

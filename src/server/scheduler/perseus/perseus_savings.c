@@ -57,15 +57,16 @@ static double mean_of(const harpe_online_mean *mean, int quantity) {
 
 /* Writes an entry's time and energy as the sweep measured them, without later corrections for
  * drift. Returns false if the sweep has not measured it. */
-static bool swept_point(const harpe_sweep *sweep, int entry, int mhz, harpe_profile_point *out) {
-    if (!harpe_sweep_point(sweep, entry, mhz, out)) return false;
-    out->time_s /= sweep->lists[entry].time_ratio;
-    out->energy_j /= sweep->lists[entry].energy_ratio;
+static bool swept_point(const harpe_explorer *explorer, int entry, int mhz,
+                        harpe_profile_point *out) {
+    if (!harpe_explorer_point(explorer, entry, mhz, out)) return false;
+    out->time_s /= explorer->entries[entry].time_ratio;
+    out->energy_j /= explorer->entries[entry].energy_ratio;
     return true;
 }
 
 static int highest_mhz(const harpe_perseus *self, int entry) {
-    return harpe_sweep_highest_mhz(self->sweep, self->pipeline->entries[entry].pipeline_rank);
+    return harpe_explorer_highest_mhz(self->explorer, entry);
 }
 
 /* ---- How much the instructions have changed -------------------------------------------------- */
@@ -79,7 +80,7 @@ static bool expect_entries(const comparison *self, expectation *expected) {
     for (size_t i = 0; i < pipeline->instruction_count; i++) {
         int entry = pipeline->entry_of[i];
         harpe_profile_point point;
-        if (!swept_point(self->self->sweep, entry, self->frequency_mhz[i], &point)) return false;
+        if (!swept_point(self->self->explorer, entry, self->frequency_mhz[i], &point)) return false;
         for (int q = 0; q < HARPE_QUANTITIES; q++)
             expected[entry].value[q] += value_of(&point, q);
         expected[entry].mhz += self->frequency_mhz[i];
@@ -94,7 +95,7 @@ static double mean_change(const comparison *self, int pipeline_rank, int quantit
     double sum = 0, weights = 0;
     for (size_t e = 0; e < perseus->pipeline->entry_count; e++) {
         const harpe_online_entry *entry = &perseus->pipeline->entries[e];
-        const harpe_profile_point *swept = &perseus->sweep->lists[e].points[0];
+        const harpe_profile_point *swept = &perseus->explorer->entries[e].points[0];
         if (!(self->highest[e].time_s > 0)) continue;
         if (pipeline_rank >= 0 && entry->pipeline_rank != pipeline_rank) continue;
         double weight = swept->energy_j * (double)entry->run_count;
@@ -127,7 +128,7 @@ static void find_change(comparison *self, size_t e, const expectation *expected,
                         const double *common) {
     const harpe_perseus *perseus = self->self;
     const harpe_online_entry *entry = &perseus->pipeline->entries[e];
-    const harpe_profile_point *swept = &perseus->sweep->lists[e].points[0];
+    const harpe_profile_point *swept = &perseus->explorer->entries[e].points[0];
     double runs = (double)entry->run_count;
     entry_change *change = &self->changes[e];
     change->is_known = self->round->entries[e].time_s > 0;
@@ -182,7 +183,7 @@ static bool model(const comparison *self, of_what what, modelled *out) {
     for (size_t i = 0; i < count && is_done; i++) {
         int entry = pipeline->entry_of[i];
         int mhz = what == NOW_RAN ? self->frequency_mhz[i] : highest_mhz(perseus, entry);
-        is_done = swept_point(perseus->sweep, entry, mhz, &points[i]);
+        is_done = swept_point(perseus->explorer, entry, mhz, &points[i]);
         points[i].time_s *= factor_of(&self->changes[entry], what, HARPE_TIME);
         points[i].energy_j *= factor_of(&self->changes[entry], what, HARPE_ENERGY);
         list[i] = &points[i];
@@ -222,7 +223,7 @@ static double scatter(const comparison *self, int quantity) {
     for (size_t e = 0; e < perseus->pipeline->entry_count; e++) {
         if (!(self->highest[e].time_s > 0)) continue;
         double change = mean_of(&self->highest[e], quantity) /
-                        value_of(&perseus->sweep->lists[e].points[0], quantity);
+                        value_of(&perseus->explorer->entries[e].points[0], quantity);
         double from_mean = change - mean;
         count++;
         mean += from_mean / count;
@@ -310,7 +311,7 @@ static void shift_by_deviation(comparison *self, const double *deviation) {
 /* Returns the uncertainty of a GPU's blocking power: half the width of its 95 % confidence
  * interval. */
 static double blocking_uncertainty_w(const harpe_perseus *self) {
-    const harpe_sweep_cost *cost = &self->sweep->cost;
+    const harpe_explorer_cost *cost = &self->explorer->cost;
     if (harpe_perseus_args_have_blocking_power(&self->args) || !(cost->waiting.time_s > 0) ||
         cost->rounds == 0)
         return 0;
@@ -398,7 +399,7 @@ static harpe_status read_highest(const harpe_perseus *self, const int *asked_mhz
     if (!ran_mhz) return harpe_fail_memory(error);
     harpe_find_real_clocks(pipeline, &reports, asked_mhz, HARPE_MAIN_SHARE_MIN, ran_mhz);
     harpe_status status = harpe_online_round_read_highest(
-        pipeline, &reports, ran_mhz, self->sweep->clocks, into->highest, error);
+        pipeline, &reports, ran_mhz, self->explorer->clocks, into->highest, error);
     free(ran_mhz);
     return status;
 }
@@ -413,7 +414,7 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
                     harpe_savings_has_baseline(&self->savings, HARPE_ENERGY);
     const int *lowest_mhz = harpe_perseus_replicas_lowest(self);
     if (!lowest_mhz) lowest_mhz = frequency_mhz;
-    if (is_whole && harpe_sweep_are_highest(self->sweep, lowest_mhz)) {
+    if (is_whole && harpe_explorer_are_highest(self->explorer, lowest_mhz)) {
         count_highest(self, &own, measured);
         return HARPE_OK;
     }
@@ -452,16 +453,10 @@ harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequen
 
 void harpe_perseus_renew_baseline(harpe_perseus *self) {
     harpe_savings before = self->savings;
-    self->savings = self->savings_again;
-    self->savings_again = (harpe_savings){0};
+    self->savings = (harpe_savings){0};
     harpe_savings_close(&self->savings, &before);
     memset(self->usual, 0, sizeof self->usual);
     self->scaled = (harpe_perseus_scaled){.since_round = -1};
-}
-
-void harpe_perseus_drop_baseline(harpe_perseus *self) {
-    harpe_savings_close(&self->savings, &self->savings_again);
-    self->savings_again = (harpe_savings){0};
 }
 
 /* Counts a round of the sweep, or the round at the highest clocks after the sweep. Call it before
@@ -469,10 +464,9 @@ void harpe_perseus_drop_baseline(harpe_perseus *self) {
 void harpe_perseus_count_sweep(harpe_perseus *self, const harpe_online_round *round,
                                int64_t number) {
     static const harpe_savings_terms plain = {.weight = {1, 1}};
-    const harpe_sweep *sweep = harpe_perseus_sweep_under_way(self);
-    harpe_savings *savings = self->sweep_again ? &self->savings_again : &self->savings;
+    harpe_savings *savings = &self->savings;
     harpe_savings_round own = harpe_perseus_savings_round(round, number);
-    bool is_at_highest = sweep->position == 0 || harpe_sweep_is_over(sweep);
+    bool is_at_highest = self->explorer->position == 0 || harpe_explorer_is_over(self->explorer);
     /* A warm-up is a worse baseline than a round with a probe. */
     if (round->has_probe) is_at_highest = harpe_savings_had_warm_up(savings, &own);
     if (round->ran_other_steps)

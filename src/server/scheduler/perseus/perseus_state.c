@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "server/scheduler/stored.h"
 
-enum { VERSION = 5 };
+enum { VERSION = 6 };
 
 /* ---- The members ----------------------------------------------------------------------------- */
 
@@ -64,12 +64,9 @@ static json_t *save_history(const harpe_perseus *self) {
 
 static void save_pipeline(const harpe_perseus *self, json_t **json) {
     harpe_stored_add(json, "microbatches", json_integer(self->pipeline->microbatches));
-    harpe_stored_add(json, "sweep", harpe_sweep_save(self->sweep));
-    harpe_stored_add(json, "latencies", harpe_online_latencies_save(self->latencies));
-    if (self->sweep_again)
-        harpe_stored_add(json, "sweep_again", harpe_sweep_save(self->sweep_again));
+    harpe_stored_add(json, "learnt", harpe_explorer_save(self->explorer));
+    if (self->before) harpe_stored_add(json, "before", json_incref(self->before));
     if (self->replicas) harpe_stored_add(json, "replicas", harpe_perseus_replicas_save(self));
-    if (self->explorer) harpe_stored_add(json, "exploration", harpe_explorer_save(self->explorer));
 }
 
 harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
@@ -84,7 +81,6 @@ harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
                      json_real(self->plans ? self->plans->undisturbed_s : 0));
     harpe_stored_add(&json, "measured", save_history(self));
     harpe_stored_add(&json, "savings", harpe_savings_save(&self->savings));
-    harpe_stored_add(&json, "savings_again", harpe_savings_save(&self->savings_again));
     if (self->pipeline) save_pipeline(self, &json);
     char *made = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
@@ -118,8 +114,7 @@ static bool load_members(harpe_perseus *self, const json_t *json) {
         !harpe_stored_load(&TABLE, self, json) ||
         !(self->usual[HARPE_TIME].rounds >= 0 && self->usual[HARPE_ENERGY].rounds >= 0) ||
         !load_history(self, json_object_get(json, "measured")) ||
-        !harpe_savings_load(&self->savings, json_object_get(json, "savings")) ||
-        !harpe_savings_load(&self->savings_again, json_object_get(json, "savings_again")))
+        !harpe_savings_load(&self->savings, json_object_get(json, "savings")))
         return false;
     self->running = (size_t)load_count(json, "running");
     (void)snprintf(self->hold_reason, sizeof self->hold_reason, "%s", reason);
@@ -142,70 +137,29 @@ static bool make_plans(harpe_perseus *self, const json_t *json, harpe_error *err
     return true;
 }
 
-static void load_plans(harpe_perseus *self, const json_t *json) {
+/* While a job measures again, its plans belong to the measurements before. Without these plans it
+ * measures for the first time. */
+static bool load_before(harpe_perseus *self, const json_t *json, json_t *before) {
     harpe_error reason = {0};
-    if (!make_plans(self, json, &reason)) harpe_perseus_hold(self, reason.message);
-}
-
-static harpe_status load_sweep_again(harpe_perseus *self, const json_t *json, harpe_error *error) {
-    harpe_sweep *again;
-    harpe_status status = harpe_perseus_new_sweep(self, &again, error);
-    if (status != HARPE_OK) return status;
-    if (!harpe_sweep_load(again, json_object_get(json, "sweep_again"))) {
-        harpe_sweep_free(again);
-        return fail_fit("sweep", error);
-    }
-    if (make_plans(self, json, error)) {
-        self->sweep_again = again;
-    } else { /* otherwise it is the first sweep */
-        harpe_sweep_free(self->sweep);
-        self->sweep = again;
-    }
-    return HARPE_OK;
-}
-
-/* Reads the exploration after its sweep. A state without one comes from a sweep; its points are
- * then what the explorer knows. */
-static harpe_status load_exploration(harpe_perseus *self, const json_t *json, harpe_error *error) {
-    const json_t *saved = json_object_get(json, "exploration");
-    bool explores = self->explores, explores_next = self->explores_next;
-    harpe_explorer_free(self->explorer);
-    self->explorer = NULL;
-    self->explores = self->explores_next = false;
-    if (self->args.learns_by_sweep && self->phase != HARPE_PERSEUS_EXPLORE) return HARPE_OK;
-    if (!saved && self->phase != HARPE_PERSEUS_PLAN && self->phase != HARPE_PERSEUS_EXPLORE)
-        return HARPE_OK;
-    harpe_status status = harpe_explorer_new(self->pipeline, harpe_perseus_sweep_under_way(self),
-                                             self->latencies, &self->explorer, error);
-    if (status != HARPE_OK) return status;
-    if (!saved && self->phase == HARPE_PERSEUS_PLAN) {
-        harpe_explorer_seed(self->explorer);
-        return HARPE_OK;
-    }
-    if (!harpe_explorer_load(self->explorer, saved)) return fail_fit("exploration", error);
-    self->explores = explores;
-    self->explores_next = explores_next;
-    /* While the job explores, no plan runs, and the saved number may be of other plans. */
-    if (self->explores && self->plans) self->running = harpe_perseus_chosen(self);
-    return HARPE_OK;
+    if (!harpe_explorer_load(self->explorer, before)) return false;
+    if (make_plans(self, json, &reason)) self->before = json_incref(before);
+    return true;
 }
 
 static harpe_status load_learnt(harpe_perseus *self, const json_t *json, harpe_error *error) {
-    harpe_perseus_phase phase = self->phase;
-    harpe_status status = HARPE_OK;
-    if (!harpe_sweep_load(self->sweep, json_object_get(json, "sweep")))
-        return fail_fit("sweep", error);
-    if (!harpe_online_latencies_load(self->latencies, json_object_get(json, "latencies")))
-        return fail_fit("latencies", error);
-    bool is_learning = phase == HARPE_PERSEUS_SWEEP || phase == HARPE_PERSEUS_EXPLORE;
-    if (phase == HARPE_PERSEUS_PLAN)
-        load_plans(self, json);
-    else if (is_learning && json_object_get(json, "sweep_again"))
-        status = load_sweep_again(self, json, error);
-    if (status == HARPE_OK) status = load_exploration(self, json, error);
-    if (status == HARPE_OK && !harpe_perseus_replicas_load(self, json_object_get(json, "replicas")))
+    harpe_error reason = {0};
+    json_t *before = json_object_get(json, "before");
+    if (before && harpe_perseus_is_learning(self) && !load_before(self, json, before))
+        return fail_fit("explorer", error);
+    if (!harpe_explorer_load(self->explorer, json_object_get(json, "learnt")))
+        return fail_fit("explorer", error);
+    if (self->phase == HARPE_PERSEUS_PLAN && !make_plans(self, json, &reason))
+        harpe_perseus_hold(self, reason.message);
+    /* While the job explores, no plan runs, and the saved number may be of other plans. */
+    if (self->explores && self->plans) self->running = harpe_perseus_chosen(self);
+    if (!harpe_perseus_replicas_load(self, json_object_get(json, "replicas")))
         return fail_fit("replicas", error);
-    return status;
+    return HARPE_OK;
 }
 
 /* The members are read after the pipeline was made, which begins to learn. */
@@ -213,20 +167,22 @@ static harpe_status load(harpe_perseus *self, const json_t *json, harpe_error *e
     harpe_status status = HARPE_OK;
     int microbatches = load_count(json, "microbatches");
     if (!self->pipeline && microbatches > 0)
-        status = harpe_perseus_begin_sweep(self, microbatches, error);
+        status = harpe_perseus_begin(self, microbatches, error);
     if (status != HARPE_OK) return status;
     if (!load_members(self, json) || (self->phase != HARPE_PERSEUS_COUNT && !self->pipeline))
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "the stored state of %s cannot be read: register the job anew",
                           self->name);
     if (self->phase != HARPE_PERSEUS_COUNT) return load_learnt(self, json, error);
-    return self->pipeline ? harpe_perseus_begin_learning(self, error) : HARPE_OK;
+    if (self->pipeline) harpe_perseus_begin_learning(self);
+    return HARPE_OK;
 }
 
 /* Hands the profile over again, because the last server may have been killed before it wrote the
  * file. */
 static void hand_over_again(harpe_perseus *self) {
-    if (!self->is_profile_made || !self->sweep || !harpe_sweep_is_over(self->sweep)) return;
+    if (!self->is_profile_made || !self->explorer || !harpe_explorer_is_over(self->explorer))
+        return;
     harpe_perseus_hand_over_profile(self);
     self->file.is_repeated = true;
 }

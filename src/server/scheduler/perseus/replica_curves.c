@@ -56,9 +56,9 @@ void harpe_replica_curves_free(harpe_replica_curves *self) {
     free(self);
 }
 
-static bool make_curves(harpe_replica_curves *self, const harpe_sweep *sweep) {
+static bool make_curves(harpe_replica_curves *self, const harpe_explorer *explorer) {
     for (int p = 0; p < self->rank_count; p++) {
-        const harpe_sweep_clocks *clocks = &sweep->clocks[p];
+        const harpe_tried_clocks *clocks = &explorer->clocks[p];
         self->mhz[p] = harpe_calloc(clocks->count, sizeof *self->mhz[p]);
         if (!self->mhz[p]) return false;
         memcpy(self->mhz[p], clocks->mhz, clocks->count * sizeof *self->mhz[p]);
@@ -67,14 +67,14 @@ static bool make_curves(harpe_replica_curves *self, const harpe_sweep *sweep) {
         for (size_t e = 0; e < self->pipeline->entry_count; e++) {
             int p = self->pipeline->entries[e].pipeline_rank;
             if (!harpe_clock_curve_init(curve_at(self, r, (int)e), self->mhz[p],
-                                        sweep->clocks[p].count))
+                                        explorer->clocks[p].count))
                 return false;
         }
     return true;
 }
 
 harpe_status harpe_replica_curves_new(const harpe_online_pipeline *pipeline,
-                                      const harpe_sweep *sweep, int replica_count,
+                                      const harpe_explorer *explorer, int replica_count,
                                       harpe_replica_curves **out, harpe_error *error) {
     harpe_replica_curves *self = harpe_calloc(1, sizeof *self);
     if (!self) return harpe_fail_memory(error);
@@ -90,7 +90,7 @@ harpe_status harpe_replica_curves_new(const harpe_online_pipeline *pipeline,
     self->time_noise = self->energy_noise =
         (harpe_replica_noise){USUAL_FREEDOM * USUAL_NOISE * USUAL_NOISE, USUAL_FREEDOM};
     bool is_made = self->mhz && self->curves && self->change && self->gpus;
-    if (!is_made || !make_curves(self, sweep)) {
+    if (!is_made || !make_curves(self, explorer)) {
         harpe_replica_curves_free(self);
         return harpe_fail_memory(error);
     }
@@ -286,8 +286,8 @@ bool harpe_replica_curves_observe(harpe_replica_curves *self, const harpe_replic
 
 /* ---- Points ---------------------------------------------------------------------------------- */
 
-/* Finds the mean logs of a replica's time and energy relative to the points of the sweep. */
-static bool find_factor(const harpe_clock_curve *curve, const harpe_sweep_list *list,
+/* Finds the mean logs of a replica's time and energy relative to those of all replicas. */
+static bool find_factor(const harpe_clock_curve *curve, const harpe_explorer_entry *list,
                         double *factor) {
     double weights = 0, sum[QUANTITIES] = {0};
     for (size_t k = 0; k < list->count; k++) {
@@ -311,10 +311,10 @@ static bool is_other(double own, double by_factor, double weight,
     return fabs(log(own / by_factor)) > fmax(CLOCK_MIN, CLOCK_ERRORS * error);
 }
 
-bool harpe_replica_curves_point(const harpe_replica_curves *self, const harpe_sweep *sweep,
+bool harpe_replica_curves_point(const harpe_replica_curves *self, const harpe_explorer *explorer,
                                 int replica, int entry, int frequency_mhz,
                                 harpe_profile_point *out) {
-    const harpe_sweep_list *list = &sweep->lists[entry];
+    const harpe_explorer_entry *list = &explorer->entries[entry];
     const harpe_clock_curve *curve = curve_at(self, replica, entry);
     size_t k = 0;
     while (k < list->count && list->points[k].frequency_mhz != frequency_mhz)
@@ -347,13 +347,13 @@ static double lower_median(double *values, int count) {
 }
 
 /* Sums the times and energies of all instructions of a GPU at these clocks. */
-static bool sum_gpu(const harpe_replica_curves *self, const harpe_sweep *sweep, int replica,
+static bool sum_gpu(const harpe_replica_curves *self, const harpe_explorer *explorer, int replica,
                     int rank, const int *frequency_mhz, double *sum) {
     const harpe_online_pipeline *pipeline = self->pipeline;
     sum[TIME] = sum[ENERGY] = 0;
     for (size_t i = pipeline->rank_offset[rank]; i < pipeline->rank_offset[rank + 1]; i++) {
         harpe_profile_point point;
-        if (!harpe_replica_curves_point(self, sweep, replica, pipeline->entry_of[i],
+        if (!harpe_replica_curves_point(self, explorer, replica, pipeline->entry_of[i],
                                         frequency_mhz[i], &point))
             return false;
         sum[TIME] += point.time_s;
@@ -381,7 +381,7 @@ static bool compare_gpu(harpe_replica_curves *self, int replica, int rank, const
     return gpu->differs;
 }
 
-bool harpe_replica_curves_compare(harpe_replica_curves *self, const harpe_sweep *sweep,
+bool harpe_replica_curves_compare(harpe_replica_curves *self, const harpe_explorer *explorer,
                                   const int *frequency_mhz) {
     size_t count = (size_t)self->replica_count;
     double *sum = harpe_calloc(3 * QUANTITIES * count, sizeof *sum), *sorted = NULL;
@@ -390,7 +390,7 @@ bool harpe_replica_curves_compare(harpe_replica_curves *self, const harpe_sweep 
     for (int p = 0; p < self->rank_count && is_known; p++) {
         double median[QUANTITIES];
         for (int r = 0; r < self->replica_count && is_known; r++)
-            is_known = sum_gpu(self, sweep, r, p, frequency_mhz, &sum[QUANTITIES * r]);
+            is_known = sum_gpu(self, explorer, r, p, frequency_mhz, &sum[QUANTITIES * r]);
         for (int q = 0; q < QUANTITIES && is_known; q++) {
             for (int r = 0; r < self->replica_count; r++)
                 sorted[r] = sum[QUANTITIES * r + q];
@@ -431,14 +431,19 @@ static size_t gpu_count(const harpe_replica_curves *self) {
 
 json_t *harpe_replica_curves_save(const harpe_replica_curves *self) {
     json_t *json = harpe_stored_save(&TABLE, self);
-    harpe_stored_add(&json, "curves", harpe_clock_curves_save(self->curves, curve_count(self)));
+    json_t *curves = json_array();
+    for (size_t i = 0; i < curve_count(self); i++)
+        harpe_stored_append(&curves, harpe_clock_curve_save(&self->curves[i]));
+    harpe_stored_add(&json, "curves", curves);
     harpe_stored_add(&json, "gpus", harpe_stored_save_rows(&GPU, self->gpus, gpu_count(self)));
     return json;
 }
 
 bool harpe_replica_curves_load(harpe_replica_curves *self, const json_t *json) {
-    return harpe_stored_load(&TABLE, self, json) &&
-           harpe_clock_curves_load(self->curves, curve_count(self),
-                                   json_object_get(json, "curves")) &&
+    const json_t *curves = json_object_get(json, "curves");
+    bool is_good = json_array_size(curves) == curve_count(self);
+    for (size_t i = 0; i < curve_count(self) && is_good; i++)
+        is_good = harpe_clock_curve_load(&self->curves[i], json_array_get(curves, i));
+    return is_good && harpe_stored_load(&TABLE, self, json) &&
            harpe_stored_load_rows(&GPU, self->gpus, gpu_count(self), json_object_get(json, "gpus"));
 }

@@ -11,8 +11,8 @@
 #include <jansson.h>
 
 #include "server/scheduler/perseus/clock_curve.h"
+#include "server/scheduler/perseus/explorer.h"
 #include "server/scheduler/perseus/online_round.h"
-#include "server/scheduler/perseus/sweep.h"
 
 /* The probability that equal GPUs seem to differ in one comparison of all GPUs. */
 #define HARPE_REPLICA_FALSE_ALARM 0.001
@@ -46,10 +46,10 @@ typedef struct harpe_replica_curves {
     double calm;  /* rounds since the patience changed */
 } harpe_replica_curves;
 
-/* Makes curves without observations. The clocks are copied from the sweep; `pipeline` must outlive
- * the curves. Free with harpe_replica_curves_free. */
+/* Makes curves without observations. The clocks are copied from the explorer; `pipeline` must
+ * outlive the curves. Free with harpe_replica_curves_free. */
 harpe_status harpe_replica_curves_new(const harpe_online_pipeline *pipeline,
-                                      const harpe_sweep *sweep, int replica_count,
+                                      const harpe_explorer *explorer, int replica_count,
                                       harpe_replica_curves **out, harpe_error *error);
 void harpe_replica_curves_free(harpe_replica_curves *self);
 
@@ -63,21 +63,21 @@ typedef struct harpe_replica_runs {
  * changed by more than noise explains. The curves of this GPU then have the new time. */
 bool harpe_replica_curves_observe(harpe_replica_curves *self, const harpe_replica_runs *round);
 
-/* Estimates what one run of an instruction costs on a replica at a clock of the sweep, and writes
- * time (in s) and energy (in J) to `*out`. `entry` is the number of the instruction in the sweep.
- * The sweep has the mean over all replicas. This function multiplies it by the factor by which the
- * replica usually differs from the mean. If the replica itself was measured at this clock, and the
- * measurement clearly differs from the product, the function returns the measurement.
- * harpe_replica_profiles_smooth removes noise in the same way. Returns false if the sweep does not
- * have the clock. */
-bool harpe_replica_curves_point(const harpe_replica_curves *self, const harpe_sweep *sweep,
+/* Estimates what one run of an instruction costs on a replica at a measured clock, and writes
+ * time (in s) and energy (in J) to `*out`. `entry` is the number of the instruction in the
+ * pipeline. The explorer has the mean over all replicas. This function multiplies it by the factor
+ * by which the replica usually differs from the mean. If the replica itself was measured at this
+ * clock, and the measurement clearly differs from the product, the function returns the
+ * measurement. harpe_replica_profiles_smooth removes noise in the same way. Returns false if the
+ * clock was not measured. */
+bool harpe_replica_curves_point(const harpe_replica_curves *self, const harpe_explorer *explorer,
                                 int replica, int entry, int frequency_mhz,
                                 harpe_profile_point *out);
 
 /* Compares the GPUs of each stage at the clocks `frequency_mhz`, one for each instruction, and sets
  * the member `differs` of each GPU. A GPU counts as different until its difference falls below half
  * of the threshold. Returns true if any GPU differs. */
-bool harpe_replica_curves_compare(harpe_replica_curves *self, const harpe_sweep *sweep,
+bool harpe_replica_curves_compare(harpe_replica_curves *self, const harpe_explorer *explorer,
                                   const int *frequency_mhz);
 
 /* Returns the relative standard error of a GPU's time. */

@@ -30,7 +30,7 @@ enum { ENOUGH_CLOCKS = 2 };
 
 static bool is_known(const harpe_online_latency *latency) { return latency->p95_s >= 0; }
 
-harpe_online_latencies *harpe_online_latencies_new(const harpe_sweep_clocks *clocks,
+harpe_online_latencies *harpe_online_latencies_new(const harpe_tried_clocks *clocks,
                                                    int rank_count) {
     harpe_online_latencies *self = harpe_calloc(1, sizeof *self);
     if (!self) return NULL;

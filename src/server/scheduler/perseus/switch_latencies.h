@@ -11,10 +11,10 @@
 #include "pfo/rank_clocks.h"
 
 /* The frequencies that are tried on one pipeline rank, the highest first. */
-typedef struct harpe_sweep_clocks {
+typedef struct harpe_tried_clocks {
     int *mhz;
     size_t count;
-} harpe_sweep_clocks;
+} harpe_tried_clocks;
 
 /* The median and the 95th percentile of a switching latency, in s. Both are negative if the latency
  * is not known. */
@@ -38,7 +38,7 @@ typedef struct harpe_online_latencies {
 
 /* Makes an empty object. `clocks` has one element per pipeline rank and is copied. Returns NULL if
  * memory runs out. Free with harpe_online_latencies_free. */
-harpe_online_latencies *harpe_online_latencies_new(const harpe_sweep_clocks *clocks,
+harpe_online_latencies *harpe_online_latencies_new(const harpe_tried_clocks *clocks,
                                                    int rank_count);
 void harpe_online_latencies_free(harpe_online_latencies *self);
 
