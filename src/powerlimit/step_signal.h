@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory through which a training program reports its steps to `harpe power-limit run`.
- * step_signal.c is the program's side, and src/cli/power_limit/power_limit_run.c is the runner's.
+ * step_signal.c is the program's side, and src/cli/marked_command.c is the runner's.
  * Counts in shared memory are exact even if the runner reads them rarely. The program needs no
  * descriptor to write them. */
 #ifndef HARPE_POWERLIMIT_STEP_SIGNAL_H
