@@ -31,4 +31,12 @@ typedef struct harpe_step_memory {
     alignas(64) _Atomic uint64_t steps_at_epoch[HARPE_STEP_EPOCHS];
 } harpe_step_memory;
 
+/* Returns the memory of this process, which it makes if no runner has given one. It is never freed.
+ * Returns NULL if memory runs out. Marks of this process then count in it. */
+harpe_step_memory *harpe_step_memory_own(void);
+/* Counts so many steps at once in a memory, and wakes the runner. */
+void harpe_step_memory_add(harpe_step_memory *shared, uint64_t steps);
+/* Does the same in the memory of this process; does nothing if it has none. */
+void harpe_step_memory_count(uint64_t steps);
+
 #endif
