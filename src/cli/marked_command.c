@@ -308,7 +308,8 @@ void harpe_marked_command_follow(harpe_marked_command *child) {
                                 {.fd = child->step_signals.lines, .events = POLLIN},
                                 {.fd = child->step_signals.bell, .events = POLLIN}};
     while (!child->has_ended) {
-        if (harpe_poll(ways, WAYS, -1) < 0) continue;
+        if (harpe_poll(ways, WAYS, marks->tick ? marks->tick_ns : -1) < 0) continue;
+        if (marks->tick) marks->tick(marks->user);
         take_signals(child);
         if (ways[BELL].revents) take_step_signals(child);
         /* The pipe is empty, and no process can write to it any more. */

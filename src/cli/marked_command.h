@@ -29,6 +29,8 @@ typedef struct harpe_marks {
     void (*continued)(void *user);
     void (*pass_over)(void *user, uint64_t steps, uint64_t epochs);
     void (*caught_up)(void *user); /* no mark waits; may be NULL */
+    void (*tick)(void *user);      /* called about every `tick_ns`; NULL: not */
+    int64_t tick_ns;
     void *user;
 } harpe_marks;
 
