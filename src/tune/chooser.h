@@ -11,13 +11,14 @@
 
 #include "tune/setting.h"
 
-/* What was measured while one setting held. Time and energy exclude the time that the setting
- * needed to come into force. If work is counted in whole units, a slice begins and ends when the
- * count changes, so that the time of a unit is exact. */
+/* What was measured while one setting held. If work is counted in whole units, a slice begins and
+ * ends when the count changes, so that the time of a unit is exact. A slice may begin with the
+ * change of the setting; `late_s` is then the time until it is in force, which is taken out. */
 typedef struct harpe_tune_slice {
     double work;     /* units of work (steps, tokens) that were finished */
     double time_s;   /* from the change of the count that began the slice to the last change */
     double energy_j; /* of all GPUs, in the same time */
+    double late_s;
     double grain;    /* work by which the count usually rises at once: 1 for steps */
 } harpe_tune_slice;
 
