@@ -18,9 +18,10 @@ enum {
     PHASES_MAX = 6,
     BASELINE_SLICES = 4,
     LOSSES_MAX = 128,
-    HELD_PAIRS = 48,      /* pairs that the choice is judged by while it is held */
-    FEWEST_PAIRS = 3,     /* of an accepted trial */
-    FEWEST_REFUSED = 2,   /* of a trial that is too slow: one slice may be an outlier */
+    HELD_PAIRS = 48,    /* pairs that the choice is judged by while it is held */
+    FEWEST_PAIRS = 3,   /* of an accepted trial */
+    FEWEST_REFUSED = 2, /* of a trial that is too slow: one slice may be an outlier */
+    MOST_REFUSED = 8,
     FEWEST_FORESEEN = 12, /* after which it can be foreseen that a trial stays undecided */
     MOST_DROPS = 30,
     MOST_DISOBEYED = 3,
@@ -40,19 +41,22 @@ static const double steady_spread = 0.08, measurable_spread = 0.3;
  */
 static const double loss_share = 1.1;
 static const double minute_s = 60;
-static const double least_noise = 1e-3; /* of a slice; a few slices may look steadier than they are */
+static const double least_noise =
+    1e-3; /* of a slice; a few slices may look steadier than they are */
 /* A slice that is too slow is noticed after this time, or after a unit of work. */
 static const double notice_s = 0.3;
 /* A trial is given up after so much time at its setting, but not before so many pairs. */
 static const double most_trial_s = 600, most_trial_units = 120;
 static const size_t most_trial_pairs = 60;
 static const double energy_error = 0.008;
+static const double law_error = 0.1; /* of the slowdown of a trial that is too slow, share */
 /* While the choice is held, this share of the time is spent at the highest setting. */
 static const double check_share = 0.01;
 
 typedef struct slice {
     bool is_valid;
     double s, j; /* logarithms of seconds and joules per unit of work */
+    double time_s;
 } slice;
 
 typedef struct loss {
@@ -194,7 +198,8 @@ static const harpe_tune_setting *chosen_setting(const harpe_chooser *chooser) {
 
 static slice slice_of(const harpe_tune_slice *taken) {
     if (!(taken->work > 0) || !(taken->time_s > 0) || !(taken->energy_j > 0)) return (slice){0};
-    return (slice){true, log(taken->time_s / taken->work), log(taken->energy_j / taken->work)};
+    return (slice){true, log(taken->time_s / taken->work), log(taken->energy_j / taken->work),
+                   taken->time_s};
 }
 
 /* Returns true if two slices are so different that they are not of one phase. A phase is known by
@@ -282,7 +287,8 @@ static harpe_tune_order at_highest(const harpe_chooser *chooser, double time_s) 
     return (harpe_tune_order){chooser->highest, time_s, 1};
 }
 
-/* A slice of the trial, or one at the highest setting until the last minute has lost little enough. */
+/* A slice of the trial, or one at the highest setting until the last minute has lost little enough.
+ */
 static harpe_tune_order order_trial(const harpe_chooser *chooser, const program_phase *phase,
                                     const harpe_trial *trial) {
     double worst = harpe_search_worst_ratio(&chooser->options, &phase->search, &trial->setting);
@@ -327,21 +333,29 @@ static void plan(harpe_chooser *chooser) {
 
 harpe_tune_order harpe_chooser_next(const harpe_chooser *chooser) { return chooser->order; }
 
+/* Returns how much longer a running slice has taken at least than its work takes at a rate. The
+ * unit that runs may be nearly finished. */
+static double behind_s(const harpe_tune_slice *so_far, double log_s_per_work) {
+    double s_per_work = exp(log_s_per_work);
+    return so_far->time_s - so_far->rest_s - so_far->work * s_per_work +
+           fmax(0, so_far->rest_s - so_far->grain * s_per_work);
+}
+
 bool harpe_chooser_is_too_slow(const harpe_chooser *chooser, const harpe_tune_slice *so_far) {
     const program_phase *phase = &chooser->phases[chooser->now];
     if (chooser->reason || is_same(&chooser->order.setting, &chooser->highest)) return false;
-    double expected_s = (so_far->work + so_far->grain) * exp(phase->highest.s);
     double noise_s = phase->noise[0] * sqrt(phase->slice_s * so_far->time_s);
-    double lost_s = so_far->time_s - expected_s;
     double left_s = fmax(0, budget_s(chooser) - lost_last_minute_s(chooser));
+    double lost_s = behind_s(so_far, phase->highest.s);
     if (lost_s > left_s + 2 * noise_s) return true;
-    if (so_far->time_s < notice_s * 2 / 3 || chooser->is_blended) return false;
-    double limit_s = chooser->options.max_slowdown * expected_s;
+    /* One unit is waited for, to know how slow it is. */
+    if (so_far->time_s < notice_s || !(so_far->work > 0) || chooser->is_blended) return false;
+    double limit = chooser->options.max_slowdown;
     if (phase->is_settled && phase->held.is_valid) {
-        expected_s = (so_far->work + so_far->grain) * exp(phase->held.s);
-        lost_s = so_far->time_s - expected_s;
-        limit_s = least_jump * expected_s;
+        lost_s = behind_s(so_far, phase->held.s);
+        limit = least_jump;
     }
+    double limit_s = limit * so_far->time_s / (1 + limit);
     return lost_s > limit_s + jump_deviations * noise_s;
 }
 
@@ -391,7 +405,9 @@ static harpe_trial_verdict judge(const harpe_chooser *chooser, const program_pha
                                  const harpe_trial *trial) {
     double allowed = log1p(chooser->options.max_slowdown);
     const harpe_ratio *time = &trial->time;
-    if (trial->pairs >= FEWEST_REFUSED && time->mean - time->bound > allowed)
+    /* How slow it is must be known for the law that the next trial is chosen by. */
+    bool is_precise = time->error < law_error * time->mean || trial->pairs >= MOST_REFUSED;
+    if (trial->pairs >= FEWEST_REFUSED && time->mean - time->bound > allowed && is_precise)
         return HARPE_TRIAL_TOO_SLOW;
     if (trial->pairs < FEWEST_PAIRS) return HARPE_TRIAL_OPEN;
     double most_s = fmax(most_trial_s, most_trial_units * unit_s(chooser, phase));
@@ -421,11 +437,20 @@ static void lengthen_slices(const harpe_chooser *chooser, program_phase *phase,
     scale_noise(phase, phase, longer_s);
 }
 
-static void add_pair(harpe_chooser *chooser, program_phase *phase, harpe_trial *trial, double time,
-                     double energy) {
-    /* A pair of slices differs by more than a slice: by the slice and two halves of neighbours. */
-    double noise[2] = {phase->noise[0] * sqrt(1.5), phase->noise[1] * sqrt(1.5)};
-    harpe_trial_add(trial, time, energy, noise, phase->is_settled ? HELD_PAIRS : TRIAL_PAIRS_MAX);
+/* Adds the comparison of a slice at the trial's setting with its neighbours, or of neighbours at
+ * the setting with a slice at the highest. */
+static void add_pair(harpe_chooser *chooser, program_phase *phase, harpe_trial *trial,
+                     const slice *before, const slice *middle, const slice *after) {
+    double sign = trial->verdict == HARPE_TRIAL_OPEN ? 1 : -1;
+    harpe_pair pair = {
+        .time = sign * (middle->s - (before->s + after->s) / 2),
+        .energy = sign * (middle->j - (before->j + after->j) / 2),
+        .weight = fmin(middle->time_s, (before->time_s + after->time_s) / 2),
+    };
+    /* The neighbours add half of their variance. */
+    double scale = sqrt(1.5 * phase->slice_s);
+    double noise[2] = {phase->noise[0] * scale, phase->noise[1] * scale};
+    harpe_trial_add(trial, &pair, noise, phase->is_settled ? HELD_PAIRS : TRIAL_PAIRS_MAX);
     if (trial->verdict == HARPE_TRIAL_OPEN) {
         trial->verdict = judge(chooser, phase, trial);
         if (trial->verdict == HARPE_TRIAL_OPEN)
@@ -568,7 +593,7 @@ static void finish_baseline(harpe_chooser *chooser, program_phase *phase) {
         return;
     }
     int gpus = chooser->options.gpu_count > 0 ? chooser->options.gpu_count : 1;
-    phase->highest = (slice){true, mean_of(times), mean_of(energies)};
+    phase->highest = (slice){true, mean_of(times), mean_of(energies), 0};
     phase->slice_s = fmax(phase->slice_s, unit_s(chooser, phase));
     phase->noise[0] = deviation;
     phase->noise[1] = deviation_of(energies);
@@ -599,8 +624,7 @@ static void take_highest(harpe_chooser *chooser, const slice *seen) {
     follow(&phase->highest, &phase->highest, seen, 0.5);
     harpe_trial *trial = open_trial(phase);
     if (!trial || !before.is_valid || !middle.is_valid) return;
-    add_pair(chooser, phase, trial, middle.s - (before.s + seen->s) / 2,
-             middle.j - (before.j + seen->j) / 2);
+    add_pair(chooser, phase, trial, &before, &middle, seen);
 }
 
 /* A slice at the chosen setting. After a check at the highest one, it ends a pair. */
@@ -622,17 +646,20 @@ static void take_held(harpe_chooser *chooser, const slice *seen, double time_s) 
     chooser->before.is_valid = false;
     int best = phase->search.best;
     if (best < 0 || !before.is_valid || !check.is_valid) return;
-    add_pair(chooser, phase, &phase->search.trials[best], (before.s + seen->s) / 2 - check.s,
-             (before.j + seen->j) / 2 - check.j);
+    add_pair(chooser, phase, &phase->search.trials[best], &before, &check, seen);
 }
 
-/* Returns the slice without its beginning, in which the setting before was still in force. If the
- * slice was cut, the unit that it had begun counts in part, so that it does not look slower than it
- * was. */
+/* Returns the slice without its beginning, in which the setting before was still in force, and
+ * without the unit that it has cut. If there is no other, the unit counts as finished, and the
+ * slice looks faster than it was. */
 static harpe_tune_slice corrected(const harpe_chooser *chooser, const harpe_tune_slice *taken) {
     harpe_tune_slice whole = *taken;
-    bool is_cut = taken->work < chooser->order.work || taken->time_s < chooser->order.time_s * 0.98;
-    if (is_cut) whole.work += taken->work >= 4 * taken->grain ? taken->grain / 2 : taken->grain;
+    if (taken->work > 0) {
+        whole.time_s -= taken->rest_s;
+        whole.energy_j *= whole.time_s / taken->time_s;
+    } else {
+        whole.work = taken->grain;
+    }
     if (taken->late_s > 0 && chooser->last.is_valid) {
         whole.time_s -= taken->late_s;
         whole.work -= taken->late_s * exp(-chooser->last.s);
@@ -650,9 +677,9 @@ static double lost_in(const harpe_chooser *chooser, const program_phase *phase,
         return whole->time_s * -expm1(-search->trials[search->best].time.mean);
     double possible_s = taken->time_s * (1 - 1 / harpe_search_worst_ratio(&chooser->options, search,
                                                                           &chooser->order.setting));
-    if (taken->work < 4 * taken->grain && taken->work < whole->work) return possible_s;
+    if (taken->work < 4 * taken->grain && taken->rest_s > 0) return possible_s;
     double noise_s = phase->noise[0] * sqrt(phase->slice_s * taken->time_s);
-    double measured_s = whole->time_s - whole->work * exp(phase->highest.s);
+    double measured_s = taken->time_s - whole->work * exp(phase->highest.s);
     return fmin(possible_s, measured_s + 2 * noise_s);
 }
 

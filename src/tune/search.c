@@ -21,7 +21,8 @@ static const double first_limit_share = 0.8, next_limit_share = 0.85;
 static const double aimed_share = 0.6;
 /* A trial that promises less is not made. */
 static const double least_gain = 0.005;
-/* The energy falls at least and at most by these shares of a clock's fall, as the search assumes. */
+/* The energy falls at least and at most by these shares of a clock's fall, as the search assumes.
+ */
 static const double least_slope = 0.6, most_slope = 1.5;
 
 /* The trials of one knob as positions in its range: 0 is the highest value. */

@@ -5,8 +5,8 @@
 #define HARPE_TESTS_TUNE_SIMULATED_PROGRAM_H
 
 #include <math.h>
-#include <stdio.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,14 +33,14 @@ typedef struct program {
     double phase_s; /* time in a phase; 0: one phase */
     double noise;   /* standard deviation of a step's time, share */
     double energy_noise;
-    double stall_share, stall_s;          /* of steps that take longer: checkpoints, late data */
-    double drift, drift_s;                /* share and period of a slow change of all times */
-    int cycle;                            /* > 0: each so many steps, one takes twice as long */
-    double settle_s;                      /* until a new clock is in force */
-    double late_share;                    /* of slices: the clock comes 0.3 s too late, unnoticed */
-    int stuck_mhz;                        /* > 0: lower clocks are not held, and that is seen */
-    bool ignores;                         /* no clock is held, and nobody sees it */
-    double tick_s;                        /* of the energy counter */
+    double stall_share, stall_s; /* of steps that take longer: checkpoints, late data */
+    double drift, drift_s;       /* share and period of a slow change of all times */
+    int cycle;                   /* > 0: each so many steps, one takes twice as long */
+    double settle_s;             /* until a new clock is in force */
+    double late_share;           /* of slices: the clock comes 0.3 s too late, unnoticed */
+    int stuck_mhz;               /* > 0: lower clocks are not held, and that is seen */
+    bool ignores;                /* no clock is held, and nobody sees it */
+    double tick_s;               /* of the energy counter */
     /* State: */
     double now_s, energy_j, left; /* left: of the step that runs, share */
     double step_factor;
@@ -134,7 +134,8 @@ static inline bool run_program(program *of, double time_s, int mhz, int highest_
             spent_s += of->spent_s[i];
             needed_s += of->needed_s[i];
         }
-        if (getenv("TRACE") && spent_s > 59 && spent_s / needed_s - 1 > fmax(0.025, of->worst_minute))
+        if (getenv("TRACE") && spent_s > 59 &&
+            spent_s / needed_s - 1 > fmax(0.025, of->worst_minute))
             fprintf(stderr, "minute %.4f at %.2f\n", spent_s / needed_s - 1, of->now_s);
         if (spent_s > 59) of->worst_minute = fmax(of->worst_minute, spent_s / needed_s - 1);
         of->spent_s[next] = of->needed_s[next] = 0;
@@ -177,16 +178,22 @@ static inline void run_slice(program *of, harpe_chooser *chooser, int *current_m
             slice.work += run_program(of, begin_s + late_s - of->now_s + 1e-9,
                                       of->ignores ? highest_mhz : last_mhz, highest_mhz);
     }
+    double changed_s = begin_s;
     for (;;) {
         bool has_ended = run_program(of, 0.1, held_mhz, highest_mhz);
         slice.work += has_ended;
+        if (has_ended) changed_s = of->now_s;
         slice.time_s = of->now_s - begin_s;
+        slice.rest_s = of->now_s - changed_s;
         slice.energy_j = counted_j(of, power_w) - begin_j;
         if (has_ended && slice.work >= order.work && slice.time_s >= order.time_s) break;
         if (harpe_chooser_is_too_slow(chooser, &slice)) break;
     }
     if (getenv("TRACE"))
-        fprintf(stderr, "%9.2f ph %d mhz %4d work %4.0f time %.3f s/work %.5f J/work %.4f order %.2f s\n", of->now_s, phase_of(of), mhz, slice.work, slice.time_s, slice.time_s / slice.work, slice.energy_j / slice.work, order.time_s);
+        fprintf(stderr,
+                "%9.2f ph %d mhz %4d work %4.0f time %.3f s/work %.5f J/work %.4f order %.2f s\n",
+                of->now_s, phase_of(of), mhz, slice.work, slice.time_s, slice.time_s / slice.work,
+                slice.energy_j / slice.work, order.time_s);
     harpe_chooser_take(chooser, &slice);
 }
 
