@@ -48,6 +48,9 @@ typedef struct harpe_frequency_controller_options {
      * each change of frequency. Use a negative value on machines with fewer cores than GPUs. */
     double poll_interval_s;
     harpe_log log;
+    /* True: the power limit stays as it is found. False: the controller sets it to the GPU's
+     * default, because a lower limit would change what the clocks mean. */
+    bool keeps_power_limit;
 } harpe_frequency_controller_options;
 
 /* Starts the controller and returns when the GPU is at its highest clocks. If an earlier controller

@@ -66,6 +66,15 @@ HARPE_WISH_POWER_CAP = 2
 HARPE_WISH_PLAN_TIME = 3
 HARPE_PIPELINE_RUNNING = -1
 HARPE_PIPELINE_ALL_MAXIMUM = -2
+HARPE_TUNING_ENERGY = 0
+HARPE_TUNING_COST = 1
+HARPE_TUNING_TIME = 2
+HARPE_TUNING_WAITING = 0
+HARPE_TUNING_MEASURING = 1
+HARPE_TUNING_TRYING = 2
+HARPE_TUNING_SETTLED = 3
+HARPE_TUNING_UNMEASURABLE = 4
+HARPE_TUNING_STOPPED = 5
 
 
 class harpe_log(C.Structure):
@@ -368,6 +377,14 @@ class harpe_scheduler_class(C.Structure):
     pass
 
 
+class harpe_tuning_options(C.Structure):
+    pass
+
+
+class harpe_tuning_report(C.Structure):
+    pass
+
+
 harpe_log._fields_ = [
     ("write", C.CFUNCTYPE(None, C.c_void_p, C.c_int, C.c_char_p)),
     ("user", C.c_void_p),
@@ -455,6 +472,7 @@ harpe_frequency_controller_options._fields_ = [
     ("minimum_dwell_s", C.c_double),
     ("poll_interval_s", C.c_double),
     ("log", harpe_log),
+    ("keeps_power_limit", C.c_bool),
 ]
 harpe_frequency_controller_counts._fields_ = [
     ("clock_requests", C.c_uint64),
@@ -968,6 +986,48 @@ harpe_scheduler_class._fields_ = [
     ("pipeline", C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_int64, C.POINTER(C.c_void_p), C.POINTER(harpe_error))),
 ]
 harpe_scheduler_class.wish = harpe_scheduler_class.job_request
+harpe_tuning_options._fields_ = [
+    ("gpus", C.c_void_p),
+    ("tunes_clock", C.c_bool),
+    ("tunes_limit", C.c_bool),
+    ("max_slowdown", C.c_double),
+    ("aim", C.c_int),
+    ("eta", C.c_double),
+    ("is_dry", C.c_bool),
+    ("rate_url", C.c_char_p),
+    ("rate_name", C.c_char_p),
+    ("latency_name", C.c_char_p),
+    ("latency_p95_s", C.c_double),
+    ("rate_file", C.c_char_p),
+    ("save_path", C.c_char_p),
+    ("log", harpe_log),
+]
+harpe_tuning_report._fields_ = [
+    ("phase", C.c_int),
+    ("meter", C.c_char_p),
+    ("clock_mhz", C.c_int),
+    ("limit_w", C.c_int),
+    ("now_mhz", C.c_int),
+    ("now_w", C.c_int),
+    ("trials", C.c_int),
+    ("slowdown", C.c_double),
+    ("slowdown_error", C.c_double),
+    ("saved", C.c_double),
+    ("saved_error", C.c_double),
+    ("is_noise", C.c_bool),
+    ("highest_j_per_work", C.c_double),
+    ("chosen_j_per_work", C.c_double),
+    ("highest_s_per_work", C.c_double),
+    ("chosen_s_per_work", C.c_double),
+    ("work", C.c_double),
+    ("time_s", C.c_double),
+    ("energy_j", C.c_double),
+    ("used_j", C.c_double),
+    ("highest_j", C.c_double),
+    ("latency_p95_s", C.c_double),
+    ("is_restored", C.c_bool),
+    ("reason", C.c_char_p),
+]
 
 # name: (result, arguments)
 FUNCTIONS = {
@@ -1238,6 +1298,10 @@ FUNCTIONS = {
     "harpe_selector_zeus_cost": (C.c_int, [C.POINTER(harpe_selector_parameters), C.POINTER(harpe_power_limit_selector), C.POINTER(harpe_error)]),
     "harpe_status_name": (C.c_char_p, [C.c_int]),
     "harpe_synth_gpu_models": (C.POINTER(C.c_char_p), []),
+    "harpe_tune_get_report": (None, [C.c_void_p, C.POINTER(harpe_tuning_report)]),
+    "harpe_tune_mark": (None, [C.c_void_p, C.c_uint64]),
+    "harpe_tune_start": (C.c_int, [C.POINTER(harpe_tuning_options), C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),
+    "harpe_tune_stop": (None, [C.c_void_p, C.POINTER(harpe_tuning_report)]),
     "harpe_version": (C.c_char_p, []),
     "harpe_wait_powers_free": (None, [C.c_void_p]),
     "harpe_wait_powers_parse_csv": (C.c_int, [C.c_char_p, C.c_size_t, C.c_char_p, C.POINTER(C.c_void_p), C.POINTER(harpe_error)]),

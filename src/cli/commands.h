@@ -25,5 +25,6 @@ int harpe_profile_command(int argc, char **argv);
 int harpe_profile_p2p_command(int argc, char **argv);    /* harpe profile p2p */
 int harpe_profile_switch_command(int argc, char **argv); /* harpe profile switch */
 int harpe_train_sim_command(int argc, char **argv);
+int harpe_tune_command(int argc, char **argv);
 
 #endif

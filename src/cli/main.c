@@ -26,6 +26,7 @@ static const harpe_command commands[] = {
     {"gpus", "Show the GPUs, and how to solve problems", harpe_gpus_command},
     {"monitor", "Measure a command's energy, or show it live", harpe_monitor_command},
     {"profile", "Measure waits and changes of clock, or convert dumps", harpe_profile_command},
+    {"tune", "Find the clock or power limit that suits any program", harpe_tune_command},
     {"power-limit", "Find the GPU power limit that suits a job", harpe_power_limit_command},
     {NULL, "Run a job", NULL},
     {"run", "Run a training script with the adapter that fits it", harpe_run_command},

@@ -60,6 +60,7 @@ static harpe_status fill_header(const harpe_frequency_controller_options *option
     *header = harpe_controller_header_for(options->gpus, options->gpu, harpe_process_self());
     header->dwell_ns = nanoseconds(options->minimum_dwell_s, DWELL_S, 0);
     header->poll_ns = nanoseconds(options->poll_interval_s, POLL_S, -1);
+    header->keeps_power_limit = options->keeps_power_limit;
     return harpe_zeusd_find(options->zeusd_socket, &header->zeusd, error);
 }
 

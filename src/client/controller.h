@@ -26,7 +26,7 @@
 
 enum {
     HARPE_CONTROLLER_MAGIC = 0x48464343,
-    HARPE_CONTROLLER_VERSION = 7,
+    HARPE_CONTROLLER_VERSION = 8,
     HARPE_CONTROLLER_LATENCIES = 4096,
     HARPE_CONTROLLER_NOTES = 256, /* of positions */
     HARPE_CONTROLLER_ASKS = 8192,
@@ -135,9 +135,10 @@ typedef struct harpe_controller_slot {
  * of the socket is closed. */
 typedef struct harpe_controller_header {
     uint32_t magic, version, slot_size;
-    int64_t dwell_ns; /* GPU time; 0: none */
-    int64_t poll_ns;  /* negative: sleep until woken */
-    int32_t trainer;  /* process id of the trainer */
+    int64_t dwell_ns;          /* GPU time; 0: none */
+    int64_t poll_ns;           /* negative: sleep until woken */
+    int32_t trainer;           /* process id of the trainer */
+    int32_t keeps_power_limit; /* not 0: the power limit stays as it is found */
     char uuid[96];
     char library_path[PATH_MAX];
     harpe_zeusd_address zeusd; /* no address: the driver */

@@ -37,7 +37,8 @@ harpe_status harpe_controller_gpu_open(const harpe_controller_header *header,
     harpe_gpus_options options = {.library_path =
                                       *header->library_path ? header->library_path : NULL,
                                   .visible_devices = is_name ? header->uuid : "all"};
-    harpe_controller_gpu gpu = {.terms = header->terms};
+    harpe_controller_gpu gpu = {.terms = header->terms,
+                                .keeps_power_limit = header->keeps_power_limit != 0};
     harpe_status status = harpe_gpus_open(&options, &gpu.gpus, error);
     if (status != HARPE_OK) return status;
     gpu.index = find(gpu.gpus, header->uuid);
@@ -110,13 +111,13 @@ static bool has_power_guard(const harpe_controller_gpu *gpu) {
 }
 
 /* Returns the power limit to restore at the end; 0: the controller leaves the power limit alone. It
- * does so for a lease of clocks, which does not include the power limit, and if a power limit guard
- * has the GPU. Otherwise the guard and the controller would both restore a power limit, and the
- * controller would restore the limit that the guard's job has set. The second look finds a guard
- * that has started while the limit was read. */
+ * does so if the trainer wants it, for a lease of clocks, which does not include the power limit,
+ * and if a power limit guard has the GPU. Otherwise the guard and the controller would both restore
+ * a power limit, and the controller would restore the limit that the guard's job has set. The
+ * second look finds a guard that has started while the limit was read. */
 static uint32_t limit_to_restore(const harpe_controller_gpu *gpu) {
     uint32_t limit_mw = 0;
-    if (gpu->terms.is_lease || has_power_guard(gpu) ||
+    if (gpu->keeps_power_limit || gpu->terms.is_lease || has_power_guard(gpu) ||
         harpe_gpu_power_limit(gpu->gpus, gpu->index, &limit_mw, NULL) != HARPE_OK)
         return 0;
     return has_power_guard(gpu) ? 0 : limit_mw;

@@ -20,6 +20,7 @@ typedef struct harpe_controller_gpu {
     int index;
     harpe_zeusd *zeusd; /* NULL: the driver */
     harpe_lease_terms terms;
+    bool keeps_power_limit;
 } harpe_controller_gpu;
 
 harpe_status harpe_controller_gpu_open(const harpe_controller_header *header,
@@ -29,10 +30,11 @@ void harpe_controller_gpu_close(harpe_controller_gpu *gpu);
 harpe_status harpe_controller_gpu_lock_graphics(harpe_controller_gpu *gpu, uint32_t mhz,
                                                 harpe_error *error);
 
-/* Sets the default power limit, the highest memory clock and the highest graphics clock, and writes
- * the latter to `*highest_mhz`. Call harpe_controller_gpu_remember first. Fails if the graphics
- * clock cannot be set; the driver may refuse the other two. Records in `changes` the settings
- * that it changes. Gives up with HARPE_INTERRUPTED if the trainer is gone. */
+/* Sets the default power limit (unless it keeps the present one), the highest memory clock and the
+ * highest graphics clock, and writes the latter to `*highest_mhz`. Call
+ * harpe_controller_gpu_remember first. Fails if the graphics clock cannot be set; the driver may
+ * refuse the other two. Records in `changes` the settings that it changes. Gives up with
+ * HARPE_INTERRUPTED if the trainer is gone. */
 harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controller_changes *changes,
                                        uint32_t *highest_mhz, harpe_error *error);
 

@@ -115,6 +115,21 @@ static harpe_step_memory *find_memory(void) {
     return shared;
 }
 
+harpe_step_memory *harpe_step_memory_own(void) {
+    harpe_step_memory *shared = find_memory();
+    if (shared) return shared;
+    /* Shared, so that marks of forked children count too. */
+    void *memory =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    shared = memory;
+    shared->magic = HARPE_STEP_MEMORY_MAGIC;
+    harpe_step_memory *other = NULL;
+    if (atomic_compare_exchange_strong(&known_memory, &other, shared)) return shared;
+    (void)munmap(memory, sizeof *shared);
+    return other;
+}
+
 /* ---- Sending --------------------------------------------------------------------------------- */
 
 /* The count is stored before is_parked is read, and the runner stores is_parked before it reads the
@@ -125,19 +140,32 @@ static void ring(harpe_step_memory *shared) {
     harpe_wake(&shared->is_parked);
 }
 
-void harpe_power_limit_count_step(harpe_step_source source) {
-    harpe_step_memory *shared = find_memory();
-    if (!shared) return;
+/* Returns false if a better source is counted. */
+static bool is_counted(harpe_step_memory *shared, harpe_step_source source) {
     uint32_t best = atomic_load(&shared->source);
     while (best < (uint32_t)source &&
            !atomic_compare_exchange_weak(&shared->source, &best, (uint32_t)source)) {
     }
-    if (best > (uint32_t)source) return;
-    atomic_fetch_add(&shared->steps, 1);
+    return best <= (uint32_t)source;
+}
+
+void harpe_step_memory_add(harpe_step_memory *shared, harpe_step_source source, uint64_t steps) {
+    if (!is_counted(shared, source)) return;
+    atomic_fetch_add(&shared->steps, steps);
     ring(shared);
 }
 
-void harpe_power_limit_mark_step(void) { harpe_power_limit_count_step(HARPE_STEP_MARKS); }
+void harpe_step_memory_count(uint64_t steps) {
+    harpe_step_memory *shared = find_memory();
+    if (shared) harpe_step_memory_add(shared, HARPE_STEP_MARKS, steps);
+}
+
+void harpe_power_limit_mark_step(void) { harpe_step_memory_count(1); }
+
+void harpe_power_limit_count_step(harpe_step_source source) {
+    harpe_step_memory *shared = find_memory();
+    if (shared) harpe_step_memory_add(shared, source, 1);
+}
 
 void harpe_power_limit_end_source(harpe_step_source source) {
     harpe_step_memory *shared = find_memory();

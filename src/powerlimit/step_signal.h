@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory through which a training program reports its steps to `harpe power-limit run`.
- * step_signal.c is the program's side, and src/cli/power_limit/power_limit_run.c is the runner's.
+ * step_signal.c is the program's side, and src/cli/marked_command.c is the runner's.
  * Counts in shared memory are exact even if the runner reads them rarely. The program needs no
  * descriptor to write them. */
 #ifndef HARPE_POWERLIMIT_STEP_SIGNAL_H
@@ -9,6 +9,8 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdint.h>
+
+#include <harpe/power_limit.h>
 
 /* Environment variables that the runner sets for its command. */
 #define HARPE_STEP_LINES_VARIABLE "HARPE_STEP_FD"  /* descriptor of a pipe for lines */
@@ -35,5 +37,14 @@ typedef struct harpe_step_memory {
     /* The number of steps signalled when epoch i ended, at index i modulo their count. */
     alignas(64) _Atomic uint64_t steps_at_epoch[HARPE_STEP_EPOCHS];
 } harpe_step_memory;
+
+/* Returns the memory of this process, which it makes if no runner has given one. It is never freed.
+ * Returns NULL if memory runs out. Marks of this process then count in it. */
+harpe_step_memory *harpe_step_memory_own(void);
+/* Counts so many steps of a source at once in a memory, and wakes the runner. Does nothing if a
+ * better source is counted. */
+void harpe_step_memory_add(harpe_step_memory *shared, harpe_step_source source, uint64_t steps);
+/* Counts marks in the memory of this process; does nothing if it has none. */
+void harpe_step_memory_count(uint64_t steps);
 
 #endif

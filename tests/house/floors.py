@@ -23,7 +23,7 @@ FLOORS = [
     ["plan", "gpu", "pfo", "rights", "http", "http/client"],
     ["draw", "fleet", "trace", "monitor", "lease"],
     ["powerlimit", "client", "server/store", "server/scheduler"],
-    ["server/scheduler/perseus"],
+    ["server/scheduler/perseus", "tune"],
     ["server/engine"],
     ["server/fleet"],
     ["server/lead"],

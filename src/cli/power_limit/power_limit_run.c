@@ -1,33 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe power-limit run -- CMD`: finds and holds the best power limit for a command that signals
- * its steps, as a member of a fleet if the user wants. There are two kinds of step signals: counts
- * in shared memory (harpe_power_limit_mark_step), and lines in a pipe (for any other language).
- * This file passes them to the optimizer, which sets the limits and measures. */
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <linux/futex.h>
+ * its steps, as a member of a fleet if the user wants. This file passes the marks to the optimizer,
+ * which sets the limits and measures. */
 #include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/mman.h>
-#include <sys/signalfd.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/error.h"
-#include "base/process.h"
 #include "base/token.h"
-#include "base/wait.h"
 #include "cli/command.h"
+#include "cli/marked_command.h"
 #include "cli/power_limit/power_limit_internal.h"
 #include "http/client/connection.h"
-#include "powerlimit/step_signal.h"
 
 /* ---- The fleet ------------------------------------------------------------------------------- */
 
@@ -133,180 +117,6 @@ static void free_fleet(member_flags *flags) {
     flags->fleet.token = NULL;
 }
 
-/* ---- The channel of step signals ------------------------------------------------------------- */
-
-/* The objects that the command gets, and what is read from them. */
-typedef struct step_channel {
-    harpe_step_memory *shared;
-    int memory;    /* descriptor of `shared` */
-    int lines;     /* read end of the pipe; does not block */
-    int lines_end; /* the command's end of the pipe; -1 after it was passed on */
-    int bell;      /* descriptor that becomes readable after a signal in the memory */
-    uint64_t taken_steps, taken_epochs; /* steps and epochs already taken out of `shared` */
-    pthread_t listener;
-    atomic_bool is_over;
-    bool has_listener;
-} step_channel;
-
-enum { PIPE_SIZE = 1 << 20 };
-
-/* Opens the command's end of the pipe for reading and writing. A write then never raises SIGPIPE,
- * even after this process has died. The end does not block, so the command continues if this
- * process is stopped. */
-static int open_lines_end(int write_end) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", write_end);
-    int both_ends = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
-    if (both_ends < 0) { /* /proc is not available */
-        (void)fcntl(write_end, F_SETFL, O_NONBLOCK);
-        return write_end;
-    }
-    (void)close(write_end);
-    return both_ends;
-}
-
-static harpe_status open_lines(step_channel *signals, harpe_error *error) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return harpe_fail_errno(error, errno, "a pipe for step signals");
-    (void)fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    (void)fcntl(ends[1], F_SETPIPE_SZ, PIPE_SIZE); /* it may stay smaller */
-    signals->lines = ends[0];
-    signals->lines_end = open_lines_end(ends[1]);
-    return HARPE_OK;
-}
-
-static harpe_status open_memory(step_channel *signals, harpe_error *error) {
-    size_t size = sizeof *signals->shared;
-    signals->memory = memfd_create(HARPE_STEP_MEMORY_FILE, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (signals->memory < 0 || ftruncate(signals->memory, (off_t)size) != 0 ||
-        fcntl(signals->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        return harpe_fail_errno(error, errno, "memory for step signals");
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, signals->memory, 0);
-    if (memory == MAP_FAILED) return harpe_fail_errno(error, errno, "memory for step signals");
-    signals->shared = memory;
-    signals->shared->magic = HARPE_STEP_MEMORY_MAGIC;
-    return HARPE_OK;
-}
-
-static harpe_status set_environment(const step_channel *signals, harpe_error *error) {
-    struct stat lines, memory;
-    char number[16], pipe_name[48], memory_name[80];
-    if (fstat(signals->lines_end, &lines) != 0 || fstat(signals->memory, &memory) != 0)
-        return harpe_fail_errno(error, errno, "step signals");
-    snprintf(number, sizeof number, "%d", signals->lines_end);
-    snprintf(pipe_name, sizeof pipe_name, "%" PRIu64 ":%" PRIu64, (uint64_t)lines.st_dev,
-             (uint64_t)lines.st_ino);
-    snprintf(memory_name, sizeof memory_name, "%d:%" PRIu64 ":%" PRIu64 ":%ld", signals->memory,
-             (uint64_t)memory.st_dev, (uint64_t)memory.st_ino, (long)harpe_process_self());
-    bool is_set = setenv(HARPE_STEP_LINES_VARIABLE, number, 1) == 0 &&
-                  setenv(HARPE_STEP_PIPE_VARIABLE, pipe_name, 1) == 0 &&
-                  setenv(HARPE_STEP_MEMORY_VARIABLE, memory_name, 1) == 0;
-    return is_set ? HARPE_OK : harpe_fail_memory(error);
-}
-
-/* See step_signal.c for the order of stores and loads. */
-static void *listen_to_memory(void *argument) {
-    step_channel *signals = argument;
-    harpe_step_memory *shared = signals->shared;
-    uint32_t told = 0;
-    while (!atomic_load(&signals->is_over)) {
-        uint32_t heard = atomic_load(&shared->bell);
-        if (heard != told) {
-            uint64_t one = 1;
-            ssize_t ignored = write(signals->bell, &one, sizeof one);
-            (void)ignored;
-            told = heard;
-        }
-        atomic_store(&shared->is_parked, 1);
-        if (atomic_load(&shared->bell) == told && !atomic_load(&signals->is_over))
-            (void)harpe_wait_while(&shared->is_parked, 1, -1);
-        atomic_store(&shared->is_parked, 0);
-    }
-    return NULL;
-}
-
-static harpe_status start_listener(step_channel *signals, harpe_error *error) {
-    signals->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (signals->bell < 0) return harpe_fail_errno(error, errno, "step signals");
-    int failure = harpe_thread_start(&signals->listener, "harpe-steps", listen_to_memory, signals);
-    if (failure) return harpe_fail_errno(error, failure, "a thread for step signals");
-    signals->has_listener = true;
-    return HARPE_OK;
-}
-
-static void stop_listener(step_channel *signals) {
-    if (!signals->has_listener) return;
-    atomic_store(&signals->is_over, true);
-    atomic_store(&signals->shared->is_parked, 0);
-    harpe_wake(&signals->shared->is_parked);
-    harpe_thread_join(signals->listener);
-}
-
-static void close_one(int *descriptor) {
-    if (*descriptor >= 0) (void)close(*descriptor);
-    *descriptor = -1;
-}
-
-static void close_channel(step_channel *signals) {
-    stop_listener(signals);
-    if (signals->shared) (void)munmap(signals->shared, sizeof *signals->shared);
-    close_one(&signals->memory);
-    close_one(&signals->lines);
-    close_one(&signals->lines_end);
-    close_one(&signals->bell);
-    signals->shared = NULL;
-    signals->has_listener = false;
-}
-
-/* Makes the pipe and the memory, and sets the environment variables that name them. */
-static harpe_status open_channel(step_channel *signals, harpe_error *error) {
-    *signals = (step_channel){.memory = -1, .lines = -1, .lines_end = -1, .bell = -1};
-    harpe_status status = open_lines(signals, error);
-    if (status == HARPE_OK) status = open_memory(signals, error);
-    if (status == HARPE_OK) status = set_environment(signals, error);
-    if (status == HARPE_OK) status = start_listener(signals, error);
-    if (status != HARPE_OK) close_channel(signals);
-    return status;
-}
-
-/* Closes the command's end of the pipe in this process. Call it after the command has started.
- * Otherwise this process could not detect the end of the pipe. */
-static void close_lines_end(step_channel *signals) {
-    (void)close(signals->lines_end);
-    signals->lines_end = -1;
-}
-
-/* Returns the next signal in the memory: 's' for a step, 'e' for an epoch, '\0' for none. */
-static char next_signal(step_channel *signals) {
-    const harpe_step_memory *shared = signals->shared;
-    /* Epochs come first, because the steps before them have already been counted. */
-    uint64_t epochs = atomic_load(&shared->epochs);
-    uint64_t steps = atomic_load(&shared->steps);
-    if (signals->taken_epochs < epochs) {
-        bool is_known = epochs - signals->taken_epochs <= HARPE_STEP_EPOCHS;
-        uint64_t at = signals->taken_epochs % HARPE_STEP_EPOCHS;
-        if (!is_known || signals->taken_steps >= steps ||
-            signals->taken_steps >= atomic_load(&shared->steps_at_epoch[at])) {
-            signals->taken_epochs++;
-            return 'e';
-        }
-    }
-    if (signals->taken_steps >= steps) return '\0';
-    signals->taken_steps++;
-    return 's';
-}
-
-/* Takes all signals out of the memory at once, and counts them. */
-static void take_all(step_channel *signals, uint64_t *steps, uint64_t *epochs) {
-    uint64_t all_epochs = atomic_load(&signals->shared->epochs);
-    uint64_t all_steps = atomic_load(&signals->shared->steps);
-    *steps = all_steps - signals->taken_steps;
-    *epochs = all_epochs - signals->taken_epochs;
-    signals->taken_steps = all_steps;
-    signals->taken_epochs = all_epochs;
-}
-
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
 typedef struct run_arguments {
@@ -318,17 +128,12 @@ typedef struct run_arguments {
     bool without_guard;
 } run_arguments;
 
-/* The running command. */
+/* The running command, and the optimizer that its marks reach. */
 typedef struct run_child {
-    pid_t id;
-    step_channel step_signals;
-    int signals;   /* signalfd */
-    int wait_code; /* valid after the command has ended */
-    bool has_ended;
-    char line[32]; /* the incomplete last line from the pipe */
-    size_t line_length;
+    harpe_marked_command command;
+    harpe_power_limit_optimizer *optimizer; /* NULL: none */
     bool is_catching_up; /* true from a change of limit until no step signal waits */
-    int64_t step_count, epoch_count, unknown_count;
+    int64_t step_count, epoch_count;
 } run_child;
 
 enum { FLAG_PROFILE_PATH = 0x600, FLAG_NO_GUARD };
@@ -379,148 +184,45 @@ static const struct argp argument_parser = {
     .children = children,
 };
 
-/* ---- The command ----------------------------------------------------------------------------- */
-
-static int spawn_with(char *const *command, const step_channel *step_signals, const sigset_t *mask,
-                      pid_t *id) {
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    /* These two descriptors stay open after exec. */
-    posix_spawn_file_actions_adddup2(&actions, step_signals->lines_end, step_signals->lines_end);
-    posix_spawn_file_actions_adddup2(&actions, step_signals->memory, step_signals->memory);
-    int failure = harpe_command_spawn(command, &actions, mask, id);
-    posix_spawn_file_actions_destroy(&actions);
-    return failure;
-}
-
-static harpe_status start_command(char *const *command, run_child *child, harpe_error *error) {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGCONT, 0};
-    sigset_t mask, before;
-    harpe_command_block(numbers, &mask, &before);
-    child->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (child->signals < 0)
-        return harpe_fail_errno(error, errno, "preparing to run '%.100s'", command[0]);
-    harpe_status status = open_channel(&child->step_signals, error);
-    if (status != HARPE_OK) return status;
-    int failure = spawn_with(command, &child->step_signals, &before, &child->id);
-    close_lines_end(&child->step_signals);
-    if (failure) return harpe_fail_errno(error, failure, "running '%.100s'", command[0]);
-    return HARPE_OK;
-}
-
-/* ---- Step signals ---------------------------------------------------------------------------- */
+/* ---- Marks ----------------------------------------------------------------------------------- */
 
 /* Setting a limit may take longer than a step. The steps that begin meanwhile are over when their
  * signals are read. They are skipped, because their windows would be too short. */
-static void take_step(run_child *child, harpe_power_limit_optimizer *optimizer) {
+static void take_step(void *user) {
+    run_child *child = user;
     child->step_count++;
     if (child->is_catching_up) return;
-    int limit_w = harpe_power_limit_current_w(optimizer);
-    harpe_power_limit_on_step_begin(optimizer);
-    child->is_catching_up = harpe_power_limit_current_w(optimizer) != limit_w;
+    int limit_w = harpe_power_limit_current_w(child->optimizer);
+    harpe_power_limit_on_step_begin(child->optimizer);
+    child->is_catching_up = harpe_power_limit_current_w(child->optimizer) != limit_w;
 }
 
-static void take_epoch(run_child *child, harpe_power_limit_optimizer *optimizer) {
+static void take_epoch(void *user) {
+    run_child *child = user;
     child->epoch_count++;
-    int limit_w = harpe_power_limit_current_w(optimizer);
-    harpe_power_limit_on_epoch_end(optimizer);
-    if (harpe_power_limit_current_w(optimizer) != limit_w) child->is_catching_up = true;
+    int limit_w = harpe_power_limit_current_w(child->optimizer);
+    harpe_power_limit_on_epoch_end(child->optimizer);
+    if (harpe_power_limit_current_w(child->optimizer) != limit_w) child->is_catching_up = true;
 }
 
-static void take_line(run_child *child, harpe_power_limit_optimizer *optimizer) {
-    child->line[child->line_length] = '\0';
-    if (strcmp(child->line, "step") == 0) {
-        take_step(child, optimizer);
-    } else if (strcmp(child->line, "epoch") == 0) {
-        take_epoch(child, optimizer);
-    } else if (child->line_length > 0 && child->unknown_count++ == 0) {
-        fprintf(stderr, "harpe power-limit run: a line to HARPE_STEP_FD was neither 'step' nor "
-                        "'epoch'\n");
-    }
-    child->line_length = 0;
-}
-
-static bool is_readable(int descriptor) { return harpe_events_now(descriptor, POLLIN) & POLLIN; }
-
-/* Reads lines from the pipe once. Returns false if no process can write to the pipe any more, or if
- * there is nothing to read yet. */
-static bool take_lines(run_child *child, harpe_power_limit_optimizer *optimizer) {
-    char bytes[4096];
-    ssize_t got = read(child->step_signals.lines, bytes, sizeof bytes);
-    for (ssize_t i = 0; i < got; i++)
-        if (bytes[i] == '\n')
-            take_line(child, optimizer);
-        else if (child->line_length < sizeof child->line - 1)
-            child->line[child->line_length++] = bytes[i];
-    return got > 0 || (got < 0 && errno == EINTR);
-}
-
-static void take_step_signals(run_child *child, harpe_power_limit_optimizer *optimizer) {
-    uint64_t rings;
-    ssize_t ignored = read(child->step_signals.bell, &rings, sizeof rings);
-    (void)ignored;
-    for (char kind; (kind = next_signal(&child->step_signals));)
-        if (kind == 's')
-            take_step(child, optimizer);
-        else
-            take_epoch(child, optimizer);
-}
-
-/* Catches up after this process was stopped. The steps that were signalled meanwhile are over, so
- * this function only counts them. The current measurement covers more than its own steps. The
- * function ends this measurement as at the end of an epoch, and the optimizer then measures the
- * same limit again. */
-static void pass_over(run_child *child, harpe_power_limit_optimizer *optimizer) {
-    uint64_t steps;
-    uint64_t epochs;
+static void begin_catching_up(void *user) {
+    run_child *child = user;
     child->is_catching_up = true;
-    while (take_lines(child, optimizer)) {
-    }
-    take_all(&child->step_signals, &steps, &epochs);
+}
+
+static void end_catching_up(void *user) {
+    run_child *child = user;
+    child->is_catching_up = false;
+}
+
+/* This process was stopped. The steps that were signalled meanwhile are only counted. The current
+ * measurement covers more than its own steps. This function ends it as at the end of an epoch, and
+ * the optimizer then measures the same limit again. */
+static void pass_over(void *user, uint64_t steps, uint64_t epochs) {
+    run_child *child = user;
     child->step_count += (int64_t)steps;
     child->epoch_count += (int64_t)epochs;
-    harpe_power_limit_on_epoch_end(optimizer);
-}
-
-/* Passes on signals that were sent only to this process. A signal of the terminal reaches the
- * command without help. */
-static void take_signals(run_child *child, harpe_power_limit_optimizer *optimizer) {
-    struct signalfd_siginfo info;
-    while (read(child->signals, &info, sizeof info) == (ssize_t)sizeof info) {
-        if (info.ssi_signo == SIGCHLD) {
-            child->has_ended =
-                child->has_ended || waitpid(child->id, &child->wait_code, WNOHANG) == child->id;
-        } else if (info.ssi_signo == SIGCONT) {
-            pass_over(child, optimizer);
-        } else if (info.ssi_code != SI_KERNEL && !child->has_ended) {
-            (void)kill(child->id, (int)info.ssi_signo);
-        }
-    }
-}
-
-/* Counts all step signals that the command sent before its end. */
-static void take_rest(run_child *child, harpe_power_limit_optimizer *optimizer) {
-    take_step_signals(child, optimizer);
-    while (take_lines(child, optimizer)) {
-    }
-}
-
-static void follow(run_child *child, harpe_power_limit_optimizer *optimizer) {
-    enum { SIGNALS, LINES, BELL, WAYS };
-    struct pollfd ways[WAYS] = {{.fd = child->signals, .events = POLLIN},
-                                {.fd = child->step_signals.lines, .events = POLLIN},
-                                {.fd = child->step_signals.bell, .events = POLLIN}};
-    while (!child->has_ended) {
-        if (harpe_poll(ways, WAYS, -1) < 0) continue;
-        take_signals(child, optimizer);
-        if (ways[BELL].revents) take_step_signals(child, optimizer);
-        /* The pipe is empty, and no process can write to it any more. */
-        if (ways[LINES].revents && !take_lines(child, optimizer) && !(ways[LINES].revents & POLLIN))
-            ways[LINES].fd = -1;
-        if (!is_readable(child->step_signals.lines) && !is_readable(child->step_signals.bell))
-            child->is_catching_up = false;
-    }
-    take_rest(child, optimizer);
+    harpe_power_limit_on_epoch_end(child->optimizer);
 }
 
 /* ---- Telling --------------------------------------------------------------------------------- */
@@ -616,6 +318,13 @@ static bool is_users_mistake(const run_optimizer *all, harpe_status status) {
 int harpe_power_limit_run_command(int argc, char **argv) {
     run_arguments arguments = {0};
     run_child child = {0};
+    const harpe_marks marks = {.program = "harpe power-limit run",
+                               .step = take_step,
+                               .epoch = take_epoch,
+                               .continued = begin_catching_up,
+                               .pass_over = pass_over,
+                               .caught_up = end_catching_up,
+                               .user = &child};
     run_optimizer all = {0};
     harpe_error error;
     argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
@@ -631,13 +340,16 @@ int harpe_power_limit_run_command(int argc, char **argv) {
                 error.message);
         status = HARPE_OK;
     }
-    if (status == HARPE_OK) status = start_command(arguments.command, &child, &error);
+    child.optimizer = all.optimizer;
+    if (status == HARPE_OK) status = harpe_marked_command_prepare(&child.command, &marks, &error);
+    if (status == HARPE_OK)
+        status = harpe_marked_command_start(&child.command, arguments.command, NULL, &error);
     if (status == HARPE_OK) {
-        follow(&child, all.optimizer);
-        close_channel(&child.step_signals);
+        harpe_marked_command_follow(&child.command);
+        harpe_marked_command_close(&child.command);
         status = tell(&arguments, &child, all.optimizer, &error);
     }
     tear_down(&all);
-    return status == HARPE_OK ? harpe_command_exit_code(child.wait_code)
+    return status == HARPE_OK ? harpe_command_exit_code(child.command.wait_code)
                               : harpe_command_fail("power-limit run", &error);
 }

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A command of the user that marks its steps. There are two kinds of marks: counts in shared memory
+ * (harpe_power_limit_mark_step), and lines in a pipe (for any other language). */
+#ifndef HARPE_CLI_MARKED_COMMAND_H
+#define HARPE_CLI_MARKED_COMMAND_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <harpe/status.h>
+
+#include "powerlimit/step_signal.h"
+
+/* What is done with marks. All functions are called on the thread that follows the command. */
+typedef struct harpe_marks {
+    const char *program; /* the beginning of messages, such as "harpe power-limit run" */
+    /* True: the caller reads the marks in the memory itself, and the functions below are called
+     * only for lines of the pipe. */
+    bool are_read_elsewhere;
+    void (*step)(void *user);
+    void (*epoch)(void *user);
+    /* This process was stopped, and continues: the marks of the pipe that follow are of that time,
+     * and then `pass_over` is called with the numbers of those in the memory. May be NULL, both. */
+    void (*continued)(void *user);
+    void (*pass_over)(void *user, uint64_t steps, uint64_t epochs);
+    void (*caught_up)(void *user); /* no mark waits; may be NULL */
+    void (*tick)(void *user);      /* called about every `tick_ns`; NULL: not */
+    int64_t tick_ns;
+    void *user;
+} harpe_marks;
+
+/* The objects that the command gets, and what is read from them. */
+typedef struct harpe_step_channel {
+    harpe_step_memory *shared;
+    int memory;    /* descriptor of `shared` */
+    int lines;     /* read end of the pipe; does not block */
+    int lines_end; /* the command's end of the pipe; -1 after it was passed on */
+    int bell;      /* descriptor that becomes readable after a signal in the memory; -1: none */
+    uint64_t taken_steps, taken_epochs; /* steps and epochs already taken out of `shared` */
+    pthread_t listener;
+    atomic_bool is_over;
+    bool has_listener;
+} harpe_step_channel;
+
+/* Initialise with zeros. */
+typedef struct harpe_marked_command {
+    const harpe_marks *marks;
+    pid_t id;
+    harpe_step_channel step_signals;
+    sigset_t mask; /* of the command */
+    int signals;   /* signalfd */
+    int wait_code; /* valid after the command has ended */
+    bool has_ended;
+    char line[32]; /* the incomplete last line from the pipe */
+    size_t line_length;
+    int64_t unknown_count; /* lines that are no marks */
+} harpe_marked_command;
+
+/* Makes the channel of marks, and sets the environment variables that name it. Blocks the signals
+ * that are passed on. */
+harpe_status harpe_marked_command_prepare(harpe_marked_command *child, const harpe_marks *marks,
+                                          harpe_error *error);
+/* Starts the command. `actions` are for its descriptors, and become more. NULL: none. */
+harpe_status harpe_marked_command_start(harpe_marked_command *child, char *const *command,
+                                        posix_spawn_file_actions_t *actions, harpe_error *error);
+/* Calls the functions of the marks until the command has ended. */
+void harpe_marked_command_follow(harpe_marked_command *child);
+/* Ends the channel. */
+void harpe_marked_command_close(harpe_marked_command *child);
+
+#endif

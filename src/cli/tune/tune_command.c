@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `harpe tune`: runs any command, or watches one that runs already, and lets the library find its
+ * clock and power limit. This file reads the flags, runs the command, and passes its exit status
+ * on. Whatever happens to the tuning, the command runs. */
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <harpe/tune.h>
+
+#include "base/error.h"
+#include "base/number.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "base/wait.h"
+#include "cli/commands.h"
+#include "cli/marked_command.h"
+#include "cli/python_hook.h"
+#include "cli/tune/tune_output.h"
+#include "cli/tune/tune_report.h"
+#include "tune/tune.h"
+
+#define NAME "harpe tune"
+#define TICK_NS INT64_C(1000000000)
+
+enum { ENVIRONMENT_SIZE = 1 << 17 };
+
+/* ---- Flags ----------------------------------------------------------------------------------- */
+
+typedef struct tune_arguments {
+    harpe_tuning_options options;
+    harpe_tune_prices prices;
+    bool has_slowdown, has_eta, is_cost, wants_json;
+    char latency_name[256];
+    const char *gpus, *expression;
+    int attached; /* process; 0: none */
+    char **command;
+} tune_arguments;
+
+enum flag {
+    FLAG_SLOWDOWN = 0x900,
+    FLAG_SELECTOR,
+    FLAG_ETA,
+    FLAG_KNOB,
+    FLAG_GPU,
+    FLAG_ATTACH,
+    FLAG_DRY,
+    FLAG_SAVE,
+    FLAG_URL,
+    FLAG_RATE,
+    FLAG_LATENCY,
+    FLAG_FILE,
+    FLAG_EXPRESSION,
+    FLAG_PRICE,
+    FLAG_CARBON,
+};
+
+static const struct argp_option flags_table[] = {
+    {NULL, 0, NULL, 0, "What is tuned:", 1},
+    {"attach", FLAG_ATTACH, "PID", 0, "Tune for this process, which runs already", 1},
+    {"gpu", FLAG_GPU, "LIST", 0, "Tune these GPUs, such as 0,1 (default: all visible ones)", 1},
+    {"knob", FLAG_KNOB, "LIST", 0, "clock (default), limit, or clock,limit", 1},
+    {"dry-run", FLAG_DRY, NULL, 0, "Change nothing, and estimate what could be saved", 1},
+    {NULL, 0, NULL, 0, "Choice of the best setting:", 2},
+    {"max-slowdown", FLAG_SLOWDOWN, "X", 0,
+     "At most this share more time per unit of work (default 0.02)", 2},
+    {"selector", FLAG_SELECTOR, "NAME", 0,
+     "max-slowdown (default): least energy within --max-slowdown; energy: least energy; time: "
+     "least "
+     "time; zeus-cost: lowest weighted cost of energy and time",
+     2},
+    {"eta", FLAG_ETA, "X", 0, "zeus-cost: 0 is all time, 1 all energy (default 0.5)", 2},
+    {NULL, 0, NULL, 0,
+     "How work is measured, if the program marks no steps (default: by the period of its power):",
+     3},
+    {"rate-url", FLAG_URL, "URL", 0, "Page of metrics in Prometheus' format", 3},
+    {"rate", FLAG_RATE, "NAME", 0,
+     "Counter of this page, such as vllm:generation_tokens_total; labels: NAME{a=\"b\"}", 3},
+    {"latency-p95", FLAG_LATENCY, "HISTOGRAM:SECONDS", 0,
+     "A setting is too slow if the 95th percentile of this histogram of the page is longer", 3},
+    {"rate-file", FLAG_FILE, "FILE", 0, "File with a number, the work so far", 3},
+    {"rate-regex", FLAG_EXPRESSION, "RE", 0,
+     "Lines of the command's output; the first group is the work so far, else each line counts one",
+     3},
+    {NULL, 0, NULL, 0, "Result:", 4},
+    {"save", FLAG_SAVE, "FILE", 0,
+     "Check the result of an earlier run in this file first, and write the result to it", 4},
+    {"energy-price", FLAG_PRICE, "P", 0, "Also print what was saved at P for a kWh", 4},
+    {"carbon", FLAG_CARBON, "G", 0, "Also print the carbon that was saved: G grams of CO2 per kWh",
+     4},
+    {"json", 'j', NULL, 0, "At the end print one JSON object on standard output", 4},
+    {0},
+};
+
+static void set_selector(tune_arguments *arguments, const struct argp_state *state,
+                         const char *text) {
+    static const char *const names[] = {"max-slowdown", "energy", "time", "zeus-cost", NULL};
+    static const harpe_tuning_aim aims[] = {HARPE_TUNING_ENERGY, HARPE_TUNING_ENERGY,
+                                            HARPE_TUNING_TIME, HARPE_TUNING_COST};
+    int choice = harpe_flag_choice(state, "--selector", text, names);
+    arguments->options.aim = aims[choice];
+    arguments->is_cost = aims[choice] == HARPE_TUNING_COST;
+    if (choice > 0 && !arguments->has_slowdown) arguments->options.max_slowdown = INFINITY;
+}
+
+static void set_knobs(tune_arguments *arguments, const struct argp_state *state, const char *text) {
+    bool clock = strcmp(text, "clock") == 0;
+    bool limit = strcmp(text, "limit") == 0;
+    bool both = strcmp(text, "clock,limit") == 0 || strcmp(text, "limit,clock") == 0;
+    if (!clock && !limit && !both)
+        harpe_flag_fail(state, "--knob: expected clock, limit, or clock,limit, found '%.100s'",
+                        text);
+    arguments->options.tunes_clock = clock || both;
+    arguments->options.tunes_limit = limit || both;
+}
+
+/* Reads HISTOGRAM:SECONDS. The name may contain colons. */
+static void set_latency(tune_arguments *arguments, const struct argp_state *state,
+                        const char *text) {
+    const char *colon = strrchr(text, ':');
+    size_t length = colon ? (size_t)(colon - text) : 0;
+    if (length == 0 || length >= sizeof arguments->latency_name)
+        harpe_flag_fail(state, "--latency-p95: expected HISTOGRAM:SECONDS, found '%.100s'", text);
+    memcpy(arguments->latency_name, text, length);
+    arguments->options.latency_name = arguments->latency_name;
+    arguments->options.latency_p95_s =
+        harpe_flag_double_above(state, "--latency-p95", colon + 1, 0, 1e9);
+}
+
+static void check_complete(const struct argp_state *state, const tune_arguments *arguments) {
+    const harpe_tuning_options *options = &arguments->options;
+    int sources = (options->rate_url != NULL) + (options->rate_file != NULL) +
+                  (arguments->expression != NULL);
+    if (!arguments->command && !arguments->attached && !arguments->gpus)
+        harpe_flag_fail(state, "the command is missing: harpe tune -- CMD; or name what runs "
+                               "already with --attach PID or --gpu LIST");
+    if (arguments->command && arguments->attached)
+        harpe_flag_fail(state, "--attach and a command exclude each other");
+    if (!options->rate_url != !options->rate_name)
+        harpe_flag_fail(state, "--rate-url and --rate belong together");
+    if (sources > 1)
+        harpe_flag_fail(state, "--rate-url, --rate-file and --rate-regex exclude each other");
+    if (options->latency_name && !options->rate_url)
+        harpe_flag_fail(state, "--latency-p95 needs --rate-url");
+    if (arguments->expression && !arguments->command)
+        harpe_flag_fail(state, "--rate-regex needs a command, whose output it reads");
+    if (arguments->has_eta && !arguments->is_cost)
+        harpe_flag_fail(state, "--eta needs --selector zeus-cost");
+}
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    tune_arguments *arguments = state->input;
+    harpe_tuning_options *options = &arguments->options;
+    switch (key) {
+    case FLAG_SLOWDOWN:
+        options->max_slowdown = harpe_flag_double_above(state, "--max-slowdown", argument, 0, 1e3);
+        arguments->has_slowdown = true;
+        return 0;
+    case FLAG_SELECTOR: set_selector(arguments, state, argument); return 0;
+    case FLAG_ETA:
+        options->eta = harpe_flag_double(state, "--eta", argument, 0, 1);
+        arguments->has_eta = true;
+        return 0;
+    case FLAG_KNOB: set_knobs(arguments, state, argument); return 0;
+    case FLAG_GPU: arguments->gpus = argument; return 0;
+    case FLAG_ATTACH:
+        arguments->attached = harpe_flag_int(state, "--attach", argument, 1, INT32_MAX);
+        return 0;
+    case FLAG_DRY: options->is_dry = true; return 0;
+    case FLAG_SAVE: options->save_path = argument; return 0;
+    case FLAG_URL: options->rate_url = argument; return 0;
+    case FLAG_RATE: options->rate_name = argument; return 0;
+    case FLAG_LATENCY: set_latency(arguments, state, argument); return 0;
+    case FLAG_FILE: options->rate_file = argument; return 0;
+    case FLAG_EXPRESSION: arguments->expression = argument; return 0;
+    case FLAG_PRICE:
+        arguments->prices.per_kwh = harpe_flag_double(state, "--energy-price", argument, 0, 1e9);
+        return 0;
+    case FLAG_CARBON:
+        arguments->prices.carbon_g_per_kwh = harpe_flag_double(state, "--carbon", argument, 0, 1e9);
+        return 0;
+    case 'j': arguments->wants_json = true; return 0;
+    case ARGP_KEY_ARG:
+        arguments->command = &state->argv[state->next - 1];
+        state->next = state->argc;
+        return 0;
+    case ARGP_KEY_SUCCESS: check_complete(state, arguments); return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argument_parser = {
+    .options = flags_table,
+    .parser = parse_flag,
+    .args_doc = "-- CMD [ARG...]",
+    .doc =
+        "Run any command unchanged, and find the GPU clock with which it needs the least energy "
+        "and is hardly slower. Settings are compared with the highest one in turns; at the end "
+        "the GPUs are restored.\vExamples:\n  harpe tune -- python train.py\n  harpe tune --gpu 0 "
+        "--rate-url http://127.0.0.1:8000/metrics \\\n      --rate "
+        "vllm:generation_tokens_total\n\nSee also: man harpe-tune",
+};
+
+/* ---- The tuning ------------------------------------------------------------------------------ */
+
+typedef struct tune_run {
+    tune_arguments arguments;
+    harpe_gpus *gpus;     /* NULL: they cannot be used */
+    harpe_tuning *tuning; /* NULL: the program runs untuned */
+    harpe_tuning_report report;
+    harpe_tune_live live;
+    harpe_tune_output output;
+    harpe_marked_command child;
+} tune_run;
+
+static void write_log(void *user, harpe_log_level level, const char *line) {
+    tune_run *run = user;
+    if (level < HARPE_LOG_INFO) return;
+    harpe_tune_live_clear(&run->live);
+    harpe_command_say(NAME, line);
+}
+
+static void draw(void *user) {
+    tune_run *run = user;
+    if (!run->tuning) return;
+    harpe_tune_get_report(run->tuning, &run->report);
+    harpe_tune_live_draw(&run->live, &run->report);
+}
+
+/* Returns the GPUs that a running process sees, from its environment. NULL: all. */
+static const char *gpus_of(int process, char *environment, size_t size) {
+    static const char name[] = "CUDA_VISIBLE_DEVICES=";
+    /* harpe_process_read ends the text at its first NUL, so the variables are read here. */
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/environ", process);
+    FILE *file = fopen(path, "re");
+    size_t length = file ? fread(environment, 1, size - 1, file) : 0;
+    if (file) (void)fclose(file);
+    environment[length] = '\0';
+    for (char *at = environment; at < environment + length; at += strlen(at) + 1)
+        if (strncmp(at, name, sizeof name - 1) == 0) return at + sizeof name - 1;
+    return NULL;
+}
+
+/* A mistake of the user, such as naming a page that is no URL, ends this program before a long job
+ * starts. */
+static bool is_users_mistake(harpe_status status) {
+    return status == HARPE_INVALID_INPUT || status == HARPE_INVALID_ARGUMENT ||
+           status == HARPE_IO_ERROR || status == HARPE_LIMIT_EXCEEDED;
+}
+
+/* Starts the tuning. If only the GPUs cannot be used, says so, and succeeds without. */
+static harpe_status start_tuning(tune_run *run, harpe_error *error) {
+    static char environment[ENVIRONMENT_SIZE];
+    tune_arguments *arguments = &run->arguments;
+    harpe_gpus_options gpu_options = {.visible_devices = arguments->gpus};
+    if (!arguments->gpus && arguments->attached)
+        gpu_options.visible_devices = gpus_of(arguments->attached, environment, sizeof environment);
+    arguments->options.log = (harpe_log){write_log, run};
+    harpe_error reason;
+    harpe_status status = harpe_gpus_open(&gpu_options, &run->gpus, &reason);
+    if (status != HARPE_OK) {
+        fprintf(stderr, NAME ": the program runs untuned: %s\n", reason.message);
+        return HARPE_OK;
+    }
+    harpe_tune_sources sources = {
+        .marks = arguments->command ? run->child.step_signals.shared : NULL,
+        .output = arguments->expression ? &run->output.count : NULL,
+    };
+    arguments->options.gpus = run->gpus;
+    status = harpe_tune_start_with(&arguments->options, &sources, &run->tuning, &reason);
+    if (status == HARPE_OK || !is_users_mistake(status)) {
+        if (status != HARPE_OK)
+            fprintf(stderr, NAME ": the program runs untuned: %s\n", reason.message);
+        return HARPE_OK;
+    }
+    return harpe_fail(error, status, "%s", reason.message);
+}
+
+static void stop_tuning(tune_run *run) {
+    harpe_tune_stop(run->tuning, &run->report);
+    harpe_gpus_close(run->gpus);
+    harpe_tune_live_clear(&run->live);
+}
+
+static int tell(tune_run *run, int code) {
+    const tune_arguments *arguments = &run->arguments;
+    harpe_error error;
+    if (!run->tuning) return code;
+    if (!arguments->wants_json) {
+        harpe_tune_report_print(&run->report, &arguments->prices, arguments->options.is_dry);
+        return code;
+    }
+    if (harpe_tune_report_print_json(&run->report, &arguments->prices, &error) == HARPE_OK)
+        return code;
+    return harpe_command_fail("tune", &error);
+}
+
+/* ---- A command ------------------------------------------------------------------------------- */
+
+static void take_step(void *user) {
+    tune_run *run = user;
+    harpe_step_memory_add(run->child.step_signals.shared, HARPE_STEP_MARKS, 1);
+}
+
+static void take_epoch(void *user) { (void)user; }
+
+/* Has the steps of PyTorch counted in the command's Python processes, which mark none themselves,
+ * unless the user has named another counter. */
+static void count_python(const tune_arguments *arguments) {
+    const harpe_tuning_options *options = &arguments->options;
+    if (arguments->expression || options->rate_url || options->rate_file) return;
+    if (harpe_python_hook_install(NULL)) (void)setenv("HARPE_TUNE", "1", 1);
+}
+
+static harpe_status start_child(tune_run *run, harpe_error *error) {
+    posix_spawn_file_actions_t actions;
+    bool reads_output = run->arguments.expression != NULL;
+    posix_spawn_file_actions_init(&actions);
+    if (reads_output) harpe_tune_output_pass(&run->output, &actions);
+    count_python(&run->arguments);
+    harpe_status status =
+        harpe_marked_command_start(&run->child, run->arguments.command, &actions, error);
+    posix_spawn_file_actions_destroy(&actions);
+    if (status == HARPE_OK && reads_output) status = harpe_tune_output_follow(&run->output, error);
+    return status;
+}
+
+static int run_child(tune_run *run) {
+    const harpe_marks marks = {.program = NAME,
+                               .are_read_elsewhere = true,
+                               .step = take_step,
+                               .epoch = take_epoch,
+                               .tick = draw,
+                               .tick_ns = TICK_NS,
+                               .user = run};
+    const tune_arguments *arguments = &run->arguments;
+    harpe_error error;
+    harpe_status status = HARPE_OK;
+    /* The processes that copy are forked before there are threads. */
+    if (arguments->expression)
+        status = harpe_tune_output_open(&run->output, arguments->expression, &error);
+    if (status == HARPE_OK) status = harpe_marked_command_prepare(&run->child, &marks, &error);
+    if (status == HARPE_OK) status = start_tuning(run, &error);
+    if (status != HARPE_OK) return harpe_command_fail("tune", &error);
+    if (start_child(run, &error) != HARPE_OK) {
+        stop_tuning(run);
+        return harpe_command_fail_to_run("tune", arguments->command[0], error.vendor_code);
+    }
+    harpe_marked_command_follow(&run->child);
+    if (arguments->expression) harpe_tune_output_close(&run->output);
+    stop_tuning(run);
+    harpe_marked_command_close(&run->child);
+    return tell(run, harpe_command_exit_code(run->child.wait_code));
+}
+
+/* ---- What runs already ----------------------------------------------------------------------- */
+
+/* Waits for the end of the process, or for a signal that asks this program to end. */
+static void wait_for_end(tune_run *run, int pidfd, int signals) {
+    struct pollfd ways[] = {{.fd = signals, .events = POLLIN}, {.fd = pidfd, .events = POLLIN}};
+    for (;;) {
+        if (harpe_poll(ways, 2, TICK_NS) < 0) continue;
+        if (ways[0].revents || ways[1].revents) return;
+        draw(run);
+    }
+}
+
+static int run_attached(tune_run *run) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, 0};
+    harpe_error error;
+    sigset_t mask, before;
+    int attached = run->arguments.attached;
+    int pidfd = attached ? harpe_process_open(attached) : -1;
+    if (attached && pidfd < 0) {
+        (void)harpe_fail_errno(&error, errno, "--attach %d", attached);
+        return harpe_command_fail("tune", &error);
+    }
+    harpe_command_block(numbers, &mask, &before);
+    int signals = harpe_process_signals(&mask);
+    if (signals < 0) {
+        (void)harpe_fail_errno(&error, errno, "signals");
+        return harpe_command_fail("tune", &error);
+    }
+    if (start_tuning(run, &error) != HARPE_OK) return harpe_command_fail("tune", &error);
+    if (!run->tuning) return HARPE_EXIT_FAILURE;
+    wait_for_end(run, pidfd, signals);
+    stop_tuning(run);
+    return tell(run, HARPE_EXIT_OK);
+}
+
+int harpe_tune_command(int argc, char **argv) {
+    static tune_run run = {
+        .arguments = {.options = {.tunes_clock = true, .eta = 0.5}, .prices = {NAN, NAN}}};
+    argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &run.arguments);
+    return run.arguments.command ? run_child(&run) : run_attached(&run);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prints the reports of `harpe tune`. Every saving stands beside its uncertainty, and one that
+ * could be noise is called so. */
+#include "cli/tune/tune_report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/format.h"
+#include "cli/command.h"
+
+#define NAME "harpe tune: "
+
+static const char *const phase_names[] = {
+    [HARPE_TUNING_WAITING] = "waiting",
+    [HARPE_TUNING_MEASURING] = "measuring",
+    [HARPE_TUNING_TRYING] = "trying",
+    [HARPE_TUNING_SETTLED] = "settled",
+    [HARPE_TUNING_UNMEASURABLE] = "unmeasurable",
+    [HARPE_TUNING_STOPPED] = "stopped",
+};
+
+/* Appends a setting, such as "1185 MHz, 300 W". */
+static void append_setting(harpe_text *text, int clock_mhz, int limit_w) {
+    if (clock_mhz > 0) harpe_text_printf(text, "%d MHz", clock_mhz);
+    if (limit_w > 0) harpe_text_printf(text, "%s%d W", clock_mhz > 0 ? ", " : "", limit_w);
+    if (clock_mhz <= 0 && limit_w <= 0) harpe_text_printf(text, "the settings that were found");
+}
+
+/* Appends "23.1 % (+- 0.6 %) less energy". */
+static void append_change(harpe_text *text, double less, double uncertain, const char *of_what) {
+    harpe_text_printf(text, "%.1f %% (+- %.1f %%) %s %s", fabs(less) * 100, uncertain * 100,
+                      less >= 0 ? "less" : "more", of_what);
+}
+
+/* ---- The live line --------------------------------------------------------------------------- */
+
+void harpe_tune_live_draw(harpe_tune_live *live, const harpe_tuning_report *report) {
+    if (!isatty(STDERR_FILENO)) return;
+    harpe_text text = {0};
+    double passed_s = report->time_s - live->last_time_s;
+    harpe_text_printf(&text, "\r\033[K" NAME "%s", phase_names[report->phase]);
+    if (report->now_mhz > 0 || report->now_w > 0) {
+        harpe_text_printf(&text, ", ");
+        append_setting(&text, report->now_mhz, report->now_w);
+    }
+    if (passed_s > 0)
+        harpe_text_printf(&text, ", %s",
+                          HARPE_POWER((report->energy_j - live->last_energy_j) / passed_s));
+    if (report->chosen_j_per_work > 0)
+        harpe_text_printf(&text, ", %s per unit", HARPE_ENERGY(report->chosen_j_per_work));
+    if (report->trials > 0)
+        harpe_text_printf(&text, ", saved %.1f %% +- %.1f %%", report->saved * 100,
+                          report->saved_error * 100);
+    if (text.data) fputs(text.data, stderr);
+    harpe_text_free(&text);
+    live->is_drawn = true;
+    live->last_time_s = report->time_s;
+    live->last_energy_j = report->energy_j;
+}
+
+void harpe_tune_live_clear(harpe_tune_live *live) {
+    if (live->is_drawn) fputs("\r\033[K", stderr);
+    live->is_drawn = false;
+}
+
+/* ---- The report ------------------------------------------------------------------------------ */
+
+static double saved_kwh(const harpe_tuning_report *report) {
+    return (report->highest_j - report->used_j) / HARPE_JOULES_PER_KWH;
+}
+
+static void append_work(harpe_text *text, const harpe_tuning_report *report) {
+    harpe_text_printf(text, NAME);
+    if (report->meter)
+        harpe_text_printf(text, "%s units of work, measured by %s, in %s with ",
+                          HARPE_DIGITS(report->work, 6), report->meter, HARPE_TIME(report->time_s));
+    else
+        harpe_text_printf(text, "%s with ", HARPE_TIME(report->time_s));
+    harpe_text_printf(text, "%s kWh", HARPE_DIGITS(report->energy_j / HARPE_JOULES_PER_KWH, 4));
+    if (report->work > 0)
+        harpe_text_printf(text, ", %s per unit", HARPE_ENERGY(report->energy_j / report->work));
+    harpe_text_printf(text, "\n");
+}
+
+static void append_choice(harpe_text *text, const harpe_tuning_report *report) {
+    bool is_settled = report->phase == HARPE_TUNING_SETTLED;
+    harpe_text_printf(text, NAME "%s ", is_settled ? "chosen:" : "not settled yet; best so far:");
+    append_setting(text, report->clock_mhz, report->limit_w);
+    if (report->highest_j_per_work > 0 && report->saved_error > 0) {
+        harpe_text_printf(text, "; against the highest setting, measured in turns (%d trial%s): ",
+                          report->trials, report->trials == 1 ? "" : "s");
+        append_change(text, report->saved, report->saved_error, "energy per unit");
+        if (report->is_noise) harpe_text_printf(text, ", which could be noise");
+        harpe_text_printf(text, ", ");
+        append_change(text, -report->slowdown, report->slowdown_error, "time");
+        harpe_text_printf(text, "; %s and then %s per unit",
+                          HARPE_ENERGY(report->highest_j_per_work),
+                          HARPE_ENERGY(report->chosen_j_per_work));
+    }
+    harpe_text_printf(text, "\n");
+}
+
+static void append_money(harpe_text *text, const harpe_tuning_report *report,
+                         const harpe_tune_prices *prices) {
+    harpe_text_printf(text, NAME "saved so far: %s kWh",
+                      HARPE_DIGITS(fmax(saved_kwh(report), 0), 3));
+    if (!isnan(prices->per_kwh))
+        harpe_text_printf(text, ", %s for energy",
+                          HARPE_DIGITS(fmax(saved_kwh(report), 0) * prices->per_kwh, 3));
+    if (!isnan(prices->carbon_g_per_kwh))
+        harpe_text_printf(
+            text, ", %s kg of CO2",
+            HARPE_DIGITS(fmax(saved_kwh(report), 0) * prices->carbon_g_per_kwh / HARPE_GRAMS_PER_KG,
+                         3));
+    harpe_text_printf(text, "\n");
+}
+
+/* Says why there is no choice. */
+static void append_reason(harpe_text *text, const harpe_tuning_report *report) {
+    if (report->phase == HARPE_TUNING_WAITING)
+        harpe_text_printf(text, NAME
+                          "cannot measure this program: it marked no steps, and its power had no "
+                          "stable period for 20 periods; nothing was changed\n");
+    else if (report->reason)
+        harpe_text_printf(text, NAME "no setting was chosen: %s\n", report->reason);
+}
+
+static void append_dry(harpe_text *text, const harpe_tuning_report *report) {
+    harpe_text_printf(text, NAME "nothing was changed (--dry-run)");
+    if (report->saved_error > 0) {
+        harpe_text_printf(text, "; estimated from readings: a lower clock would need ");
+        append_change(text, report->saved, report->saved_error, "energy");
+    }
+    harpe_text_printf(text, "\n");
+}
+
+void harpe_tune_report_print(const harpe_tuning_report *report, const harpe_tune_prices *prices,
+                             bool is_dry) {
+    harpe_text text = {0};
+    append_work(&text, report);
+    bool is_chosen = report->phase == HARPE_TUNING_MEASURING ||
+                     report->phase == HARPE_TUNING_TRYING || report->phase == HARPE_TUNING_SETTLED;
+    if (is_dry)
+        append_dry(&text, report);
+    else if (is_chosen)
+        append_choice(&text, report);
+    else
+        append_reason(&text, report);
+    if (!is_dry && report->highest_j > 0) append_money(&text, report, prices);
+    if (report->is_restored) harpe_text_printf(&text, NAME "the GPUs are as they were found\n");
+    if (text.data) fputs(text.data, stderr);
+    harpe_text_free(&text);
+}
+
+static json_t *number_or_null(bool is_known, double value) {
+    return is_known ? harpe_command_json_number(value) : json_null();
+}
+
+harpe_status harpe_tune_report_print_json(const harpe_tuning_report *report,
+                                          const harpe_tune_prices *prices, harpe_error *error) {
+    bool is_compared = report->saved_error > 0;
+    bool has_totals = report->highest_j > 0;
+    json_t *object =
+        json_pack("{s:s, s:s?, s:s?, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:b, s:f, s:f, s:f}",
+                  "phase", phase_names[report->phase], "meter", report->meter, "reason",
+                  report->reason, "clock_mhz", report->clock_mhz, "power_limit_w", report->limit_w,
+                  "trials", report->trials, "saved", number_or_null(is_compared, report->saved),
+                  "saved_error", number_or_null(is_compared, report->saved_error), "slowdown",
+                  number_or_null(is_compared, report->slowdown), "slowdown_error",
+                  number_or_null(is_compared, report->slowdown_error), "is_noise", report->is_noise,
+                  "work", report->work, "time_s", report->time_s, "energy_j", report->energy_j);
+    json_t *more =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "highest_j_per_unit",
+                  number_or_null(report->highest_j_per_work > 0, report->highest_j_per_work),
+                  "chosen_j_per_unit",
+                  number_or_null(report->chosen_j_per_work > 0, report->chosen_j_per_work),
+                  "highest_s_per_unit",
+                  number_or_null(report->highest_s_per_work > 0, report->highest_s_per_work),
+                  "chosen_s_per_unit",
+                  number_or_null(report->chosen_s_per_work > 0, report->chosen_s_per_work),
+                  "saved_j", number_or_null(has_totals, report->highest_j - report->used_j),
+                  "latency_p95_s", number_or_null(report->latency_p95_s > 0, report->latency_p95_s),
+                  "is_restored", report->is_restored);
+    if (more && has_totals && !isnan(prices->per_kwh))
+        (void)json_object_set_new(more, "saved_cost",
+                                  json_real(saved_kwh(report) * prices->per_kwh));
+    if (more && has_totals && !isnan(prices->carbon_g_per_kwh))
+        (void)json_object_set_new(more, "saved_carbon_g",
+                                  json_real(saved_kwh(report) * prices->carbon_g_per_kwh));
+    bool is_whole = object && more && json_object_update(object, more) == 0;
+    json_decref(more);
+    if (is_whole) return harpe_command_print_json(object, error);
+    json_decref(object);
+    return harpe_command_print_json(NULL, error);
+}

@@ -1,0 +1,707 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The order of slices. At first the highest setting is measured alone; then each trial takes turns
+ * with it; then the choice is held. The program may change its phase (prefill and decode, another
+ * batch): its rate or power at the highest setting jumps. Each phase has a search of its own, which
+ * goes on when the phase comes back. If phases are too short for that, the program is treated as
+ * one, with slices that are longer than its phases. */
+#include "tune/chooser.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "tune/search.h"
+
+enum {
+    PHASES_MAX = 6,
+    BASELINE_SLICES = 4,
+    LOSSES_MAX = 128,
+    HELD_PAIRS = 48,      /* pairs that the choice is judged by while it is held */
+    FEWEST_PAIRS = 3,     /* of an accepted trial */
+    FEWEST_REFUSED = 2,   /* of a trial that is too slow: one slice may be an outlier */
+    FEWEST_FORESEEN = 12, /* after which it can be foreseen that a trial stays undecided */
+    MOST_DROPS = 30,
+    MOST_DISOBEYED = 3,
+    SHORT_STAYS = 4,
+};
+
+/* Energy counters of GPUs rise every 20 to 100 ms. */
+static const double least_slice_s = 1;
+static const double most_slice_s = 20, most_baseline_s = 60, held_slice_s = 2;
+/* A change of rate or power that is larger than this, and than so many standard deviations, is
+ * another phase. */
+static const double least_jump = 0.06, jump_deviations = 6;
+/* If the slices of a baseline differ more than this, they are made longer; if they still do at
+ * their longest, the program cannot be measured. */
+static const double steady_spread = 0.08, measurable_spread = 0.3;
+/* The part of a minute that trials may lose, against the allowed slowdown. The page promises 1.25.
+ */
+static const double loss_share = 1.1;
+static const double minute_s = 60;
+/* A slice that is too slow is noticed after this time, or after a unit of work. */
+static const double notice_s = 0.3;
+/* A trial is given up after so much time at its setting, but not before so many pairs. */
+static const double most_trial_s = 600;
+static const size_t most_trial_pairs = 60;
+static const double energy_error = 0.008;
+/* While the choice is held, this share of the time is spent at the highest setting. */
+static const double check_share = 0.01;
+
+typedef struct slice {
+    bool is_valid;
+    double s, j; /* logarithms of seconds and joules per unit of work */
+} slice;
+
+typedef struct loss {
+    double end_s, lost_s; /* on the chooser's clock, the sum of all slices */
+} loss;
+
+typedef struct program_phase {
+    slice highest;   /* moving means at the highest setting */
+    double noise[2]; /* standard deviation of a slice: time, energy */
+    slice baseline[BASELINE_SLICES];
+    size_t baseline_count;
+    double slice_s;
+    double grain;
+    harpe_search search;
+    double trial_s; /* time at the setting of the open trial */
+    bool is_settled;
+    slice held; /* moving means at the chosen setting */
+    int strange_count;
+    double since_check_s, last_s; /* last_s: when the phase ran last */
+} program_phase;
+
+struct harpe_chooser {
+    harpe_chooser_options options;
+    int *values[HARPE_TUNE_KNOBS];
+    harpe_tune_setting highest;
+    program_phase phases[PHASES_MAX];
+    size_t phase_count, now;
+    bool is_blended; /* phases are not told apart */
+    double clock_s, entered_s, mean_stay_s;
+    int short_stays;
+    slice before, middle; /* the last slices at the highest setting, and at another one */
+    slice strange;        /* a slice at the highest setting that does not fit the phase */
+    int strange_count, drops, disobeyed;
+    bool has_begun; /* the first slice, in which the program may still warm up, is over */
+    loss losses[LOSSES_MAX];
+    size_t loss_count;
+    harpe_tune_order order;
+    const char *reason;
+    double used_j, highest_j;
+};
+
+/* ---- Construction ---------------------------------------------------------------------------- */
+
+static harpe_status check_options(const harpe_chooser_options *options, harpe_error *error) {
+    bool has_range = false;
+    for (int k = 0; k < HARPE_TUNE_KNOBS; k++) {
+        const harpe_tune_range *range = &options->range[k];
+        for (size_t i = 0; i < range->count; i++) {
+            if (range->values[i] < 1 || (i > 0 && range->values[i] >= range->values[i - 1])) {
+                return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                                  "tune: the values of a range must fall and be above 0");
+            }
+        }
+        has_range = has_range || range->count > 1;
+    }
+    if (!has_range)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "tune: no knob has two values or more");
+    if (!(options->max_slowdown > 0)) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "tune: the allowed slowdown must be above 0, not %g",
+                          options->max_slowdown);
+    }
+    if (options->aim == HARPE_TUNE_COST &&
+        (!(options->eta >= 0 && options->eta <= 1) || !(options->highest_w > 0))) {
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "tune: eta must be from 0 (time) to 1 (energy), and the highest power "
+                          "above 0 W");
+    }
+    return HARPE_OK;
+}
+
+static void begin_phase(program_phase *phase) {
+    *phase = (program_phase){.slice_s = least_slice_s, .search = {.best = -1}};
+}
+
+static void plan(harpe_chooser *chooser);
+
+harpe_status harpe_chooser_new(const harpe_chooser_options *options, harpe_chooser **out,
+                               harpe_error *error) {
+    harpe_status status = check_options(options, error);
+    if (status != HARPE_OK) return status;
+    harpe_chooser *chooser = harpe_calloc(1, sizeof *chooser);
+    if (!chooser) return harpe_fail_memory(error);
+    chooser->options = *options;
+    for (int k = 0; k < HARPE_TUNE_KNOBS; k++) {
+        harpe_tune_range *range = &chooser->options.range[k];
+        if (range->count < 2) {
+            *range = (harpe_tune_range){0};
+            continue;
+        }
+        chooser->values[k] = harpe_calloc(range->count, sizeof(int));
+        if (!chooser->values[k]) {
+            harpe_chooser_free(chooser);
+            return harpe_fail_memory(error);
+        }
+        memcpy(chooser->values[k], range->values, range->count * sizeof(int));
+        range->values = chooser->values[k];
+        chooser->highest.value[k] = range->values[0];
+    }
+    chooser->phase_count = 1;
+    begin_phase(&chooser->phases[0]);
+    plan(chooser);
+    *out = chooser;
+    return HARPE_OK;
+}
+
+void harpe_chooser_free(harpe_chooser *chooser) {
+    if (!chooser) return;
+    for (int k = 0; k < HARPE_TUNE_KNOBS; k++)
+        free(chooser->values[k]);
+    free(chooser);
+}
+
+/* ---- The parts of a phase -------------------------------------------------------------------- */
+
+static bool is_same(const harpe_tune_setting *a, const harpe_tune_setting *b) {
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+static program_phase *phase_now(harpe_chooser *chooser) { return &chooser->phases[chooser->now]; }
+
+static bool has_baseline(const program_phase *phase) {
+    return phase->baseline_count == BASELINE_SLICES;
+}
+
+static harpe_trial *open_trial(program_phase *phase) {
+    harpe_search *search = &phase->search;
+    if (search->trial_count == 0) return NULL;
+    harpe_trial *last = &search->trials[search->trial_count - 1];
+    return last->verdict == HARPE_TRIAL_OPEN ? last : NULL;
+}
+
+static const harpe_tune_setting *chosen_setting(const harpe_chooser *chooser) {
+    const harpe_search *search = &chooser->phases[chooser->now].search;
+    return search->best < 0 ? &chooser->highest : &search->trials[search->best].setting;
+}
+
+static slice slice_of(const harpe_tune_slice *taken) {
+    if (!(taken->work > 0) || !(taken->time_s > 0) || !(taken->energy_j > 0)) return (slice){0};
+    return (slice){true, log(taken->time_s / taken->work), log(taken->energy_j / taken->work)};
+}
+
+/* Returns true if two slices are so different that they are not of one phase. A phase is known by
+ * its time and its power. */
+static bool is_far(const harpe_chooser *chooser, const program_phase *phase, const slice *a,
+                   const slice *b) {
+    if (chooser->is_blended) return false;
+    double power = (a->j - a->s) - (b->j - b->s);
+    double deviation = phase->noise[0];
+    return fabs(a->s - b->s) > fmax(least_jump, jump_deviations * deviation) ||
+           fabs(power) > fmax(least_jump, jump_deviations * fmin(deviation, phase->noise[1]));
+}
+
+static void follow(slice *mean, const slice *one, double weight) {
+    mean->s += weight * (one->s - mean->s);
+    mean->j += weight * (one->j - mean->j);
+}
+
+/* Returns the least time of a slice: a unit of work, or all phases of a blended program. */
+static double unit_s(const harpe_chooser *chooser, const program_phase *phase) {
+    if (chooser->is_blended) return phase->slice_s;
+    return phase->grain * exp(phase->highest.s);
+}
+
+/* ---- What a minute may lose ------------------------------------------------------------------ */
+
+static double budget_s(const harpe_chooser *chooser) {
+    double share = loss_share * chooser->options.max_slowdown;
+    return isinf(share) ? INFINITY : minute_s * share / (1 + share);
+}
+
+static double lost_last_minute_s(const harpe_chooser *chooser) {
+    double sum = 0;
+    for (size_t i = 0; i < chooser->loss_count; i++)
+        if (chooser->losses[i].end_s > chooser->clock_s - minute_s)
+            sum += chooser->losses[i].lost_s;
+    return sum;
+}
+
+static void add_loss(harpe_chooser *chooser, double lost_s) {
+    if (!(lost_s > 0)) return;
+    size_t kept = 0;
+    for (size_t i = 0; i < chooser->loss_count; i++)
+        if (chooser->losses[i].end_s > chooser->clock_s - minute_s)
+            chooser->losses[kept++] = chooser->losses[i];
+    if (kept == LOSSES_MAX) { /* the two oldest become one */
+        chooser->losses[1].lost_s += chooser->losses[0].lost_s;
+        memmove(chooser->losses, chooser->losses + 1, --kept * sizeof *chooser->losses);
+    }
+    chooser->losses[kept++] = (loss){chooser->clock_s, lost_s};
+    chooser->loss_count = kept;
+}
+
+/* Returns the time that a program may lose before a slice at a wrong setting ends. */
+static double loss_before_end_s(const harpe_chooser *chooser, const program_phase *phase,
+                                double worst) {
+    if (worst <= 1 + loss_share * chooser->options.max_slowdown) return 0;
+    double unit = unit_s(chooser, phase);
+    return fmax(notice_s * (1 - 1 / worst), 1.1 * unit * (worst - 1));
+}
+
+/* Returns the highest ratio of times at which a slice ends before it has lost a minute's budget. */
+static double worst_allowed(const harpe_chooser *chooser, const program_phase *phase) {
+    double low = 1 + loss_share * chooser->options.max_slowdown, high = 100;
+    if (isinf(low)) return INFINITY;
+    for (int i = 0; i < 40; i++) {
+        double middle = (low + high) / 2;
+        bool fits = loss_before_end_s(chooser, phase, middle) <= budget_s(chooser);
+        *(fits ? &low : &high) = middle;
+    }
+    return low;
+}
+
+static double worst_of_trial(const harpe_chooser *chooser, const program_phase *phase,
+                             const harpe_trial *trial) {
+    return harpe_search_worst_ratio(&chooser->options, &phase->search, &trial->setting);
+}
+
+/* ---- The next slice -------------------------------------------------------------------------- */
+
+static harpe_tune_order at_highest(const harpe_chooser *chooser, double time_s) {
+    return (harpe_tune_order){chooser->highest, time_s, 1};
+}
+
+/* A slice of the trial, or one at the highest setting until the last minute has lost little enough.
+ */
+static harpe_tune_order order_trial(const harpe_chooser *chooser, const program_phase *phase,
+                                    const harpe_trial *trial) {
+    double worst = worst_of_trial(chooser, phase, trial);
+    double lost_s = loss_before_end_s(chooser, phase, worst);
+    if (lost_s > 0 && lost_last_minute_s(chooser) + lost_s > budget_s(chooser))
+        return at_highest(chooser, fmax(phase->slice_s, 2));
+    return (harpe_tune_order){trial->setting, phase->slice_s, 1};
+}
+
+static void plan(harpe_chooser *chooser) {
+    program_phase *phase = phase_now(chooser);
+    const harpe_trial *trial = open_trial(phase);
+    if (chooser->reason) {
+        chooser->order = (harpe_tune_order){.time_s = minute_s};
+    } else if (!has_baseline(phase) || chooser->strange.is_valid) {
+        chooser->order = at_highest(chooser, phase->slice_s);
+    } else if (trial) {
+        chooser->order = chooser->before.is_valid && !chooser->middle.is_valid
+                             ? order_trial(chooser, phase, trial)
+                             : at_highest(chooser, phase->slice_s);
+    } else if (phase->strange_count >= 2 || phase->since_check_s * check_share > phase->slice_s) {
+        chooser->order = at_highest(chooser, phase->slice_s);
+    } else {
+        double time_s = fmax(chooser->is_blended ? phase->slice_s : 0, held_slice_s);
+        chooser->order = (harpe_tune_order){*chosen_setting(chooser), time_s, 1};
+    }
+}
+
+harpe_tune_order harpe_chooser_next(const harpe_chooser *chooser) { return chooser->order; }
+
+bool harpe_chooser_is_too_slow(const harpe_chooser *chooser, const harpe_tune_slice *so_far) {
+    const program_phase *phase = &chooser->phases[chooser->now];
+    if (chooser->reason || is_same(&chooser->order.setting, &chooser->highest)) return false;
+    double expected_s = (so_far->work + so_far->grain) * exp(phase->highest.s);
+    double noise_s = phase->noise[0] * sqrt(phase->slice_s * so_far->time_s);
+    double lost_s = so_far->time_s - expected_s;
+    double left_s = fmax(0, budget_s(chooser) - lost_last_minute_s(chooser));
+    if (lost_s > left_s + 3 * noise_s) return true;
+    if (so_far->time_s < notice_s * 2 / 3 || chooser->is_blended) return false;
+    double limit_s = chooser->options.max_slowdown * expected_s;
+    if (phase->is_settled && phase->held.is_valid) {
+        expected_s = (so_far->work + so_far->grain) * exp(phase->held.s);
+        lost_s = so_far->time_s - expected_s;
+        limit_s = least_jump * expected_s;
+    }
+    return lost_s > limit_s + jump_deviations * noise_s;
+}
+
+/* ---- Searching ------------------------------------------------------------------------------- */
+
+static void begin_trial(program_phase *phase, const harpe_tune_setting *setting,
+                        harpe_tune_knob knob) {
+    harpe_trial *trial = &phase->search.trials[phase->search.trial_count++];
+    *trial = (harpe_trial){.setting = *setting, .knob = knob};
+    phase->trial_s = 0;
+}
+
+static bool is_saved_choice(const harpe_chooser *chooser, const harpe_trial *trial) {
+    const harpe_tune_saved *saved = &chooser->options.saved;
+    return saved->time_ratio > 0 && is_same(&saved->setting, &trial->setting) &&
+           trial->verdict == HARPE_TRIAL_ACCEPTED &&
+           fabs(trial->energy.mean - log(saved->energy_ratio)) < 0.03 + trial->energy.error;
+}
+
+static void search_on(harpe_chooser *chooser) {
+    program_phase *phase = phase_now(chooser);
+    harpe_search *search = &phase->search;
+    harpe_search_choose(&chooser->options, search);
+    const harpe_tune_saved *saved = &chooser->options.saved;
+    harpe_tune_setting setting = saved->setting;
+    harpe_tune_knob knob = HARPE_TUNE_CLOCK;
+    if (search->trial_count == 0 && saved->time_ratio > 0) {
+        if (chooser->options.range[knob].count == 0) knob = HARPE_TUNE_LIMIT;
+        begin_trial(phase, &setting, knob);
+        return;
+    }
+    bool is_confirmed = search->trial_count == 1 && is_saved_choice(chooser, &search->trials[0]);
+    if (!is_confirmed && harpe_search_next(&chooser->options, search, worst_allowed(chooser, phase),
+                                           &setting, &knob)) {
+        begin_trial(phase, &setting, knob);
+        return;
+    }
+    phase->is_settled = true;
+    phase->held = search->best < 0 ? phase->highest : (slice){0};
+    phase->since_check_s = 0;
+    phase->strange_count = 0;
+}
+
+/* Judges a trial after each pair. */
+static harpe_trial_verdict judge(const harpe_chooser *chooser, const program_phase *phase,
+                                 const harpe_trial *trial) {
+    double allowed = log1p(chooser->options.max_slowdown);
+    const harpe_ratio *time = &trial->time;
+    if (trial->pairs >= FEWEST_REFUSED && time->mean - time->bound > allowed)
+        return HARPE_TRIAL_TOO_SLOW;
+    if (trial->pairs < FEWEST_PAIRS) return HARPE_TRIAL_OPEN;
+    bool is_given_up = trial->pairs >= TRIAL_PAIRS_MAX - 1 ||
+                       (trial->pairs >= most_trial_pairs && phase->trial_s > most_trial_s);
+    if (time->mean + time->bound <= allowed) {
+        bool is_known = trial->energy.error < energy_error || trial->pairs >= most_trial_pairs / 2;
+        return is_known || is_given_up ? HARPE_TRIAL_ACCEPTED : HARPE_TRIAL_OPEN;
+    }
+    if (trial->pairs >= FEWEST_FORESEEN) {
+        /* The bound falls with the root of the number of pairs. */
+        double missing = time->bound / (allowed - time->mean);
+        is_given_up |= missing < 0 || missing * missing * phase->trial_s > most_trial_s;
+    }
+    return is_given_up ? HARPE_TRIAL_UNDECIDED : HARPE_TRIAL_OPEN;
+}
+
+/* Slices become longer while a trial is undecided, but not so long that phases are missed. */
+static void lengthen_slices(const harpe_chooser *chooser, program_phase *phase,
+                            const harpe_trial *trial) {
+    if (trial->pairs % 4 != 0 || chooser->is_blended) return;
+    double most_s = chooser->mean_stay_s > 0 ? chooser->mean_stay_s / 10 : most_slice_s;
+    double longer_s = fmin(phase->slice_s * 1.5, fmin(most_s, most_slice_s));
+    if (longer_s <= phase->slice_s) return;
+    double scale = sqrt(phase->slice_s / longer_s);
+    phase->noise[0] *= scale;
+    phase->noise[1] *= scale;
+    phase->slice_s = longer_s;
+}
+
+static void add_pair(harpe_chooser *chooser, program_phase *phase, harpe_trial *trial, double time,
+                     double energy) {
+    /* A pair of slices differs by more than a slice: by the slice and two halves of neighbours. */
+    double noise[2] = {phase->noise[0] * sqrt(1.5), phase->noise[1] * sqrt(1.5)};
+    harpe_trial_add(trial, time, energy, noise, phase->is_settled ? HELD_PAIRS : TRIAL_PAIRS_MAX);
+    if (trial->verdict == HARPE_TRIAL_OPEN) {
+        trial->verdict = judge(chooser, phase, trial);
+        if (trial->verdict == HARPE_TRIAL_OPEN)
+            lengthen_slices(chooser, phase, trial);
+        else
+            search_on(chooser);
+        return;
+    }
+    /* The choice is compared again while it is held. */
+    double allowed = log1p(chooser->options.max_slowdown);
+    if (trial->time.mean - trial->time.bound <= allowed) return;
+    trial->verdict = HARPE_TRIAL_TOO_SLOW;
+    harpe_search_choose(&chooser->options, &phase->search);
+    phase->held = (slice){0};
+}
+
+/* ---- Phases of the program ------------------------------------------------------------------- */
+
+static void restart(harpe_chooser *chooser, double slice_s) {
+    chooser->phase_count = 1;
+    chooser->now = 0;
+    double grain = phase_now(chooser)->grain;
+    begin_phase(phase_now(chooser));
+    phase_now(chooser)->slice_s = slice_s;
+    phase_now(chooser)->grain = grain;
+    chooser->before = chooser->middle = chooser->strange = (slice){0};
+}
+
+/* Counts how often the program stays in a phase for less than a search can follow. */
+static bool is_too_short(harpe_chooser *chooser, const program_phase *phase) {
+    double stay_s = chooser->clock_s - chooser->entered_s;
+    double least_s = 10 * fmax(least_slice_s, unit_s(chooser, phase));
+    chooser->entered_s = chooser->clock_s;
+    chooser->mean_stay_s += (stay_s - chooser->mean_stay_s) * (chooser->mean_stay_s > 0 ? 0.3 : 1);
+    chooser->short_stays = stay_s < least_s ? chooser->short_stays + 1 : 0;
+    return chooser->short_stays >= SHORT_STAYS;
+}
+
+static size_t room_for_phase(harpe_chooser *chooser) {
+    if (chooser->phase_count < PHASES_MAX) return chooser->phase_count++;
+    size_t oldest = chooser->now == 0;
+    for (size_t i = 0; i < PHASES_MAX; i++)
+        if (i != chooser->now && chooser->phases[i].last_s < chooser->phases[oldest].last_s)
+            oldest = i;
+    return oldest;
+}
+
+/* Finds the phase that a slice at the highest setting belongs to, or begins a new one. */
+static void enter_phase(harpe_chooser *chooser, const slice *seen) {
+    program_phase *left = phase_now(chooser);
+    left->last_s = chooser->clock_s;
+    left->strange_count = 0;
+    if (is_too_short(chooser, left)) {
+        chooser->is_blended = true;
+        double long_s = fmin(most_baseline_s, fmax(8, 6 * chooser->mean_stay_s));
+        restart(chooser, long_s);
+        return;
+    }
+    size_t found = chooser->phase_count;
+    double nearest = INFINITY;
+    for (size_t i = 0; i < chooser->phase_count; i++) {
+        const slice *known = &chooser->phases[i].highest;
+        double distance = fabs(known->s - seen->s) + fabs(known->j - seen->j);
+        if (is_far(chooser, left, known, seen) || distance >= nearest) continue;
+        nearest = distance;
+        found = i;
+    }
+    if (found == chooser->phase_count) {
+        found = room_for_phase(chooser);
+        program_phase begun = {.highest = *seen, .grain = left->grain, .search = {.best = -1}};
+        begun.baseline_count = BASELINE_SLICES;
+        begun.slice_s = least_slice_s;
+        double scale = sqrt(left->slice_s / begun.slice_s);
+        begun.noise[0] = left->noise[0] * scale;
+        begun.noise[1] = left->noise[1] * scale;
+        begun.search.highest_w =
+            left->search.highest_w * exp(seen->j - seen->s - left->highest.j + left->highest.s);
+        chooser->phases[found] = begun;
+    }
+    chooser->now = found;
+    if (phase_now(chooser)->search.trial_count == 0) search_on(chooser);
+}
+
+/* Returns true if the slice at the highest setting belongs to the phase. One that does not may be
+ * an outlier; two alike are another phase. */
+static bool fits_phase(harpe_chooser *chooser, const slice *seen) {
+    program_phase *phase = phase_now(chooser);
+    if (!is_far(chooser, phase, seen, &phase->highest)) {
+        bool was_strange = chooser->strange.is_valid;
+        chooser->strange.is_valid = false;
+        chooser->strange_count = 0;
+        if (was_strange) chooser->middle.is_valid = false;
+        return true;
+    }
+    chooser->before.is_valid = chooser->middle.is_valid = false;
+    bool is_alike = chooser->strange.is_valid && !is_far(chooser, phase, seen, &chooser->strange);
+    if (!is_alike) {
+        chooser->strange = *seen;
+        if (++chooser->strange_count < 12) return false;
+        chooser->strange_count = 0;
+        restart(chooser, fmin(most_baseline_s, 2 * phase->slice_s));
+        return false;
+    }
+    follow(&chooser->strange, seen, 0.5);
+    slice entered = chooser->strange;
+    chooser->strange = (slice){0};
+    chooser->strange_count = 0;
+    enter_phase(chooser, &entered);
+    return false;
+}
+
+/* ---- Slices ---------------------------------------------------------------------------------- */
+
+static void finish_baseline(harpe_chooser *chooser, program_phase *phase) {
+    double mean[2] = {0}, squares[2] = {0};
+    for (size_t i = 0; i < BASELINE_SLICES; i++) {
+        mean[0] += phase->baseline[i].s / BASELINE_SLICES;
+        mean[1] += phase->baseline[i].j / BASELINE_SLICES;
+    }
+    for (size_t i = 0; i < BASELINE_SLICES; i++) {
+        squares[0] += pow(phase->baseline[i].s - mean[0], 2) / (BASELINE_SLICES - 1);
+        squares[1] += pow(phase->baseline[i].j - mean[1], 2) / (BASELINE_SLICES - 1);
+    }
+    double deviation = sqrt(squares[0]);
+    if (deviation > steady_spread && phase->slice_s < most_baseline_s) {
+        phase->slice_s = fmin(2 * phase->slice_s, most_baseline_s);
+        phase->baseline_count = 0;
+        return;
+    }
+    if (deviation > measurable_spread) {
+        chooser->reason = "the rate of its work varies too much";
+        return;
+    }
+    int gpus = chooser->options.gpu_count > 0 ? chooser->options.gpu_count : 1;
+    phase->highest = (slice){true, mean[0], mean[1]};
+    phase->noise[0] = fmax(deviation, 5e-4);
+    phase->noise[1] = fmax(sqrt(squares[1]), 5e-4);
+    phase->search.highest_w = exp(mean[1] - mean[0]) / gpus;
+    search_on(chooser);
+}
+
+/* A slice at the highest setting: ends a pair, and is the first of the next one. */
+static void take_highest(harpe_chooser *chooser, const slice *seen) {
+    program_phase *phase = phase_now(chooser);
+    if (!has_baseline(phase)) {
+        phase->baseline[phase->baseline_count++] = *seen;
+        if (has_baseline(phase)) finish_baseline(chooser, phase);
+        if (has_baseline(phase)) chooser->before = *seen;
+        return;
+    }
+    if (!fits_phase(chooser, seen)) return;
+    phase->strange_count = 0;
+    phase->since_check_s = 0;
+    slice before = chooser->before, middle = chooser->middle;
+    chooser->before = *seen;
+    if (phase->is_settled) {
+        follow(&phase->highest, seen, 0.2);
+        return;
+    }
+    chooser->middle.is_valid = false;
+    follow(&phase->highest, seen, 0.1);
+    harpe_trial *trial = open_trial(phase);
+    if (!trial || !before.is_valid || !middle.is_valid) return;
+    add_pair(chooser, phase, trial, middle.s - (before.s + seen->s) / 2,
+             middle.j - (before.j + seen->j) / 2);
+}
+
+/* A slice at the chosen setting. After a check at the highest one, it ends a pair. */
+static void take_held(harpe_chooser *chooser, const slice *seen, double time_s) {
+    program_phase *phase = phase_now(chooser);
+    phase->since_check_s += time_s;
+    if (!phase->held.is_valid) phase->held = *seen;
+    if (is_far(chooser, phase, seen, &phase->held)) {
+        if (++phase->strange_count > 5) phase->held = *seen; /* the setting itself has changed */
+        chooser->middle.is_valid = false;
+        return;
+    }
+    phase->strange_count = 0;
+    follow(&phase->held, seen, 0.1);
+    slice before = chooser->middle, check = chooser->before;
+    chooser->middle = *seen;
+    chooser->before.is_valid = false;
+    int best = phase->search.best;
+    if (best < 0 || !before.is_valid || !check.is_valid) return;
+    add_pair(chooser, phase, &phase->search.trials[best], (before.s + seen->s) / 2 - check.s,
+             (before.j + seen->j) / 2 - check.j);
+}
+
+/* Returns the slice with a cut one's work corrected: the unit that it had begun counts in part, so
+ * that the slice does not look slower than it was. */
+static harpe_tune_slice corrected(const harpe_chooser *chooser, const harpe_tune_slice *taken) {
+    harpe_tune_slice whole = *taken;
+    bool is_cut = taken->work < chooser->order.work || taken->time_s < chooser->order.time_s * 0.98;
+    if (is_cut) whole.work += taken->work >= 4 * taken->grain ? taken->grain / 2 : taken->grain;
+    return whole;
+}
+
+void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *taken) {
+    program_phase *phase = phase_now(chooser);
+    chooser->clock_s += taken->time_s;
+    chooser->drops = 0;
+    if (chooser->reason) return;
+    phase->grain = fmax(phase->grain, taken->grain);
+    harpe_tune_slice whole = corrected(chooser, taken);
+    slice seen = slice_of(&whole);
+    bool is_highest = is_same(&chooser->order.setting, &chooser->highest);
+    bool has_begun = chooser->has_begun;
+    chooser->has_begun = true;
+    if (!seen.is_valid || !has_begun) {
+        plan(chooser);
+        return;
+    }
+    chooser->used_j += taken->energy_j;
+    double at_highest_j = has_baseline(phase) ? whole.work * exp(phase->highest.j) : INFINITY;
+    chooser->highest_j += is_highest || isinf(at_highest_j) ? taken->energy_j : at_highest_j;
+    const harpe_trial *trial = open_trial(phase);
+    if (!is_highest) {
+        double lost_s = whole.time_s - whole.work * exp(phase->highest.s);
+        if (!trial && phase->search.best >= 0)
+            lost_s = whole.time_s * -expm1(-phase->search.trials[phase->search.best].time.mean);
+        add_loss(chooser, lost_s);
+    }
+    if (is_highest && (trial || phase->search.best >= 0 || !phase->is_settled ||
+                       phase->strange_count >= 2 || chooser->strange.is_valid)) {
+        take_highest(chooser, &seen);
+    } else if (trial) {
+        phase->trial_s += taken->time_s;
+        chooser->middle = seen;
+    } else {
+        take_held(chooser, &seen, taken->time_s);
+    }
+    plan(chooser);
+}
+
+void harpe_chooser_drop(harpe_chooser *chooser, bool obeyed) {
+    program_phase *phase = phase_now(chooser);
+    harpe_trial *trial = open_trial(phase);
+    chooser->before.is_valid = chooser->middle.is_valid = false;
+    if (++chooser->drops >= MOST_DROPS && !chooser->reason)
+        chooser->reason = "its work could not be counted";
+    if (!obeyed && !is_same(&chooser->order.setting, &chooser->highest)) {
+        int best = phase->search.best;
+        harpe_trial *held = trial ? trial : best < 0 ? NULL : &phase->search.trials[best];
+        if (held && ++held->disobeyed >= MOST_DISOBEYED) {
+            held->verdict = HARPE_TRIAL_DISOBEYED;
+            if (trial)
+                search_on(chooser);
+            else
+                harpe_search_choose(&chooser->options, &phase->search);
+            phase->held = (slice){0};
+        }
+    }
+    plan(chooser);
+}
+
+/* ---- Results --------------------------------------------------------------------------------- */
+
+harpe_tune_report harpe_chooser_report(const harpe_chooser *chooser) {
+    const program_phase *phase = &chooser->phases[chooser->now];
+    const harpe_search *search = &phase->search;
+    harpe_tune_report report = {
+        .phase = chooser->reason       ? HARPE_TUNE_UNMEASURABLE
+                 : phase->is_settled   ? HARPE_TUNE_SETTLED
+                 : has_baseline(phase) ? HARPE_TUNE_TRYING
+                                       : HARPE_TUNE_MEASURING,
+        .highest = chooser->highest,
+        .chosen = *chosen_setting(chooser),
+        .trials = (int)search->trial_count,
+        .program_phases = (int)chooser->phase_count,
+        .used_j = chooser->used_j,
+        .highest_j = chooser->highest_j,
+        .reason = chooser->reason,
+        .is_noise = true,
+    };
+    if (chooser->reason) report.chosen = (harpe_tune_setting){0};
+    if (!has_baseline(phase)) return report;
+    report.highest_s_per_work = report.chosen_s_per_work = exp(phase->highest.s);
+    report.highest_j_per_work = report.chosen_j_per_work = exp(phase->highest.j);
+    if (search->best < 0) return report;
+    const harpe_trial *best = &search->trials[search->best];
+    report.slowdown = expm1(best->time.mean);
+    report.slowdown_error = exp(best->time.mean) * best->time.error;
+    report.saved = -expm1(best->energy.mean);
+    report.saved_error = exp(best->energy.mean) * best->energy.error;
+    report.is_noise = report.saved <= report.saved_error;
+    report.chosen_s_per_work *= exp(best->time.mean);
+    report.chosen_j_per_work *= exp(best->energy.mean);
+    return report;
+}
+
+harpe_tune_saved harpe_chooser_save(const harpe_chooser *chooser) {
+    const program_phase *phase = &chooser->phases[chooser->now];
+    harpe_tune_saved saved = {.setting = *chosen_setting(chooser)};
+    if (chooser->reason || !phase->is_settled) return saved;
+    const harpe_search *search = &phase->search;
+    saved.time_ratio = search->best < 0 ? 1 : exp(search->trials[search->best].time.mean);
+    saved.energy_ratio = search->best < 0 ? 1 : exp(search->trials[search->best].energy.mean);
+    return saved;
+}

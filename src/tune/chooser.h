@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chooses the setting of a program's GPUs: the clock, the power limit, or both. It compares
+ * settings with the highest one in turns (A/B/A), ends a trial that is too slow at once, and
+ * settles on the setting that is best by its aim among those that were measured. It has no device
+ * and no clock of its own: the caller sets what it asks for, measures, and tells the result. The
+ * same slices give the same choice. Not thread-safe. Private to src/tune. */
+#ifndef HARPE_TUNE_CHOOSER_H
+#define HARPE_TUNE_CHOOSER_H
+
+#include <harpe/status.h>
+
+#include "tune/setting.h"
+
+/* What was measured while one setting held. Time and energy exclude the time that the setting
+ * needed to come into force. If work is counted in whole units, a slice begins and ends when the
+ * count changes, so that the time of a unit is exact. */
+typedef struct harpe_tune_slice {
+    double work;     /* units of work (steps, tokens) that were finished */
+    double time_s;   /* from the change of the count that began the slice to the last change */
+    double energy_j; /* of all GPUs, in the same time */
+    double grain;    /* work by which the count usually rises at once: 1 for steps */
+} harpe_tune_slice;
+
+typedef struct harpe_tune_order {
+    harpe_tune_setting setting;
+    double time_s; /* measure for at least this long, and at least `work` units */
+    double work;
+} harpe_tune_order;
+
+typedef enum harpe_tune_phase {
+    HARPE_TUNE_MEASURING,    /* at the highest setting */
+    HARPE_TUNE_TRYING,       /* compares a setting with the highest one */
+    HARPE_TUNE_SETTLED,      /* holds the choice, and seldom compares it again */
+    HARPE_TUNE_UNMEASURABLE, /* the settings stay as they were found */
+} harpe_tune_phase;
+
+typedef struct harpe_chooser harpe_chooser;
+
+/* Fails with HARPE_INVALID_ARGUMENT if a member of the options is out of its range. Free with
+ * harpe_chooser_free. */
+harpe_status harpe_chooser_new(const harpe_chooser_options *options, harpe_chooser **out,
+                               harpe_error *error);
+void harpe_chooser_free(harpe_chooser *chooser);
+
+/* Returns the next slice to measure. */
+harpe_tune_order harpe_chooser_next(const harpe_chooser *chooser);
+/* While a slice runs: returns true if it must end now, because it is slower than allowed. In
+ * `so_far`, `time_s` and `energy_j` are those until now, also if the count has not changed for a
+ * while. The caller then ends the slice at once, without waiting for the next change of the count,
+ * and calls harpe_chooser_take with what it has; that slice's work may be 0. */
+bool harpe_chooser_is_too_slow(const harpe_chooser *chooser, const harpe_tune_slice *so_far);
+/* The slice is over. A slice that is shorter than the order, or has less work, has ended early. */
+void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *slice);
+/* The slice cannot be used: a pause or a lost counter (`obeyed`), or the GPUs did not hold the
+ * setting (not `obeyed`), which is then not chosen. */
+void harpe_chooser_drop(harpe_chooser *chooser, bool obeyed);
+
+/* Describes the phase of the program that runs now. Shares are against the highest setting; an
+ * error is half of the 95 % interval. */
+typedef struct harpe_tune_report {
+    harpe_tune_phase phase;
+    harpe_tune_setting highest, chosen; /* chosen: the highest one until the first trial succeeds */
+    int trials;                         /* settings that were compared with the highest one */
+    int program_phases;                 /* phases of the program that were told apart */
+    double slowdown, slowdown_error;    /* share of time */
+    double saved, saved_error;          /* share of energy per unit of work */
+    double highest_j_per_work, chosen_j_per_work;
+    double highest_s_per_work, chosen_s_per_work;
+    bool is_noise; /* the interval of the saving contains 0 */
+    /* Of all slices that were taken: the energy used, and an estimate of the energy that the same
+     * work needs at the highest setting. */
+    double used_j, highest_j;
+    const char *reason; /* why it is unmeasurable; otherwise NULL */
+} harpe_tune_report;
+harpe_tune_report harpe_chooser_report(const harpe_chooser *chooser);
+
+/* Returns the choice for `harpe_chooser_options.saved` of a later run. Its ratios are 0 until the
+ * search has settled. */
+harpe_tune_saved harpe_chooser_save(const harpe_chooser *chooser);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A trial of one setting: the ratios of time and energy between its slices and the slices at the
+ * highest setting beside them, and what follows from them. */
+#ifndef HARPE_TUNE_TRIAL_H
+#define HARPE_TUNE_TRIAL_H
+
+#include "tune/setting.h"
+
+enum { TRIAL_PAIRS_MAX = 256 };
+
+typedef enum harpe_trial_verdict {
+    HARPE_TRIAL_OPEN,
+    HARPE_TRIAL_ACCEPTED, /* its slowdown is certainly allowed, and its energy is known */
+    HARPE_TRIAL_TOO_SLOW,
+    HARPE_TRIAL_UNDECIDED, /* given up: the noise hides whether it is too slow */
+    HARPE_TRIAL_DISOBEYED, /* the GPUs do not hold the setting */
+} harpe_trial_verdict;
+
+/* A mean of logarithms of ratios. */
+typedef struct harpe_ratio {
+    double mean;
+    double error; /* half of its 95 % interval */
+    double bound; /* half of the interval that it leaves in 1 of 1,000 cases at each side */
+} harpe_ratio;
+
+typedef struct harpe_trial {
+    harpe_tune_setting setting;
+    harpe_tune_knob knob; /* the one whose range is searched */
+    harpe_trial_verdict verdict;
+    double times[TRIAL_PAIRS_MAX], energies[TRIAL_PAIRS_MAX]; /* logarithms of ratios */
+    size_t pairs;
+    int disobeyed; /* slices in which the GPUs did not hold the setting */
+    harpe_ratio time, energy;
+} harpe_trial;
+
+/* Estimates the mean of `count` >= 1 values that may have outliers. `noise` is the standard
+ * deviation that is expected of one value, from earlier measurements. */
+harpe_ratio harpe_ratio_of(const double *values, size_t count, double noise);
+/* Adds a pair and estimates again. Of more than `window` pairs, the oldest are forgotten. */
+void harpe_trial_add(harpe_trial *trial, double time, double energy, const double noise[2],
+                     size_t window);
+
+#endif

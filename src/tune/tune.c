@@ -1,0 +1,657 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread of a tuning. It finds a meter of the work, sets what the chooser asks for, measures a
+ * slice of the program, and tells the chooser the result. All decisions about settings are the
+ * chooser's, and a fault ends the tuning but never the program. */
+#include "tune/tune.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <harpe/monitor.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/wait.h"
+#include "gpu/gpus.h"
+#include "monitor/monitor.h"
+#include "tune/knob.h"
+#include "tune/saved_choice.h"
+#include "tune/work_count.h"
+
+#define LOOK_S 0.1           /* between two looks at a running slice, in GPU time */
+#define SLOW_LOOK_S 1.0      /* of a slice that is long */
+#define FORCE_S 5.0          /* until a setting must be in force */
+#define MARKS_FIRST_S 30.0   /* marks that come within this time are preferred to the period */
+#define UNMEASURABLE_S 300.0 /* without any measure of work */
+#define STANDING_S 10.0      /* after which a standing program gets the highest setting back */
+#define LOST_S 60.0          /* without a period, in a slice */
+#define SHORTEST_NS INT64_C(1000000)
+#define SLICE "tune slice" /* windows of the monitor */
+#define WHOLE "tune whole"
+
+enum { TEXT_SIZE = 512 };
+
+struct harpe_tuning {
+    harpe_tuning_options options; /* its texts are owned */
+    harpe_meter_options meter_options;
+    harpe_meter *meter;
+    harpe_meter_kind kind; /* valid when work was found */
+    harpe_work_count count;
+    double grain; /* by which the work rises at once; 0: not known */
+    harpe_monitor *monitor;
+    harpe_knob *knobs[HARPE_TUNE_KNOBS]; /* NULL: not tuned, or not opened yet */
+    harpe_chooser *chooser;
+    harpe_tune_saved saved;         /* of an earlier run */
+    int64_t start_ns, start_gpu_ns; /* the same moment on both clocks */
+    _Atomic uint32_t is_over;       /* the thread must end; waits end at once */
+    atomic_bool gives_up;
+    pthread_t thread;
+    bool has_thread;
+    bool has_told_latency;
+    harpe_tune_setting now; /* what is set */
+    pthread_mutex_t lock;   /* guards the report */
+    harpe_tuning_report report;
+};
+
+/* The reasons of all reports. They outlive the tuning. */
+static const char *const slow_latency = "the latency is above its limit at the highest setting";
+
+/* ---- Time ------------------------------------------------------------------------------------ */
+
+static double now_s(const harpe_tuning *tuning) {
+    return (double)(harpe_gpus_clock_ns(tuning->options.gpus) - tuning->start_gpu_ns) * 1e-9;
+}
+
+static bool is_over(const harpe_tuning *tuning) { return atomic_load(&tuning->is_over) != 0; }
+
+/* Converts GPU time to real time; emulated GPUs may be faster. */
+static int64_t real_ns(const harpe_tuning *tuning, double gpu_s) {
+    double passed_ns = (double)(harpe_clock_ns() - tuning->start_ns);
+    double gpu_ns = (double)(harpe_gpus_clock_ns(tuning->options.gpus) - tuning->start_gpu_ns);
+    double ratio = passed_ns > 0 && gpu_ns > 0 ? passed_ns / gpu_ns : 1;
+    int64_t pause_ns = (int64_t)(gpu_s * 1e9 * ratio);
+    return pause_ns > SHORTEST_NS ? pause_ns : SHORTEST_NS;
+}
+
+static void pause_s(harpe_tuning *tuning, double gpu_s) {
+    (void)harpe_wait_while(&tuning->is_over, 0, real_ns(tuning, gpu_s));
+}
+
+/* ---- The report ------------------------------------------------------------------------------ */
+
+static void set_phase(harpe_tuning *tuning, harpe_tuning_phase phase, const char *reason) {
+    harpe_lock(&tuning->lock);
+    tuning->report.phase = phase;
+    tuning->report.reason = reason;
+    harpe_unlock(&tuning->lock);
+}
+
+/* Adds what the monitor has counted since the start. */
+static void read_totals(harpe_tuning *tuning) {
+    harpe_window_measurement whole = {0};
+    harpe_status status = harpe_monitor_peek(tuning->monitor, WHOLE, &whole, NULL);
+    harpe_lock(&tuning->lock);
+    tuning->report.work = tuning->count.total;
+    if (status == HARPE_OK) {
+        tuning->report.time_s = whole.time_s;
+        tuning->report.energy_j = whole.total_gpu_energy_j;
+    }
+    harpe_unlock(&tuning->lock);
+    harpe_window_measurement_clear(&whole);
+}
+
+static harpe_tuning_phase public_phase(harpe_tune_phase phase) {
+    switch (phase) {
+    case HARPE_TUNE_MEASURING: return HARPE_TUNING_MEASURING;
+    case HARPE_TUNE_TRYING: return HARPE_TUNING_TRYING;
+    case HARPE_TUNE_SETTLED: return HARPE_TUNING_SETTLED;
+    default: return HARPE_TUNING_UNMEASURABLE;
+    }
+}
+
+static void read_chooser(harpe_tuning *tuning) {
+    harpe_tune_report known = harpe_chooser_report(tuning->chooser);
+    harpe_lock(&tuning->lock);
+    harpe_tuning_report *report = &tuning->report;
+    report->phase = public_phase(known.phase);
+    report->reason = known.reason;
+    report->clock_mhz = tuning->knobs[HARPE_TUNE_CLOCK] ? known.chosen.value[HARPE_TUNE_CLOCK] : 0;
+    report->limit_w = tuning->knobs[HARPE_TUNE_LIMIT] ? known.chosen.value[HARPE_TUNE_LIMIT] : 0;
+    report->now_mhz = tuning->now.value[HARPE_TUNE_CLOCK];
+    report->now_w = tuning->now.value[HARPE_TUNE_LIMIT];
+    report->trials = known.trials;
+    report->slowdown = known.slowdown;
+    report->slowdown_error = known.slowdown_error;
+    report->saved = known.saved;
+    report->saved_error = known.saved_error;
+    report->is_noise = known.is_noise;
+    report->highest_j_per_work = known.highest_j_per_work;
+    report->chosen_j_per_work = known.chosen_j_per_work;
+    report->highest_s_per_work = known.highest_s_per_work;
+    report->chosen_s_per_work = known.chosen_s_per_work;
+    report->used_j = known.used_j;
+    report->highest_j = known.highest_j;
+    harpe_unlock(&tuning->lock);
+}
+
+void harpe_tune_get_report(harpe_tuning *tuning, harpe_tuning_report *out) {
+    harpe_lock(&tuning->lock);
+    *out = tuning->report;
+    harpe_unlock(&tuning->lock);
+}
+
+/* ---- Settings -------------------------------------------------------------------------------- */
+
+static void close_knobs(harpe_tuning *tuning) {
+    bool was_open = false;
+    /* The clock was opened last. */
+    for (int i = 0; i < HARPE_TUNE_KNOBS; i++) {
+        was_open = was_open || tuning->knobs[i];
+        harpe_knob_close(tuning->knobs[i]);
+        tuning->knobs[i] = NULL;
+    }
+    tuning->now = (harpe_tune_setting){.value = {0}};
+    harpe_lock(&tuning->lock);
+    tuning->report.now_mhz = tuning->report.now_w = 0;
+    if (was_open) tuning->report.is_restored = true;
+    harpe_unlock(&tuning->lock);
+}
+
+/* Puts everything back after a fault. The program goes on. */
+static void stop_tuning(harpe_tuning *tuning, const harpe_error *error) {
+    close_knobs(tuning);
+    harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING,
+                   "%s; the GPUs are as they were found, and the program runs on untuned",
+                   error->message);
+    set_phase(tuning, HARPE_TUNING_STOPPED, "a fault has stopped the tuning");
+}
+
+static harpe_status open_knobs(harpe_tuning *tuning, harpe_error *error) {
+    const bool wanted[HARPE_TUNE_KNOBS] = {[HARPE_TUNE_CLOCK] = tuning->options.tunes_clock,
+                                           [HARPE_TUNE_LIMIT] = tuning->options.tunes_limit};
+    harpe_status status = HARPE_OK;
+    for (int i = HARPE_TUNE_KNOBS - 1; status == HARPE_OK && i >= 0; i--)
+        if (wanted[i])
+            status = harpe_knob_open((harpe_tune_knob)i, tuning->options.gpus, &tuning->gives_up,
+                                     tuning->options.log, &tuning->knobs[i], error);
+    return status;
+}
+
+/* Returns the highest power limits of all GPUs together, in W. */
+static double highest_w(const harpe_tuning *tuning) {
+    double sum_w = 0;
+    for (int gpu = 0; gpu < harpe_gpus_count(tuning->options.gpus); gpu++) {
+        uint32_t lowest_mw = 0;
+        uint32_t highest_mw = 0;
+        if (harpe_gpu_power_limit_range(tuning->options.gpus, gpu, &lowest_mw, &highest_mw, NULL) ==
+            HARPE_OK)
+            sum_w += highest_mw * 1e-3;
+    }
+    return sum_w > 0 ? sum_w : 1;
+}
+
+static harpe_status make_chooser(harpe_tuning *tuning, harpe_error *error) {
+    const harpe_tuning_options *options = &tuning->options;
+    static const harpe_tune_aim aims[] = {[HARPE_TUNING_ENERGY] = HARPE_TUNE_ENERGY,
+                                          [HARPE_TUNING_COST] = HARPE_TUNE_COST,
+                                          [HARPE_TUNING_TIME] = HARPE_TUNE_TIME};
+    harpe_chooser_options own = {.gpu_count = harpe_gpus_count(options->gpus),
+                                 .max_slowdown = options->max_slowdown,
+                                 .aim = aims[options->aim],
+                                 .eta = options->eta,
+                                 .highest_w = highest_w(tuning),
+                                 .saved = tuning->saved};
+    for (int i = 0; i < HARPE_TUNE_KNOBS; i++)
+        if (tuning->knobs[i]) own.range[i] = harpe_knob_range(tuning->knobs[i]);
+    return harpe_chooser_new(&own, &tuning->chooser, error);
+}
+
+/* Returns true when all knobs have their value. */
+static harpe_status check_knobs(harpe_tuning *tuning, bool *are_in_force, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    *are_in_force = true;
+    for (int i = 0; status == HARPE_OK && i < HARPE_TUNE_KNOBS; i++) {
+        bool is_in_force = true;
+        if (tuning->knobs[i]) status = harpe_knob_check(tuning->knobs[i], &is_in_force, error);
+        *are_in_force = *are_in_force && is_in_force;
+    }
+    return status;
+}
+
+/* Sets the GPUs, and waits until the setting is in force. */
+static harpe_status apply(harpe_tuning *tuning, harpe_tune_setting setting, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    bool are_in_force = false;
+    double give_up_s = now_s(tuning) + FORCE_S;
+    for (int i = 0; status == HARPE_OK && i < HARPE_TUNE_KNOBS; i++)
+        if (tuning->knobs[i]) status = harpe_knob_set(tuning->knobs[i], setting.value[i], error);
+    tuning->now = setting;
+    while (status == HARPE_OK && !are_in_force && !is_over(tuning)) {
+        status = check_knobs(tuning, &are_in_force, error);
+        if (status != HARPE_OK || are_in_force) break;
+        if (now_s(tuning) > give_up_s)
+            return harpe_fail(error, HARPE_DRIVER_ERROR,
+                              "the GPUs ignore %d MHz and %d W (0: not set), or another program "
+                              "sets them",
+                              setting.value[HARPE_TUNE_CLOCK], setting.value[HARPE_TUNE_LIMIT]);
+        pause_s(tuning, LOOK_S / 4);
+    }
+    return status;
+}
+
+static harpe_status knobs_were_held(harpe_tuning *tuning, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    for (int i = 0; status == HARPE_OK && i < HARPE_TUNE_KNOBS; i++)
+        if (tuning->knobs[i]) status = harpe_knob_was_held(tuning->knobs[i], error);
+    return status;
+}
+
+/* ---- Work ------------------------------------------------------------------------------------ */
+
+static harpe_work_news read_work(harpe_tuning *tuning) {
+    double work = harpe_meter_read(tuning->meter, tuning->kind);
+    return harpe_work_count_take(&tuning->count, work, now_s(tuning));
+}
+
+/* Waits for the next reading that may differ, for at most `longest_s`. */
+static void wait_for_work(harpe_tuning *tuning, double longest_s) {
+    double own_s = harpe_meter_pause_s(tuning->kind);
+    if (own_s > 0)
+        pause_s(tuning, fmin(own_s, longest_s));
+    else
+        harpe_meter_wait_for_mark(tuning->meter, real_ns(tuning, longest_s));
+}
+
+/* Waits for a reading at the moment at which work was finished: a mark just now, or as soon as a
+ * poll shows it. What rose before the wait is not told. */
+static bool sees_work_finish(harpe_tuning *tuning, double longest_s, harpe_work_news *news) {
+    double before = tuning->count.work;
+    wait_for_work(tuning, longest_s);
+    *news = read_work(tuning);
+    if (*news != HARPE_WORK_ROSE) return false;
+    double rise = tuning->count.work - before;
+    tuning->grain = tuning->grain > 0 ? 0.9 * tuning->grain + 0.1 * rise : rise;
+    return true;
+}
+
+static void tell_meter(harpe_tuning *tuning) {
+    harpe_log_line(&tuning->options.log, HARPE_LOG_INFO, "work is measured by %s",
+                   harpe_meter_name(tuning->kind));
+    harpe_lock(&tuning->lock);
+    tuning->report.meter = harpe_meter_name(tuning->kind);
+    harpe_unlock(&tuning->lock);
+}
+
+/* Returns the kind that the user has asked for; HARPE_METER_KINDS: none. */
+static harpe_meter_kind asked_kind(const harpe_tuning *tuning) {
+    for (int i = 0; i < HARPE_METER_KINDS; i++)
+        if (harpe_meter_is_asked((harpe_meter_kind)i, &tuning->meter_options))
+            return (harpe_meter_kind)i;
+    return HARPE_METER_KINDS;
+}
+
+static void tell_unmeasurable(harpe_tuning *tuning, bool is_asked) {
+    const char *reason = is_asked
+                             ? "the counter that was named does not move"
+                             : "the program marks no steps, and its power has no stable period";
+    harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING,
+                   "cannot measure this program: %s; nothing is changed", reason);
+    set_phase(tuning, HARPE_TUNING_UNMEASURABLE, reason);
+}
+
+/* Looks for work until there is some. Returns false if the thread must end. */
+static bool find_work(harpe_tuning *tuning) {
+    harpe_meter_kind asked = asked_kind(tuning);
+    bool samples = asked == HARPE_METER_KINDS && tuning->meter_options.has_period;
+    bool has_told = false;
+    tuning->kind = asked == HARPE_METER_KINDS ? HARPE_METER_MARKS : asked;
+    while (!is_over(tuning)) {
+        if (read_work(tuning) == HARPE_WORK_ROSE) return true;
+        if (samples) (void)harpe_meter_read(tuning->meter, HARPE_METER_PERIOD);
+        if (samples && now_s(tuning) > MARKS_FIRST_S && harpe_meter_finds_period(tuning->meter)) {
+            tuning->kind = HARPE_METER_PERIOD;
+            tuning->count = (harpe_work_count){.is_known = false};
+            return true;
+        }
+        if (!has_told && now_s(tuning) > UNMEASURABLE_S) {
+            tell_unmeasurable(tuning, asked != HARPE_METER_KINDS);
+            has_told = true;
+            samples = false; /* marks may still come */
+        }
+        if (samples)
+            pause_s(tuning, harpe_meter_pause_s(HARPE_METER_PERIOD));
+        else
+            wait_for_work(tuning, SLOW_LOOK_S);
+    }
+    return false;
+}
+
+/* ---- Slices ---------------------------------------------------------------------------------- */
+
+typedef enum slice_end {
+    SLICE_TAKEN,
+    SLICE_DROPPED, /* a pause, or a counter that was lost */
+    SLICE_FAULT,
+    SLICE_OVER, /* the thread must end */
+} slice_end;
+
+static bool is_highest(const harpe_tuning *tuning) {
+    harpe_tune_report known = harpe_chooser_report(tuning->chooser);
+    return memcmp(&known.highest, &tuning->now, sizeof known.highest) == 0;
+}
+
+/* Waits until the count changes, so that the slice begins with a unit. A program that stands still
+ * gets the highest setting, because whatever it does now was not measured. */
+static slice_end align(harpe_tuning *tuning, harpe_error *error) {
+    double since_s = now_s(tuning);
+    slice_end end = SLICE_TAKEN;
+    (void)read_work(tuning);
+    if (tuning->kind == HARPE_METER_PERIOD) return SLICE_TAKEN;
+    while (!is_over(tuning)) {
+        harpe_work_news news;
+        if (sees_work_finish(tuning, LOOK_S, &news)) return end;
+        double now = now_s(tuning);
+        bool stands = harpe_work_count_stands(&tuning->count, now) && now > since_s + STANDING_S;
+        if (stands && end == SLICE_TAKEN) {
+            harpe_tune_report known = harpe_chooser_report(tuning->chooser);
+            if (apply(tuning, known.highest, error) != HARPE_OK) return SLICE_FAULT;
+            end = SLICE_DROPPED;
+        }
+    }
+    return SLICE_OVER;
+}
+
+/* Returns true if the slice must be dropped: a pause, or a period that is not found any more. */
+static bool has_lost_work(const harpe_tuning *tuning, const harpe_tune_slice *slice, double now) {
+    if (tuning->kind == HARPE_METER_PERIOD && !(slice->work > 0)) return slice->time_s > LOST_S;
+    return harpe_work_count_stands(&tuning->count, now);
+}
+
+/* Returns how long to sleep until the next look at a slice. Near its end, marks are waited for. */
+static double look_after_s(const harpe_tune_order *order, const harpe_tune_slice *slice) {
+    double longest_s = fmin(fmax(order->time_s / 50, LOOK_S), SLOW_LOOK_S);
+    double left_s = order->time_s - slice->time_s;
+    return left_s > 0 ? fmin(left_s, longest_s) : LOOK_S;
+}
+
+/* Lets a slice run until it is long enough, or too slow, or lost. */
+static slice_end run_slice(harpe_tuning *tuning, const harpe_tune_order *order,
+                           harpe_tune_slice *slice) {
+    double begin_s = now_s(tuning);
+    double begin_work = tuning->count.work;
+    for (;;) {
+        harpe_work_news news;
+        bool has_finished = false;
+        double look_s = look_after_s(order, slice);
+        /* Marks need not wake this thread before the end of the slice. */
+        if (slice->time_s < order->time_s && harpe_meter_pause_s(tuning->kind) <= 0) {
+            pause_s(tuning, look_s);
+            news = read_work(tuning);
+        } else {
+            has_finished = sees_work_finish(tuning, look_s, &news);
+        }
+        double now = now_s(tuning);
+        if (is_over(tuning)) return SLICE_OVER;
+        if (news == HARPE_WORK_LOST) return SLICE_DROPPED;
+        slice->time_s = now - begin_s;
+        slice->work = tuning->count.work - begin_work;
+        slice->grain = tuning->grain;
+        if (has_lost_work(tuning, slice, now)) return SLICE_DROPPED;
+        bool is_seen = tuning->kind != HARPE_METER_PERIOD || slice->work > 0;
+        if (is_seen && harpe_chooser_is_too_slow(tuning->chooser, slice)) return SLICE_TAKEN;
+        if (has_finished && slice->time_s >= order->time_s && slice->work >= order->work)
+            return SLICE_TAKEN;
+    }
+}
+
+/* A latency above its limit makes a slice count as too slow: as one in which no work was done. */
+static void judge_latency(harpe_tuning *tuning, harpe_tune_slice *slice) {
+    if (!tuning->options.latency_name) return;
+    double latency_s = harpe_meter_latency_s(tuning->meter);
+    harpe_lock(&tuning->lock);
+    tuning->report.latency_p95_s = isfinite(latency_s) ? latency_s : 0;
+    harpe_unlock(&tuning->lock);
+    if (isnan(latency_s) || latency_s <= tuning->options.latency_p95_s) return;
+    if (!is_highest(tuning)) {
+        slice->work = 0;
+        return;
+    }
+    if (!tuning->has_told_latency)
+        harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING, "%s", slow_latency);
+    tuning->has_told_latency = true;
+}
+
+static slice_end measure(harpe_tuning *tuning, const harpe_tune_order *order,
+                         harpe_tune_slice *slice, harpe_error *error) {
+    harpe_window_measurement window = {0};
+    *slice = (harpe_tune_slice){.work = 0};
+    harpe_meter_begin(tuning->meter);
+    slice_end end = align(tuning, error);
+    if (end != SLICE_TAKEN) return end;
+    harpe_meter_begin(tuning->meter);
+    for (int i = 0; i < HARPE_TUNE_KNOBS; i++)
+        if (tuning->knobs[i]) harpe_knob_begin(tuning->knobs[i]);
+    if (harpe_monitor_begin(tuning->monitor, SLICE, true, error) != HARPE_OK) return SLICE_FAULT;
+    end = run_slice(tuning, order, slice);
+    if (end != SLICE_TAKEN) {
+        (void)harpe_monitor_end(tuning->monitor, SLICE, true, NULL, NULL);
+        return end;
+    }
+    harpe_status status = harpe_monitor_end(tuning->monitor, SLICE, false, &window, NULL);
+    slice->energy_j = window.total_gpu_energy_j;
+    harpe_window_measurement_clear(&window);
+    if (knobs_were_held(tuning, error) != HARPE_OK) return SLICE_FAULT;
+    judge_latency(tuning, slice);
+    return status == HARPE_OK ? SLICE_TAKEN : SLICE_DROPPED; /* a counter restarted */
+}
+
+/* ---- The thread ------------------------------------------------------------------------------ */
+
+/* Counts the work on without changing anything. */
+static void follow(harpe_tuning *tuning) {
+    while (!is_over(tuning)) {
+        (void)read_work(tuning);
+        read_totals(tuning);
+        pause_s(tuning, SLOW_LOOK_S);
+    }
+}
+
+static void tell_phase(harpe_tuning *tuning, harpe_tuning_phase before) {
+    harpe_tuning_report report;
+    harpe_tune_get_report(tuning, &report);
+    if (report.phase == before) return;
+    if (report.phase == HARPE_TUNING_SETTLED)
+        harpe_log_line(&tuning->options.log, HARPE_LOG_INFO,
+                       "settled after %d trials: %d MHz, %d W (0: as found)", report.trials,
+                       report.clock_mhz, report.limit_w);
+    if (report.phase == HARPE_TUNING_UNMEASURABLE)
+        harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING,
+                       "cannot measure this program: %s; the GPUs are as they were found",
+                       report.reason ? report.reason : "its work is too uneven");
+}
+
+/* Measures slices as long as the chooser can use them. */
+static void choose(harpe_tuning *tuning) {
+    harpe_error error;
+    slice_end end = SLICE_TAKEN;
+    harpe_tuning_phase phase = HARPE_TUNING_MEASURING;
+    while (end != SLICE_OVER && end != SLICE_FAULT && phase != HARPE_TUNING_UNMEASURABLE) {
+        harpe_tune_order order = harpe_chooser_next(tuning->chooser);
+        harpe_tune_slice slice;
+        end = apply(tuning, order.setting, &error) == HARPE_OK
+                  ? measure(tuning, &order, &slice, &error)
+                  : SLICE_FAULT;
+        if (end == SLICE_TAKEN) harpe_chooser_take(tuning->chooser, &slice);
+        if (end == SLICE_DROPPED) harpe_chooser_drop(tuning->chooser, true);
+        read_chooser(tuning);
+        read_totals(tuning);
+        tell_phase(tuning, phase);
+        phase = tuning->report.phase;
+    }
+    if (end == SLICE_FAULT && !is_over(tuning)) stop_tuning(tuning, &error);
+    if (phase == HARPE_TUNING_UNMEASURABLE) close_knobs(tuning);
+}
+
+static void *run(void *user) {
+    harpe_tuning *tuning = user;
+    harpe_error error;
+    if (!find_work(tuning)) return NULL;
+    tell_meter(tuning);
+    if (!tuning->options.is_dry) {
+        harpe_status status = open_knobs(tuning, &error);
+        if (status == HARPE_OK) status = make_chooser(tuning, &error);
+        if (status == HARPE_OK)
+            choose(tuning);
+        else if (!is_over(tuning))
+            stop_tuning(tuning, &error);
+    }
+    follow(tuning);
+    return NULL;
+}
+
+/* ---- Start and end --------------------------------------------------------------------------- */
+
+static harpe_status check_options(const harpe_tuning_options *options, harpe_error *error) {
+    if (!options || !options->gpus)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "tuning: no GPUs were given");
+    if (!(options->max_slowdown >= 0) || options->eta < 0 || options->eta > 1 ||
+        (unsigned)options->aim > HARPE_TUNING_TIME)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "tuning: max_slowdown must be above 0, eta 0 to 1, and aim a known one");
+    if (!options->rate_url != !options->rate_name)
+        return harpe_fail(
+            error, HARPE_INVALID_ARGUMENT,
+            "tuning: a page of metrics needs a name of its samples, and a name a page");
+    if (options->latency_name && (!options->rate_url || !(options->latency_p95_s > 0)))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "tuning: a limit of the latency needs a page of metrics, and is above 0");
+    return HARPE_OK;
+}
+
+/* Copies a text of the options. Returns false if memory runs out. */
+static bool own_text(const char **text) {
+    if (!*text) return true;
+    *text = strdup(*text);
+    return *text != NULL;
+}
+
+static harpe_status own_options(harpe_tuning *tuning, const harpe_tuning_options *options,
+                                harpe_error *error) {
+    harpe_tuning_options *own = &tuning->options;
+    const char **texts[] = {&own->rate_url, &own->rate_name, &own->latency_name, &own->rate_file,
+                            &own->save_path};
+    bool is_whole = true;
+    *own = *options;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        is_whole = own_text(texts[i]) && is_whole;
+    if (!own->tunes_limit) own->tunes_clock = true;
+    if (!(own->max_slowdown > 0)) own->max_slowdown = 0.02;
+    return is_whole ? HARPE_OK : harpe_fail_memory(error);
+}
+
+static harpe_status open_meter(harpe_tuning *tuning, const harpe_tune_sources *sources,
+                               harpe_error *error) {
+    const harpe_tuning_options *own = &tuning->options;
+    harpe_step_memory *marks = sources && sources->marks ? sources->marks : harpe_step_memory_own();
+    if (!marks) return harpe_fail_memory(error);
+    tuning->meter_options = (harpe_meter_options){
+        .gpus = own->gpus,
+        .marks = marks,
+        .output = sources ? sources->output : NULL,
+        .url = own->rate_url,
+        .name = own->rate_name,
+        .latency_name = own->latency_name,
+        .file = own->rate_file,
+        .has_period = !(sources && sources->has_marks_only),
+        .is_over = &tuning->is_over,
+    };
+    return harpe_meter_open(&tuning->meter_options, &tuning->meter, error);
+}
+
+static harpe_status prepare(harpe_tuning *tuning, const harpe_tune_sources *sources,
+                            harpe_error *error) {
+    const harpe_tuning_options *own = &tuning->options;
+    harpe_monitor_options monitor = {.gpus = own->gpus};
+    harpe_status status = open_meter(tuning, sources, error);
+    if (status == HARPE_OK && own->save_path)
+        status = harpe_saved_choice_read(own->save_path, own->gpus, &tuning->saved, error);
+    if (status == HARPE_OK) status = harpe_monitor_new(&monitor, &tuning->monitor, error);
+    if (status == HARPE_OK) status = harpe_monitor_begin(tuning->monitor, WHOLE, true, error);
+    if (status != HARPE_OK) return status;
+    tuning->start_ns = harpe_clock_ns();
+    tuning->start_gpu_ns = harpe_gpus_clock_ns(own->gpus);
+    int failure = harpe_thread_start(&tuning->thread, "harpe-tune", run, tuning);
+    if (failure) return harpe_fail_errno(error, failure, "a thread for tuning");
+    tuning->has_thread = true;
+    return HARPE_OK;
+}
+
+harpe_status harpe_tune_start_with(const harpe_tuning_options *options,
+                                   const harpe_tune_sources *sources, harpe_tuning **out,
+                                   harpe_error *error) {
+    harpe_status status = check_options(options, error);
+    if (status != HARPE_OK) return status;
+    harpe_tuning *tuning = harpe_calloc(1, sizeof *tuning);
+    if (!tuning) return harpe_fail_memory(error);
+    pthread_mutex_init(&tuning->lock, NULL);
+    status = own_options(tuning, options, error);
+    if (status == HARPE_OK) status = prepare(tuning, sources, error);
+    if (status != HARPE_OK) {
+        harpe_tune_stop(tuning, NULL);
+        return status;
+    }
+    *out = tuning;
+    return HARPE_OK;
+}
+
+harpe_status harpe_tune_start(const harpe_tuning_options *options, harpe_tuning **out,
+                              harpe_error *error) {
+    return harpe_tune_start_with(options, NULL, out, error);
+}
+
+void harpe_tune_mark(harpe_tuning *tuning, uint64_t units) {
+    (void)tuning;
+    harpe_step_memory_count(units);
+}
+
+static void save(const harpe_tuning *tuning) {
+    harpe_error error;
+    if (!tuning->options.save_path || !tuning->chooser) return;
+    harpe_tune_saved saved = harpe_chooser_save(tuning->chooser);
+    if (!(saved.time_ratio > 0)) return;
+    if (harpe_saved_choice_write(tuning->options.save_path, tuning->options.gpus, &saved, &error))
+        harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING, "the result is not saved: %s",
+                       error.message);
+}
+
+void harpe_tune_stop(harpe_tuning *tuning, harpe_tuning_report *report) {
+    if (!tuning) return;
+    atomic_store(&tuning->gives_up, true);
+    atomic_store(&tuning->is_over, 1);
+    harpe_wake(&tuning->is_over);
+    harpe_meter_wake(tuning->meter);
+    if (tuning->has_thread) {
+        harpe_thread_join(tuning->thread);
+        (void)read_work(tuning);
+        read_totals(tuning);
+    }
+    close_knobs(tuning);
+    save(tuning);
+    if (report) *report = tuning->report;
+    harpe_chooser_free(tuning->chooser);
+    harpe_meter_close(tuning->meter);
+    harpe_monitor_free(tuning->monitor);
+    pthread_mutex_destroy(&tuning->lock);
+    free((void *)tuning->options.rate_url);
+    free((void *)tuning->options.rate_name);
+    free((void *)tuning->options.latency_name);
+    free((void *)tuning->options.rate_file);
+    free((void *)tuning->options.save_path);
+    free(tuning);
+}
