@@ -19,6 +19,7 @@
 #include "base/wait.h"
 #include "cli/commands.h"
 #include "cli/marked_command.h"
+#include "cli/python_hook.h"
 #include "cli/tune/tune_output.h"
 #include "cli/tune/tune_report.h"
 #include "tune/tune.h"
@@ -303,16 +304,25 @@ static int tell(tune_run *run, int code) {
 
 static void take_step(void *user) {
     tune_run *run = user;
-    harpe_step_memory_add(run->child.step_signals.shared, 1);
+    harpe_step_memory_add(run->child.step_signals.shared, HARPE_STEP_MARKS, 1);
 }
 
 static void take_epoch(void *user) { (void)user; }
+
+/* Has the steps of PyTorch counted in the command's Python processes, which mark none themselves,
+ * unless the user has named another counter. */
+static void count_python(const tune_arguments *arguments) {
+    const harpe_tuning_options *options = &arguments->options;
+    if (arguments->expression || options->rate_url || options->rate_file) return;
+    if (harpe_python_hook_install(NULL)) (void)setenv("HARPE_TUNE", "1", 1);
+}
 
 static harpe_status start_child(tune_run *run, harpe_error *error) {
     posix_spawn_file_actions_t actions;
     bool reads_output = run->arguments.expression != NULL;
     posix_spawn_file_actions_init(&actions);
     if (reads_output) harpe_tune_output_pass(&run->output, &actions);
+    count_python(&run->arguments);
     harpe_status status =
         harpe_marked_command_start(&run->child, run->arguments.command, &actions, error);
     posix_spawn_file_actions_destroy(&actions);
