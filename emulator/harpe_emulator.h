@@ -63,7 +63,8 @@ int harpe_emulator_instruction_unlocked(unsigned int gpu, int stage, const char 
 /* Opens a context on the GPU for this process, as a program does when it first uses CUDA. Until it
  * exits or closes the context, the process is in the list of the GPU's processes with
  * `memory_bytes` of memory (0: the amount of a CUDA context; at most half of the GPU's memory).
- * Work and waiting also open a context. A second call can only raise the amount. */
+ * Work and waiting also open a context. A second call can only raise the amount. An idle GPU with a
+ * context keeps its highest clock and draws more power. */
 int harpe_emulator_open_context(unsigned int gpu, uint64_t memory_bytes);
 int harpe_emulator_close_context(unsigned int gpu);
 

@@ -132,6 +132,12 @@ unsigned int emulator_running_count(const emulator_state *state) {
     return count;
 }
 
+static bool has_context(const emulator_state *state) {
+    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++)
+        if (state->context[i].owner.pid != 0) return true;
+    return false;
+}
+
 static uint32_t memory_clock(const emulator_state *state, const emulator_model *model,
                              bool is_idle) {
     uint32_t wanted = is_idle ? model->idle_memory_mhz : model->memory_mhz[0];
@@ -207,6 +213,13 @@ static unsigned int allowed_index(const emulator_state *state, const emulator_ch
     return index;
 }
 
+/* Returns the clock of an idle GPU on which a process has a context: the highest that is allowed.
+ */
+static uint32_t loaded_clock(const emulator_state *state, const emulator_chip *chip,
+                             const emulator_clock_range *lock, emulator_operation *operation) {
+    return emulator_clock_mhz(chip->model, allowed_index(state, chip, lock, operation));
+}
+
 static int64_t throttle_period_ns(const emulator_chip *chip) {
     return llround(chip->effects->throttle_period_s * 1e9);
 }
@@ -269,11 +282,13 @@ emulator_operation emulator_operate(const emulator_state *state, const emulator_
     operation.is_busy = operation.work_count > 0;
     operation.is_waiting = !operation.is_busy && state->is_waiting;
     bool is_idle = !operation.is_busy && !operation.is_waiting;
-    operation.memory_mhz = memory_clock(state, model, is_idle);
+    bool is_loaded = has_context(state);
+    operation.memory_mhz = memory_clock(state, model, is_idle && !is_loaded);
     if (is_idle) {
-        operation.graphics_mhz = idle_clock(model, &lock);
-        operation.power_w =
-            own_power_w(state, chip, model->idle_w, fmin(model->idle_w, model->static_w));
+        operation.graphics_mhz =
+            is_loaded ? loaded_clock(state, chip, &lock, &operation) : idle_clock(model, &lock);
+        double idle_w = emulator_model_idle_w(model, operation.graphics_mhz);
+        operation.power_w = own_power_w(state, chip, idle_w, fmin(idle_w, model->static_w));
         return operation;
     }
     unsigned int index = allowed_index(state, chip, &lock, &operation), locked = index;

@@ -110,6 +110,7 @@ typedef struct emulator_state {
     uint32_t slot_count; /* slots from the first to the last that has had a work; at least 1 */
     emulator_work work[EMULATOR_WORK_MAX];
     emulator_context context[EMULATOR_CONTEXT_MAX];
+    int64_t contexts_checked_ns; /* real time */
     double last_power_w;
     int32_t last_degrees_c;
     /* number of changes written so far; the last EMULATOR_HISTORY_MAX are kept */
