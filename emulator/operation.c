@@ -8,6 +8,7 @@
 
 #include "draws.h"
 #include "heat.h"
+#include "workloads.h"
 
 enum { WANDER_PERIODS = 4 }; /* periods after which the wander has forgotten its past */
 
@@ -87,6 +88,13 @@ static void work_at(const emulator_work *work, const emulator_model *model,
         follow_points(points, model, clock_mhz, time_s, power_w);
         return;
     }
+    if (work->workload > 0) {
+        emulator_iteration iteration = emulator_workload_iterate(
+            emulator_workload_at(work->workload - 1), model, clock_mhz, memory);
+        *time_s = work->stretch * iteration.time_s;
+        *power_w = iteration.power_w;
+        return;
+    }
     double share = work->compute_share;
     *time_s =
         work->full_speed_s * (share * model->highest_mhz / clock_mhz + (1.0 - share) / memory);
@@ -109,6 +117,24 @@ static double usual_power_w(const emulator_state *state, const emulator_chip *ch
         }
     }
     return sum_w / count;
+}
+
+/* Returns the share of the time in which a busy GPU computes. */
+static double activity(const emulator_state *state, const emulator_chip *chip, double clock_mhz,
+                       double memory) {
+    double sum = 0;
+    unsigned int count = 0;
+    for (unsigned int i = 0; i < state->slot_count; i++) {
+        const emulator_work *work = &state->work[i];
+        if (!emulator_is_running(work)) continue;
+        sum += work->workload == 0
+                   ? 1
+                   : emulator_workload_iterate(emulator_workload_at(work->workload - 1),
+                                               chip->model, clock_mhz, memory)
+                         .activity;
+        count++;
+    }
+    return sum / count;
 }
 
 /* Returns the power of this GPU at its present temperature. */
@@ -249,7 +275,7 @@ static void fit_power(const emulator_state *state, const emulator_chip *chip, do
                       unsigned int *index, emulator_operation *operation) {
     const emulator_model *model = chip->model;
     const emulator_effects *effects = chip->effects;
-    double limit_w = limit_in_force_w(state, chip, memory);
+    double limit_w = model->limit_share * limit_in_force_w(state, chip, memory);
     unsigned int set = *index, lowest = emulator_clock_count(model) - 1;
     double waste = 1;
     while (true) {
@@ -296,8 +322,11 @@ emulator_operation emulator_operate(const emulator_state *state, const emulator_
     if (is_free) index = allowed_index(state, chip, &(emulator_clock_range){0}, &operation);
     operation.power_w =
         own_power_w(state, chip, state->blocking_w, fmin(state->blocking_w, model->static_w));
-    if (operation.is_busy)
-        fit_power(state, chip, memory_ratio(model, operation.memory_mhz), &index, &operation);
+    double memory = memory_ratio(model, operation.memory_mhz);
+    if (operation.is_busy) {
+        fit_power(state, chip, memory, &index, &operation);
+        operation.activity = activity(state, chip, emulator_clock_mhz(model, index), memory);
+    }
     operation.work_mhz = emulator_clock_mhz(model, index);
     operation.graphics_mhz = emulator_clock_mhz(model, is_free ? locked : index);
     return operation;

@@ -39,11 +39,12 @@ class EmulatorTest(EmulatorTestCase):
         self.assertEqual(nvml.code("nvmlShutdown"), UNINITIALIZED)
 
     def test_models_have_their_public_names_limits_and_clocks(self):
-        nvml = self.start(gpus="V100,A40,A100,H100")
+        nvml = self.start(gpus="V100,A40,A100,H100,A100-PCIe")
         expected = [("Tesla V100-SXM2-32GB", 150, 300, 1530, 877),
                     ("NVIDIA A40", 100, 300, 1740, 7251),
                     ("NVIDIA A100-SXM4-80GB", 100, 400, 1410, 1593),
-                    ("NVIDIA H100 80GB HBM3", 200, 700, 1980, 2619)]
+                    ("NVIDIA H100 80GB HBM3", 200, 700, 1980, 2619),
+                    ("NVIDIA A100-PCIE-40GB", 150, 250, 1410, 1215)]
         for index, (name, minimum, maximum, clock, memory) in enumerate(expected):
             gpu = nvml.gpu(index)
             low, high = C.c_uint(), C.c_uint()
