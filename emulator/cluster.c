@@ -168,7 +168,7 @@ static const char *read_values(configuration *to) {
         to->gpu_count = parse_gpus(gpus, to->model);
     if (to->gpu_count == 0) {
         return "GPUs are given as a list such as 4xA100 or 2xA100,1xV100: 1 to 4096 of the models "
-               "V100, A40, A100, H100, GH200";
+               "V100, A40, A100, A100-PCIe, H100, GH200";
     }
     if (!harpe_parse_double(scale, strlen(scale), &to->time_scale) ||
         to->time_scale < TIME_SCALE_MIN || to->time_scale > TIME_SCALE_MAX)

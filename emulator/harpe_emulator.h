@@ -24,6 +24,18 @@ int64_t harpe_emulator_now_ns(void);
 int harpe_emulator_work(unsigned int gpu, double full_speed_s, double compute_share,
                         double *elapsed_s);
 
+/* Runs one iteration of a workload that was measured on real GPUs (docs/emulator.md), such as
+ * "gpt2-bf16-b8-s128". `name` NULL: the workload of HARPE_EMULATOR_WORKLOAD. The iteration takes
+ * the time and draws the power that were measured at the GPU's current clock; `stretch` (0.01 to
+ * 100) multiplies the time. It starts at `ready_ns` (emulated, such as the end of the iteration
+ * before; 0: now) or at the end of the GPU's previous work, whichever is later. `finished_ns` (may
+ * be NULL) receives its end. Returns NVML_ERROR_NOT_FOUND if there is no such workload. */
+int harpe_emulator_workload_step(unsigned int gpu, const char *name, double stretch,
+                                 int64_t ready_ns, int64_t *finished_ns);
+
+/* Returns the name of the workload with this index, or NULL after the last. */
+const char *harpe_emulator_workload_name(unsigned int index);
+
 /* Keeps the GPU busy with an instruction of the measured profile HARPE_EMULATOR_PROFILE. The
  * instruction takes the time, and draws the power, that were measured at the GPU's current
  * clock. */
@@ -63,7 +75,8 @@ int harpe_emulator_instruction_unlocked(unsigned int gpu, int stage, const char 
 /* Opens a context on the GPU for this process, as a program does when it first uses CUDA. Until it
  * exits or closes the context, the process is in the list of the GPU's processes with
  * `memory_bytes` of memory (0: the amount of a CUDA context; at most half of the GPU's memory).
- * Work and waiting also open a context. A second call can only raise the amount. */
+ * Work and waiting also open a context. A second call can only raise the amount. An idle GPU with a
+ * context keeps its highest clock and draws more power. */
 int harpe_emulator_open_context(unsigned int gpu, uint64_t memory_bytes);
 int harpe_emulator_close_context(unsigned int gpu);
 
@@ -105,9 +118,9 @@ int harpe_emulator_uuid(unsigned int gpu, char *text, unsigned int size);
  * too small. */
 int harpe_emulator_identity(char *text, unsigned int size);
 
-/* Checks HARPE_EMULATOR_CLUSTER, _GPUS, _TIME_SCALE, _NOISE, _SEED, _PHYSICS and _FAULTS. Returns
- * 0, or an NVML error code with one line in `message` that names the wrong variable and the reason.
- * Does not attach to a cluster. */
+/* Checks HARPE_EMULATOR_CLUSTER, _GPUS, _TIME_SCALE, _NOISE, _SEED, _PHYSICS, _WORKLOAD and
+ * _FAULTS. Returns 0, or an NVML error code with one line in `message` that names the wrong
+ * variable and the reason. Does not attach to a cluster. */
 int harpe_emulator_check(char *message, unsigned int size);
 
 #ifdef __cplusplus

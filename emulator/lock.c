@@ -21,6 +21,9 @@
 #include "gpu/nvml_abi.h"
 #include "world.h"
 
+/* Real time without a heartbeat after which the owner of a work may be dead. */
+#define SILENCE_NS (3 * (int64_t)EMULATOR_HEARTBEAT_NS)
+
 /* ---- Processes ------------------------------------------------------------------------------- */
 
 static bool is_alive(const emulator_owner *owner) {
@@ -44,14 +47,27 @@ emulator_owner emulator_this_process(void) {
 /* ---- Dead processes -------------------------------------------------------------------------- */
 
 /* Processes that own work on a GPU or make it wait, and that have not sent a heartbeat for a long
- * time. */
+ * time; and those that have a context, which sends none. */
 typedef struct silent_owners {
     /* One entry for each slot of work. 0: the slot is free, or its owner sends heartbeats. */
     uint64_t work_id[EMULATOR_WORK_MAX];
     emulator_owner work_owner[EMULATOR_WORK_MAX];
     bool is_waiting_silent, is_waiting_dead;
     emulator_owner waiting_owner;
+    unsigned int context_count;
+    emulator_owner context[EMULATOR_CONTEXT_MAX];
+    bool are_contexts_checked;
 } silent_owners;
+
+/* Lists the contexts if they were not checked for `silence_ns`. */
+static bool find_contexts(const emulator_state *state, int64_t silence_ns, silent_owners *silent) {
+    if (harpe_clock_ns() - state->contexts_checked_ns < silence_ns) return false;
+    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++)
+        if (state->context[i].owner.pid != 0)
+            silent->context[silent->context_count++] = state->context[i].owner;
+    silent->are_contexts_checked = silent->context_count > 0;
+    return silent->are_contexts_checked;
+}
 
 static bool find_silent(const emulator_state *state, int64_t silence_ns, silent_owners *silent) {
     int64_t real_ns = harpe_clock_ns();
@@ -78,6 +94,18 @@ static void keep_dead(silent_owners *silent) {
     for (unsigned int i = 0; i < EMULATOR_WORK_MAX; i++)
         if (silent->work_id[i] != 0 && is_alive(&silent->work_owner[i])) silent->work_id[i] = 0;
     silent->is_waiting_dead = silent->is_waiting_silent && !is_alive(&silent->waiting_owner);
+    unsigned int dead_count = 0;
+    for (unsigned int i = 0; i < silent->context_count; i++)
+        if (!is_alive(&silent->context[i])) silent->context[dead_count++] = silent->context[i];
+    silent->context_count = dead_count;
+}
+
+static void bury_contexts(emulator_state *state, const silent_owners *dead) {
+    if (dead->are_contexts_checked) state->contexts_checked_ns = harpe_clock_ns();
+    for (unsigned int k = 0; k < dead->context_count; k++)
+        for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++)
+            if (is_same(&state->context[i].owner, &dead->context[k]))
+                memset(&state->context[i], 0, sizeof state->context[i]);
 }
 
 /* Ends the work and the waiting of dead processes. Their work counts as ended one heartbeat period
@@ -96,8 +124,8 @@ static void bury(emulator_cluster *cluster, const emulator_chip *chip, emulator_
         state->waiting_checked_ns = harpe_clock_ns();
         state->is_waiting = state->is_waiting && !dead->is_waiting_dead;
     }
+    bury_contexts(state, dead);
 }
-
 /* In a world, where it costs no system call, every look at a GPU ends what dead processes left. */
 static void bury_at_once(emulator_state *state) {
     for (unsigned int i = 0; i < state->slot_count; i++) {
@@ -105,6 +133,11 @@ static void bury_at_once(emulator_state *state) {
         if (work->id != 0 && !is_alive(&work->owner)) memset(work, 0, sizeof *work);
     }
     state->is_waiting = state->is_waiting && is_alive(&state->waiting_owner);
+    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++) {
+        emulator_context *context = &state->context[i];
+        if (context->owner.pid != 0 && !is_alive(&context->owner))
+            memset(context, 0, sizeof *context);
+    }
 }
 
 /* ---- The lock -------------------------------------------------------------------------------- */
@@ -144,8 +177,11 @@ static emulator_state *look_in_world(emulator_cluster *cluster, unsigned int ind
     return state;
 }
 
+/* Locks a GPU, and ends what dead processes have left: works without a heartbeat for `silence_ns`,
+ * and contexts that were not checked for `unchecked_ns`. */
 static nvmlReturn_t lock_and_bury(emulator_cluster *cluster, unsigned int index,
-                                  double energy_step_s, int64_t silence_ns, emulator_state **out) {
+                                  double energy_step_s, int64_t silence_ns, int64_t unchecked_ns,
+                                  emulator_state **out) {
     emulator_gpu *gpu = &cluster->gpu[index];
     if (emulator_is_in_world()) {
         *out = look_in_world(cluster, index, energy_step_s);
@@ -155,7 +191,12 @@ static nvmlReturn_t lock_and_bury(emulator_cluster *cluster, unsigned int index,
     int64_t until_wall_ns = harpe_clock_wall_ns() + EMULATOR_TIMEOUT_NS;
     silent_owners dead = {0};
     nvmlReturn_t result = lock_until(gpu, until_wall_ns);
-    if (result == NVML_SUCCESS && find_silent(current_state(gpu), silence_ns, &dead)) {
+    bool is_any_silent = false;
+    if (result == NVML_SUCCESS) {
+        is_any_silent = find_silent(current_state(gpu), silence_ns, &dead);
+        is_any_silent = find_contexts(current_state(gpu), unchecked_ns, &dead) || is_any_silent;
+    }
+    if (is_any_silent) {
         harpe_unlock(&gpu->mutex);
         keep_dead(&dead);
         result = lock_until(gpu, until_wall_ns);
@@ -171,7 +212,7 @@ static nvmlReturn_t lock_and_bury(emulator_cluster *cluster, unsigned int index,
 
 nvmlReturn_t emulator_lock(emulator_cluster *cluster, unsigned int index, double energy_step_s,
                            emulator_state **state) {
-    return lock_and_bury(cluster, index, energy_step_s, 3 * (int64_t)EMULATOR_HEARTBEAT_NS, state);
+    return lock_and_bury(cluster, index, energy_step_s, SILENCE_NS, EMULATOR_HEARTBEAT_NS, state);
 }
 
 void emulator_unlock(emulator_cluster *cluster, unsigned int index, int wake) {
@@ -189,7 +230,7 @@ void emulator_unlock(emulator_cluster *cluster, unsigned int index, int wake) {
 nvmlReturn_t emulator_bury_dead(emulator_cluster *cluster, unsigned int index,
                                 double energy_step_s) {
     emulator_state *state;
-    nvmlReturn_t result = lock_and_bury(cluster, index, energy_step_s, 0, &state);
+    nvmlReturn_t result = lock_and_bury(cluster, index, energy_step_s, 0, 0, &state);
     if (result == NVML_SUCCESS) emulator_unlock(cluster, index, 0);
     return result;
 }
@@ -197,25 +238,9 @@ nvmlReturn_t emulator_bury_dead(emulator_cluster *cluster, unsigned int index,
 nvmlReturn_t emulator_bury_contexts(emulator_cluster *cluster, unsigned int index,
                                     double energy_step_s) {
     emulator_state *state;
-    emulator_context held[EMULATOR_CONTEXT_MAX];
-    nvmlReturn_t result = emulator_lock(cluster, index, energy_step_s, &state);
-    if (result != NVML_SUCCESS) return result;
-    memcpy(held, state->context, sizeof held);
-    emulator_unlock(cluster, index, 0);
-    bool is_any_dead = false;
-    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++) {
-        bool is_dead = held[i].owner.pid != 0 && !is_alive(&held[i].owner);
-        if (!is_dead) held[i].owner.pid = 0;
-        is_any_dead = is_any_dead || is_dead;
-    }
-    if (!is_any_dead) return NVML_SUCCESS;
-    result = emulator_lock(cluster, index, energy_step_s, &state);
-    if (result != NVML_SUCCESS) return result;
-    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++)
-        if (held[i].owner.pid != 0 && is_same(&held[i].owner, &state->context[i].owner))
-            memset(&state->context[i], 0, sizeof state->context[i]);
-    emulator_unlock(cluster, index, 0);
-    return NVML_SUCCESS;
+    nvmlReturn_t result = lock_and_bury(cluster, index, energy_step_s, SILENCE_NS, 0, &state);
+    if (result == NVML_SUCCESS) emulator_unlock(cluster, index, 0);
+    return result;
 }
 
 void emulator_wait_for_change(emulator_gpu *gpu, uint32_t seen, int64_t real_ns) {

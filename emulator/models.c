@@ -2,10 +2,11 @@
 /* The GPU models that can be emulated. Clock ranges, steps, memory clocks and power limits come
  * from NVIDIA's data sheets and from `nvidia-smi -q -d SUPPORTED_CLOCKS,POWER`. The division into
  * static and dynamic power, the knee, and the idle and blocking power are plausible numbers chosen
- * for this model, not measurements. They equal those of `harpe synth`, so that profiles of `harpe
- * synth` agree with the emulator. */
+ * for this model, not measurements, unless a comment says so. They equal those of `harpe synth`, so
+ * that profiles of `harpe synth` agree with the emulator. */
 #include "models.h"
 
+#include <math.h>
 #include <strings.h>
 
 #include "gpu/nvml_abi.h"
@@ -34,8 +35,13 @@ static const emulator_model models[] = {
         .dynamic_w = 215,
         .blocking_w = 61,
         .idle_w = 42,
+        .loaded_idle_w = 58,
         .knee = 0.74,
         .knee_voltage = 0.76,
+        .workload_speed = 1,
+        .host_speed = 1,
+        .workload_power = 0.953,
+        .limit_share = 1,
         .limit_minimum_mw = 150000,
         .limit_maximum_mw = 300000,
         .limit_default_mw = 300000,
@@ -67,8 +73,13 @@ static const emulator_model models[] = {
         .dynamic_w = 203,
         .blocking_w = 76,
         .idle_w = 31,
+        .loaded_idle_w = 72,
         .knee = 0.75,
         .knee_voltage = 0.74,
+        .workload_speed = 1,
+        .host_speed = 1,
+        .workload_power = 0.963,
+        .limit_share = 1,
         .limit_minimum_mw = 100000,
         .limit_maximum_mw = 300000,
         .limit_default_mw = 300000,
@@ -100,8 +111,13 @@ static const emulator_model models[] = {
         .dynamic_w = 290,
         .blocking_w = 84,
         .idle_w = 62,
+        .loaded_idle_w = 83,
         .knee = 0.76,
         .knee_voltage = 0.75,
+        .workload_speed = 1,
+        .host_speed = 1,
+        .workload_power = 1.29,
+        .limit_share = 1,
         .limit_minimum_mw = 100000,
         .limit_maximum_mw = 400000,
         .limit_default_mw = 400000,
@@ -111,6 +127,46 @@ static const emulator_model models[] = {
         .idle_memory_mhz = 1593,
         .memory_clock_count = 1,
         .memory_mhz = {1593},
+        .locks_memory_clocks = true,
+        .averages_power = false, /* GA100 */
+        .energy_step_s = 0.050,
+        .sensor_period_s = 0.100,
+    },
+    {
+        .key = "A100-PCIe",
+        .name = "NVIDIA A100-PCIE-40GB",
+        .architecture = NVML_DEVICE_ARCH_AMPERE,
+        .compute_major = 8,
+        .compute_minor = 0,
+        .pci_device_id = 0x20f110de,
+        .pci_subsystem_id = 0x145f10de,
+        .brand = BRAND_NVIDIA,
+        .core_count = 6912,
+        .memory_bus_bits = 5120,
+        .pcie_generation = 4,
+        .memory_bytes = 40 * GIB,
+        /* Measured (EnergAIzer): the voltage, idle power, the share of the limit, and the medians
+         * of static and dynamic power of workloads that fill the GPU. */
+        .static_w = 49,
+        .dynamic_w = 251,
+        .blocking_w = 70,
+        .idle_w = 44.5,
+        .loaded_idle_w = 67.3,
+        .knee = 0.728,
+        .knee_voltage = 0.776,
+        .workload_speed = 1,
+        .host_speed = 1,
+        .workload_power = 1,
+        .limit_share = 0.963,
+        .limit_minimum_mw = 150000,
+        .limit_maximum_mw = 250000,
+        .limit_default_mw = 250000,
+        .base_half_mhz = 2 * 210,
+        .step_half_mhz = 2 * 15,
+        .highest_mhz = 1410,
+        .idle_memory_mhz = 1215,
+        .memory_clock_count = 1,
+        .memory_mhz = {1215},
         .locks_memory_clocks = true,
         .averages_power = false, /* GA100 */
         .energy_step_s = 0.050,
@@ -133,8 +189,14 @@ static const emulator_model models[] = {
         .dynamic_w = 535,
         .blocking_w = 115,
         .idle_w = 71,
+        .loaded_idle_w = 130, /* measured: docs/gpu.md */
+        .has_hopper_idle = true,
         .knee = 0.72,
         .knee_voltage = 0.73,
+        .workload_speed = 2.26, /* fitted: docs/emulator.md */
+        .host_speed = 1.87,
+        .workload_power = 2.02,
+        .limit_share = 1,
         .limit_minimum_mw = 200000,
         .limit_maximum_mw = 700000,
         .limit_default_mw = 700000,
@@ -167,8 +229,14 @@ static const emulator_model models[] = {
         .dynamic_w = 560,
         .blocking_w = 121,
         .idle_w = 78,
+        .loaded_idle_w = 140,
+        .has_hopper_idle = true,
         .knee = 0.72,
         .knee_voltage = 0.73,
+        .workload_speed = 2.26,
+        .host_speed = 1.87,
+        .workload_power = 2.02,
+        .limit_share = 1,
         .limit_minimum_mw = 100000,
         .limit_maximum_mw = 900000,
         .limit_default_mw = 900000,
@@ -217,10 +285,40 @@ unsigned int emulator_clock_index(const emulator_model *model, unsigned int mhz)
     return from_lowest < highest ? highest - from_lowest : 0;
 }
 
-double emulator_model_power_w(const emulator_model *model, double clock_mhz, double memory) {
+double emulator_switching(const emulator_model *model, double clock_mhz) {
     double x = clock_mhz / model->highest_mhz;
     double rise = x <= model->knee ? 0.0 : (x - model->knee) / (1.0 - model->knee);
     double voltage = model->knee_voltage + (1.0 - model->knee_voltage) * rise;
+    return x * voltage * voltage;
+}
+
+double emulator_model_power_w(const emulator_model *model, double clock_mhz, double memory) {
     double static_w = model->static_w * (1.0 - MEMORY_SHARE_OF_STATIC * (1.0 - memory));
-    return static_w + model->dynamic_w * x * voltage * voltage;
+    return static_w + model->dynamic_w * emulator_switching(model, clock_mhz);
+}
+
+/* Idle power at a clock, as a share of its rise from the lowest clock to the highest: measured on
+ * an A100-PCIE-40GB and an H100 SXM (idle_power.json in the artifact of EnergAIzer, ISPASS 2026,
+ * MIT licence). Between two points it is linear. */
+typedef struct idle_point {
+    double x, rise; /* clock as a share of the highest */
+} idle_point;
+static const idle_point ampere_idle[] = {
+    {0.149, 0},     {0.362, 0.035}, {0.574, 0.1},   {0.723, 0.181},
+    {0.809, 0.321}, {0.894, 0.516}, {0.957, 0.745}, {1, 1},
+};
+static const idle_point hopper_idle[] = {
+    {0.182, 0},    {0.455, 0.026}, {0.576, 0.075}, {0.644, 0.178},
+    {0.758, 0.52}, {0.833, 0.75},  {0.909, 0.918}, {1, 1},
+};
+enum { IDLE_POINT_COUNT = 8 };
+
+double emulator_model_idle_w(const emulator_model *model, double clock_mhz) {
+    const idle_point *points = model->has_hopper_idle ? hopper_idle : ampere_idle;
+    double x = clock_mhz / model->highest_mhz, rise = 0;
+    for (int i = 1; i < IDLE_POINT_COUNT && x > points[i - 1].x; i++) {
+        double share = fmin((x - points[i - 1].x) / (points[i].x - points[i - 1].x), 1);
+        rise = points[i - 1].rise + share * (points[i].rise - points[i - 1].rise);
+    }
+    return model->idle_w + rise * (model->loaded_idle_w - model->idle_w);
 }

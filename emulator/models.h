@@ -20,8 +20,15 @@ typedef struct emulator_model {
     uint64_t memory_bytes;
     /* Power model, in W; see docs/emulator.md. */
     double static_w, dynamic_w; /* their sum is the power of a busy GPU at the highest clock */
-    double blocking_w, idle_w;
+    double blocking_w;
+    double idle_w;             /* idle, at the lowest clock */
+    double loaded_idle_w;      /* idle with a context, at the highest clock */
+    bool has_hopper_idle;      /* the shape between the two is that of an H100, not of an A100 */
     double knee, knee_voltage; /* knee as a share of the highest clock; V(knee) / V(highest) */
+    /* The GPU's speed, the speed of its host, and the power of the busy GPU with a workload of
+     * workloads.h, relative to an A100-PCIE-40GB. */
+    double workload_speed, host_speed, workload_power;
+    double limit_share; /* share of the power limit that a GPU at its limit draws */
     unsigned int limit_minimum_mw, limit_maximum_mw, limit_default_mw;
     /* Supported clock k is (base_half_mhz + k * step_half_mhz) / 2 MHz, rounded down. */
     unsigned int base_half_mhz, step_half_mhz, highest_mhz;
@@ -53,5 +60,9 @@ unsigned int emulator_clock_index(const emulator_model *model, unsigned int mhz)
 /* Returns the power of a busy GPU of the model. `memory` is the memory clock as a share of the
  * highest. */
 double emulator_model_power_w(const emulator_model *model, double clock_mhz, double memory);
+/* Returns the switching power at a clock, as a share of that at the highest: x (V/V1)^2. */
+double emulator_switching(const emulator_model *model, double clock_mhz);
+/* Returns the power of a GPU of the model that does nothing at a clock. */
+double emulator_model_idle_w(const emulator_model *model, double clock_mhz);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "draws.h"
 #include "heat.h"
+#include "workloads.h"
 
 enum { WANDER_PERIODS = 4 }; /* periods after which the wander has forgotten its past */
 
@@ -87,6 +88,13 @@ static void work_at(const emulator_work *work, const emulator_model *model,
         follow_points(points, model, clock_mhz, time_s, power_w);
         return;
     }
+    if (work->workload > 0) {
+        emulator_iteration iteration = emulator_workload_iterate(
+            emulator_workload_at(work->workload - 1), model, clock_mhz, memory);
+        *time_s = work->stretch * iteration.time_s;
+        *power_w = iteration.power_w;
+        return;
+    }
     double share = work->compute_share;
     *time_s =
         work->full_speed_s * (share * model->highest_mhz / clock_mhz + (1.0 - share) / memory);
@@ -111,6 +119,24 @@ static double usual_power_w(const emulator_state *state, const emulator_chip *ch
     return sum_w / count;
 }
 
+/* Returns the share of the time in which a busy GPU computes. */
+static double activity(const emulator_state *state, const emulator_chip *chip, double clock_mhz,
+                       double memory) {
+    double sum = 0;
+    unsigned int count = 0;
+    for (unsigned int i = 0; i < state->slot_count; i++) {
+        const emulator_work *work = &state->work[i];
+        if (!emulator_is_running(work)) continue;
+        sum += work->workload == 0
+                   ? 1
+                   : emulator_workload_iterate(emulator_workload_at(work->workload - 1),
+                                               chip->model, clock_mhz, memory)
+                         .activity;
+        count++;
+    }
+    return sum / count;
+}
+
 /* Returns the power of this GPU at its present temperature. */
 static double own_power_w(const emulator_state *state, const emulator_chip *chip, double usual_w,
                           double static_w) {
@@ -130,6 +156,12 @@ unsigned int emulator_running_count(const emulator_state *state) {
     for (unsigned int i = 0; i < state->slot_count; i++)
         count += emulator_is_running(&state->work[i]);
     return count;
+}
+
+static bool has_context(const emulator_state *state) {
+    for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++)
+        if (state->context[i].owner.pid != 0) return true;
+    return false;
 }
 
 static uint32_t memory_clock(const emulator_state *state, const emulator_model *model,
@@ -207,6 +239,13 @@ static unsigned int allowed_index(const emulator_state *state, const emulator_ch
     return index;
 }
 
+/* Returns the clock of an idle GPU on which a process has a context: the highest that is allowed.
+ */
+static uint32_t loaded_clock(const emulator_state *state, const emulator_chip *chip,
+                             const emulator_clock_range *lock, emulator_operation *operation) {
+    return emulator_clock_mhz(chip->model, allowed_index(state, chip, lock, operation));
+}
+
 static int64_t throttle_period_ns(const emulator_chip *chip) {
     return llround(chip->effects->throttle_period_s * 1e9);
 }
@@ -236,7 +275,7 @@ static void fit_power(const emulator_state *state, const emulator_chip *chip, do
                       unsigned int *index, emulator_operation *operation) {
     const emulator_model *model = chip->model;
     const emulator_effects *effects = chip->effects;
-    double limit_w = limit_in_force_w(state, chip, memory);
+    double limit_w = model->limit_share * limit_in_force_w(state, chip, memory);
     unsigned int set = *index, lowest = emulator_clock_count(model) - 1;
     double waste = 1;
     while (true) {
@@ -269,11 +308,13 @@ emulator_operation emulator_operate(const emulator_state *state, const emulator_
     operation.is_busy = operation.work_count > 0;
     operation.is_waiting = !operation.is_busy && state->is_waiting;
     bool is_idle = !operation.is_busy && !operation.is_waiting;
-    operation.memory_mhz = memory_clock(state, model, is_idle);
+    bool is_loaded = has_context(state);
+    operation.memory_mhz = memory_clock(state, model, is_idle && !is_loaded);
     if (is_idle) {
-        operation.graphics_mhz = idle_clock(model, &lock);
-        operation.power_w =
-            own_power_w(state, chip, model->idle_w, fmin(model->idle_w, model->static_w));
+        operation.graphics_mhz =
+            is_loaded ? loaded_clock(state, chip, &lock, &operation) : idle_clock(model, &lock);
+        double idle_w = emulator_model_idle_w(model, operation.graphics_mhz);
+        operation.power_w = own_power_w(state, chip, idle_w, fmin(idle_w, model->static_w));
         return operation;
     }
     unsigned int index = allowed_index(state, chip, &lock, &operation), locked = index;
@@ -281,8 +322,11 @@ emulator_operation emulator_operate(const emulator_state *state, const emulator_
     if (is_free) index = allowed_index(state, chip, &(emulator_clock_range){0}, &operation);
     operation.power_w =
         own_power_w(state, chip, state->blocking_w, fmin(state->blocking_w, model->static_w));
-    if (operation.is_busy)
-        fit_power(state, chip, memory_ratio(model, operation.memory_mhz), &index, &operation);
+    double memory = memory_ratio(model, operation.memory_mhz);
+    if (operation.is_busy) {
+        fit_power(state, chip, memory, &index, &operation);
+        operation.activity = activity(state, chip, emulator_clock_mhz(model, index), memory);
+    }
     operation.work_mhz = emulator_clock_mhz(model, index);
     operation.graphics_mhz = emulator_clock_mhz(model, is_free ? locked : index);
     return operation;

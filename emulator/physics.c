@@ -84,7 +84,7 @@ static void integrate(emulator_state *state, const emulator_chip *chip,
     remember(state, power_w);
     step_counter(state, counted_w, chip->energy_step_s, to_ns);
     state->energy_mj += counted_w * 1e3 * span_s;
-    state->busy_s += operation->is_busy ? span_s : 0.0;
+    state->busy_s += operation->is_busy ? operation->activity * span_s : 0.0;
     state->temperature_c = emulator_temperature_c(chip, state->temperature_c, power_w, span_s);
     state->now_ns = to_ns;
 }

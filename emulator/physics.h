@@ -45,6 +45,8 @@ typedef struct emulator_work {
     int64_t enqueued_ns;    /* real time at which the owner made the call */
     double full_speed_s;    /* duration at the highest clock */
     double compute_share;   /* share of the duration that scales with the clock */
+    uint32_t workload;      /* iteration of the workload with this index, plus 1; 0: none */
+    double stretch;         /* factor of the duration of such an iteration */
     double pace;            /* factor of the duration; 0: 1 */
     double remaining;       /* 1 at the start, 0 at the end */
     int64_t finished_ns;    /* valid when is_done */
@@ -110,6 +112,7 @@ typedef struct emulator_state {
     uint32_t slot_count; /* slots from the first to the last that has had a work; at least 1 */
     emulator_work work[EMULATOR_WORK_MAX];
     emulator_context context[EMULATOR_CONTEXT_MAX];
+    int64_t contexts_checked_ns; /* real time */
     double last_power_w;
     int32_t last_degrees_c;
     /* number of changes written so far; the last EMULATOR_HISTORY_MAX are kept */
@@ -128,6 +131,7 @@ typedef struct emulator_operation {
     uint32_t graphics_mhz, memory_mhz;
     uint32_t work_mhz; /* the graphics clock at which works run; another if they ignore a lock */
     double power_w;
+    double activity;         /* share of the time in which a busy GPU computes */
     unsigned int work_count; /* works that share the GPU */
 } emulator_operation;
 

@@ -11,6 +11,7 @@
 #include "call.h"
 #include "profile_points.h"
 #include "variety.h"
+#include "workloads.h"
 #include "world.h"
 
 #pragma GCC visibility push(default)
@@ -21,6 +22,8 @@
 #define CONTEXT_MEMORY_BYTES (UINT64_C(448) << 20) /* of a CUDA context: hundreds of MiB */
 #define WORK_MAX_S 1e6
 #define SLOWDOWN_MAX 1000
+#define STRETCH_MIN 0.01
+#define STRETCH_MAX 100
 #define HELD_NS 200000 /* real time between two calls of `is_held` */
 
 typedef struct work_order {
@@ -30,7 +33,7 @@ typedef struct work_order {
     uint64_t id;
     int64_t started_ns, finished_ns;
     bool is_enqueued;
-    int64_t ready_ns;           /* for enqueued work */
+    int64_t ready_ns;           /* 0: the work starts now */
     int (*is_held)(void *user); /* NULL: the call returns when the work is done */
     void *user;
     bool is_listed; /* the process has a context */
@@ -118,8 +121,7 @@ static int put(work_order *job, const emulator_work *work, const emulator_points
     }
     if (points) emulator_copy_points(&job->cluster->gpu[job->gpu].points[slot], points);
     int64_t now_ns = state->now_ns;
-    if (job->is_enqueued && job->ready_ns != 0)
-        emulator_start_enqueued(state, &chip, job->ready_ns);
+    if (job->ready_ns != 0) emulator_start_enqueued(state, &chip, job->ready_ns);
     job->slot = slot;
     if (slot >= state->slot_count) state->slot_count = slot + 1;
     job->id = ++state->works_started;
@@ -227,6 +229,24 @@ int harpe_emulator_work(unsigned int gpu, double full_speed_s, double compute_sh
     emulator_work work = {.full_speed_s = full_speed_s, .compute_share = compute_share};
     work_order job = {.gpu = gpu};
     return run(&job, &work, NULL, elapsed_s);
+}
+
+const char *harpe_emulator_workload_name(unsigned int index) {
+    const emulator_workload *workload = emulator_workload_at(index);
+    return workload ? workload->name : NULL;
+}
+
+int harpe_emulator_workload_step(unsigned int gpu, const char *name, double stretch,
+                                 int64_t ready_ns, int64_t *finished_ns) {
+    if (!name) name = getenv("HARPE_EMULATOR_WORKLOAD");
+    int index = name ? emulator_workload_find(name) : -1;
+    if (index < 0) return NVML_ERROR_NOT_FOUND;
+    if (!(stretch >= STRETCH_MIN && stretch <= STRETCH_MAX)) return NVML_ERROR_INVALID_ARGUMENT;
+    emulator_work work = {.workload = (uint32_t)index + 1, .stretch = stretch};
+    work_order job = {.gpu = gpu, .ready_ns = ready_ns};
+    int result = run(&job, &work, NULL, NULL);
+    if (result == NVML_SUCCESS && finished_ns) *finished_ns = job.finished_ns;
+    return result;
 }
 
 int harpe_emulator_instruction(unsigned int gpu, int stage, const char *instruction,
@@ -399,7 +419,10 @@ int harpe_emulator_check(char *message, unsigned int size) {
     const char *list = getenv("HARPE_EMULATOR_FAULTS");
     char text[EMULATOR_PROBLEM_MAX];
     const char *problem = emulator_cluster_problem(text, sizeof text) ? text : NULL;
+    const char *workload = getenv("HARPE_EMULATOR_WORKLOAD");
     emulator_faults faults;
+    if (!problem && workload && emulator_workload_find(workload) < 0)
+        problem = "there is no such workload; harpe emulate --workload list prints all";
     if (!problem && list && !emulator_faults_parse(list, &faults)) {
         problem =
             "a fault is unknown or its value makes no sense; known are no_permission, "

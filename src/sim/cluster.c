@@ -59,6 +59,19 @@ static harpe_status find_library(char **directory, harpe_error *error) {
                       program, program);
 }
 
+harpe_status harpe_emulated_library_open(void **library, harpe_error *error) {
+    char *directory = NULL;
+    harpe_text path = {0};
+    harpe_status status = find_library(&directory, error);
+    if (status != HARPE_OK) return status;
+    harpe_text_printf(&path, "%s/" LIBRARY_NAME, directory);
+    free(directory);
+    if (path.failed) return harpe_fail_memory(error);
+    *library = dlopen(path.data, RTLD_NOW | RTLD_LOCAL);
+    harpe_text_free(&path);
+    return *library ? HARPE_OK : harpe_fail(error, HARPE_UNAVAILABLE, "%s", dlerror());
+}
+
 /* ---- The environment ------------------------------------------------------------------------- */
 
 /* Sets an environment variable. If `value` is NULL, removes the variable. */
@@ -92,6 +105,7 @@ static harpe_status prepare_environment(const harpe_emulated_options *options, c
         put("HARPE_EMULATOR_FAULTS", options->faults) &&
         put("HARPE_EMULATOR_FAULTS_FILE", options->faults_file) &&
         put("HARPE_EMULATOR_PROFILE", options->profile) &&
+        put("HARPE_EMULATOR_WORKLOAD", options->workload) &&
         put("HARPE_EMULATOR_TORCH", options->torch);
     harpe_text_free(&library);
     harpe_text_free(&path);

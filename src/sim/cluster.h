@@ -20,8 +20,9 @@ typedef struct harpe_emulated_options {
     const char *faults;
     const char *faults_file;
     const char *profile;
-    const char *torch;   /* "1": PyTorch counts the GPUs as CUDA devices */
-    const char *cluster; /* NULL: a new cluster */
+    const char *workload; /* the workload of harpe_emulator_workload_step */
+    const char *torch;    /* "1": PyTorch counts the GPUs as CUDA devices */
+    const char *cluster;  /* NULL: a new cluster */
 } harpe_emulated_options;
 
 typedef struct harpe_emulated_cluster {
@@ -29,6 +30,9 @@ typedef struct harpe_emulated_cluster {
     bool is_own;
     char name[128];
 } harpe_emulated_cluster;
+
+/* Opens the emulator's library without a cluster. The caller calls dlclose. */
+harpe_status harpe_emulated_library_open(void **library, harpe_error *error);
 
 /* Changes the environment of this process and of the processes that it starts, and joins the
  * cluster, so that it exists until _close. Signals that would kill the process must be blocked or

@@ -64,7 +64,7 @@ if not FOUND:
 
 # Real GPUs of a model differ.
 PHYSICS = os.environ.get("HARPE_TEST_PHYSICS", "ideal")
-IDLE_W = (55, 70) if PHYSICS == "ideal" else (40, 85)
+IDLE_W = (55, 85) if PHYSICS == "ideal" else (40, 105)
 
 # Keeps GPU 1 busy while a program reads.
 BUSY = """

@@ -218,7 +218,7 @@ class ContextsTest(EmulatorTestCase):
         self.assertGreater(nvml.processes(gpu)[child.pid], 100 << 20)
         nvml.nvmlDeviceGetMemoryInfo(gpu, C.byref(free))
         # the process holds a context and nothing else
-        self.assertEqual(nvml.number("nvmlDeviceGetPowerUsage", gpu), 62000)
+        self.assertEqual(nvml.number("nvmlDeviceGetPowerUsage", gpu), 83000)
         child.kill()
         child.communicate()
         self.assertEqual(nvml.processes(gpu), {})
@@ -226,6 +226,24 @@ class ContextsTest(EmulatorTestCase):
         nvml.nvmlDeviceGetMemoryInfo(gpu, C.byref(after))
         self.assertEqual(after.used, 512 << 20)
         self.assertGreater(free.used, after.used)
+
+    def test_the_power_of_a_context_ends_with_its_process(self):
+        nvml = self.start()
+        gpu, power_w = nvml.gpu(), []
+        child = self.spawn("import time; nvml.harpe_emulator_open_context(0, 0)\n"
+                           "print('open', flush=True); time.sleep(600)")
+        child.stdout.readline()
+        look = lambda: nvml.number("nvmlDeviceGetPowerUsage", gpu) / 1e3
+        power_w.append(look())
+        nvml.nvmlDeviceSetGpuLockedClocks(gpu, 210, 345)
+        power_w.append(look())
+        self.assertEqual(nvml.number("nvmlDeviceGetClockInfo", gpu, 0), 345)
+        child.kill()
+        child.communicate()
+        self.wait_until(lambda: look() == 62)  # without a look at the processes
+        self.assertEqual(power_w[0], 83)
+        self.assertTrue(62 < power_w[1] < 64, power_w)
+        self.assertEqual(nvml.number("nvmlDeviceGetClockInfo", gpu, 0), 210)
 
     def test_a_process_that_only_looks_is_not_listed(self):
         nvml = self.start()

@@ -1,17 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe emulate`: makes a cluster of emulated GPUs, runs a command on it, and removes the cluster
- * when the command has ended. */
+ * when the command has ended. Without a command it runs a measured workload: in this process if
+ * another `harpe emulate` has made the GPUs, otherwise as a command that is a process of its own.
+ */
+#include <inttypes.h>
 #include <limits.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <harpe/profile.h>
 
 #include "base/error.h"
 #include "cli/commands.h"
 #include "sim/cluster.h"
+#include "sim/workload.h"
 
 typedef struct emulate_arguments {
     harpe_emulated_options options;
-    char **command;
+    harpe_workload_options workload;
+    bool makes_gpus; /* an option says what the GPUs are */
+    char **command;  /* NULL: the workload */
 } emulate_arguments;
 
 enum flag {
@@ -25,12 +33,17 @@ enum flag {
     FLAG_PHYSICS,
     FLAG_SEED,
     FLAG_VISIBLE_TO_TORCH,
+    FLAG_WORKLOAD,
+    FLAG_STEPS,
+    FLAG_STEP_NOISE,
+    FLAG_DRIFT,
+    FLAG_PRINT_STEPS,
 };
 
 static const struct argp_option flags[] = {
     {"gpus", FLAG_GPUS, "LIST", 0,
      "GPUs of the machine: 4xA100, or a mixture such as 2xA100,1xV100 (default 1xA100; models "
-     "V100, A40, A100, H100, GH200; at most 4096)",
+     "V100, A40, A100, A100-PCIe, H100, GH200; at most 4096)",
      1},
     {"time-scale", FLAG_TIME_SCALE, "X", 0, "The GPUs' time runs X times as fast (default 1)", 1},
     {"profile", FLAG_PROFILE, "FILE", 0, "Measured profile that simulated instructions follow", 1},
@@ -47,13 +60,50 @@ static const struct argp_option flags[] = {
      "Share the GPUs with other commands that give this name (default: separate GPUs)", 1},
     {"visible-to-torch", FLAG_VISIBLE_TO_TORCH, NULL, 0,
      "PyTorch counts the GPUs as CUDA devices, although it cannot compute on them", 1},
+    {"workload", FLAG_WORKLOAD, "NAME|list", 0,
+     "Workload that was measured on an A100, for programs that ask for it. Without COMMAND, run it",
+     2},
+    {"steps", FLAG_STEPS, "N", 0, "Iterations of the workload; 0: without end (default 100)", 2},
+    {"step-noise", FLAG_STEP_NOISE, "PERCENT", 0,
+     "Standard deviation of the time of an iteration (default 0)", 2},
+    {"drift", FLAG_DRIFT, "PERCENT", 0,
+     "The time of an iteration grows by this in an hour (default 0)", 2},
+    {"print-steps", FLAG_PRINT_STEPS, NULL, 0, "Print a line after each iteration", 2},
     {0},
 };
+
+/* Handles the options of the workload that runs without a command. */
+static error_t parse_workload_flag(int key, char *argument, struct argp_state *state) {
+    emulate_arguments *arguments = state->input;
+    harpe_workload_options *workload = &arguments->workload;
+    switch (key) {
+    case FLAG_WORKLOAD: arguments->options.workload = argument; return 0;
+    case FLAG_STEPS:
+        workload->steps = harpe_flag_int(state, "--steps", argument, 0, INT_MAX);
+        return 0;
+    case FLAG_STEP_NOISE:
+        workload->noise_share = harpe_flag_double(state, "--step-noise", argument, 0, 20) / 100;
+        return 0;
+    case FLAG_DRIFT:
+        workload->drift_share_h = harpe_flag_double(state, "--drift", argument, -90, 1000) / 100;
+        return 0;
+    case FLAG_PRINT_STEPS: workload->prints_steps = true; return 0;
+    case ARGP_KEY_NO_ARGS:
+        if (arguments->options.workload || getenv("HARPE_EMULATOR_WORKLOAD")) return 0;
+        harpe_flag_fail(
+            state,
+            "the command is missing; for example: harpe emulate --gpus 4xA100 -- harpe gpus");
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
 
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     emulate_arguments *arguments = state->input;
     switch (key) {
-    case FLAG_GPUS: arguments->options.gpus = argument; return 0;
+    case FLAG_GPUS:
+        arguments->options.gpus = argument;
+        arguments->makes_gpus = true;
+        return 0;
     case FLAG_TIME_SCALE:
         (void)harpe_flag_double(state, "--time-scale", argument, 0.001, 1e6);
         arguments->options.time_scale = argument;
@@ -73,21 +123,19 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_CLUSTER: arguments->options.cluster = argument; return 0;
     case FLAG_VISIBLE_TO_TORCH: arguments->options.torch = "1"; return 0;
     case ARGP_KEY_ARGS: arguments->command = state->argv + state->next; return 0;
-    case ARGP_KEY_NO_ARGS:
-        harpe_flag_fail(
-            state,
-            "the command is missing; for example: harpe emulate --gpus 4xA100 -- harpe gpus");
-    default: return ARGP_ERR_UNKNOWN;
+    default: return parse_workload_flag(key, argument, state);
     }
 }
 
 static const struct argp argument_parser = {
     .options = flags,
     .parser = parse_flag,
-    .args_doc = "COMMAND [ARGUMENT...]",
+    .args_doc = "COMMAND [ARGUMENT...]\n--workload NAME",
     .doc = "Run a command on emulated GPUs: programs that load NVIDIA's management library "
-           "(libnvidia-ml.so.1) find the emulator in its place.\vExample:\n"
-           "  harpe emulate --gpus 4xA100 -- harpe gpus\n\nSee also: man harpe-emulate",
+           "(libnvidia-ml.so.1) find the emulator in its place.\vExamples:\n"
+           "  harpe emulate --gpus 4xA100 -- harpe gpus\n"
+           "  harpe emulate --gpus A100-PCIe --workload gpt2-bf16-b8-s128\n\nSee also: man "
+           "harpe-emulate",
 };
 
 /* ---- The command ----------------------------------------------------------------------------- */
@@ -124,12 +172,55 @@ static harpe_status check_profile(const char *path, harpe_error *error) {
     return HARPE_OK;
 }
 
+/* Runs the workload on GPUs that exist, and prints what an iteration took. */
+static harpe_status run_workload(const emulate_arguments *arguments, harpe_error *error) {
+    harpe_workload_result result;
+    const char *name = arguments->options.workload;
+    if (name && setenv("HARPE_EMULATOR_WORKLOAD", name, 1) != 0) return harpe_fail_memory(error);
+    harpe_status status = harpe_workload_run(&arguments->workload, &result, error);
+    if (status == HARPE_OK)
+        printf("%s: %" PRId64 " iterations of %.3f ms and %.4f J\n",
+               getenv("HARPE_EMULATOR_WORKLOAD"), arguments->workload.steps, result.step_s * 1e3,
+               result.step_j);
+    return status;
+}
+
+/* Runs the workload as a command: this program once more, with the options of the workload. */
+static harpe_status emulate_workload(emulate_arguments *arguments, int *exit_code,
+                                     harpe_error *error) {
+    const harpe_workload_options *workload = &arguments->workload;
+    char steps[32], noise[32], drift[32];
+    snprintf(steps, sizeof steps, "--steps=%" PRId64, workload->steps);
+    snprintf(noise, sizeof noise, "--step-noise=%.9g", workload->noise_share * 100);
+    snprintf(drift, sizeof drift, "--drift=%.9g", workload->drift_share_h * 100);
+    char *command[] = {"/proc/self/exe",
+                       "emulate",
+                       steps,
+                       noise,
+                       drift,
+                       workload->prints_steps ? "--print-steps" : NULL,
+                       NULL};
+    arguments->command = command;
+    harpe_status status = emulate(arguments, exit_code, error);
+    arguments->command = NULL;
+    return status;
+}
+
 int harpe_emulate_command(int argc, char **argv) {
-    emulate_arguments arguments = {0};
+    emulate_arguments arguments = {.workload.steps = 100};
     argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
     harpe_error error;
     int exit_code = HARPE_EXIT_OK;
     harpe_status status = check_profile(arguments.options.profile, &error);
-    if (status == HARPE_OK) status = emulate(&arguments, &exit_code, &error);
+    const char *workload = arguments.options.workload;
+    if (status != HARPE_OK) return harpe_command_fail("emulate", &error);
+    if (workload && strcmp(workload, "list") == 0)
+        status = harpe_workload_list(&error);
+    else if (arguments.command)
+        status = emulate(&arguments, &exit_code, &error);
+    else if (!arguments.makes_gpus && harpe_workload_has_gpus())
+        status = run_workload(&arguments, &error);
+    else
+        status = emulate_workload(&arguments, &exit_code, &error);
     return status == HARPE_OK ? exit_code : harpe_command_fail("emulate", &error);
 }
