@@ -436,6 +436,9 @@ static void print_gpus(const json_t *gpus) {
         printf("%-4s %-17s %-42s %s%s\n", NUMBER(gpu, "index"), text_of(gpu, "pci"),
                text_of(gpu, "uuid"), text_of(gpu, "name"),
                json_is_true(json_object_get(gpu, "lost")) ? " (LOST)" : "");
+        if (json_is_true(json_object_get(gpu, "idle")))
+            printf("     has no work: the rule idle holds it at %ld MHz\n",
+                   number_of(gpu, "idle_clock_mhz"));
     }
 }
 
