@@ -24,6 +24,10 @@ static void check_terms(const harpe_agent_policy *policy) {
     require(terms.highest_mw == 0 || terms.lowest_mw <= terms.highest_mw);
     require(terms.locks.graphics_minimum_mhz <= terms.locks.graphics_maximum_mhz);
     require(terms.locks.memory_minimum_mhz <= terms.locks.memory_maximum_mhz);
+    harpe_idle_rule idle = harpe_agent_policy_idle(policy, &gpu);
+    require(idle.clock_mhz <= 100000);
+    require(idle.clock_mhz == 0 ||
+            (idle.after_ns >= 100000000 && idle.after_ns <= INT64_C(1000000000000000)));
     gid_t groups[] = {1, 2};
     require(harpe_agent_policy_allows(policy, 0, groups, 2));
     (void)harpe_agent_policy_allows(policy, 7, groups, 2);

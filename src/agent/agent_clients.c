@@ -372,8 +372,9 @@ static json_t *show_status(const harpe_agent_client *client) {
         harpe_gpu_sample sample = harpe_agent_samples_last(agent->samples, gpu);
         uint64_t held_mhz = 0;
         bool is_known = harpe_gpu_sample_get(&sample, HARPE_SAMPLE_GRAPHICS_MHZ, &held_mhz);
+        harpe_idle_view idle = harpe_agent_idle_view(agent->idle, gpu);
         (void)json_array_append_new(
-            gpus, json_pack("{s:i,s:b,s:b,s:s,s:s,s:s,s:o,s:I,s:I,s:I,s:I}", "gpu",
+            gpus, json_pack("{s:i,s:b,s:b,s:s,s:s,s:s,s:o,s:I,s:I,s:I,s:I,s:I,s:b}", "gpu",
                             info->driver_index, "lost", harpe_gpu_is_lost(agent->gpus, gpu),
                             "was_lost", harpe_gpu_was_lost(agent->gpus, gpu), "uuid", info->uuid,
                             "pci", info->pci_bus_id, "name", info->name, "held_mhz",
@@ -381,7 +382,8 @@ static json_t *show_status(const harpe_agent_client *client) {
                             "lowest_clock_mhz", (json_int_t)terms.lowest_mhz, "highest_clock_mhz",
                             (json_int_t)terms.highest_mhz, "lowest_power_limit_mw",
                             (json_int_t)terms.lowest_mw, "highest_power_limit_mw",
-                            (json_int_t)terms.highest_mw));
+                            (json_int_t)terms.highest_mw, "idle_clock_mhz",
+                            (json_int_t)idle.clock_mhz, "idle", idle.is_held));
     }
     return json_pack(
         "{s:i,s:i,s:i,s:b,s:o,s:o,s:o,s:{s:I,s:I,s:I,s:I,s:I,s:i}}", "version", HARPE_LEASE_VERSION,
@@ -422,6 +424,7 @@ static json_t *restore(harpe_agent_client *client, const json_t *request, harpe_
     if (uuid && error->status != HARPE_OK) return NULL;
     harpe_log_line(&agent->options.log, HARPE_LOG_INFO, "process %ld (uid %lu) ends leases",
                    (long)client->peer.process, (unsigned long)client->peer.user);
+    harpe_agent_idle_end(agent->idle, gpu, false);
     return json_pack("{s:i,s:i,s:i}", "version", HARPE_LEASE_VERSION, "status", 0, "ended",
                      harpe_agent_leases_end(agent->leases, gpu) +
                          harpe_agent_zeusd_end(agent->zeusd, gpu));

@@ -33,11 +33,19 @@ typedef struct harpe_agent harpe_agent;
 
 enum { HARPE_AGENT_DIRECTORY_SIZE = 256 };
 
-/* Locks of the administrator for one GPU. */
-typedef struct harpe_agent_lock_rule {
+/* A GPU that has a context and no work for `after_ns` gets this clock. */
+typedef struct harpe_idle_rule {
+    uint32_t clock_mhz; /* 0: the GPU keeps its clock */
+    int64_t after_ns;
+} harpe_idle_rule;
+
+/* Locks of the administrator for one GPU, and what happens while it has no work. */
+typedef struct harpe_agent_gpu_rule {
     char gpu[96]; /* UUID, PCI address or "all" */
+    bool has_locks, has_idle;
     harpe_default_locks locks;
-} harpe_agent_lock_rule;
+    harpe_idle_rule idle;
+} harpe_agent_gpu_rule;
 
 typedef struct harpe_agent_users {
     bool has_everybody;
@@ -59,8 +67,8 @@ typedef struct harpe_agent_policy {
     double changes_per_second; /* for each lease; 0: no limit */
     double leases_per_second;  /* for each user, after a burst of four times as many; 0: no limit */
     char device_directory[HARPE_AGENT_DIRECTORY_SIZE]; /* "": the driver's device nodes */
-    harpe_agent_lock_rule *locks;
-    size_t lock_count, lock_capacity;
+    harpe_agent_gpu_rule *gpu_rules;
+    size_t gpu_rule_count, gpu_rule_capacity;
 } harpe_agent_policy;
 
 /* Reads the rules. `path` NULL: HARPE_AGENT_CONFIG_PATH if there is such a file, or else the
@@ -83,6 +91,10 @@ bool harpe_agent_policy_allows_zeusd(const harpe_agent_policy *policy, uid_t use
 /* Returns the terms of a lease of the GPU. */
 harpe_lease_terms harpe_agent_policy_terms(const harpe_agent_policy *policy,
                                            const harpe_gpu_info *gpu);
+
+/* Returns the rule "idle" for the GPU. */
+harpe_idle_rule harpe_agent_policy_idle(const harpe_agent_policy *policy,
+                                        const harpe_gpu_info *gpu);
 
 /* Checks the rules against the GPUs of this machine. Logs a warning for each rule that has no
  * effect or forbids everything on a GPU. Fails with HARPE_INVALID_INPUT if the device directory is
@@ -366,6 +378,48 @@ bool harpe_agent_leases_view(const harpe_agent_leases *leases, int gpu, harpe_le
 json_t *harpe_agent_leases_show(const harpe_agent_leases *leases, int64_t user,
                                 harpe_agent_samples *samples);
 
+/* ---- idle.c: GPUs that are loaded and have no work ------------------------------------------- */
+
+typedef enum harpe_idle_step { HARPE_IDLE_STAY, HARPE_IDLE_HOLD, HARPE_IDLE_FREE } harpe_idle_step;
+
+/* Whether a GPU is held: the rule has locked its clock. Initialise with zeros. */
+typedef struct harpe_idle_state {
+    bool is_held, must_free;
+    bool is_used;          /* at the last look, while it is not held */
+    int64_t unused_ns;     /* since when it has had no work; 0: it was not looked at */
+    int64_t not_before_ns; /* it is not to be held before this time */
+    uint32_t floor_mw;     /* lowest power since it is held; 0: not known */
+} harpe_idle_state;
+
+/* Takes what a look has shown: whether the GPU has worked lately, and its power (0: not known).
+ * Returns what is to be done; the caller sets `*state` anew when it has done so. Uses no clock and
+ * no GPU. */
+harpe_idle_step harpe_idle_take(harpe_idle_state *state, const harpe_idle_rule *rule, bool is_used,
+                                uint32_t power_mw, int64_t now_ns);
+/* Returns the time until the next look. */
+int64_t harpe_idle_pause_ns(const harpe_idle_state *state, const harpe_idle_rule *rule,
+                            int64_t now_ns);
+
+typedef struct harpe_agent_idle harpe_agent_idle;
+
+/* What others may know of a GPU. */
+typedef struct harpe_idle_view {
+    uint32_t clock_mhz; /* of the rule, as the GPU offers it; 0: there is no rule */
+    bool is_held;
+    uint64_t entries; /* how often it was held */
+    int64_t held_ns;  /* how long, with the present hold */
+} harpe_idle_view;
+
+/* Starts a thread for each GPU that has a rule. The agent must outlive it. */
+harpe_status harpe_agent_idle_new(const harpe_agent *agent, harpe_agent_idle **out,
+                                  harpe_error *error);
+/* Frees a GPU (-1: all GPUs) soon; after `is_last`, for ever. NULL is allowed for `idle`. */
+void harpe_agent_idle_end(harpe_agent_idle *idle, int gpu, bool is_last);
+/* Returns true if no thread runs any more. Then the memory may be freed. NULL is allowed. */
+bool harpe_agent_idle_has_ended(harpe_agent_idle *idle);
+void harpe_agent_idle_free(harpe_agent_idle *idle);
+harpe_idle_view harpe_agent_idle_view(harpe_agent_idle *idle, int gpu);
+
 /* ---- agent_zeusd.c: zeusd's routes ----------------------------------------------------------- */
 
 typedef struct harpe_agent_zeusd harpe_agent_zeusd;
@@ -430,6 +484,7 @@ struct harpe_agent {
     harpe_loop *loop;
     harpe_workers *workers;
     harpe_agent_leases *leases;
+    harpe_agent_idle *idle;
     harpe_agent_zeusd *zeusd; /* NULL: zeusd's routes are not offered */
     harpe_agent_samples *samples;
     harpe_user_names *names;

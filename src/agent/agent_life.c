@@ -234,6 +234,7 @@ static harpe_status start(harpe_agent *agent, harpe_error *error) {
     status = harpe_user_names_new(agent->workers, HARPE_AGENT_NAME_POOL, &agent->names, error);
     if (status != HARPE_OK) return status;
     status = harpe_agent_leases_new(agent, &agent->leases, error);
+    if (status == HARPE_OK) status = harpe_agent_idle_new(agent, &agent->idle, error);
     if (status == HARPE_OK && agent->options.metrics_address) {
         harpe_agent_metrics_prepare(agent);
         status = harpe_agent_exporter_new(agent, &agent->exporter, error);
@@ -248,7 +249,8 @@ static harpe_status start(harpe_agent *agent, harpe_error *error) {
 /* Waits until all leases have ended, except those of lost GPUs. The next agent ends these. */
 static void look_for_end(void *user) {
     harpe_agent *agent = user;
-    if (harpe_agent_leases_wait_for_reset(agent->leases) ||
+    if ((harpe_agent_leases_wait_for_reset(agent->leases) &&
+         harpe_agent_idle_has_ended(agent->idle)) ||
         harpe_patience_is_over(&agent->stop_patience) ||
         harpe_loop_after(agent->loop, STOP_LOOK_MS, look_for_end, agent, NULL, NULL) != HARPE_OK)
         harpe_loop_stop(agent->loop);
@@ -263,6 +265,7 @@ static void received_signal(void *user, int number) {
     notify("STOPPING=1");
     harpe_agent_zeusd_stop_accepting(agent->zeusd);
     harpe_agent_leases_close(agent->leases);
+    harpe_agent_idle_end(agent->idle, -1, true);
     int count = harpe_agent_leases_end(agent->leases, -1);
     harpe_agent_stop_listening(agent);
     if (count > 0)
@@ -273,6 +276,9 @@ static void received_signal(void *user, int number) {
 
 static harpe_status check_end(const harpe_agent *agent, harpe_error *error) {
     int left = harpe_agent_leases_count(agent->leases);
+    if (left == 0 && !harpe_agent_idle_has_ended(agent->idle))
+        return harpe_fail(error, HARPE_DRIVER_ERROR,
+                          "the rule idle has left a clock locked: run 'harpe gpus --restore'");
     if (left == 0) return HARPE_OK;
     return harpe_fail(
         error, HARPE_DRIVER_ERROR,
@@ -295,13 +301,16 @@ static harpe_status release(harpe_agent *agent, harpe_status status, harpe_error
         *error = told;
         status = restored;
     }
+    harpe_agent_idle_end(agent->idle, -1, true);
     if (!harpe_agent_samples_free(agent->samples, STOP_LOOK_MS)) is_quiet = false;
+    if (!harpe_agent_idle_has_ended(agent->idle)) is_quiet = false;
     if (!is_quiet) return status; /* a driver call hangs, and its thread uses the rest */
     harpe_agent_zeusd_free(agent->zeusd);
     if (agent->workers) harpe_workers_free(agent->workers);
     harpe_agent_free_clients(agent);
     harpe_user_names_free(agent->names);
     harpe_agent_leases_free(agent->leases);
+    harpe_agent_idle_free(agent->idle);
     if (agent->loop) harpe_loop_free(agent->loop);
     harpe_gpus_close(agent->gpus);
     harpe_agent_policy_clear(&agent->policy);

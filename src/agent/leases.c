@@ -413,6 +413,7 @@ static harpe_lease_record make_record(harpe_lease_entry *entry, const harpe_leas
 }
 
 static void begin(harpe_lease_entry *entry, harpe_lease_asker *asker) {
+    harpe_agent_idle_end(entry->all->agent->idle, entry->gpu, false);
     entry->state = IS_STARTING;
     entry->starting = asker;
     asker->entry = entry;

@@ -276,6 +276,16 @@ static void add_wanted(metrics_page *page) {
     }
 }
 
+static void add_idle(metrics_page *page, const char *name, const char *help, bool of_time) {
+    add_head(page, name, TOTAL, help);
+    for (int gpu = 0; gpu < page->gpus; gpu++) {
+        harpe_idle_view view = harpe_agent_idle_view(page->agent->idle, gpu);
+        if (view.clock_mhz == 0) continue;
+        begin_sample(page, name, gpu);
+        end_sample(page, of_time ? (double)view.held_ns / 1e9 : (double)view.entries);
+    }
+}
+
 /* Adds a number for each lease, with labels for its holder. */
 static void add_lease(metrics_page *page, const char *name, int gpu, int control,
                       bool shows_start) {
@@ -378,6 +388,8 @@ static char *format_page(harpe_agent *agent) {
     add_reasons(&page);
     add_leases(&page);
     add_not_restored(&page);
+    add_idle(&page, "idle_entries_total", "How often the rule idle has locked the clock.", false);
+    add_idle(&page, "idle_seconds_total", "How long the rule idle has locked the clock.", true);
     add_counts(&page);
     free(page.samples);
     if (!page.text.failed) return page.text.data;

@@ -25,9 +25,9 @@
 enum { LARGEST_FILE = 1 << 20, LARGEST_MHZ = 100000, LARGEST_W = 100000 };
 
 #define LARGEST_RATE 1e6
-#define LONGEST_CHANGE_NS \
-    1e15 /* longest time between two changes, so that sums do not overflow \
-          */
+#define LONGEST_CHANGE_NS 1e15 /* between two changes, so that sums do not overflow */
+#define SHORTEST_IDLE_S 0.1
+#define LONGEST_IDLE_S 1e6
 #define DEFAULT_CHANGES_PER_SECOND 200
 #define DEFAULT_LEASES_PER_SECOND 10
 
@@ -61,8 +61,8 @@ static bool parse_id(const char *text, uint32_t *out) {
     return true;
 }
 
-static harpe_status add_to(const rule_line *line, harpe_agent_users *users, const char *name,
-                           harpe_error *error) {
+static harpe_status add_user(const rule_line *line, harpe_agent_users *users, const char *name,
+                             harpe_error *error) {
     uint32_t id = 0;
     if (strcmp(name, "*") == 0) {
         users->has_everybody = true;
@@ -79,16 +79,6 @@ static harpe_status add_to(const rule_line *line, harpe_agent_users *users, cons
     return HARPE_OK;
 }
 
-static harpe_status add_user(const rule_line *line, harpe_agent_policy *policy, const char *name,
-                             harpe_error *error) {
-    return add_to(line, &policy->users, name, error);
-}
-
-static harpe_status add_zeusd_user(const rule_line *line, harpe_agent_policy *policy,
-                                   const char *name, harpe_error *error) {
-    return add_to(line, &policy->zeusd_users, name, error);
-}
-
 static harpe_status add_group(const rule_line *line, harpe_agent_policy *policy, const char *name,
                               harpe_error *error) {
     uint32_t id;
@@ -103,17 +93,14 @@ static harpe_status add_group(const rule_line *line, harpe_agent_policy *policy,
     return HARPE_OK;
 }
 
-/* Calls `add` for each name of a list that is separated by commas or spaces. */
+/* Reads a list of users (NULL: of groups) that is separated by commas or spaces. */
 static harpe_status read_names(const rule_line *line, harpe_agent_policy *policy,
-                               harpe_status (*add)(const rule_line *line,
-                                                   harpe_agent_policy *policy, const char *name,
-                                                   harpe_error *error),
-                               harpe_error *error) {
+                               harpe_agent_users *users, harpe_error *error) {
     char *rest = NULL;
     harpe_status status = HARPE_OK;
     for (char *name = strtok_r(line->value, ", \t", &rest); name && status == HARPE_OK;
          name = strtok_r(NULL, ", \t", &rest))
-        status = add(line, policy, name, error);
+        status = users ? add_user(line, users, name, error) : add_group(line, policy, name, error);
     return status;
 }
 
@@ -145,15 +132,16 @@ static harpe_status read_rate(const rule_line *line, double *out, harpe_error *e
     return HARPE_OK;
 }
 
-/* ---- Locks of the administrator -------------------------------------------------------------- */
+/* ---- Rules for a GPU ------------------------------------------------------------------------- */
 
-static harpe_agent_lock_rule *rule_for(harpe_agent_policy *policy, const char *gpu) {
-    for (size_t i = 0; i < policy->lock_count; i++)
-        if (strcmp(policy->locks[i].gpu, gpu) == 0) return &policy->locks[i];
-    if (!HARPE_ARRAY_RESERVE(policy->locks, policy->lock_capacity, policy->lock_count + 1))
+static harpe_agent_gpu_rule *rule_for(harpe_agent_policy *policy, const char *gpu) {
+    for (size_t i = 0; i < policy->gpu_rule_count; i++)
+        if (strcmp(policy->gpu_rules[i].gpu, gpu) == 0) return &policy->gpu_rules[i];
+    if (!HARPE_ARRAY_RESERVE(policy->gpu_rules, policy->gpu_rule_capacity,
+                             policy->gpu_rule_count + 1))
         return NULL;
-    harpe_agent_lock_rule *rule = &policy->locks[policy->lock_count++];
-    *rule = (harpe_agent_lock_rule){.gpu = ""};
+    harpe_agent_gpu_rule *rule = &policy->gpu_rules[policy->gpu_rule_count++];
+    *rule = (harpe_agent_gpu_rule){.gpu = ""};
     (void)snprintf(rule->gpu, sizeof rule->gpu, "%s", gpu);
     return rule;
 }
@@ -178,8 +166,9 @@ static harpe_status read_lock(const rule_line *line, harpe_agent_policy *policy,
         !parse_number(highest, LARGEST_MHZ, &maximum_mhz) || maximum_mhz == 0 ||
         minimum_mhz > maximum_mhz)
         return fail_value(line, gpu ? gpu : "", expected, error);
-    harpe_agent_lock_rule *rule = rule_for(policy, gpu);
+    harpe_agent_gpu_rule *rule = rule_for(policy, gpu);
     if (!rule) return harpe_fail_memory(error);
+    rule->has_locks = true;
     if (of_memory) {
         rule->locks.memory_minimum_mhz = minimum_mhz;
         rule->locks.memory_maximum_mhz = maximum_mhz;
@@ -187,6 +176,42 @@ static harpe_status read_lock(const rule_line *line, harpe_agent_policy *policy,
         rule->locks.graphics_minimum_mhz = minimum_mhz;
         rule->locks.graphics_maximum_mhz = maximum_mhz;
     }
+    return HARPE_OK;
+}
+
+/* Reads the words "clock MHZ after SECONDS", or "off". */
+static bool parse_idle(char *const *words, size_t count, harpe_idle_rule *out) {
+    double after_s;
+    if (count == 1 && strcmp(words[0], "off") == 0) return true;
+    if (count != 4 || strcmp(words[0], "clock") != 0 || strcmp(words[2], "after") != 0 ||
+        !parse_number(words[1], LARGEST_MHZ, &out->clock_mhz) || out->clock_mhz == 0 ||
+        !harpe_parse_double(words[3], strlen(words[3]), &after_s) ||
+        !(after_s >= SHORTEST_IDLE_S && after_s <= LONGEST_IDLE_S))
+        return false;
+    out->after_ns = (int64_t)(after_s * 1e9);
+    return true;
+}
+
+/* Reads "[GPU] clock MHZ after SECONDS" or "[GPU] off". */
+static harpe_status read_idle(const rule_line *line, harpe_agent_policy *policy,
+                              harpe_error *error) {
+    enum { WORDS = 5 };
+    char *words[WORDS + 1] = {NULL};
+    char *rest = line->value;
+    harpe_idle_rule idle = {.clock_mhz = 0};
+    size_t count = 0;
+    while (count <= WORDS && (words[count] = strtok_r(rest, " \t", &rest)))
+        count++;
+    size_t named = count == 2 || count == WORDS; /* the first word is a GPU */
+    const char *gpu = named ? words[0] : "all";
+    if (count > WORDS || strlen(gpu) >= 96 || is_index(gpu) ||
+        !parse_idle(words + named, count - named, &idle))
+        return fail_value(line, count > 0 ? words[0] : "",
+                          "[GPU] clock MHZ after SECONDS, or [GPU] off", error);
+    harpe_agent_gpu_rule *rule = rule_for(policy, gpu);
+    if (!rule) return harpe_fail_memory(error);
+    rule->has_idle = true;
+    rule->idle = idle;
     return HARPE_OK;
 }
 
@@ -210,9 +235,10 @@ static harpe_status read_visibility(const rule_line *line, harpe_agent_policy *p
 static harpe_status read_rule(const rule_line *line, harpe_agent_policy *policy,
                               harpe_error *error) {
     const char *name = line->name;
-    if (strcmp(name, "allow_users") == 0) return read_names(line, policy, add_user, error);
-    if (strcmp(name, "allow_groups") == 0) return read_names(line, policy, add_group, error);
-    if (strcmp(name, "zeusd_users") == 0) return read_names(line, policy, add_zeusd_user, error);
+    if (strcmp(name, "allow_users") == 0) return read_names(line, policy, &policy->users, error);
+    if (strcmp(name, "allow_groups") == 0) return read_names(line, policy, NULL, error);
+    if (strcmp(name, "zeusd_users") == 0)
+        return read_names(line, policy, &policy->zeusd_users, error);
     if (strcmp(name, "show_leases") == 0) return read_visibility(line, policy, error);
     if (strcmp(name, "lowest_clock_mhz") == 0)
         return read_mhz(line, &policy->lowest_clock_mhz, error);
@@ -230,6 +256,7 @@ static harpe_status read_rule(const rule_line *line, harpe_agent_policy *policy,
     if (strcmp(name, "default_locked_clocks") == 0) return read_lock(line, policy, false, error);
     if (strcmp(name, "default_locked_memory_clocks") == 0)
         return read_lock(line, policy, true, error);
+    if (strcmp(name, "idle") == 0) return read_idle(line, policy, error);
     return fail_line(line, "there is no such rule; docs/agent.md lists the rules", error);
 }
 
@@ -307,7 +334,7 @@ harpe_status harpe_agent_policy_read(const char *path, harpe_agent_policy *out,
 void harpe_agent_policy_clear(harpe_agent_policy *policy) {
     free(policy->users.each);
     free(policy->groups);
-    free(policy->locks);
+    free(policy->gpu_rules);
     free(policy->zeusd_users.each);
     *policy = (harpe_agent_policy){0};
 }
@@ -342,6 +369,24 @@ static bool names_gpu(const char *name, const harpe_gpu_info *gpu) {
            harpe_pci_address_matches(name, gpu->pci_bus_id);
 }
 
+/* Returns the last rule that names the GPU, or else the one for all GPUs. NULL: there is none. */
+static const harpe_agent_gpu_rule *rule_of(const harpe_agent_policy *policy,
+                                           const harpe_gpu_info *gpu, bool of_idle) {
+    const harpe_agent_gpu_rule *found = NULL;
+    for (size_t i = 0; i < policy->gpu_rule_count; i++) {
+        const harpe_agent_gpu_rule *rule = &policy->gpu_rules[i];
+        if (!names_gpu(rule->gpu, gpu) || !(of_idle ? rule->has_idle : rule->has_locks)) continue;
+        if (!found || strcmp(rule->gpu, "all") != 0) found = rule;
+    }
+    return found;
+}
+
+harpe_idle_rule harpe_agent_policy_idle(const harpe_agent_policy *policy,
+                                        const harpe_gpu_info *gpu) {
+    const harpe_agent_gpu_rule *rule = rule_of(policy, gpu, true);
+    return rule ? rule->idle : (harpe_idle_rule){.clock_mhz = 0};
+}
+
 harpe_lease_terms harpe_agent_policy_terms(const harpe_agent_policy *policy,
                                            const harpe_gpu_info *gpu) {
     harpe_lease_terms terms = {.is_lease = 1,
@@ -352,14 +397,8 @@ harpe_lease_terms harpe_agent_policy_terms(const harpe_agent_policy *policy,
     if (policy->changes_per_second > 0)
         terms.shortest_change_ns =
             (int64_t)fmin(1e9 / policy->changes_per_second, LONGEST_CHANGE_NS);
-    bool is_own = false;
-    for (size_t i = 0; i < policy->lock_count; i++) {
-        const harpe_agent_lock_rule *rule = &policy->locks[i];
-        bool is_for_all = strcmp(rule->gpu, "all") == 0;
-        if (!names_gpu(rule->gpu, gpu) || (is_own && is_for_all)) continue;
-        terms.locks = rule->locks;
-        is_own = is_own || !is_for_all;
-    }
+    const harpe_agent_gpu_rule *rule = rule_of(policy, gpu, false);
+    if (rule) terms.locks = rule->locks;
     return terms;
 }
 
@@ -387,15 +426,13 @@ static void check_range(const harpe_gpu_info *gpu, const char *what, const char 
 static void check_gpu(const harpe_agent_policy *policy, harpe_gpus *gpus, int gpu,
                       const harpe_log *log) {
     const harpe_gpu_info *info = harpe_gpu_info_at(gpus, gpu);
-    uint32_t memory_mhz = 0;
-    uint32_t *clocks = NULL;
-    size_t count = 0;
+    uint32_t nearest_mhz = 0;
+    range mhz = {0, 0};
     range limit_mw = {0, 0};
-    if (harpe_gpus_full_speed_clocks(gpus, gpu, &memory_mhz, &clocks, &count, NULL) == HARPE_OK)
+    if (harpe_gpus_nearest_clock(gpus, gpu, 0, &nearest_mhz, &mhz.highest, &mhz.lowest, NULL) ==
+        HARPE_OK)
         check_range(info, "clock_mhz", "MHz",
-                    (range){policy->lowest_clock_mhz, policy->highest_clock_mhz},
-                    (range){clocks[count - 1], clocks[0]}, log);
-    free(clocks);
+                    (range){policy->lowest_clock_mhz, policy->highest_clock_mhz}, mhz, log);
     if (harpe_gpu_power_limit_range(gpus, gpu, &limit_mw.lowest, &limit_mw.highest, NULL) ==
         HARPE_OK)
         check_range(info, "power_limit_w", "W",
@@ -417,12 +454,11 @@ harpe_status harpe_agent_policy_check(const harpe_agent_policy *policy, harpe_gp
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "the rule device_directory names '%s', which is not a directory",
                           directory);
-    for (size_t i = 0; i < policy->lock_count; i++)
-        if (!is_there(policy->locks[i].gpu, gpus))
+    for (size_t i = 0; i < policy->gpu_rule_count; i++)
+        if (!is_there(policy->gpu_rules[i].gpu, gpus))
             harpe_log_line(log, HARPE_LOG_WARNING,
-                           "the rules give a default lock to GPU '%s', which this machine does not "
-                           "have",
-                           policy->locks[i].gpu);
+                           "the rules name the GPU '%s', which this machine does not have",
+                           policy->gpu_rules[i].gpu);
     for (int gpu = 0; gpu < harpe_gpus_count(gpus); gpu++)
         check_gpu(policy, gpus, gpu, log);
     return HARPE_OK;

@@ -88,6 +88,8 @@ typedef struct harpe_backend {
     int (*total_energy)(void *handle, uint64_t *energy_mj);
     int (*temperature)(void *handle, uint32_t *celsius);
     int (*throttle_reasons)(void *handle, uint64_t *reasons);
+    int (*utilization)(void *handle, uint32_t *percent);      /* NULL: not known */
+    int (*process_count)(void *handle, uint32_t *count);      /* NULL: not known */
     int (*mig_mode)(void *handle, bool *is_enabled);          /* NULL: this vendor has no MIG */
     int (*mig_devices)(void *handle, harpe_mig_devices *out); /* NULL: the same */
 

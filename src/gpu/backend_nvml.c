@@ -378,6 +378,24 @@ static int throttle_reasons(void *handle, uint64_t *reasons) {
     return code;
 }
 
+static int utilization(void *handle, uint32_t *percent) {
+    const nvml_device *gpu = handle;
+    nvmlUtilization_t rates = {0};
+    int code = CALL(gpu, utilization, &rates);
+    if (!code) *percent = rates.gpu;
+    return code;
+}
+
+/* Counts the processes without reading the list: a call without room fails with the number. */
+static int process_count(void *handle, uint32_t *count) {
+    const nvml_device *gpu = handle;
+    unsigned int found = 0;
+    int code = CALL(gpu, processes, &found, NULL);
+    if (code && code != NVML_ERROR_INSUFFICIENT_SIZE) return code;
+    *count = found;
+    return NVML_SUCCESS;
+}
+
 static int mig_mode(void *handle, bool *is_enabled) {
     const nvml_device *gpu = handle;
     unsigned int mode = NVML_DEVICE_MIG_DISABLE;
@@ -473,6 +491,8 @@ const harpe_backend harpe_backend_nvml = {
     .total_energy = total_energy,
     .temperature = temperature,
     .throttle_reasons = throttle_reasons,
+    .utilization = utilization,
+    .process_count = process_count,
     .mig_mode = mig_mode,
     .mig_devices = mig_devices,
     .set_power_limit = set_power_limit,

@@ -604,6 +604,20 @@ harpe_status harpe_gpu_mig_mode(harpe_gpus *gpus, int gpu, bool *is_enabled, har
     READ_ONE(bool, mig_mode, is_enabled, "reading the MIG mode");
 }
 
+harpe_status harpe_gpu_utilization(harpe_gpus *gpus, int gpu, uint32_t *percent,
+                                   harpe_error *error) {
+    if (!gpus->backend->utilization)
+        return harpe_fail(error, HARPE_NOT_SUPPORTED, "GPU %d: its utilisation is not known", gpu);
+    READ_ONE(uint32_t, utilization, percent, "reading the utilisation");
+}
+
+harpe_status harpe_gpu_process_count(harpe_gpus *gpus, int gpu, uint32_t *count,
+                                     harpe_error *error) {
+    if (!gpus->backend->process_count)
+        return harpe_fail(error, HARPE_NOT_SUPPORTED, "GPU %d: its processes are not known", gpu);
+    READ_ONE(uint32_t, process_count, count, "counting the processes");
+}
+
 harpe_status harpe_gpu_mig_devices(harpe_gpus *gpus, int gpu, harpe_mig_devices *out,
                                    harpe_error *error) {
     harpe_gpu *found = NULL;
@@ -701,5 +715,25 @@ harpe_status harpe_gpus_full_speed_clocks(harpe_gpus *gpus, int gpu, uint32_t *m
     *memory_mhz = highest;
     *graphics_mhz = graphics;
     *count = graphics_count;
+    return HARPE_OK;
+}
+
+harpe_status harpe_gpus_nearest_clock(harpe_gpus *gpus, int gpu, uint32_t mhz,
+                                      uint32_t *nearest_mhz, uint32_t *highest_mhz,
+                                      uint32_t *lowest_mhz, harpe_error *error) {
+    uint32_t memory_mhz = 0;
+    uint32_t *clocks = NULL;
+    size_t count = 0;
+    harpe_status status =
+        harpe_gpus_full_speed_clocks(gpus, gpu, &memory_mhz, &clocks, &count, error);
+    if (status != HARPE_OK) return status;
+    uint32_t nearest = clocks[0];
+    for (size_t i = 1; i < count; i++)
+        if (labs((long)clocks[i] - (long)mhz) < labs((long)nearest - (long)mhz))
+            nearest = clocks[i];
+    *nearest_mhz = nearest;
+    *highest_mhz = clocks[0];
+    *lowest_mhz = clocks[count - 1];
+    free(clocks);
     return HARPE_OK;
 }

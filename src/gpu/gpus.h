@@ -18,6 +18,11 @@ harpe_status harpe_gpus_full_speed_clocks(harpe_gpus *gpus, int gpu, uint32_t *m
                                           uint32_t **graphics_mhz, size_t *count,
                                           harpe_error *error);
 
+/* Finds the offered graphics clock that is nearest to a clock, and the highest and the lowest. */
+harpe_status harpe_gpus_nearest_clock(harpe_gpus *gpus, int gpu, uint32_t mhz,
+                                      uint32_t *nearest_mhz, uint32_t *highest_mhz,
+                                      uint32_t *lowest_mhz, harpe_error *error);
+
 /* Returns a power that this GPU never draws, not even for a moment that the driver shows: twice its
  * highest power limit, or HARPE_GPU_HIGHEST_W if this limit is not known. */
 double harpe_gpu_highest_w(const harpe_gpus *gpus, int gpu);
@@ -35,6 +40,17 @@ harpe_status harpe_gpu_mig_mode(harpe_gpus *gpus, int gpu, bool *is_enabled, har
 /* Lists the MIG instances of a GPU. Returns HARPE_NOT_SUPPORTED for GPUs without MIG. */
 harpe_status harpe_gpu_mig_devices(harpe_gpus *gpus, int gpu, harpe_mig_devices *out,
                                    harpe_error *error);
+
+/* Reads the share of time in which the GPU did something, in per cent, over a period that the
+ * driver chooses: 1/6 to 1 s. Returns HARPE_NOT_SUPPORTED if the driver does not tell, as for a GPU
+ * with MIG and for AMD GPUs. */
+harpe_status harpe_gpu_utilization(harpe_gpus *gpus, int gpu, uint32_t *percent,
+                                   harpe_error *error);
+
+/* Counts the processes that have a compute context on the GPU. Returns HARPE_NOT_SUPPORTED for AMD
+ * GPUs. */
+harpe_status harpe_gpu_process_count(harpe_gpus *gpus, int gpu, uint32_t *count,
+                                     harpe_error *error);
 
 /* Returns the file of the driver library that was opened, so that another process can open the
  * same file; "" if it is not known. */

@@ -65,6 +65,10 @@ static const nvml_symbol symbols[] = {
     OPTIONAL(temperature, "nvmlDeviceGetTemperature", NULL), /* deprecated; for older drivers */
     OPTIONAL(reasons, "nvmlDeviceGetCurrentClocksEventReasons",
              "nvmlDeviceGetCurrentClocksThrottleReasons"),
+    OPTIONAL(utilization, "nvmlDeviceGetUtilizationRates", NULL),
+    /* Older versions have other structs. Harpe passes none. */
+    OPTIONAL(processes, "nvmlDeviceGetComputeRunningProcesses_v3",
+             "nvmlDeviceGetComputeRunningProcesses_v2"),
     /* Only Harpe's emulator has these functions. */
     OPTIONAL(emulator_now_ns, "harpe_emulator_now_ns", NULL),
     OPTIONAL(emulator_identity, "harpe_emulator_identity", NULL),

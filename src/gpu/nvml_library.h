@@ -49,6 +49,8 @@ typedef struct harpe_nvml {
     nvmlReturn_t (*temperature)(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
                                 unsigned int *celsius);
     nvmlReturn_t (*reasons)(nvmlDevice_t device, unsigned long long *reasons);
+    nvmlReturn_t (*utilization)(nvmlDevice_t device, nvmlUtilization_t *rates);
+    nvmlReturn_t (*processes)(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *list);
     int64_t (*emulator_now_ns)(void);
     int (*emulator_identity)(char *text, unsigned int size);
 } harpe_nvml;

@@ -26,6 +26,7 @@
 #include "base/text.h"
 #include "base/wait.h"
 #include "gpu/gpus.h"
+#include "gpu/settings.h"
 
 enum { RECORD_SIZE_MAX = 4096, RECORDS_MAX = 100000 };
 
@@ -150,6 +151,7 @@ enum {
     RESETS_CLOCKS,
     LOCKS_GRAPHICS,
     LOCKS_MEMORY,
+    YIELDS,
     GRAPHICS_MINIMUM,
     GRAPHICS_MAXIMUM,
     MEMORY_MINIMUM,
@@ -170,6 +172,7 @@ static const struct {
     [RESETS_CLOCKS] = {"resets_clocks", 0, 1},
     [LOCKS_GRAPHICS] = {"locks_graphics", 0, 1},
     [LOCKS_MEMORY] = {"locks_memory", 0, 1},
+    [YIELDS] = {"yields", 0, 1},
     [GRAPHICS_MINIMUM] = {"graphics_minimum_mhz", 0, UINT32_MAX},
     [GRAPHICS_MAXIMUM] = {"graphics_maximum_mhz", 0, UINT32_MAX},
     [MEMORY_MINIMUM] = {"memory_minimum_mhz", 0, UINT32_MAX},
@@ -207,6 +210,7 @@ static void take_numbers(harpe_saved_settings_record *record, const int64_t numb
     record->state.resets_clocks = numbers[RESETS_CLOCKS] == 1;
     record->state.locks_graphics = numbers[LOCKS_GRAPHICS] == 1;
     record->state.locks_memory = numbers[LOCKS_MEMORY] == 1;
+    record->state.yields = numbers[YIELDS] == 1;
     record->state.locks = (harpe_default_locks){
         .graphics_minimum_mhz = (uint32_t)numbers[GRAPHICS_MINIMUM],
         .graphics_maximum_mhz = (uint32_t)numbers[GRAPHICS_MAXIMUM],
@@ -285,6 +289,7 @@ static void print_record(harpe_text *text, const harpe_saved_settings_record *re
                       state->power_limit_mw, state->persistence);
     harpe_text_printf(text, "resets_clocks %d\nlocks_graphics %d\nlocks_memory %d\n",
                       state->resets_clocks, state->locks_graphics, state->locks_memory);
+    if (state->yields) harpe_text_printf(text, "yields 1\n");
     print_locks(text, &state->locks);
     if (record->cluster[0]) harpe_text_printf(text, "cluster %s\n", record->cluster);
     if (state->zeusd.socket[0]) harpe_text_printf(text, "zeusd %s\n", state->zeusd.socket);
@@ -398,6 +403,7 @@ bool harpe_process_is_alive(const harpe_process_identity *identity) {
 
 #define LOOK_NS 10000000
 #define LOCK_TIMEOUT_S 5.0
+#define YIELDING_S 1.0
 #define TRY_AGAIN_NS 20000000
 
 enum { TRIES = 3 };
@@ -701,6 +707,7 @@ static void fill_record(harpe_saved_settings_record *record, harpe_gpus *gpus, i
     *record = (harpe_saved_settings_record){.trainer = harpe_process_identify(options->trainer)};
     record->state.kind = options->kind;
     record->state.trainer = options->trainer;
+    record->state.yields = options->yields;
     snprintf(record->state.uuid, sizeof record->state.uuid, "%s",
              harpe_gpu_info_at(gpus, gpu)->uuid);
     identify_machine(gpus, record->boot, record->cluster);
@@ -709,6 +716,22 @@ static void fill_record(harpe_saved_settings_record *record, harpe_gpus *gpus, i
 static bool is_same_process(const harpe_process_identity *a, const harpe_process_identity *b) {
     return a->process == b->process && a->start_ticks == b->start_ticks &&
            a->namespace == b->namespace;
+}
+
+/* Restores what a change that yields has changed, and removes its record. The caller holds the
+ * lock. */
+static harpe_status end_yielding(const harpe_gpu_claim *claim, harpe_gpus *gpus,
+                                 const harpe_saved_settings_record *record, harpe_error *error) {
+    recovery all = {.directory = claim->directory, .gpus = gpus};
+    int gpu = find_gpu(gpus, record->state.uuid);
+    identify_machine(gpus, all.boot, all.cluster);
+    if (!is_void(&all, record) && gpu >= 0) {
+        harpe_gpu_forget_clock_locks(gpus, gpu);
+        harpe_status status = restore_gpu(&all, gpu, &record->state, error);
+        if (status != HARPE_OK) return status;
+    }
+    remove_record(claim->directory, claim->name);
+    return HARPE_OK;
 }
 
 /* Takes over a GPU; the caller holds the lock. Sets `*is_free` to false if the trainer of an
@@ -722,6 +745,8 @@ static harpe_status take_over(harpe_gpu_claim *claim, harpe_gpus *gpus, bool *is
     if (status == HARPE_INVALID_INPUT) remove_record(claim->directory, claim->name);
     if (status == HARPE_NOT_FOUND || status == HARPE_INVALID_INPUT) return HARPE_OK;
     if (status != HARPE_OK) return status;
+    if (record.state.yields && !claim->record.state.yields)
+        return end_yielding(claim, gpus, &record, error);
     bool is_own = is_same_process(&record.trainer, &claim->record.trainer) &&
                   strcmp(record.boot, claim->record.boot) == 0 &&
                   strcmp(record.cluster, claim->record.cluster) == 0;
@@ -753,6 +778,15 @@ static harpe_status fail_claimed(const harpe_gpus *gpus, int gpu, harpe_saved_se
                                                  : "power limit optimizer");
 }
 
+/* Returns true if the lock that is in the way is of a change that yields and is being made or taken
+ * back just now. This takes one driver call. */
+static bool is_yielding_now(const harpe_gpu_claim *claim, double give_up_at) {
+    harpe_saved_settings_record record;
+    return !claim->record.state.yields && harpe_clock_s() < give_up_at + YIELDING_S &&
+           read_record(claim->directory, claim->name, &record, NULL) == HARPE_OK &&
+           record.state.yields;
+}
+
 static harpe_status wait_for_lock(harpe_gpu_claim *claim, harpe_gpus *gpus, int gpu,
                                   const harpe_gpu_claim_options *options,
                                   harpe_saved_settings *earlier, harpe_error *error) {
@@ -771,7 +805,8 @@ static harpe_status wait_for_lock(harpe_gpu_claim *claim, harpe_gpus *gpus, int 
             claim->lock = -1;
             if (status != HARPE_OK) return status;
         }
-        if (harpe_clock_s() > give_up_at) return fail_claimed(gpus, gpu, options->kind, error);
+        bool may_give_up = harpe_clock_s() > give_up_at && !is_yielding_now(claim, give_up_at);
+        if (may_give_up) return fail_claimed(gpus, gpu, options->kind, error);
         if (options->gives_up && options->gives_up(options->user))
             return harpe_fail(error, HARPE_INTERRUPTED, "the training process has ended");
         harpe_sleep_ns(LOOK_NS);
@@ -804,6 +839,7 @@ harpe_status harpe_gpu_claim_save(harpe_gpu_claim *claim, const harpe_saved_sett
     record.state = *state;
     record.state.kind = claim->record.state.kind;
     record.state.trainer = claim->record.state.trainer;
+    record.state.yields = claim->record.state.yields;
     memcpy(record.state.uuid, claim->record.state.uuid, sizeof record.state.uuid);
     record.noted_ns = harpe_clock_boot_ns();
     return write_record(claim->directory, claim->name, &record, error);
@@ -844,6 +880,60 @@ bool harpe_saved_settings_find(const harpe_gpus *gpus, int gpu, harpe_saved_sett
     *out = record.state;
     if (is_in_use) *is_in_use = harpe_process_is_alive(&record.trainer);
     return true;
+}
+
+/* ---- A lock that yields ---------------------------------------------------------------------- */
+
+#define YIELDING_LOOK_NS 1000000
+
+enum { YIELDING_TRIES = 20 };
+
+static harpe_status claim_yielding(harpe_gpus *gpus, int gpu, harpe_gpu_claim **out,
+                                   harpe_error *error) {
+    harpe_gpu_claim_options options = {
+        .kind = HARPE_SAVED_CLOCKS, .trainer = harpe_process_self(), .yields = true};
+    harpe_saved_settings earlier;
+    return harpe_gpu_claim_take(gpus, gpu, &options, out, &earlier, error);
+}
+
+harpe_status harpe_gpu_lock_yielding(harpe_gpus *gpus, int gpu, uint32_t mhz,
+                                     const harpe_default_locks *after, harpe_error *error) {
+    harpe_saved_settings saved = {.persistence = -1, .resets_clocks = true, .locks = *after};
+    harpe_gpu_claim *claim = NULL;
+    harpe_status status = claim_yielding(gpus, gpu, &claim, error);
+    if (status == HARPE_OK) status = harpe_gpu_claim_save(claim, &saved, error);
+    if (status != HARPE_OK) {
+        harpe_gpu_claim_release(claim, true);
+        return status == HARPE_ALREADY_EXISTS ? status : HARPE_PERMISSION_DENIED;
+    }
+    harpe_gpu_forget_clock_locks(gpus, gpu);
+    status = harpe_gpu_lock_graphics_clocks(gpus, gpu, mhz, mhz, error);
+    saved.locks_graphics = true;
+    if (status == HARPE_OK) (void)harpe_gpu_claim_save(claim, &saved, NULL);
+    harpe_gpu_claim_release(claim, harpe_gpu_refused(status));
+    return status;
+}
+
+bool harpe_gpu_is_yielding(const harpe_gpus *gpus, int gpu) {
+    harpe_saved_settings saved;
+    return harpe_saved_settings_find(gpus, gpu, HARPE_SAVED_CLOCKS, &saved, NULL) && saved.yields &&
+           saved.trainer == harpe_process_self();
+}
+
+harpe_status harpe_gpu_unlock_yielding(harpe_gpus *gpus, int gpu, const harpe_default_locks *after,
+                                       harpe_error *error) {
+    harpe_gpu_claim *claim = NULL;
+    harpe_status status = claim_yielding(gpus, gpu, &claim, error);
+    for (int i = 1; status == HARPE_ALREADY_EXISTS && i < YIELDING_TRIES; i++) {
+        if (!harpe_gpu_is_yielding(gpus, gpu)) return HARPE_OK;
+        harpe_sleep_ns(YIELDING_LOOK_NS);
+        status = claim_yielding(gpus, gpu, &claim, error);
+    }
+    if (status != HARPE_OK) return status;
+    harpe_gpu_forget_clock_locks(gpus, gpu);
+    status = harpe_gpu_restore_graphics_clocks(gpus, gpu, after, error);
+    harpe_gpu_claim_release(claim, status == HARPE_OK);
+    return status;
 }
 
 /* ---- Telling --------------------------------------------------------------------------------- */

@@ -45,6 +45,7 @@ typedef struct harpe_saved_settings {
      * the token for zeusd. */
     harpe_zeusd_place zeusd;
     int64_t trainer; /* process for which the settings were changed */
+    bool yields;     /* of harpe_gpu_lock_yielding */
 } harpe_saved_settings;
 
 static inline bool harpe_zeusd_is_given(const harpe_zeusd_place *place) {
@@ -112,13 +113,14 @@ typedef struct harpe_gpu_claim_options {
     double timeout_s;             /* how long to wait for another process that has the GPU */
     bool (*gives_up)(void *user); /* asked every 10 ms while waiting; may be NULL */
     void *user;
+    bool yields; /* for harpe_gpu_lock_yielding */
 } harpe_gpu_claim_options;
 
 /* Claims the GPU for this process until harpe_gpu_claim_release or the end of the process.
  * `*earlier` receives the record of another process for the same trainer; its uuid is "" if there
- * is none. If a dead job left the GPU changed, the GPU is restored first. Fails with
- * HARPE_ALREADY_EXISTS if another job has the GPU, and with HARPE_INTERRUPTED if `gives_up`
- * returned true. */
+ * is none. If a dead job left the GPU changed, or a change that yields is in force, the GPU is
+ * restored first. Fails with HARPE_ALREADY_EXISTS if another job has the GPU, and with
+ * HARPE_INTERRUPTED if `gives_up` returned true. */
 harpe_status harpe_gpu_claim_take(harpe_gpus *gpus, int gpu, const harpe_gpu_claim_options *options,
                                   harpe_gpu_claim **out, harpe_saved_settings *earlier,
                                   harpe_error *error);
@@ -137,6 +139,23 @@ void harpe_saved_settings_forget(harpe_gpus *gpus, int gpu, harpe_saved_settings
  * lock. */
 bool harpe_saved_settings_find(const harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind,
                                harpe_saved_settings *out, bool *is_in_use);
+
+/* ---- A lock that yields ---------------------------------------------------------------------- */
+
+/* Locks the graphics clock until another process claims the clocks of the GPU, which unlocks it, or
+ * until harpe_gpu_unlock_yielding. There is a record but no claim meanwhile. If this process is
+ * killed, the GPU is restored like any other. `after` is what the GPU has without this lock. Fails
+ * with HARPE_ALREADY_EXISTS if another process has claimed the clocks, and with
+ * HARPE_PERMISSION_DENIED if the record cannot be written. After any other failure except a refusal
+ * (harpe_gpu_refused), the clock may be locked. */
+harpe_status harpe_gpu_lock_yielding(harpe_gpus *gpus, int gpu, uint32_t mhz,
+                                     const harpe_default_locks *after, harpe_error *error);
+/* Unlocks the clock, unless another process has claimed the GPU meanwhile, which has done so. Waits
+ * up to 20 ms for a process that looks at the record. If the GPU is lost, its record stays. */
+harpe_status harpe_gpu_unlock_yielding(harpe_gpus *gpus, int gpu, const harpe_default_locks *after,
+                                       harpe_error *error);
+/* Returns true if such a lock of this process is in force. */
+bool harpe_gpu_is_yielding(const harpe_gpus *gpus, int gpu);
 
 /* ---- Records of dead jobs -------------------------------------------------------------------- */
 

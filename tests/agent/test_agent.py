@@ -479,7 +479,7 @@ class Rules(AgentTest):
                                  "default_locked_clocks = GPU-of-another-machine 210 900\n")
         for line in ("GPU 1: the rule highest_clock_mhz is 100, but the lowest that the GPU offers is 210 MHz",
                      "GPU 0: the rule lowest_power_limit_w is 500, but the highest that the GPU offers is 400 W",
-                     "the rules give a default lock to GPU 'GPU-of-another-machine', which this machine does not have"):
+                     "the rules name the GPU 'GPU-of-another-machine', which this machine does not have"):
             self.assertIn(f"harpe agent: warning: {line}\n", agent.log())
         self.assertEqual(agent.log().count("warning"), 5)
         agent.stop()

@@ -29,6 +29,7 @@ typedef struct world_machine {
     const char *profile;           /* the text of a file; NULL: none */
     void (*begin)(void);           /* called in the world before each test; NULL: nothing */
     void (*end)(void);             /* after each test */
+    harpe_world_program program;   /* one more; a NULL name: none */
 } world_machine;
 
 /* A test, which gets a scratch directory (base/scratch.h). Runs once in order, and then with two
@@ -115,11 +116,11 @@ static inline void run_first(void *user) {
 }
 
 static inline void run_in_world(void **state) {
-    static const harpe_world_program programs[] = {
-        {HARPE_CONTROLLER_ARGUMENT, harpe_controller_main},
-        {"power-limit", harpe_power_limit_guard_main},
-        {0}};
     world_test_now = *state;
+    const harpe_world_program programs[] = {{HARPE_CONTROLLER_ARGUMENT, harpe_controller_main},
+                                            {"power-limit", harpe_power_limit_guard_main},
+                                            world_test_now->machine->program,
+                                            {0}};
     setenv("CMOCKA_TEST_ABORT", "1", 1);
     int seeds = all_trials() ? test_trials(20) : 2;
     for (int seed = 0; seed <= seeds; seed++) {

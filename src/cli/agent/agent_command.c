@@ -145,23 +145,13 @@ static harpe_status choose_gpus(hold_arguments *arguments, const harpe_gpus *gpu
 }
 
 static harpe_status check_clock(harpe_gpus *gpus, int gpu, int wanted_mhz, harpe_error *error) {
-    uint32_t memory_mhz = 0;
-    uint32_t *clocks = NULL;
-    size_t count = 0;
-    harpe_status status =
-        harpe_gpus_full_speed_clocks(gpus, gpu, &memory_mhz, &clocks, &count, error);
-    if (status != HARPE_OK) return status;
-    uint32_t closest = clocks[0];
-    for (size_t i = 0; i < count; i++)
-        if (labs((long)clocks[i] - wanted_mhz) < labs((long)closest - wanted_mhz))
-            closest = clocks[i];
-    if (closest != (uint32_t)wanted_mhz)
-        status =
-            harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                       "--clock: GPU %d does not offer %d MHz; the closest is %u MHz (%u to %u)",
-                       gpu, wanted_mhz, closest, clocks[count - 1], clocks[0]);
-    free(clocks);
-    return status;
+    uint32_t nearest_mhz, highest_mhz, lowest_mhz;
+    harpe_status status = harpe_gpus_nearest_clock(gpus, gpu, (uint32_t)wanted_mhz, &nearest_mhz,
+                                                   &highest_mhz, &lowest_mhz, error);
+    if (status != HARPE_OK || nearest_mhz == (uint32_t)wanted_mhz) return status;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "--clock: GPU %d does not offer %d MHz; the closest is %u MHz (%u to %u)",
+                      gpu, wanted_mhz, nearest_mhz, lowest_mhz, highest_mhz);
 }
 
 /* Waits until the clock is set. */
@@ -446,6 +436,9 @@ static void print_gpus(const json_t *gpus) {
         printf("%-4s %-17s %-42s %s%s\n", NUMBER(gpu, "index"), text_of(gpu, "pci"),
                text_of(gpu, "uuid"), text_of(gpu, "name"),
                json_is_true(json_object_get(gpu, "lost")) ? " (LOST)" : "");
+        if (json_is_true(json_object_get(gpu, "idle")))
+            printf("     has no work: the rule idle holds it at %ld MHz\n",
+                   number_of(gpu, "idle_clock_mhz"));
     }
 }
 

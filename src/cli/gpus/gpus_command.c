@@ -359,6 +359,10 @@ static void print_notes(const harpe_machine_facts *machine) {
                 "W, module %s W).\n",
                 i, NUMBER(gpu->power_w), NUMBER(gpu->module_power_w));
         }
+        if (gpu->idle_mhz > 0)
+            printf("\nGPU %d: has no work, so the node agent holds its clock at %u MHz until it "
+                   "has.\n",
+                   i, gpu->idle_mhz);
     }
 }
 
@@ -445,6 +449,7 @@ static json_t *gpu_json(const harpe_gpu_facts *facts) {
     json_object_set_new(object, "graphics_clock_count",
                         json_integer((json_int_t)facts->graphics_count));
     set_number(object, "graphics_clock_mhz", facts->graphics_mhz);
+    set_number(object, "idle_clock_mhz", facts->idle_mhz > 0 ? (double)facts->idle_mhz : -1);
     set_number(object, "memory_clock_maximum_mhz", facts->memory_maximum_mhz);
     set_number(object, "memory_clock_mhz", facts->memory_mhz);
     set_number(object, "power_w", facts->power_w);

@@ -223,7 +223,18 @@ static void read_agent_limits(const harpe_gpus *gpus, const json_t *answer,
         if (!find_gpu(lent, harpe_gpu_info_at(gpus, i)->uuid)) out->missing_gpu = i;
 }
 
-static void ask(const harpe_gpus *gpus, harpe_agent_facts *out) {
+/* Notes the GPUs of this process that have no work and a clock of the agent's rule. */
+static void read_idle(const json_t *answer, harpe_machine_facts *out) {
+    for (int i = 0; i < out->count; i++) {
+        const json_t *gpu =
+            find_gpu(json_object_get(answer, "gpus"), harpe_gpu_info_at(out->gpus, i)->uuid);
+        bool is_held = json_is_true(json_object_get(gpu, "idle"));
+        out->facts[i].idle_mhz = is_held ? number(gpu, "idle_clock_mhz") : 0;
+    }
+}
+
+static void ask(harpe_machine_facts *machine) {
+    harpe_agent_facts *out = &machine->agent;
     json_t *answer = NULL;
     harpe_error error;
     json_t *request = json_pack("{s:i,s:s}", "version", HARPE_LEASE_VERSION, "request", "status");
@@ -241,7 +252,8 @@ static void ask(const harpe_gpus *gpus, harpe_agent_facts *out) {
                        "allow_users and allow_groups do not name this user",
                        out->socket, (unsigned long)geteuid());
     }
-    read_agent_limits(gpus, answer, out);
+    read_agent_limits(machine->gpus, answer, out);
+    read_idle(answer, machine);
     json_decref(answer);
 }
 
@@ -255,14 +267,15 @@ static bool names_zeusd(void) {
 
 /* Looks for the agent as a training process does, and asks it for its status alone. Waits up to 2 s
  * for the answer. */
-static void read_agent(const harpe_gpus *gpus, harpe_agent_facts *out) {
+static void read_agent(harpe_machine_facts *machine) {
+    harpe_agent_facts *out = &machine->agent;
     const char *variable = secure_getenv("HARPE_AGENT_SOCKET");
     *out = (harpe_agent_facts){.state = HARPE_AGENT_NOT_LOOKED_FOR,
                                .is_used_for_clocks = !names_zeusd(),
                                .missing_gpu = -1};
-    if (!variable && harpe_gpus_are_emulated(gpus)) return;
-    if (harpe_lease_find_agent(gpus, out->socket)) {
-        ask(gpus, out);
+    if (!variable && harpe_gpus_are_emulated(machine->gpus)) return;
+    if (harpe_lease_find_agent(machine->gpus, out->socket)) {
+        ask(machine);
         return;
     }
     out->socket[0] = '\0';
@@ -292,7 +305,7 @@ harpe_status harpe_machine_facts_read(harpe_gpus *gpus, harpe_machine_facts *out
     free(watches);
     *out = (harpe_machine_facts){
         .gpus = gpus, .count = (int)count, .facts = facts, .permissions = find_permissions(gpus)};
-    read_agent(gpus, &out->agent);
+    read_agent(out);
     return HARPE_OK;
 }
 

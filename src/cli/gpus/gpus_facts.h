@@ -31,7 +31,8 @@ typedef struct harpe_gpu_facts {
     double memory_maximum_mhz, memory_mhz;
     double power_w, average_power_w, temperature_c;
     double module_power_w;
-    int persistence; /* 1, 0, or -1: unknown */
+    int persistence;   /* 1, 0, or -1: unknown */
+    uint32_t idle_mhz; /* at which the node agent's rule "idle" holds it now; 0: it does not */
     bool is_mig_enabled;
     bool is_module; /* the energy includes the energy of the CPU */
     bool is_lost;
