@@ -107,7 +107,6 @@ set(HARPE_ALSO_postgresql
     server_secrets
     server_store)
 set(HARPE_ALSO_pytorch
-    cli_train_sim # with --mpi
     python_bindings
     python_distributed
     python_fork

@@ -133,7 +133,7 @@ def compile_into(stage):
         run("cmake", "-S", ROOT, "-B", made, "-G", "Ninja", "--log-level=WARNING",
             "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_INSTALL_LIBDIR=lib", "-DCMAKE_INSTALL_LIBEXECDIR=libexec",
             "-DHARPE_PYTHON_DIR=python", "-DHARPE_TESTS=OFF", "-DHARPE_BENCH=OFF",
-            "-DHARPE_EXAMPLES=OFF", "-DHARPE_MPI=OFF", f"-DHARPE_BUILD_VERSION={version()}",
+            "-DHARPE_EXAMPLES=OFF", f"-DHARPE_BUILD_VERSION={version()}",
             *shlex.split(os.environ.get("CMAKE_ARGS", "")))
         run("cmake", "--build", made, "-j", os.environ.get("JOBS", str(os.cpu_count())))
         run("cmake", "--install", made, "--prefix", stage, "--strip")

@@ -55,9 +55,6 @@ static void print_version(FILE *stream, struct argp_state *state) {
     fprintf(stream, "With SQLite %s, PostgreSQL (libpq %d.%d), TLS (OpenSSL %s)",
             sqlite3_libversion(), libpq / 10000, libpq % 10000,
             OpenSSL_version(OPENSSL_VERSION_STRING));
-#ifdef HARPE_HAVE_MPI
-    fprintf(stream, ", MPI");
-#endif
     fprintf(stream, "%s\n", harpe_command_sanitizers());
 }
 

@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shared memory of a simulated training job, and the transport of messages through it. A
- * message is a time in a fixed place of the memory. The sender stores it, then wakes the receiver
- * through a futex. The meeting is a counter. A rank that waits regularly checks whether the run was
- * aborted. */
+/* The shared memory of a simulated training job, and the messages in it. A message is a time in a
+ * fixed place of the memory. The sender stores it, then wakes the receiver through a futex. The
+ * meeting is a counter. A rank that waits regularly checks whether the run was aborted. */
 #include "sim/board.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/futex.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/wait.h"
@@ -21,44 +14,25 @@ enum { LOOK_UP_MS = 100 };
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-static harpe_status map(int fd, size_t size, harpe_sim_board **out, harpe_error *error) {
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED) return harpe_fail_errno(error, errno, "shared memory");
-    *out = memory;
-    return HARPE_OK;
-}
-
 size_t harpe_sim_board_size(int world_size, size_t message_count) {
     size_t rows = HARPE_SIM_BASELINE_MAX + HARPE_SIM_STEP_MAX;
     return sizeof(harpe_sim_board) + message_count * sizeof(int64_t) +
            rows * (size_t)world_size * sizeof(harpe_sim_step);
 }
 
-harpe_status harpe_sim_board_create(const char *path, int world_size, size_t message_count,
-                                    harpe_sim_board **out, harpe_error *error) {
+harpe_status harpe_sim_board_create(int world_size, size_t message_count, harpe_sim_board **out,
+                                    harpe_error *error) {
     size_t size = harpe_sim_board_size(world_size, message_count);
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd == -1) return harpe_fail_errno(error, errno, "%s", path);
-    harpe_status status = ftruncate(fd, (off_t)size) == 0
-                              ? map(fd, size, out, error)
-                              : harpe_fail_errno(error, errno, "%s", path);
-    close(fd);
-    if (status != HARPE_OK) return status;
-    (*out)->world_size = world_size;
-    (*out)->message_count = message_count;
-    atomic_store(&(*out)->straggler_step, INT64_MAX);
-    harpe_sim_board_reset(*out);
+    harpe_sim_board *board =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (board == MAP_FAILED) return harpe_fail_errno(error, errno, "shared memory");
+    board->world_size = world_size;
+    board->message_count = message_count;
+    atomic_store(&board->straggler_step, INT64_MAX);
+    atomic_store(&board->turns_step, -1);
+    harpe_sim_board_reset(board);
+    *out = board;
     return HARPE_OK;
-}
-
-harpe_status harpe_sim_board_open(const char *path, harpe_sim_board **out, harpe_error *error) {
-    struct stat file;
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd == -1) return harpe_fail_errno(error, errno, "%s", path);
-    harpe_status status = fstat(fd, &file) == 0 ? map(fd, (size_t)file.st_size, out, error)
-                                                : harpe_fail_errno(error, errno, "%s", path);
-    close(fd);
-    return status;
 }
 
 void harpe_sim_board_close(harpe_sim_board *board) {
@@ -70,7 +44,6 @@ void harpe_sim_board_reset(harpe_sim_board *board) {
     atomic_store(&board->meeting.latest_ns, INT64_MIN);
     atomic_store(&board->meeting.stop, 0);
     atomic_store(&board->abort, 0);
-    atomic_store(&board->gone, 0);
 }
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
@@ -84,21 +57,16 @@ void harpe_sim_wait(_Atomic uint32_t *futex, uint32_t seen, int milliseconds) {
     (void)harpe_wait_while(futex, seen, milliseconds * INT64_C(1000000));
 }
 
-/* ---- Transport ------------------------------------------------------------------------------- */
+/* ---- Messages -------------------------------------------------------------------------------- */
 
-static bool send_message(void *user, int to, size_t message, int64_t time_ns) {
-    harpe_sim_board *board = ((harpe_sim_memory_transport *)user)->board;
+void harpe_sim_send(harpe_sim_board *board, int to, size_t message, int64_t time_ns) {
     atomic_store(&board->message_ns[message], time_ns);
     harpe_sim_wake(&board->rank[to].bell);
-    return true;
 }
 
-static bool receive_message(void *user, int from, size_t message, int64_t after_ns,
-                            int64_t *time_ns) {
-    const harpe_sim_memory_transport *transport = user;
-    harpe_sim_board *board = transport->board;
-    _Atomic uint32_t *bell = &board->rank[transport->rank].bell;
-    (void)from;
+bool harpe_sim_receive(harpe_sim_board *board, int rank, size_t message, int64_t after_ns,
+                       int64_t *time_ns) {
+    _Atomic uint32_t *bell = &board->rank[rank].bell;
     for (;;) {
         uint32_t seen = atomic_load(bell);
         *time_ns = atomic_load(&board->message_ns[message]);
@@ -114,8 +82,7 @@ static void raise_to(_Atomic int64_t *to, int64_t value) {
     }
 }
 
-static bool meet(void *user, int64_t *time_ns, bool *stop) {
-    harpe_sim_board *board = ((harpe_sim_memory_transport *)user)->board;
+bool harpe_sim_meet(harpe_sim_board *board, int64_t *time_ns, bool *stop) {
     harpe_sim_meeting *meeting = &board->meeting;
     uint32_t over = atomic_load(&meeting->over);
     if (atomic_load(&board->abort)) return false; /* a single rank never waits */
@@ -136,9 +103,4 @@ static bool meet(void *user, int64_t *time_ns, bool *stop) {
     *time_ns = meeting->agreed_ns;
     *stop = meeting->agreed_stop != 0;
     return true;
-}
-
-harpe_sim_transport harpe_sim_memory(harpe_sim_memory_transport *user) {
-    return (harpe_sim_transport){
-        .user = user, .send = send_message, .receive = receive_message, .meet = meet};
 }

@@ -32,7 +32,6 @@ typedef struct harpe_sim_meeting {
 } harpe_sim_meeting;
 
 typedef struct harpe_sim_rank_state {
-    _Atomic int32_t pid;
     _Atomic uint32_t bell; /* a futex: number of messages for this rank */
     _Atomic uint64_t mismatches, reconnects;
 } harpe_sim_rank_state;
@@ -42,9 +41,7 @@ typedef struct harpe_sim_board {
     int world_size;
     double time_scale;
     size_t message_count;
-    char library[HARPE_SIM_TEXT_MAX], cluster[HARPE_SIM_TEXT_MAX], profile[HARPE_SIM_TEXT_MAX];
-    char gpus[HARPE_SIM_TEXT_MAX], scale[64], blocking[64], seed[64];
-    char physics[HARPE_SIM_PATH_MAX];
+    char library[HARPE_SIM_TEXT_MAX]; /* of the emulator */
     char server_url[HARPE_SIM_TEXT_MAX];
     char job_key[64]; /* "": the ranks receive the job's id by a broadcast */
     /* Written by the launcher at any time. */
@@ -55,7 +52,6 @@ typedef struct harpe_sim_board {
     int straggler_rank;
     double straggler_factor;
     /* Written by the ranks. */
-    _Atomic int32_t gone;   /* number of ranks that have ended */
     _Atomic uint32_t steps; /* a futex: steps that all ranks have finished, with the warm-up */
     _Atomic int32_t baseline_count; /* steps of the baseline that all ranks have finished */
     _Atomic int64_t turns_step;     /* the step before which the first of them ran; -1: none */
@@ -82,29 +78,21 @@ static inline harpe_sim_step *harpe_sim_step_at(const harpe_sim_board *board, in
 /* Returns the size of a board in bytes. */
 size_t harpe_sim_board_size(int world_size, size_t message_count);
 
-/* Make the board in the file `path`, or map an existing board. */
-harpe_status harpe_sim_board_create(const char *path, int world_size, size_t message_count,
-                                    harpe_sim_board **out, harpe_error *error);
-harpe_status harpe_sim_board_open(const char *path, harpe_sim_board **out, harpe_error *error);
+/* Makes a board for this process and its children. */
+harpe_status harpe_sim_board_create(int world_size, size_t message_count, harpe_sim_board **out,
+                                    harpe_error *error);
 void harpe_sim_board_close(harpe_sim_board *board);
 
-/* Functions with which ranks communicate. They return false if the run is aborted. A message is
- * identified by its index among the board's messages. In each step, one rank sends it once to one
- * other rank. Its time is later than `after_ns`, the start of the step. */
-typedef struct harpe_sim_transport {
-    void *user;
-    bool (*send)(void *user, int to, size_t message, int64_t time_ns);
-    bool (*receive)(void *user, int from, size_t message, int64_t after_ns, int64_t *time_ns);
-    /* Meets all ranks: returns the latest time, and whether any rank wants to stop. */
-    bool (*meet)(void *user, int64_t *time_ns, bool *stop);
-} harpe_sim_transport;
-
-/* The transport through the board itself. */
-typedef struct harpe_sim_memory_transport {
-    harpe_sim_board *board;
-    int rank;
-} harpe_sim_memory_transport;
-harpe_sim_transport harpe_sim_memory(harpe_sim_memory_transport *user);
+/* Sends a message to a rank. A message is identified by its index among the board's messages. In
+ * each step, one rank sends it once to one other rank. */
+void harpe_sim_send(harpe_sim_board *board, int to, size_t message, int64_t time_ns);
+/* Waits for a message to `rank` whose time is later than `after_ns`, the start of the step. Returns
+ * false if the run is aborted. */
+bool harpe_sim_receive(harpe_sim_board *board, int rank, size_t message, int64_t after_ns,
+                       int64_t *time_ns);
+/* Meets all ranks: returns the latest time, and whether any rank wants to stop. Returns false if
+ * the run is aborted. */
+bool harpe_sim_meet(harpe_sim_board *board, int64_t *time_ns, bool *stop);
 
 /* Resets the meeting before ranks start again. */
 void harpe_sim_board_reset(harpe_sim_board *board);

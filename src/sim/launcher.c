@@ -452,7 +452,7 @@ harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error) {
 typedef struct harpe_sim_rank_process {
     const harpe_sim_ranks *ranks;
     int rank;
-    pid_t number; /* 0: ended, or not started by this process */
+    pid_t number; /* 0: ended */
 } rank_process;
 
 /* ---- One rank -------------------------------------------------------------------------------- */
@@ -460,12 +460,8 @@ typedef struct harpe_sim_rank_process {
 static int run_rank(void *user) {
     const rank_process *self = user;
     const harpe_sim_ranks *ranks = self->ranks;
-    harpe_sim_memory_transport memory = {.board = ranks->board, .rank = self->rank};
-    harpe_sim_rank_job job = {.board = ranks->board,
-                              .options = ranks->options,
-                              .plan = ranks->plan,
-                              .rank = self->rank,
-                              .transport = harpe_sim_memory(&memory)};
+    harpe_sim_rank_job job = {
+        .board = ranks->board, .options = ranks->options, .plan = ranks->plan, .rank = self->rank};
     harpe_error error;
     harpe_status status = harpe_sim_rank_run(&job, &error);
     if (status != HARPE_OK && status != HARPE_INTERRUPTED)
@@ -520,7 +516,6 @@ void harpe_sim_ranks_free(harpe_sim_ranks *ranks) {
 }
 
 harpe_status harpe_sim_ranks_start(harpe_sim_ranks *ranks, harpe_error *error) {
-    if (ranks->options->is_mpi) return HARPE_OK;
     harpe_sim_board_reset(ranks->board);
     for (int r = 0; r < ranks->board->world_size; r++) {
         rank_process *one = &ranks->processes[r];
@@ -532,21 +527,9 @@ harpe_status harpe_sim_ranks_start(harpe_sim_ranks *ranks, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* Counts the ranks that run under mpirun. They are not children of this process. A rank reports its
- * end, unless mpirun has killed it. */
-static int count_mpi_ranks(harpe_sim_board *board) {
-    int left = 0, said = board->world_size - atomic_load(&board->gone);
-    for (int r = 0; r < board->world_size; r++) {
-        pid_t pid = atomic_load(&board->rank[r].pid);
-        left += pid > 0 ? kill(pid, 0) == 0 : !atomic_load(&board->abort);
-    }
-    return left < said ? left : said;
-}
-
 int harpe_sim_ranks_left(harpe_sim_ranks *ranks, int *failed) {
     int left = 0;
     *failed = -1;
-    if (ranks->options->is_mpi) return count_mpi_ranks(ranks->board);
     for (int r = 0; r < ranks->board->world_size; r++) {
         rank_process *one = &ranks->processes[r];
         bool is_well = true;
@@ -579,7 +562,6 @@ void harpe_sim_ranks_end(harpe_sim_ranks *ranks, void (*late)(void *user, int ra
     while (harpe_sim_ranks_left(ranks, &failed) > 0) {
         bool was_late = is_late;
         is_late = harpe_clock_s() > until_s;
-        if (is_late && ranks->options->is_mpi) return;
         for (int r = 0; is_late && !was_late && r < ranks->board->world_size; r++) {
             if (process_of(ranks, r) <= 0) continue;
             late(user, r);

@@ -50,11 +50,10 @@ typedef struct harpe_sim_run {
     const harpe_sim_plan *plan;
     harpe_sim_board *board;
     harpe_sim_server *server;
-    int path_fd; /* under mpirun: descriptor to which the board's path is written */
     harpe_sim_story story;
 } harpe_sim_run;
 
-/* Starts the ranks (unless MPI does), plays all events, and returns when all ranks are gone. */
+/* Starts the ranks, plays all events, and returns when all ranks are gone. */
 harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error);
 
 /* ---- Ranks ----------------------------------------------------------------------------------- */
@@ -75,7 +74,7 @@ harpe_status harpe_sim_ranks_init(const harpe_sim_options *options, const harpe_
                                   harpe_sim_board *board, harpe_sim_ranks *out, harpe_error *error);
 void harpe_sim_ranks_free(harpe_sim_ranks *ranks);
 
-/* Starts all ranks, unless mpirun has started them. */
+/* Starts all ranks. */
 harpe_status harpe_sim_ranks_start(harpe_sim_ranks *ranks, harpe_error *error);
 /* Returns how many ranks have not ended. `*failed` is a rank that ended in an unexpected way since
  * the last call; -1: none. */

@@ -56,7 +56,7 @@ typedef struct harpe_sim_options {
     harpe_sim_event straggler, kill_rank, restart_server;
     const char *step_log_path; /* a file that gets a line for each step; NULL: none */
     bool is_real_time; /* real processes and HTTP; otherwise all run in a world (world/world.h) */
-    bool is_mpi, is_json, is_quiet;
+    bool is_json, is_quiet;
     harpe_log log; /* receives messages during the run */
 } harpe_sim_options;
 

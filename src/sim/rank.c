@@ -214,12 +214,11 @@ static int awaits_clock(void *user) {
 
 static harpe_status run_instruction(rank_run *run, const harpe_sim_instruction *what,
                                     double slowdown, harpe_error *error) {
-    const harpe_sim_transport *transport = &run->job->transport;
     int64_t ready_ns = run->done_ns;
     for (int i = 0; i < what->wait_count; i++) {
         int64_t time_ns;
-        if (!transport->receive(transport->user, rank_at(run, what->waits[i].peer),
-                                message_of(run, &what->waits[i]), run->begin_ns, &time_ns))
+        if (!harpe_sim_receive(run->board, run->job->rank, message_of(run, &what->waits[i]),
+                               run->begin_ns, &time_ns))
             return aborted(error);
         if (time_ns > ready_ns) ready_ns = time_ns;
     }
@@ -240,9 +239,8 @@ static harpe_status run_instruction(rank_run *run, const harpe_sim_instruction *
                                optimizer && has_plan ? awaits_clock : NULL, run, &run->done_ns);
     if (code != 0) return emulator_failed(run, code, error);
     for (int i = 0; i < what->send_count; i++)
-        if (!transport->send(transport->user, rank_at(run, what->sends[i].peer),
-                             message_of(run, &what->sends[i]), run->done_ns))
-            return aborted(error);
+        harpe_sim_send(run->board, rank_at(run, what->sends[i].peer),
+                       message_of(run, &what->sends[i]), run->done_ns);
     if (optimizer) {
         look_after(run, began_ns, run->done_ns - ready_ns);
         harpe_pipeline_frequency_on_instruction_end(optimizer, what->name);
@@ -277,7 +275,6 @@ static harpe_status read_meters(const rank_run *run, int64_t at_ns, double *ener
 static harpe_status run_step(rank_run *run, double slowdown, harpe_sim_step *out, bool *stop,
                              harpe_error *error) {
     const harpe_sim_plan *plan = run->job->plan;
-    const harpe_sim_transport *transport = &run->job->transport;
     harpe_pipeline_frequency_optimizer *optimizer = optimizer_of(run);
     harpe_sim_step record = {.begin_ns = run->begin_ns};
     double before_j, after_j;
@@ -297,7 +294,7 @@ static harpe_status run_step(rank_run *run, double slowdown, harpe_sim_step *out
     }
     int64_t agreed_ns = run->done_ns;
     *stop = atomic_load(&run->board->stop) != 0;
-    if (!transport->meet(transport->user, &agreed_ns, stop)) return aborted(error);
+    if (!harpe_sim_meet(run->board, &agreed_ns, stop)) return aborted(error);
     status = read_meters(run, agreed_ns, &after_j, &after, error);
     if (status != HARPE_OK) return status;
     if (optimizer) {
@@ -338,9 +335,8 @@ static void pass_log(void *user, harpe_log_level level, const char *line) {
 /* Begins a step on all ranks at the present time. A delay of this machine in the step before then
  * does not affect the next step. If `*wish` is true on any rank, it becomes true on all ranks. */
 static harpe_status begin_together(rank_run *run, bool *wish, harpe_error *error) {
-    const harpe_sim_transport *transport = &run->job->transport;
     run->begin_ns = run->now_ns();
-    return transport->meet(transport->user, &run->begin_ns, wish) ? HARPE_OK : aborted(error);
+    return harpe_sim_meet(run->board, &run->begin_ns, wish) ? HARPE_OK : aborted(error);
 }
 
 /* Broadcasts data of rank 0, as a training framework does. It is used with a published server,
@@ -474,7 +470,6 @@ harpe_status harpe_sim_rank_run(const harpe_sim_rank_job *job, harpe_error *erro
                     .tp_rank = job->rank % options->tp,
                     .dp_rank = job->rank / options->tp % options->dp,
                     .pp_rank = job->rank / options->tp / options->dp};
-    atomic_store(&job->board->rank[job->rank].pid, (int32_t)harpe_process_self());
     harpe_status status = open_emulator(&run, error);
     if (options->is_real_time) prctl(PR_SET_TIMERSLACK, 1UL);
     run.late_ns = lateness_ns(&run);
@@ -482,6 +477,5 @@ harpe_status harpe_sim_rank_run(const harpe_sim_rank_job *job, harpe_error *erro
     stop_optimizer(&run);
     if (run.wait) (void)run.wait((unsigned int)job->rank, 0);
     if (run.library) dlclose(run.library);
-    atomic_fetch_add(&job->board->gone, 1);
     return status;
 }

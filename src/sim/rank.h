@@ -53,7 +53,6 @@ typedef struct harpe_sim_rank_job {
     const harpe_sim_options *options;
     const harpe_sim_plan *plan; /* its program */
     int rank;
-    harpe_sim_transport transport;
 } harpe_sim_rank_job;
 
 /* Trains until the board requests a stop: first without the optimizer, unless an earlier start has

@@ -63,20 +63,12 @@ static void copy_text(char *to, size_t size, const char *from) {
     snprintf(to, size, "%s", from ? from : "");
 }
 
-/* Stores the data for ranks that are not forked from this process. */
+/* Stores what the ranks need. */
 static void fill_board(const harpe_sim_run *run, harpe_sim_board *board) {
     uint64_t random = 0;
     (void)harpe_random(&random, sizeof random);
     board->time_scale = run->options->time_scale;
-    atomic_store(&board->turns_step, -1);
     copy_text(board->library, sizeof board->library, getenv("HARPE_NVML_LIBRARY"));
-    copy_text(board->cluster, sizeof board->cluster, getenv("HARPE_EMULATOR_CLUSTER"));
-    copy_text(board->profile, sizeof board->profile, getenv("HARPE_EMULATOR_PROFILE"));
-    copy_text(board->gpus, sizeof board->gpus, getenv("HARPE_EMULATOR_GPUS"));
-    copy_text(board->scale, sizeof board->scale, getenv("HARPE_EMULATOR_TIME_SCALE"));
-    copy_text(board->blocking, sizeof board->blocking, getenv("HARPE_EMULATOR_BLOCKING_POWER"));
-    copy_text(board->seed, sizeof board->seed, getenv("HARPE_EMULATOR_SEED"));
-    copy_text(board->physics, sizeof board->physics, getenv("HARPE_EMULATOR_PHYSICS"));
     copy_text(board->server_url, sizeof board->server_url, run->server->url);
     /* With a job key, restarted ranks continue their job. The published server does not know job
      * keys. */
@@ -85,23 +77,14 @@ static void fill_board(const harpe_sim_run *run, harpe_sim_board *board) {
                  (unsigned long long)random);
 }
 
-/* Sends the board's path to rank 0, which passes it on to the others. */
-static void tell_path(int fd, const char *path) {
-    (void)!write(fd, path, strlen(path));
-    close(fd);
-}
-
-static harpe_status run_on_board(harpe_sim_run *run, const char *directory,
-                                 const harpe_sim_staging *staging, harpe_error *error) {
-    char path[HARPE_SIM_TEXT_MAX + 16];
+static harpe_status run_on_board(harpe_sim_run *run, const harpe_sim_staging *staging,
+                                 harpe_error *error) {
     size_t pipelines = (size_t)run->options->dp * (size_t)run->options->tp;
-    snprintf(path, sizeof path, "%s/board", directory);
     harpe_status status =
-        harpe_sim_board_create(path, harpe_sim_world_size(run->options),
+        harpe_sim_board_create(harpe_sim_world_size(run->options),
                                pipelines * run->plan->message_count, &run->board, error);
     if (status != HARPE_OK) return status;
     fill_board(run, run->board);
-    if (run->options->is_mpi) tell_path(run->path_fd, path);
     status = staging->launch ? staging->launch(run, error) : harpe_sim_launch(run, error);
     if (status == HARPE_OK && staging->report) status = staging->report(run, error);
     json_decref(run->story.frontier);
@@ -120,9 +103,8 @@ static harpe_status run_in_directory(const harpe_sim_options *options, const cha
     if (status == HARPE_OK)
         status = harpe_sim_server_start(options, plan.blocking_power_w, directory, &server, error);
     if (status == HARPE_OK) {
-        harpe_sim_run run = {
-            .options = options, .plan = &plan, .server = &server, .path_fd = staging->path_fd};
-        status = run_on_board(&run, directory, staging, error);
+        harpe_sim_run run = {.options = options, .plan = &plan, .server = &server};
+        status = run_on_board(&run, staging, error);
     }
     harpe_sim_server_stop(&server);
     harpe_emulated_cluster_close(&cluster, CONTROLLERS_LIMIT_S);

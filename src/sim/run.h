@@ -10,12 +10,11 @@
 /* Reports a run. Everything that the run used still exists during the call. */
 typedef harpe_status harpe_sim_report(const harpe_sim_run *run, harpe_error *error);
 
-/* How a run is staged. Zeros, with path_fd -1: as `harpe train-sim` does. */
+/* How a run is staged. Zeros: as `harpe train-sim` does. */
 typedef struct harpe_sim_staging {
     /* Runs the ranks and returns when all are gone. NULL: harpe_sim_launch. */
     harpe_status (*launch)(harpe_sim_run *run, harpe_error *error);
     harpe_sim_report *report; /* called if the job succeeded; NULL: none */
-    int path_fd; /* the descriptor to which the board's path is written under mpirun; -1: none */
     /* In a world. Its programs and its time are set here; NULL: in order, with the job's seed. */
     const harpe_world_options *world;
     const harpe_transport_options *messages; /* NULL: without faults */

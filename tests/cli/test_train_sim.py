@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`harpe train-sim` from the outside, in virtual time: plans, baselines, physics, profiles, learning.
-Real processes show only what needs them: kills, signals, late ranks, other servers, MPI."""
+Real processes show only what needs them: kills, signals, late ranks, other servers."""
 import csv
 import http.server
 import pty
@@ -369,8 +369,7 @@ class Answers(Simulation):
                                     ("exclude", "--offline", "--plan", "plan.py"),
                                     ("4100 ranks", "--pp", "41", "--dp", "100"),
                                     ("JSON object", "--scheduler-args", "[]"),
-                                    ("no arguments", "what"),
-                                    ("mpirun", "--mpi")):
+                                    ("no arguments", "what")):
             self.refuse(2, message, "train-sim", *arguments)
         self.refuse(1, "no server answers", "train-sim", "--server", "http://127.0.0.1:9")
 
@@ -524,28 +523,6 @@ class RealTime(Simulation):
         seen = {int(percent) for percent in re.findall(r"learning +(\d+) %", text)}
         self.assertGreater(len(seen), 1, text)
         self.assertGreater(max(seen), 50, text)
-
-
-@unittest.skipUnless(shutil.which("mpirun") and os.environ.get("HARPE_MPI_MODULE"), "no MPI")
-class Mpi(Simulation):
-    def test_ranks_speak_through_mpi(self):
-        self.variables.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                              OMPI_MCA_rmaps_base_oversubscribe="1",
-                              OMPI_MCA_orte_tmpdir_base="/tmp")
-        plan = self.report("--mpi", "--offline", "--steps", 4, "--time-scale", 20,
-                           before=("mpirun", "-n", "4"))["measured"]["plan"]
-        self.assertGreaterEqual(plan["steps"], 4)
-        self.assertGreater(plan["clock_writes"], 0)
-
-    def test_as_many_ranks_as_the_job_has(self):
-        self.variables.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                              OMPI_MCA_rmaps_base_oversubscribe="1",
-                              OMPI_MCA_orte_tmpdir_base="/tmp")
-        self.sim("--mpi", "--offline", before=("mpirun", "-n", "2"))
-        out, err = self.process.communicate(timeout=LIMIT_S)
-        self.assertNotEqual(self.process.returncode, 0)
-        self.assertIn("make 4", out + err)
-        self.nothing_is_left()
 
 
 if __name__ == "__main__":

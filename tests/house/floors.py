@@ -190,7 +190,6 @@ PLANTED = {
     "src/nowhere/x.c": "",
     # The simulation and the program.
     "src/sim/good.c": '#include "plan/x.h"\n#include "sim/other.h"\n#include "server/server.h"\n',
-    "src/sim/mpi/good.c": '#include "sim/other.h"\n',
     "src/sim/other.h": "",
     "src/sim/up.c": '#include "cli/command.h"\n',
     "src/client/up.c": '#include "sim/other.h"\n',

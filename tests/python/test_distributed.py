@@ -39,6 +39,25 @@ torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[1]
 %s
 """ % (RANKS, CHECKS)
 
+# The same for programs in C, with the broadcast of harpe/mpi.h.
+PROGRAM = r"""
+#include <mpi.h>
+#include <string.h>
+#include <harpe/mpi.h>
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm everyone = MPI_COMM_WORLD;
+    harpe_error error;
+    int rank;
+    char text[8] = "";
+    MPI_Comm_rank(everyone, &rank);
+    if (rank == 0) strcpy(text, "the id");
+    if (harpe_mpi_broadcast(&everyone, text, sizeof text, &error) != HARPE_OK) return 1;
+    if (strcmp(text, "the id") == 0) printf("rank %d agrees\n", rank);
+    return MPI_Finalize();
+}
+"""
+
 
 class Distributed(unittest.TestCase):
     def test_one_process_is_a_job_of_one(self):
@@ -63,17 +82,29 @@ class Distributed(unittest.TestCase):
                     process.kill()
                 self.assertEqual(out, f"rank {rank} agrees\n", err)
 
-    @unittest.skipUnless(importlib.util.find_spec("mpi4py") and shutil.which("mpirun"),
-                         "mpi4py or mpirun is not installed")
-    def test_mpi_through_mpi4py(self):
+    def agree(self, *program):
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith(("OMPI_", "PMIX_"))}
         result = subprocess.run(
-            ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(RANKS), sys.executable, "-c",
-             "from mpi4py import MPI\n" + CHECKS], env=environment, text=True, timeout=600,
-            capture_output=True, check=False)
+            ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(RANKS), *program],
+            env=environment, text=True, timeout=600, capture_output=True, check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout.count("agrees"), RANKS)
+
+    @unittest.skipUnless(importlib.util.find_spec("mpi4py") and shutil.which("mpirun"),
+                         "mpi4py or mpirun is not installed")
+    def test_mpi_through_mpi4py(self):
+        self.agree(sys.executable, "-c", "from mpi4py import MPI\n" + CHECKS)
+
+    @unittest.skipUnless(shutil.which("mpicc") and shutil.which("mpirun"), "no MPI")
+    def test_mpi_in_c(self):
+        with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
+            source, program = f"{folder}/program.c", f"{folder}/program"
+            with open(source, "w") as file:
+                file.write(PROGRAM)
+            include = os.path.join(os.environ["HARPE_SOURCE_DIR"], "include")
+            subprocess.run(["mpicc", "-I", include, "-o", program, source], check=True, timeout=600)
+            self.agree(program)
 
     def test_mpi_that_is_not_running_is_left_alone(self):
         for initialized, finalized in ((False, False), (True, True)):

@@ -677,8 +677,7 @@ world_job_result world_job_run(const world_job_options *options) {
                                        .most_turns = MOST_TURNS};
     const harpe_transport_options messages = {
         .latency_ns = MILLISECOND / 10, .fate = draw_fate, .answered = see_answer, .user = &job};
-    const harpe_sim_staging staging = {
-        .launch = launch, .path_fd = -1, .world = &world, .messages = &messages};
+    const harpe_sim_staging staging = {.launch = launch, .world = &world, .messages = &messages};
     harpe_error error = {.status = HARPE_OK};
     result.ranks = ranks;
     staged = &job;

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe train-sim`: runs a simulated training job (src/sim) and prints the report: measured and
- * predicted values side by side, then the run's events. Without mpirun this process starts all
- * ranks; under mpirun it is one rank. docs/simulation.md describes the values. */
+ * predicted values side by side, then the run's events. docs/simulation.md describes the values. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <harpe/profile.h>
 
@@ -19,7 +14,6 @@
 #include "cli/commands.h"
 #include "cli/job_report.h"
 #include "sim/launcher.h"
-#include "sim/mpi.h"
 #include "sim/options.h"
 #include "sim/rank.h"
 #include "sim/run.h"
@@ -60,7 +54,6 @@ enum flag {
     FLAG_STRAGGLER,
     FLAG_KILL_RANK,
     FLAG_RESTART_SERVER,
-    FLAG_MPI,
     FLAG_JSON,
     FLAG_LOG_STEPS,
 };
@@ -114,7 +107,6 @@ static const struct argp_option flags[] = {
     {"kill-rank", FLAG_KILL_RANK, "RANK@STEP", 0, "Kill the rank, and restart the job", 3},
     {"restart-server", FLAG_RESTART_SERVER, "STEP", 0,
      "Kill the server, and restart it with its store", 3},
-    {"mpi", FLAG_MPI, NULL, 0, "Run as a rank of mpirun, and communicate through MPI", 3},
     {NULL, 0, NULL, 0, "Output:", 4},
     {"json", FLAG_JSON, NULL, 0, "Print the result as JSON", 4},
     {"log-steps", FLAG_LOG_STEPS, "FILE", 0, "Write a line of JSON to FILE after each step", 4},
@@ -210,15 +202,12 @@ static void check_together(const struct argp_state *state, const harpe_sim_optio
         harpe_flag_fail(state, "--straggler, --kill-rank: ranks are 0 to %d", ranks - 1);
     if (options->restart_server.is_given && options->server_url)
         harpe_flag_fail(state, "--restart-server: the server at --server is not ours");
-    if (options->kill_rank.is_given && options->is_mpi)
-        harpe_flag_fail(state, "--kill-rank: mpirun would end the whole job");
 }
 
-/* Chooses real time if other programs take part: mpirun, a running server, a foreign scheduler. */
+/* Chooses real time if other programs take part: a running server, a foreign scheduler. */
 static void choose_time(harpe_sim_options *options) {
     const char *scheduler = options->scheduler ? options->scheduler : "";
-    if (options->is_mpi || options->server_url || strpbrk(scheduler, ":/."))
-        options->is_real_time = true;
+    if (options->server_url || strpbrk(scheduler, ":/.")) options->is_real_time = true;
     if (!options->is_real_time) options->time_scale = 1;
     if (options->learning_limit_s == 0)
         options->learning_limit_s = options->is_real_time ? REAL_LIMIT_S : VIRTUAL_LIMIT_S;
@@ -252,7 +241,6 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_RESTART_SERVER:
         parse_event(state, "--restart-server", argument, false, false, &options->restart_server);
         return 0;
-    case FLAG_MPI: options->is_mpi = true; return 0;
     case FLAG_JSON: options->is_json = true; return 0;
     case FLAG_LOG_STEPS: options->step_log_path = argument; return 0;
     case FLAG_QUIET: options->is_quiet = true; return 0;
@@ -634,66 +622,13 @@ static harpe_status print_report(const harpe_sim_run *run, harpe_error *error) {
     return status;
 }
 
-static int launch(const harpe_sim_options *options, int path_fd) {
-    harpe_error error;
-    harpe_terminal_progress terminal;
-    (void)harpe_terminal_progress_start(&terminal, true); /* a signal now ends the run cleanly */
-    harpe_sim_staging staging = {.report = print_report, .path_fd = path_fd};
-    harpe_status status = harpe_sim_run_job(options, &staging, &error);
-    return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("train-sim", &error);
-}
-
-/* ---- Under mpirun ---------------------------------------------------------------------------- */
-
-/* Forks the launcher before MPI starts. The launcher runs on the machine of rank 0. Returns the
- * read end of the pipe to which the launcher writes the board's path, or -1. */
-static int fork_launcher(const harpe_sim_options *options, pid_t *launcher) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) == -1) return -1;
-    *launcher = fork();
-    if (*launcher == 0) {
-        close(ends[0]);
-        setsid(); /* mpirun kills the group of rank 0, but the launcher must clean up */
-        prctl(PR_SET_PDEATHSIG, SIGHUP); /* a second SIGTERM would kill at once */
-        exit(launch(options, ends[1]));
-    }
-    close(ends[1]);
-    return ends[0];
-}
-
-static int run_as_mpi_rank(const harpe_sim_options *options) {
-    harpe_error error;
-    pid_t launcher = 0;
-    char path[HARPE_SIM_TEXT_MAX] = "";
-    int rank = harpe_sim_mpi_rank();
-    if (rank < 0) {
-        (void)harpe_fail(&error, HARPE_INVALID_ARGUMENT,
-                         "--mpi: start it with mpirun -n %d harpe train-sim --mpi ...",
-                         harpe_sim_world_size(options));
-        return harpe_command_fail("train-sim", &error);
-    }
-    if (rank == 0) {
-        int fd = fork_launcher(options, &launcher);
-        if (fd != -1) {
-            (void)!read(fd, path, sizeof path - 1); /* if empty: launcher failed */
-            close(fd);
-        }
-    }
-    harpe_status status = harpe_sim_mpi_run_rank(options, path, &error);
-    int code = status == HARPE_OK ? HARPE_EXIT_OK : HARPE_EXIT_FAILURE;
-    if (status != HARPE_OK && status != HARPE_INTERRUPTED) harpe_command_fail("train-sim", &error);
-    if (launcher > 0) {
-        int ended;
-        if (status != HARPE_OK) kill(launcher, SIGTERM);
-        while (waitpid(launcher, &ended, 0) == -1 && errno == EINTR) {
-        }
-        if (code == HARPE_EXIT_OK) code = WIFEXITED(ended) ? WEXITSTATUS(ended) : 1;
-    }
-    return code;
-}
-
 int harpe_train_sim_command(int argc, char **argv) {
     harpe_sim_options options;
+    harpe_error error;
+    harpe_terminal_progress terminal;
     parse_options(argc, argv, &options);
-    return options.is_mpi ? run_as_mpi_rank(&options) : launch(&options, -1);
+    (void)harpe_terminal_progress_start(&terminal, true); /* a signal now ends the run cleanly */
+    harpe_sim_staging staging = {.report = print_report};
+    harpe_status status = harpe_sim_run_job(&options, &staging, &error);
+    return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("train-sim", &error);
 }
