@@ -98,6 +98,13 @@ class Program(unittest.TestCase):
         drifting, _ = self.run_workload("--drift", "1000", steps=400)
         self.assertAlmostEqual(drifting / 7.881, 1.0044, delta=0.0005)
 
+    def test_phases_take_turns(self):
+        names = f"{SMALL.decode()},qwen2-1.5b-bf16-b1-s128"
+        # 1 s of the first has 127 steps, and 1 s of the second 38
+        milliseconds, _ = self.run_workload("--phase", "1", name=names, steps=330)
+        self.assertAlmostEqual(milliseconds, 4e3 / 330, delta=0.2)
+        self.assertIn("--workload list", self.emulate("--workload", names + ",x", code=2))
+
     def test_steps_can_be_printed(self):
         out = self.emulate("--workload", SMALL.decode(), "--steps", "3", "--print-steps")
         self.assertTrue(out.startswith("step 1\nstep 2\nstep 3\n"), out)
