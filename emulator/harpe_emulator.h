@@ -25,9 +25,9 @@ int harpe_emulator_work(unsigned int gpu, double full_speed_s, double compute_sh
                         double *elapsed_s);
 
 /* Runs one iteration of a workload that was measured on real GPUs (docs/emulator.md), such as
- * "gpt2-bf16-b8-s128". `name` NULL: the workload of HARPE_EMULATOR_WORKLOAD. The iteration takes
- * the time and draws the power that were measured at the GPU's current clock; `stretch` (0.01 to
- * 100) multiplies the time. It starts at `ready_ns` (emulated, such as the end of the iteration
+ * "gpt2-bf16-b8-s128". `name` NULL: the first workload of HARPE_EMULATOR_WORKLOAD. The iteration
+ * takes the time and draws the power that were measured at the GPU's current clock; `stretch` (0.01
+ * to 100) multiplies the time. It starts at `ready_ns` (emulated, such as the end of the iteration
  * before; 0: now) or at the end of the GPU's previous work, whichever is later. `finished_ns` (may
  * be NULL) receives its end. Returns NVML_ERROR_NOT_FOUND if there is no such workload. */
 int harpe_emulator_workload_step(unsigned int gpu, const char *name, double stretch,

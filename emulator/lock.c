@@ -126,6 +126,7 @@ static void bury(emulator_cluster *cluster, const emulator_chip *chip, emulator_
     }
     bury_contexts(state, dead);
 }
+
 /* In a world, where it costs no system call, every look at a GPU ends what dead processes left. */
 static void bury_at_once(emulator_state *state) {
     for (unsigned int i = 0; i < state->slot_count; i++) {

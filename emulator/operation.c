@@ -80,61 +80,42 @@ static void follow_points(const emulator_points *points, const emulator_model *m
 }
 
 /* Returns the duration of a whole work that has the GPU to itself, and the power that it draws, as
- * the model or the profile says. */
-static void work_at(const emulator_work *work, const emulator_model *model,
-                    const emulator_points *points, double clock_mhz, double memory, double *time_s,
-                    double *power_w) {
+ * the model, the profile or the workload says. */
+static emulator_iteration work_at(const emulator_work *work, const emulator_model *model,
+                                  const emulator_points *points, double clock_mhz, double memory) {
+    emulator_iteration at = {.activity = 1};
     if (work->has_points) {
-        follow_points(points, model, clock_mhz, time_s, power_w);
-        return;
+        follow_points(points, model, clock_mhz, &at.time_s, &at.power_w);
+    } else if (work->workload > 0) {
+        at = emulator_workload_iterate(emulator_workload_at(work->workload - 1), model, clock_mhz,
+                                       memory);
+        at.time_s *= work->stretch;
+    } else {
+        double share = work->compute_share;
+        at.time_s =
+            work->full_speed_s * (share * model->highest_mhz / clock_mhz + (1.0 - share) / memory);
+        at.power_w = emulator_model_power_w(model, clock_mhz, memory);
     }
-    if (work->workload > 0) {
-        emulator_iteration iteration = emulator_workload_iterate(
-            emulator_workload_at(work->workload - 1), model, clock_mhz, memory);
-        *time_s = work->stretch * iteration.time_s;
-        *power_w = iteration.power_w;
-        return;
-    }
-    double share = work->compute_share;
-    *time_s =
-        work->full_speed_s * (share * model->highest_mhz / clock_mhz + (1.0 - share) / memory);
-    *power_w = emulator_model_power_w(model, clock_mhz, memory);
+    return at;
 }
 
-/* Returns the power of a busy GPU, as the model or the profile says. Works share the GPU evenly, so
- * it is the mean of the powers of the works. */
-static double usual_power_w(const emulator_state *state, const emulator_chip *chip,
-                            double clock_mhz, double memory) {
-    double sum_w = 0;
+/* Returns power and activity of a busy GPU, as the model, the profile or the workload says. Works
+ * share the GPU evenly, so they are the means over the works. */
+static emulator_iteration usual_at(const emulator_state *state, const emulator_chip *chip,
+                                   double clock_mhz, double memory) {
+    emulator_iteration mean = {0};
     unsigned int count = 0;
     for (unsigned int i = 0; i < state->slot_count; i++) {
-        if (emulator_is_running(&state->work[i])) {
-            double time_s, power_w;
-            work_at(&state->work[i], chip->model, &chip->points[i], clock_mhz, memory, &time_s,
-                    &power_w);
-            sum_w += power_w;
-            count++;
-        }
-    }
-    return sum_w / count;
-}
-
-/* Returns the share of the time in which a busy GPU computes. */
-static double activity(const emulator_state *state, const emulator_chip *chip, double clock_mhz,
-                       double memory) {
-    double sum = 0;
-    unsigned int count = 0;
-    for (unsigned int i = 0; i < state->slot_count; i++) {
-        const emulator_work *work = &state->work[i];
-        if (!emulator_is_running(work)) continue;
-        sum += work->workload == 0
-                   ? 1
-                   : emulator_workload_iterate(emulator_workload_at(work->workload - 1),
-                                               chip->model, clock_mhz, memory)
-                         .activity;
+        if (!emulator_is_running(&state->work[i])) continue;
+        emulator_iteration at =
+            work_at(&state->work[i], chip->model, &chip->points[i], clock_mhz, memory);
+        mean.power_w += at.power_w;
+        mean.activity += at.activity;
         count++;
     }
-    return sum / count;
+    mean.power_w /= count;
+    mean.activity /= count;
+    return mean;
 }
 
 /* Returns the power of this GPU at its present temperature. */
@@ -203,7 +184,7 @@ static double limit_in_force_w(const emulator_state *state, const emulator_chip 
         is_measured = !emulator_is_running(&state->work[i]) || state->work[i].is_enqueued;
     if (!is_measured) return limit_mw / 1000.0;
     if (!differs_from_model(chip->effects)) return INFINITY;
-    return fmax(limit_mw / 1000.0, usual_power_w(state, chip, model->highest_mhz, memory));
+    return fmax(limit_mw / 1000.0, usual_at(state, chip, model->highest_mhz, memory).power_w);
 }
 
 /* ---- The clock ------------------------------------------------------------------------------- */
@@ -239,11 +220,17 @@ static unsigned int allowed_index(const emulator_state *state, const emulator_ch
     return index;
 }
 
-/* Returns the clock of an idle GPU on which a process has a context: the highest that is allowed.
- */
-static uint32_t loaded_clock(const emulator_state *state, const emulator_chip *chip,
-                             const emulator_clock_range *lock, emulator_operation *operation) {
-    return emulator_clock_mhz(chip->model, allowed_index(state, chip, lock, operation));
+/* Lets a GPU do nothing. If a process has a context, the clock is the highest that is allowed. */
+static void be_idle(const emulator_state *state, const emulator_chip *chip,
+                    const emulator_clock_range *lock, emulator_operation *operation) {
+    const emulator_model *model = chip->model;
+    bool is_loaded = has_context(state);
+    operation->memory_mhz = memory_clock(state, model, !is_loaded);
+    operation->graphics_mhz =
+        is_loaded ? emulator_clock_mhz(model, allowed_index(state, chip, lock, operation))
+                  : idle_clock(model, lock);
+    double idle_w = emulator_model_idle_w(model, operation->graphics_mhz);
+    operation->power_w = own_power_w(state, chip, idle_w, fmin(idle_w, model->static_w));
 }
 
 static int64_t throttle_period_ns(const emulator_chip *chip) {
@@ -278,9 +265,11 @@ static void fit_power(const emulator_state *state, const emulator_chip *chip, do
     double limit_w = model->limit_share * limit_in_force_w(state, chip, memory);
     unsigned int set = *index, lowest = emulator_clock_count(model) - 1;
     double waste = 1;
+    emulator_iteration usual;
     while (true) {
-        double usual_w = usual_power_w(state, chip, emulator_clock_mhz(model, *index), memory);
-        operation->power_w = waste * own_power_w(state, chip, usual_w, model->static_w);
+        usual = usual_at(state, chip, emulator_clock_mhz(model, *index), memory);
+        operation->power_w = waste * own_power_w(state, chip, usual.power_w, model->static_w);
+        operation->activity = usual.activity;
         if (!(operation->power_w > limit_w) || *index >= lowest) break;
         operation->is_power_capped = true;
         waste = 1 + effects->throttle_waste;
@@ -291,8 +280,9 @@ static void fit_power(const emulator_state *state, const emulator_chip *chip, do
     double mhz = fmax(fit_mhz * (1 + effects->throttle_wander * wander(state, chip)), 1);
     *index = emulator_clock_index(model, (unsigned)llround(mhz));
     if (*index < set) *index = set;
-    double usual_w = usual_power_w(state, chip, emulator_clock_mhz(model, *index), memory);
-    operation->power_w = waste * own_power_w(state, chip, usual_w, model->static_w);
+    usual = usual_at(state, chip, emulator_clock_mhz(model, *index), memory);
+    operation->power_w = waste * own_power_w(state, chip, usual.power_w, model->static_w);
+    operation->activity = usual.activity;
 }
 
 static bool ignores_lock(const emulator_state *state) {
@@ -307,26 +297,18 @@ emulator_operation emulator_operate(const emulator_state *state, const emulator_
     emulator_operation operation = {.work_count = emulator_running_count(state)};
     operation.is_busy = operation.work_count > 0;
     operation.is_waiting = !operation.is_busy && state->is_waiting;
-    bool is_idle = !operation.is_busy && !operation.is_waiting;
-    bool is_loaded = has_context(state);
-    operation.memory_mhz = memory_clock(state, model, is_idle && !is_loaded);
-    if (is_idle) {
-        operation.graphics_mhz =
-            is_loaded ? loaded_clock(state, chip, &lock, &operation) : idle_clock(model, &lock);
-        double idle_w = emulator_model_idle_w(model, operation.graphics_mhz);
-        operation.power_w = own_power_w(state, chip, idle_w, fmin(idle_w, model->static_w));
+    if (!operation.is_busy && !operation.is_waiting) {
+        be_idle(state, chip, &lock, &operation);
         return operation;
     }
+    operation.memory_mhz = memory_clock(state, model, false);
     unsigned int index = allowed_index(state, chip, &lock, &operation), locked = index;
     bool is_free = ignores_lock(state);
     if (is_free) index = allowed_index(state, chip, &(emulator_clock_range){0}, &operation);
     operation.power_w =
         own_power_w(state, chip, state->blocking_w, fmin(state->blocking_w, model->static_w));
-    double memory = memory_ratio(model, operation.memory_mhz);
-    if (operation.is_busy) {
-        fit_power(state, chip, memory, &index, &operation);
-        operation.activity = activity(state, chip, emulator_clock_mhz(model, index), memory);
-    }
+    if (operation.is_busy)
+        fit_power(state, chip, memory_ratio(model, operation.memory_mhz), &index, &operation);
     operation.work_mhz = emulator_clock_mhz(model, index);
     operation.graphics_mhz = emulator_clock_mhz(model, is_free ? locked : index);
     return operation;
@@ -334,9 +316,9 @@ emulator_operation emulator_operate(const emulator_state *state, const emulator_
 
 double emulator_time_left_at_s(const emulator_state *state, const emulator_chip *chip,
                                unsigned int slot, const emulator_operation *operation) {
-    double time_s, power_w;
-    work_at(&state->work[slot], chip->model, &chip->points[slot], operation->work_mhz,
-            memory_ratio(chip->model, operation->memory_mhz), &time_s, &power_w);
+    double time_s = work_at(&state->work[slot], chip->model, &chip->points[slot],
+                            operation->work_mhz, memory_ratio(chip->model, operation->memory_mhz))
+                        .time_s;
     if (state->work[slot].pace > 0) time_s *= state->work[slot].pace;
     return state->work[slot].remaining * time_s * emulator_drift(state, chip) *
            operation->work_count;

@@ -415,13 +415,23 @@ int harpe_emulator_calls_at(unsigned int gpu, int64_t at_ns) {
     return end(gpu, cluster);
 }
 
+/* Returns true if all names of a list that commas separate are workloads. */
+static bool are_workloads(const char *list) {
+    while (emulator_workload_find(list) >= 0) {
+        list += strcspn(list, ",");
+        if (*list == '\0') return true;
+        list++;
+    }
+    return false;
+}
+
 int harpe_emulator_check(char *message, unsigned int size) {
     const char *list = getenv("HARPE_EMULATOR_FAULTS");
     char text[EMULATOR_PROBLEM_MAX];
     const char *problem = emulator_cluster_problem(text, sizeof text) ? text : NULL;
     const char *workload = getenv("HARPE_EMULATOR_WORKLOAD");
     emulator_faults faults;
-    if (!problem && workload && emulator_workload_find(workload) < 0)
+    if (!problem && workload && !are_workloads(workload))
         problem = "there is no such workload; harpe emulate --workload list prints all";
     if (!problem && list && !emulator_faults_parse(list, &faults)) {
         problem =

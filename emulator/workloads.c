@@ -36,8 +36,10 @@ const emulator_workload *emulator_workload_at(unsigned int index) {
 }
 
 int emulator_workload_find(const char *name) {
+    size_t length = strcspn(name, ",");
     for (int i = 0; i < WORKLOAD_COUNT; i++)
-        if (strcmp(workloads[i].name, name) == 0) return i;
+        if (strncmp(workloads[i].name, name, length) == 0 && workloads[i].name[length] == '\0')
+            return i;
     return -1;
 }
 

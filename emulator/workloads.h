@@ -23,7 +23,7 @@ typedef struct emulator_iteration {
 
 /* Returns the workload with this index, or NULL after the end of the table. */
 const emulator_workload *emulator_workload_at(unsigned int index);
-/* Returns the index of the workload called `name`, or -1. */
+/* Returns the index of the workload called `name`, or -1. A comma ends the name. */
 int emulator_workload_find(const char *name);
 /* `memory` is the memory clock as a share of the highest. */
 emulator_iteration emulator_workload_iterate(const emulator_workload *workload,

@@ -194,4 +194,5 @@ set(HARPE_PRELOADED_TESTS
     emulator_processes
     emulator_real_physics
     emulator_sensors
+    emulator_workloads_program
     emulator_zeus_calls)

@@ -74,6 +74,18 @@ static double stretch(const harpe_workload_options *options, uint64_t *random, d
     return fmin(fmax(factor, STRETCH_MIN), STRETCH_MAX);
 }
 
+/* Returns the workload whose turn it is, in a list that commas separate. */
+static const char *workload_at(const harpe_workload_options *options, double since_s) {
+    const char *list = getenv("HARPE_EMULATOR_WORKLOAD");
+    size_t count = 1;
+    for (const char *c = list; c && *c; c++)
+        count += *c == ',';
+    if (count == 1) return list;
+    for (size_t turn = (size_t)(since_s / options->phase_s) % count; turn > 0; turn--)
+        list += strcspn(list, ",") + 1;
+    return list;
+}
+
 static harpe_status failed(int code, harpe_error *error) {
     return harpe_fail(error, HARPE_DRIVER_ERROR, "the emulated GPU failed (error %d)", code);
 }
@@ -87,8 +99,9 @@ static harpe_status run_steps(const emulator_calls *calls, const harpe_workload_
     int code = calls->energy(gpu, begin_ns, &begin_j);
     for (int64_t step = 0; code == 0 && (options->steps == 0 || step < options->steps); step++) {
         harpe_power_limit_mark_step();
-        double factor = stretch(options, &random, 1e-9 * (double)(end_ns - begin_ns));
-        code = calls->step(gpu, NULL, factor, end_ns, &end_ns);
+        double since_s = 1e-9 * (double)(end_ns - begin_ns);
+        double factor = stretch(options, &random, since_s);
+        code = calls->step(gpu, workload_at(options, since_s), factor, end_ns, &end_ns);
         if (code != 0 || !options->prints_steps) continue;
         if (printf("step %" PRId64 "\n", step + 1) < 0 || fflush(stdout) != 0)
             return harpe_fail(error, HARPE_IO_ERROR, "standard output is closed");

@@ -98,6 +98,21 @@ class Program(unittest.TestCase):
         drifting, _ = self.run_workload("--drift", "1000", steps=400)
         self.assertAlmostEqual(drifting / 7.881, 1.0044, delta=0.0005)
 
+    def test_the_workload_runs_on_the_first_visible_gpu(self):
+        energies = "for i in 0 1; do nvidia-smi -i $i --query-compute-apps=pid --format=csv,noheader; echo; done"
+        out = self.emulate("--gpus", "2xA100-PCIe", "--workload", SMALL.decode(), "--", "sh", "-c",
+                           f"CUDA_VISIBLE_DEVICES=1 {HARPE} emulate --steps 0 > /dev/null & job=$!; "
+                           f"sleep 0.5; {energies}; kill $job; echo job $job")
+        first, second, job = re.fullmatch(r"(\d*)\n+(\d*)\n+job (\d+)\n", out).groups()
+        self.assertEqual((first, second), ("", job))
+
+    def test_phases_take_turns(self):
+        names = f"{SMALL.decode()},qwen2-1.5b-bf16-b1-s128"
+        # 1 s of the first has 127 steps, and 1 s of the second 38
+        milliseconds, _ = self.run_workload("--phase", "1", name=names, steps=330)
+        self.assertAlmostEqual(milliseconds, 4e3 / 330, delta=0.2)
+        self.assertIn("--workload list", self.emulate("--workload", names + ",x", code=2))
+
     def test_steps_can_be_printed(self):
         out = self.emulate("--workload", SMALL.decode(), "--steps", "3", "--print-steps")
         self.assertTrue(out.startswith("step 1\nstep 2\nstep 3\n"), out)

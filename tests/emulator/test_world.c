@@ -175,6 +175,24 @@ static void clock_set_at_the_start_holds_for_all(void **state) {
     assert_int_equal(run(0), 20 * MS);
 }
 
+/* The floor of this workload is 7.881 ms; see emulator/workloads.c. */
+static void iterations_of_a_workload_are_exact(void **state) {
+    (void)state;
+    begin("1xA100-PCIe", "ideal");
+    int64_t from_ns = world.now_ns, end_ns = from_ns;
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(harpe_emulator_workload_step(0, "gpt2-bf16-b8-s128", 1, end_ns, &end_ns),
+                         NVML_SUCCESS);
+    assert_int_equal(end_ns, world.now_ns);
+    assert_int_equal(end_ns - from_ns, 78810000);
+    double before_j = energy_j(0);
+    lock(0, 705);
+    assert_int_equal(harpe_emulator_workload_step(0, "gpt2-bf16-b8-s128", 2, 0, &end_ns),
+                     NVML_SUCCESS);
+    assert_int_equal(end_ns - from_ns, 12 * 7881000);
+    assert_true(energy_j(0) - before_j < 2 * 0.8);
+}
+
 static int is_held(void *user) {
     (void)user;
     return 1;
@@ -322,6 +340,7 @@ int main(void) {
         cmocka_unit_test_teardown(instruction_ends_after_one_wait, end),
         cmocka_unit_test_teardown(clock_holds_from_its_change_on, end),
         cmocka_unit_test_teardown(clock_set_at_the_start_holds_for_all, end),
+        cmocka_unit_test_teardown(iterations_of_a_workload_are_exact, end),
         cmocka_unit_test_teardown(no_work_is_held, end),
         cmocka_unit_test_teardown(work_ends_with_its_process, end),
         cmocka_unit_test_teardown(settings_stay_without_processes, end),

@@ -36,6 +36,7 @@ enum flag {
     FLAG_WORKLOAD,
     FLAG_STEPS,
     FLAG_STEP_NOISE,
+    FLAG_PHASE,
     FLAG_DRIFT,
     FLAG_PRINT_STEPS,
 };
@@ -60,12 +61,13 @@ static const struct argp_option flags[] = {
      "Share the GPUs with other commands that give this name (default: separate GPUs)", 1},
     {"visible-to-torch", FLAG_VISIBLE_TO_TORCH, NULL, 0,
      "PyTorch counts the GPUs as CUDA devices, although it cannot compute on them", 1},
-    {"workload", FLAG_WORKLOAD, "NAME|list", 0,
-     "Workload that was measured on an A100, for programs that ask for it. Without COMMAND, run it",
-     2},
+    {"workload", FLAG_WORKLOAD, "NAME[,NAME...]|list", 0,
+     "Workloads that were measured on an A100. Without COMMAND, run a program like them", 2},
     {"steps", FLAG_STEPS, "N", 0, "Iterations of the workload; 0: without end (default 100)", 2},
     {"step-noise", FLAG_STEP_NOISE, "PERCENT", 0,
      "Standard deviation of the time of an iteration (default 0)", 2},
+    {"phase", FLAG_PHASE, "S", 0,
+     "The next workload of the list begins after this time of the GPUs (default 30)", 2},
     {"drift", FLAG_DRIFT, "PERCENT", 0,
      "The time of an iteration grows by this in an hour (default 0)", 2},
     {"print-steps", FLAG_PRINT_STEPS, NULL, 0, "Print a line after each iteration", 2},
@@ -83,6 +85,9 @@ static error_t parse_workload_flag(int key, char *argument, struct argp_state *s
         return 0;
     case FLAG_STEP_NOISE:
         workload->noise_share = harpe_flag_double(state, "--step-noise", argument, 0, 20) / 100;
+        return 0;
+    case FLAG_PHASE:
+        workload->phase_s = harpe_flag_double(state, "--phase", argument, 0.001, 1e6);
         return 0;
     case FLAG_DRIFT:
         workload->drift_share_h = harpe_flag_double(state, "--drift", argument, -90, 1000) / 100;
@@ -189,14 +194,16 @@ static harpe_status run_workload(const emulate_arguments *arguments, harpe_error
 static harpe_status emulate_workload(emulate_arguments *arguments, int *exit_code,
                                      harpe_error *error) {
     const harpe_workload_options *workload = &arguments->workload;
-    char steps[32], noise[32], drift[32];
+    char steps[32], noise[32], phase[32], drift[32];
     snprintf(steps, sizeof steps, "--steps=%" PRId64, workload->steps);
     snprintf(noise, sizeof noise, "--step-noise=%.9g", workload->noise_share * 100);
+    snprintf(phase, sizeof phase, "--phase=%.9g", workload->phase_s);
     snprintf(drift, sizeof drift, "--drift=%.9g", workload->drift_share_h * 100);
     char *command[] = {"/proc/self/exe",
                        "emulate",
                        steps,
                        noise,
+                       phase,
                        drift,
                        workload->prints_steps ? "--print-steps" : NULL,
                        NULL};
@@ -207,7 +214,7 @@ static harpe_status emulate_workload(emulate_arguments *arguments, int *exit_cod
 }
 
 int harpe_emulate_command(int argc, char **argv) {
-    emulate_arguments arguments = {.workload.steps = 100};
+    emulate_arguments arguments = {.workload = {.steps = 100, .phase_s = 30}};
     argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
     harpe_error error;
     int exit_code = HARPE_EXIT_OK;
