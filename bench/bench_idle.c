@@ -186,7 +186,7 @@ static int watch(void *user) {
         if (is_held)
             (void)harpe_gpu_lock_yielding(self->gpus, 0, rule.clock_mhz, &none, NULL);
         else
-            (void)harpe_gpu_unlock_yielding(self->gpus, 0, &none, NULL);
+            (void)harpe_gpu_unlock_yielding(self->gpus, 0, rule.clock_mhz, &none, NULL);
         state = (harpe_idle_state){.is_held = is_held};
     }
     return 0;
