@@ -392,8 +392,7 @@ typedef struct harpe_idle_state {
 } harpe_idle_state;
 
 /* Takes what a look has shown: whether the GPU has worked lately, and its power (0: not known).
- * Returns what is to be done; the caller sets `*state` anew when it has done so. Uses no clock and
- * no GPU. */
+ * Returns what is to be done. The caller sets `*state` anew when it has held or freed the GPU. */
 harpe_idle_step harpe_idle_take(harpe_idle_state *state, const harpe_idle_rule *rule, bool is_used,
                                 uint32_t power_mw, int64_t now_ns);
 /* Returns the time until the next look. */

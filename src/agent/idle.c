@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rule "idle": locks the graphics clock of a GPU on which a process has a context and nothing
  * runs, and unlocks it at the first sign of work. Each GPU with such a rule has a thread that looks
- * at it. The thread claims the GPU only while it changes the clock, and leaves a record that yields
- * (gpu/saved_settings.h): whoever claims the GPU unlocks it. */
+ * at it. The lock yields (gpu/saved_settings.h): whoever claims the GPU ends it. */
 #include "agent/agent_internal.h"
 
 #include <pthread.h>
@@ -64,7 +63,6 @@ typedef struct idler {
     harpe_default_locks locks;
     pthread_t thread;
     bool has_thread;
-
     /* The mutex guards these members. */
     bool is_to_end, has_ended; /* the GPU must be freed; the thread has ended */
     harpe_idle_view view;      /* without the time of the present hold */
@@ -162,7 +160,8 @@ static void hold(idler *self) {
 /* Frees the GPU. After a failure, the next look tries again, unless the GPU is lost. */
 static void let_go(idler *self) {
     harpe_error error;
-    harpe_status status = harpe_gpu_unlock_yielding(gpus_of(self), self->gpu, &self->locks, &error);
+    harpe_status status = harpe_gpu_unlock_yielding(gpus_of(self), self->gpu, self->rule.clock_mhz,
+                                                    &self->locks, &error);
     tell(self, status, "the clock is not unlocked", &error);
     if (status == HARPE_OK || status == HARPE_GPU_LOST)
         become(self, (harpe_idle_state){.is_held = false});

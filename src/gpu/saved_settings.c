@@ -885,6 +885,7 @@ bool harpe_saved_settings_find(const harpe_gpus *gpus, int gpu, harpe_saved_sett
 /* ---- A lock that yields ---------------------------------------------------------------------- */
 
 #define YIELDING_LOOK_NS 1000000
+#define LEAVE_NS 100000000 /* longer than a change of the clock takes */
 
 enum { YIELDING_TRIES = 20 };
 
@@ -920,8 +921,20 @@ bool harpe_gpu_is_yielding(const harpe_gpus *gpus, int gpu) {
            saved.trainer == harpe_process_self();
 }
 
-harpe_status harpe_gpu_unlock_yielding(harpe_gpus *gpus, int gpu, const harpe_default_locks *after,
-                                       harpe_error *error) {
+/* Waits until the GPU has another clock. Returns false if it still has this one. */
+static bool has_left_clock(harpe_gpus *gpus, int gpu, uint32_t mhz) {
+    int64_t end_ns = harpe_clock_ns() + LEAVE_NS;
+    for (;;) {
+        uint32_t now_mhz = 0;
+        bool is_left =
+            harpe_gpu_current_clocks(gpus, gpu, &now_mhz, NULL, NULL) != HARPE_OK || now_mhz != mhz;
+        if (is_left || harpe_clock_ns() >= end_ns) return is_left;
+        harpe_sleep_ns(YIELDING_LOOK_NS);
+    }
+}
+
+harpe_status harpe_gpu_unlock_yielding(harpe_gpus *gpus, int gpu, uint32_t mhz,
+                                       const harpe_default_locks *after, harpe_error *error) {
     harpe_gpu_claim *claim = NULL;
     harpe_status status = claim_yielding(gpus, gpu, &claim, error);
     for (int i = 1; status == HARPE_ALREADY_EXISTS && i < YIELDING_TRIES; i++) {
@@ -930,8 +943,12 @@ harpe_status harpe_gpu_unlock_yielding(harpe_gpus *gpus, int gpu, const harpe_de
         status = claim_yielding(gpus, gpu, &claim, error);
     }
     if (status != HARPE_OK) return status;
-    harpe_gpu_forget_clock_locks(gpus, gpu);
-    status = harpe_gpu_restore_graphics_clocks(gpus, gpu, after, error);
+    bool is_left = false;
+    for (int tries = 0; tries < TRIES && status == HARPE_OK && !is_left; tries++) {
+        harpe_gpu_forget_clock_locks(gpus, gpu);
+        status = harpe_gpu_restore_graphics_clocks(gpus, gpu, after, error);
+        is_left = status == HARPE_OK && has_left_clock(gpus, gpu, mhz);
+    }
     harpe_gpu_claim_release(claim, status == HARPE_OK);
     return status;
 }

@@ -150,10 +150,12 @@ bool harpe_saved_settings_find(const harpe_gpus *gpus, int gpu, harpe_saved_sett
  * (harpe_gpu_refused), the clock may be locked. */
 harpe_status harpe_gpu_lock_yielding(harpe_gpus *gpus, int gpu, uint32_t mhz,
                                      const harpe_default_locks *after, harpe_error *error);
-/* Unlocks the clock, unless another process has claimed the GPU meanwhile, which has done so. Waits
- * up to 20 ms for a process that looks at the record. If the GPU is lost, its record stays. */
-harpe_status harpe_gpu_unlock_yielding(harpe_gpus *gpus, int gpu, const harpe_default_locks *after,
-                                       harpe_error *error);
+/* Unlocks the clock `mhz`, unless another process has claimed the GPU meanwhile, which has done so.
+ * Waits up to 20 ms for a process that looks at the record, and up to 0.1 s until the clock
+ * changes; then unlocks it again, at most twice, because drivers sometimes accept the call without
+ * effect. If the GPU is lost, its record stays. */
+harpe_status harpe_gpu_unlock_yielding(harpe_gpus *gpus, int gpu, uint32_t mhz,
+                                       const harpe_default_locks *after, harpe_error *error);
 /* Returns true if such a lock of this process is in force. */
 bool harpe_gpu_is_yielding(const harpe_gpus *gpus, int gpu);
 
