@@ -36,7 +36,7 @@ typedef struct effect_key {
 #define TAIL(name) \
     { #name, VALUE_TAIL, offsetof(emulator_effects, name), 1, 100 }
 
-/* docs/emulator.md explains each key; a test compares the two lists. */
+/* docs/man/harpe-emulate.1.scd explains each key; a test compares the two lists. */
 static const effect_key keys[] = {
     NUMBER(switch_call_s, 0, 10),
     TAIL(switch_call_tail),
@@ -234,7 +234,7 @@ static bool read_members(const reading *r, emulator_effects *out) {
             char name[64];
             copy_key(r, node, name, sizeof name);
             snprintf(r->problem, r->problem_size,
-                     "%s: '%s' is not an effect; docs/emulator.md lists the effects", r->name,
+                     "%s: '%s' is not an effect; harpe-emulate(1) lists the effects", r->name,
                      name);
             return false;
         }

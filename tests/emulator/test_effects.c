@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of effects: what is read, what is refused and with which message, and that docs/emulator.md
+/* Files of effects: what is read, what is refused and with which message, and that the manual page
  * lists the same keys as the reader. */
 #include "test.h"
 
@@ -179,11 +179,12 @@ static void real_has_every_kind_of_effect_for_every_model(void **unused) {
 static char *read_section(void) {
     char *text;
     size_t length;
-    assert_int_equal(
-        harpe_file_read(HARPE_SOURCE_DIR "/docs/emulator.md", 1U << 20, &text, &length, NULL), 0);
-    char *from = strstr(text, "\n## Effects of real GPUs\n");
+    assert_int_equal(harpe_file_read(HARPE_SOURCE_DIR "/docs/man/harpe-emulate.1.scd", 1U << 20,
+                                     &text, &length, NULL),
+                     0);
+    char *from = strstr(text, "\n# EFFECTS OF REAL GPUS\n");
     assert_non_null(from);
-    char *to = strstr(from + 1, "\n## ");
+    char *to = strstr(from + 1, "\n# ");
     assert_non_null(to);
     *to = '\0';
     char *section = strdup(from);
@@ -198,27 +199,25 @@ static bool is_key(const char *name, size_t length) {
     return false;
 }
 
-/* Each key has a row in the table of effects, and each row of this table has a key. */
+/* Each key has an entry in the manual page, and each entry there has a key. */
 static void the_document_lists_every_key_once(void **unused) {
     (void)unused;
     char *section = read_section();
     const char *key;
     for (size_t i = 0; (key = emulator_effect_key(i)); i++) {
-        char row[64];
-        int rows = 0;
-        snprintf(row, sizeof row, "\n| `%s` |", key);
-        for (const char *at = section; (at = strstr(at, row)); at++)
-            rows++;
-        if (rows != 1) print_error("%s: %d rows in docs/emulator.md\n", key, rows);
-        assert_int_equal(rows, 1);
+        char entry[64];
+        int entries = 0;
+        snprintf(entry, sizeof entry, "\n*%s*\n", key);
+        for (const char *at = section; (at = strstr(at, entry)); at++)
+            entries++;
+        if (entries != 1) print_error("%s: %d entries in the manual page\n", key, entries);
+        assert_int_equal(entries, 1);
     }
-    for (const char *at = section; (at = strstr(at, "\n| `")); at++) {
-        const char *name = at + 4;
-        size_t length = strcspn(name, "`");
-        bool is_value = memcmp(name, "ideal", 5) == 0 || memcmp(name, "real", 4) == 0;
-        if (!is_value && !is_key(name, length))
-            print_error("docs/emulator.md: %.*s is not a key\n", (int)length, name);
-        assert_true(is_value || is_key(name, length));
+    for (const char *at = section; (at = strstr(at, "\n*")); at++) {
+        size_t length = strcspn(at + 2, "*");
+        if (!is_key(at + 2, length))
+            print_error("manual page: %.*s is not a key\n", (int)length, at + 2);
+        assert_true(is_key(at + 2, length));
     }
     free(section);
 }
