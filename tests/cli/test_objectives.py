@@ -210,6 +210,9 @@ class Prices(ObjectivesTest):
         eight = self.succeed("choose", "p8", "--energy-price", 0, "--gpu-hour-price", 1,
                              "--json").json()
         self.assertAlmostEqual(eight["cost"]["total"] / one["cost"]["total"], 8, 9)
+        late = self.succeed("choose", "p8", "--straggler", 1.3, "--json").json()
+        wait_s = 1.3 * self.table("p8")[0]["time_s"] - late["time_s"]
+        self.assertAlmostEqual(late["waiting_energy_j"], 8 * RANKS * 84 * wait_s, 5)
 
     def test_bad_combinations_are_refused(self):
         for message, *flags in (
