@@ -189,7 +189,7 @@ class GraphTest(unittest.TestCase):
                 harpe.graph.solve(graph)
             self.assertNotIn("\n", str(raised.exception))
         for options in [{"plans": 0}, {"plans": "some"}, {"plans": []}, {"plans": [0.05]},
-                        {"plans": ["a"]}, {"plans": 1.5}, {"cost_model": "linear"}]:
+                        {"plans": ["a"]}, {"plans": 1.5}, {"cost_model": "linear"}, {"overhead_power": -1}]:
             with self.assertRaises(harpe.HarpeError) as raised:
                 harpe.graph.solve(JOB, **options)
             self.assertNotIn("\n", str(raised.exception))

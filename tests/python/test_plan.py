@@ -189,6 +189,8 @@ class Results(PlanTest):
     def test_choice_keeps_its_limits(self):
         frontier = self.solve(plans=30)
         maximum = frontier.all_maximum
+        self.assertEqual([plan.time for plan in self.solve(plans="fastest").plans],
+                         [frontier.plans[0].time])
         best = frontier.choose()
         self.assertEqual(best.energy, min(plan.energy for plan in frontier.plans))
         plan = frontier.choose(max_slowdown=1.05)
@@ -530,6 +532,7 @@ class Inputs(PlanTest):
         self.refused("the number of microbatches is missing", num_microbatches=None)
         self.refused("num_microbatches must be at least 1", num_microbatches=0)
         self.refused("num_ranks must be at least 1", num_ranks=0)
+        self.refused("threads", threads=-1)
         self.refused(r"4 stages, but the schedule \(1f1b, 5 ranks\) has 5", num_ranks=5)
         self.refused("2 blocking powers for 4 ranks: give one", blocking_power=[80, 80])
         self.refused("blocking_power: give one", blocking_power=[])
