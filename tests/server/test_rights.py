@@ -137,6 +137,7 @@ class Roles(Rights):
                 with self.subTest(wrong=wrong, target=target):
                     answer = running.call(method, target, None, headers)
                     self.expect_detail(answer, 401, "token")
+                    self.assertEqual(answer.headers["www-authenticate"], "Bearer")
         for open_to_all in ("/healthz", "/"):
             self.expect(running.get(open_to_all), 200)
 
