@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad input causes one clear line on stderr and the right exit code, and writes nothing. Input that
-only looks bad (few frequencies, noise, identical options) works."""
+only looks bad (identical options) works. tests/plan has what each file may hold."""
 import re
 import resource
 import shutil
@@ -45,33 +45,6 @@ class Profiles(BadInputTest):
             os.chmod(self.path / "good.csv", 0)
             self.refuse(1, "good.csv", *self.arguments())
 
-    def test_empty_files(self):
-        self.refuse_profile("", "bad.csv")
-        self.refuse_profile("\n\n", "bad.csv")
-        self.refuse_profile(HEADER, "bad.csv")
-
-    def test_missing_columns(self):
-        for column in HEADER.strip().split(","):
-            index = HEADER.strip().split(",").index(column)
-            content = "\n".join(",".join(cell for i, cell in enumerate(line.split(","))
-                                         if i != index) for line in GOOD.splitlines())
-            self.refuse_profile(content, f"{column}")
-
-    def test_what_is_no_number_is_named_with_its_place(self):
-        for value in ("fast", "nan", "inf", "-0.05", "0", "", "1e999", "0x10", "1,5"):
-            content = HEADER + f'0,forward,1400,"{value}",5\n'
-            self.refuse_profile(content, "bad.csv:2:16")
-        self.refuse_profile(HEADER + "0,forward,1400,0.05,x\n", "bad.csv:2:21")
-        self.refuse_profile(HEADER + "0,forward,1400.5,0.05,5\n", "bad.csv:2:11")
-        self.refuse_profile(HEADER + "first,forward,1400,0.05,5\n", "bad.csv:2:1")
-        self.refuse_profile(HEADER + "-1,forward,1400,0.05,5\n", "bad.csv:2:1")
-
-    def test_binary_rubbish(self):
-        self.refuse_profile(bytes(range(256)) * 4, "bad.csv")
-
-    def test_a_gap_in_the_stages(self):
-        self.refuse_profile(GOOD.replace("\n1,", "\n3,"), "stage")
-
     def test_stages_do_not_fit(self):
         self.refuse(1, "good.csv: the profile has 2 stages, but the schedule (1f1b, 4 ranks) has 4",
                     *self.arguments(more=["--num-stages", 4]))
@@ -87,59 +60,16 @@ class Profiles(BadInputTest):
     def test_an_instruction_that_the_schedule_needs_is_missing(self):
         content = "".join(line for line in GOOD.splitlines(True) if "1,backward" not in line)
         self.refuse_profile(content, "backward")
+        self.refuse_profile(HEADER + "0,forward,1400,0.05,x\n", "bad.csv:2:21")
         self.refuse(1, "backward_input", *self.arguments(more=["--schedule", "zb-h1"]))
         self.refuse(1, "'dataload'", *self.arguments(more=["--prologue", "dataload"]))
 
 
 class OddButFine(BadInputTest):
-    def only(self, *frequencies):
-        return HEADER + "".join(line for line in GOOD.splitlines(True)[1:]
-                                if int(line.split(",")[2]) in frequencies)
-
-    def test_one_two_and_three_frequencies(self):
-        self.assertEqual(len(self.plan(self.only(1400))), 1)
-        self.assertGreaterEqual(len(self.plan(self.only(1400, 800))), 2)
-        self.assertGreaterEqual(len(self.plan(self.only(1400, 1000, 800))), 2)
-
-    def test_few_frequencies_with_the_exponential_model(self):
-        for frequencies in ((1400,), (1400, 800), (1400, 1000, 800)):
-            self.write("few.csv", self.only(*frequencies))
-            self.succeed(*self.arguments(profile="few.csv", output=f"p{len(frequencies)}",
-                                         more=["--cost-model", "exponential", "--no-pictures"]))
-
-    def test_an_exactly_linear_profile(self):
-        content = HEADER + "".join(
-            f"{s},{n},{f},{t},{30 - 100 * t}\n" for s in range(2) for n in ("forward", "backward")
-            for f, t in ((1400, 0.1), (1300, 0.11), (1200, 0.12), (1100, 0.13), (1000, 0.14)))
-        for model in ("hull", "exponential"):
-            self.write("linear.csv", content)
-            self.succeed(*self.arguments(profile="linear.csv", power=20, output=model,
-                                         more=["--cost-model", model, "--no-pictures"]))
-
-    def test_a_very_noisy_profile(self):
-        lines = HEADER
-        state = 12345
-        for stage in range(2):
-            for name in ("forward", "backward"):
-                for frequency in range(1400, 700, -20):
-                    state = (state * 1103515245 + 12345) % 2**31
-                    lines += f"{stage},{name},{frequency},{0.05 + state / 2**31:.6f},"
-                    state = (state * 1103515245 + 12345) % 2**31
-                    lines += f"{5 + 50 * state / 2**31:.5f}\n"
-        self.assertGreaterEqual(len(self.plan(lines)), 2)
-
     def test_every_option_identical(self):
         content = HEADER + "".join(f"{s},{n},{f},0.05,10\n" for s in range(2)
                                    for n in ("forward", "backward") for f in (1400, 1200, 1000))
         self.assertEqual(len(self.plan(content)), 1)
-
-    def test_blocking_power_above_the_instructions_own(self):
-        self.assertGreaterEqual(len(self.plan(power=100000)), 1)
-        self.assertGreaterEqual(len(self.plan(power=0)), 2)
-
-    def test_one_microbatch_and_one_stage(self):
-        self.plan(mbs=1)
-        self.plan("".join(line for line in GOOD.splitlines(True) if not line.startswith("1,")))
 
 
 class Values(BadInputTest):
@@ -361,11 +291,7 @@ class ScheduleFiles(BadInputTest):
         self.refuse(1, message, "plan", "--inst-profile", "good.csv", "--p2p-power", 60,
                     "--schedule", "schedule.csv", "--output-dir", "plans")
 
-    def test_a_cycle(self):
-        self.schedule("0B0,0F0\n1F0,1B0\n", "schedule.csv")
-
     def test_an_unknown_stage(self):
-        self.schedule("0F0,0B0\n5F0,5B0\n", "schedule.csv")
         self.schedule("0F0,1F0,,,1B0,0B0\n,,2F0,2B0,,\n", "good.csv: the profile has 2 stages")
 
     def test_what_is_no_schedule(self):

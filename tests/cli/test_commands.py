@@ -168,17 +168,6 @@ class Plan(ProgramTest):
                                    100 * (1 - v["energy_j"] / maximum["energy_j"]), 5)
             self.assertAlmostEqual(v["average_power_w"], v["energy_j"] / v["time_s"] / 4, 6)
 
-    def test_bound_csv_is_convex_and_meets_the_frontier(self):
-        self.plan("--no-pictures")
-        bound = [{k: float(v) for k, v in row.items()}
-                 for row in rows(self.path / "plans" / "bound.csv")]
-        self.assertEqual(list(bound[0]), ["time_s", "lower_bound_j", "marginal_w"])
-        for a, b in zip(bound, bound[1:]):
-            self.assertLess(a["time_s"], b["time_s"])
-            self.assertGreaterEqual(a["marginal_w"] + 1e-9, b["marginal_w"])
-        fastest = rows(self.path / "plans" / "frontier.csv")[0]
-        self.assertAlmostEqual(float(fastest["time_s"]), bound[0]["time_s"], 6)
-
     def test_plan_files_are_python_literals_with_the_cost_lines(self):
         self.plan("--no-pictures", "--plans", 5)
         table = rows(self.path / "plans" / "frontier.csv")
@@ -403,56 +392,6 @@ class Plan(ProgramTest):
         other = self.succeed("plan", "--inst-profile", "profile.csv", "--num-mbs", 4,
                              "--p2p-power", "84,84,84,90", "--bound-only", "--json").json()
         self.assertNotEqual(other["summary"]["fastest"], all_["summary"]["fastest"])
-
-    def on_gpus(self, name, gpus, copies):
-        """Returns the profile for `gpus` equal GPUs per stage: as rows of ranks, or summed."""
-        table = rows(self.path / "profile.csv")
-        with open(self.path / name, "w", newline="", encoding="ascii") as file:
-            out = csv.writer(file)
-            out.writerow(["rank", "stage", "instruction", "frequency", "time", "energy"][
-                0 if copies > 1 else 1:])
-            for row in table:
-                for copy in range(copies):
-                    rank = [int(row["stage"]) * copies + copy] if copies > 1 else []
-                    energy = float(row["energy"]) * gpus / copies
-                    out.writerow([*rank, row["stage"], row["instruction"], row["frequency"],
-                                  row["time"], repr(energy)])
-
-    def test_eight_gpus_per_stage_are_planned_as_one(self):
-        """The blocking power is that of one GPU. Only energies are eight times as large."""
-        self.on_gpus("ranks.csv", 8, 8)
-        self.on_gpus("sums.csv", 8, 1)
-        one = self.plan("--no-pictures", "--json", "--plans", 20).json()
-        self.assertEqual(one["problem"]["gpus"], [1] * 4)
-        plans = rows(self.path / "plans" / "frontier.csv")
-        chosen = self.succeed("choose", "plans", "--straggler", 1.3, "--json").json()
-        for name, flags in (("ranks.csv", []), ("sums.csv", ["--gpus-per-stage", 8])):
-            problem = ["--inst-profile", name, "--num-mbs", 4, "--p2p-power", 84, *flags]
-            result = self.succeed("plan", *problem, "--plans", 20, "--json", "--force", "-o", "p8",
-                                  "--verify")
-            eight = result.json()
-            self.assertEqual(eight["problem"]["gpus"], [8] * 4)
-            self.assertEqual(eight["problem"]["blocking_power_w"], [84] * 4)
-            for key in ("all_maximum", "fastest", "within_1.05x", "minimum_energy"):
-                a, b = one["summary"][key], eight["summary"][key]
-                self.assertEqual(a["time_s"], b["time_s"], key)
-                self.assertAlmostEqual(8 * a["energy_j"], b["energy_j"], 5, key)
-                self.assertAlmostEqual(a["average_power_w"], b["average_power_w"], 5, key)
-                self.assertAlmostEqual(a["savings_percent"], b["savings_percent"], 5, key)
-            self.assertEqual([row["time_s"] for row in plans],
-                             [row["time_s"] for row in rows(self.path / "p8" / "frontier.csv")])
-            again = self.succeed("choose", "p8", "--straggler", 1.3, "--json").json()
-            self.assertEqual(again["plan"], chosen["plan"])
-            self.assertAlmostEqual(again["waiting_energy_j"], 8 * chosen["waiting_energy_j"], 5)
-            table = self.succeed("evaluate", *problem, "--plan", "plans/freqs_pipeline_00000.py",
-                                 "--json").json()
-            self.assertAlmostEqual(table["plans"][0]["average_power_w"],
-                                   one["summary"]["minimum_energy"]["average_power_w"], 5)
-            self.assertIn("4 stages of 32 GPUs in all x 4 microbatches",
-                          self.succeed("plan", *problem, "--bound-only").out)
-        self.refuse(1, "ranks.csv: 4 GPUs per stage are given, but stage 0 of the profile has 8",
-                    "plan", "--inst-profile", "ranks.csv", "--num-mbs", 4, "--p2p-power", 84,
-                    "--gpus-per-stage", 4, "--bound-only")
 
     def test_every_schedule_and_cost_model(self):
         self.profile("split.csv", 4, "--split-backward")

@@ -175,9 +175,6 @@ class Graph(ProgramTest):
         free = rows(self.path / "plans" / "frontier.csv")
         self.assertLess(float(free[-1]["energy_j"]), float(with_deadline[-1]["energy_j"]))
 
-    def test_exponential_model(self):
-        self.plan("--cost-model", "exponential", "--no-pictures")
-
     def test_a_pipeline_and_its_graph_have_the_same_frontier(self):
         self.succeed("synth", "--stages", 3, "-o", "profile.csv", "--quiet")
         pipeline = ["plan", "--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power", 84]

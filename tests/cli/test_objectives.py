@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 
-from program import ProgramTest, json, rows, unittest
+from program import ProgramTest, json, rows, run_1f1b, unittest
 
 PROBLEM = ["--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power", 84]
 RANKS = 4
@@ -210,6 +210,9 @@ class Prices(ObjectivesTest):
         eight = self.succeed("choose", "p8", "--energy-price", 0, "--gpu-hour-price", 1,
                              "--json").json()
         self.assertAlmostEqual(eight["cost"]["total"] / one["cost"]["total"], 8, 9)
+        late = self.succeed("choose", "p8", "--straggler", 1.3, "--json").json()
+        wait_s = 1.3 * self.table("p8")[0]["time_s"] - late["time_s"]
+        self.assertAlmostEqual(late["waiting_energy_j"], 8 * RANKS * 84 * wait_s, 5)
 
     def test_bad_combinations_are_refused(self):
         for message, *flags in (
@@ -232,36 +235,14 @@ class Prices(ObjectivesTest):
 def power_over_time(profile, plan, blocking_w):
     """Returns the length of an iteration of 1F1B, and its power as a list of (start, end, W) for
     each rank. Waiting has entries too."""
-    lists = plan
-    end, done, timeline = {}, [0] * len(lists), [[] for _ in lists]
-    seen = [{"forward": 0, "backward": 0} for _ in lists]
-    clock = [0.0] * len(lists)
-    while any(done[rank] < len(lists[rank]) for rank in range(len(lists))):
-        for rank, instructions in enumerate(lists):
-            if done[rank] == len(instructions):
-                continue
-            name, mhz = instructions[done[rank]]
-            microbatch = seen[rank][name]
-            if name == "forward":
-                needs = [(rank - 1, name, microbatch)] if rank > 0 else []
-            elif rank + 1 < len(lists):
-                needs = [(rank + 1, name, microbatch)]
-            else:
-                needs = [(rank, "forward", microbatch)]
-            if any(need not in end for need in needs):
-                continue
-            time, energy = profile[rank, name, mhz]
-            start = max([clock[rank], *(end[need] for need in needs)])
-            if start > clock[rank]:
-                timeline[rank].append((clock[rank], start, blocking_w))
-            timeline[rank].append((start, start + time, energy / time))
-            clock[rank] = end[rank, name, microbatch] = start + time
-            seen[rank][name] += 1
-            done[rank] += 1
-    length = max(clock)
-    for rank, now in enumerate(clock):
-        if now < length:
-            timeline[rank].append((now, length, blocking_w))
+    timeline = [[] for _ in plan]
+    runs, ends = run_1f1b(plan, lambda *place: profile[place][0])
+    for rank, name, mhz, ready, start in runs:
+        time, energy = profile[rank, name, mhz]
+        timeline[rank] += [(ready, start, blocking_w), (start, start + time, energy / time)]
+    length = max(ends)
+    for rank, now in enumerate(ends):
+        timeline[rank].append((now, length, blocking_w))
     return length, timeline
 
 

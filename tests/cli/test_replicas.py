@@ -4,7 +4,7 @@
 the profile with a simulation of each replica."""
 import ast
 
-from program import ProgramTest, json, rows, unittest
+from program import ProgramTest, json, rows, run_1f1b, unittest
 
 STAGES, MICROBATCHES = 3, 4
 
@@ -27,30 +27,17 @@ class Replicas(ProgramTest):
 
     def run_replica(self, replica, lists, peers):
         """Returns the time of a replica, and its energy until `until`, as a function."""
-        done, ends, places = {}, [0.0] * STAGES, [0] * STAGES
-        counts = [{"forward": 0, "backward": 0} for _ in range(STAGES)]
         power = sum(self.measured[replica, s, g] for s in range(STAGES) for g in range(peers))
-        energy = 0.0
-        while any(place < 2 * MICROBATCHES for place in places):
-            for s in range(STAGES):
-                if places[s] == 2 * MICROBATCHES:
-                    continue
-                clocks = [lists[s * peers + g][places[s]] for g in range(peers)]
-                name = clocks[0][0]
-                self.assertTrue(all(clock[0] == name for clock in clocks))
-                m = counts[s][name]
-                needs = [("forward", s - 1, m)] if s > 0 else []
-                if name == "backward":
-                    needs = [("forward", s, m)] + [("backward", s + 1, m)] * (s + 1 < STAGES)
-                if not all(need in done for need in needs):
-                    continue
-                points = [self.measured[replica, s, g, *clock] for g, clock in enumerate(clocks)]
-                for g, (time, used) in enumerate(points):
-                    energy += used - self.measured[replica, s, g] * time
-                start = max([ends[s], *(done[need] for need in needs)])
-                done[name, s, m] = ends[s] = start + max(time for time, _ in points)
-                counts[s][name] += 1
-                places[s] += 1
+        stages = [[(names[0], clocks) for names, clocks in
+                   (zip(*entries) for entries in zip(*lists[s * peers:(s + 1) * peers]))]
+                  for s in range(STAGES)]
+
+        def points(s, name, clocks):
+            return [self.measured[replica, s, g, name, clock] for g, clock in enumerate(clocks)]
+
+        runs, ends = run_1f1b(stages, lambda *place: max(time for time, _ in points(*place)))
+        energy = sum(used - self.measured[replica, s, g] * time for s, name, clocks, _, _ in runs
+                     for g, (time, used) in enumerate(points(s, name, clocks)))
         return max(ends), lambda until: energy + power * until
 
     def read_plan(self, name):

@@ -3,7 +3,6 @@
 Real processes show only what needs them: kills, signals, late ranks, other servers."""
 import csv
 import http.server
-import pty
 import re
 import shutil
 import statistics
@@ -504,25 +503,6 @@ class RealTime(Simulation):
         for token, message in (("", "set HARPE_TOKEN"), ("guess", "does not know the token")):
             self.refuse(1, message, "train-sim", "--server", f"http://127.0.0.1:{server.port}",
                         env=environment(HARPE_TOKEN=token))
-
-    def test_progress_of_learning_is_seen_on_a_terminal(self):
-        self.variables["TERM"] = "xterm"
-        ours, theirs = pty.openpty()
-        self.addCleanup(os.close, ours)
-        self.sim("--scheduler-args", '{"frequency_stride": 16}', "--steps", 3,
-                 stderr=theirs)
-        os.close(theirs)
-        text = ""
-        try:
-            while more := os.read(ours, 4096):
-                text += more.decode()
-        except OSError:  # there is no reader any more
-            pass
-        self.assertEqual(self.process.wait(LIMIT_S), 0, text)
-        self.nothing_is_left()
-        seen = {int(percent) for percent in re.findall(r"learning +(\d+) %", text)}
-        self.assertGreater(len(seen), 1, text)
-        self.assertGreater(max(seen), 50, text)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 profile.csv with a simulation of each rank."""
 import ast
 
-from program import ProgramTest, json, rows, unittest
+from program import ProgramTest, json, rows, run_1f1b, unittest
 
 RANKS, MICROBATCHES = 4, 4
 PROBLEM = ["--inst-profile", "profile.csv", "--num-mbs", MICROBATCHES]
@@ -31,27 +31,9 @@ class WaitPowers(ProgramTest):
         measured = {(int(row["stage"]), row["instruction"], int(row["frequency"])):
                     (float(row["time"]), float(row["energy"]))
                     for row in rows(self.path / "profile.csv")}
-        done, ends, energy = {}, [0.0] * RANKS, 0.0
-        places, counts = [0] * RANKS, [{"forward": 0, "backward": 0} for _ in range(RANKS)]
-        while any(place < len(plan[rank]) for rank, place in enumerate(places)):
-            for rank in range(RANKS):
-                if places[rank] == len(plan[rank]):
-                    continue
-                name, clock = plan[rank][places[rank]]
-                microbatch = counts[rank][name]
-                if name == "forward":
-                    needs = [("forward", rank - 1, microbatch)] if rank > 0 else []
-                else:
-                    needs = [("forward", rank, microbatch)]
-                    needs += [("backward", rank + 1, microbatch)] if rank + 1 < RANKS else []
-                if not all(need in done for need in needs):
-                    continue
-                start = max([ends[rank], *(done[need] for need in needs)])
-                time, used = measured[rank, name, clock]
-                energy += used + power_of(rank, name) * (start - ends[rank])
-                done[name, rank, microbatch] = ends[rank] = start + time
-                counts[rank][name] += 1
-                places[rank] += 1
+        runs, ends = run_1f1b(plan, lambda *place: measured[place][0])
+        energy = sum(measured[rank, name, clock][1] + power_of(rank, name) * (start - ready)
+                     for rank, name, clock, ready, start in runs)
         time = max(ends)
         return time, energy + sum(power_of(rank, "end") * (time - ends[rank])
                                   for rank in range(RANKS))

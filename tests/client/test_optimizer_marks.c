@@ -47,8 +47,7 @@ static void load_cuda(void) {
 }
 
 /* This test runs first, before anything has loaded CUDA. */
-static void without_cuda_the_host_marks(void **state) {
-    scratch *files = *state;
+WORLD_TEST(without_cuda_the_host_marks) {
     server *one = start_server(files, 1);
     training *rank = new_training(one->url, 0, 1);
     rank->options.mark = HARPE_MARK_STREAM;
@@ -91,8 +90,7 @@ static bool send_begin(harpe_stream_events *events, const char *name) {
         events, &(harpe_stream_event){.kind = HARPE_STREAM_EVENT_BEGIN, .name = name});
 }
 
-static void events_arrive_in_order_when_the_stream_is_there(void **state) {
-    (void)state;
+WORLD_TEST(events_arrive_in_order_when_the_stream_is_there) {
     arrivals seen = {.count = 0};
     harpe_stream_events *events = new_events(&seen);
     hold_stream(true);
@@ -111,8 +109,7 @@ static void events_arrive_in_order_when_the_stream_is_there(void **state) {
     harpe_stream_events_free(events);
 }
 
-static void marks_are_writes_if_the_stream_has_them(void **state) {
-    (void)state;
+WORLD_TEST(marks_are_writes_if_the_stream_has_them) {
     arrivals seen = {.count = 0};
     size_t writes = count_writes(), functions = count_functions();
     harpe_stream_events *events = new_events(&seen);
@@ -127,8 +124,7 @@ static void marks_are_writes_if_the_stream_has_them(void **state) {
 
 /* The stream refuses two marks. They never arrive, and the marks before and after them arrive in
  * their order. */
-static void a_refused_mark_disturbs_no_other(void **state) {
-    (void)state;
+WORLD_TEST(a_refused_mark_disturbs_no_other) {
     arrivals seen = {.count = 0};
     harpe_stream_events *events = new_events(&seen);
     hold_stream(true);
@@ -146,8 +142,7 @@ static void a_refused_mark_disturbs_no_other(void **state) {
 
 /* If CUDA does not unregister the page, the page must stay mapped. Otherwise the process could get
  * other memory at the same address, and CUDA would treat that memory as the registered page. */
-static void a_page_that_cuda_keeps_stays_mapped(void **state) {
-    (void)state;
+WORLD_TEST(a_page_that_cuda_keeps_stays_mapped) {
     arrivals seen = {.count = 0};
     for (int i = 0; i < 2; i++) {
         harpe_stream_events *events = new_events(&seen);
@@ -162,8 +157,7 @@ static void a_page_that_cuda_keeps_stays_mapped(void **state) {
     }
 }
 
-static void a_stream_that_refused_first_is_tried_again(void **state) {
-    (void)state;
+WORLD_TEST(a_stream_that_refused_first_is_tried_again) {
     arrivals seen = {.count = 0};
     refuse(true);
     harpe_stream_events *events = new_events(&seen);
@@ -177,8 +171,7 @@ static void a_stream_that_refused_first_is_tried_again(void **state) {
     harpe_stream_events_free(events);
 }
 
-static void a_full_queue_and_a_refusing_stream_are_told(void **state) {
-    (void)state;
+WORLD_TEST(a_full_queue_and_a_refusing_stream_are_told) {
     arrivals seen = {.count = 0};
     harpe_stream_events *events = new_events(&seen);
     size_t sent = 0;
@@ -197,8 +190,7 @@ static void a_full_queue_and_a_refusing_stream_are_told(void **state) {
     assert_int_equal(seen.count, sent + 1);
 }
 
-static void a_stream_that_never_comes_there_is_left_behind(void **state) {
-    (void)state;
+WORLD_TEST(a_stream_that_never_comes_there_is_left_behind) {
     arrivals seen = {.count = 0};
     harpe_stream_events *events = new_events(&seen);
     hold_stream(true);
@@ -211,8 +203,7 @@ static void a_stream_that_never_comes_there_is_left_behind(void **state) {
 
 /* The thread that follows the stream falls asleep after some time without marks. A new mark wakes
  * it. */
-static void a_stream_is_followed_again_after_a_pause(void **state) {
-    (void)state;
+WORLD_TEST(a_stream_is_followed_again_after_a_pause) {
     arrivals seen = {.count = 0};
     harpe_stream_events *events = new_events(&seen);
     for (size_t i = 1; i <= 40; i++) {
@@ -225,8 +216,7 @@ static void a_stream_is_followed_again_after_a_pause(void **state) {
 
 /* The marks follow one another without a pause, so the thread does not see every value of the
  * number in memory. */
-static void a_thousand_marks_arrive_once_each(void **state) {
-    (void)state;
+WORLD_TEST(a_thousand_marks_arrive_once_each) {
     arrivals seen = {.count = 0};
     harpe_stream_events *events = new_events(&seen);
     for (size_t i = 0; i < 1000; i++)
@@ -237,8 +227,7 @@ static void a_thousand_marks_arrive_once_each(void **state) {
 }
 
 /* If the trial write ran on a stream that captures a graph, it would become a part of the graph. */
-static void a_capturing_stream_is_not_tried(void **state) {
-    (void)state;
+WORLD_TEST(a_capturing_stream_is_not_tried) {
     arrivals seen = {.count = 0};
     capture(true);
     harpe_stream_events *events = new_events(&seen);
@@ -251,8 +240,7 @@ static void a_capturing_stream_is_not_tried(void **state) {
     harpe_stream_events_free(events);
 }
 
-static void nothing_is_left_in_a_captured_graph(void **state) {
-    (void)state;
+WORLD_TEST(nothing_is_left_in_a_captured_graph) {
     arrivals seen = {.count = 0};
     harpe_stream_events *events = new_events(&seen);
     hold_stream(true);
@@ -276,8 +264,7 @@ static void nothing_is_left_in_a_captured_graph(void **state) {
 #define REFUSED "does not accept all marks"
 #define CALLED "marks of the CUDA stream are host functions"
 
-static void rounds_go_on_with_marks_of_a_stream(void **state) {
-    scratch *files = *state;
+WORLD_TEST(rounds_go_on_with_marks_of_a_stream) {
     server *one = start_server(files, 1);
     training *rank = new_training(one->url, 0, 1);
     rank->options.mark = HARPE_MARK_STREAM;
@@ -297,8 +284,7 @@ static void rounds_go_on_with_marks_of_a_stream(void **state) {
 
 static void count_synchronisation(void *user) { atomic_fetch_add((atomic_int *)user, 1); }
 
-static void synchronised_marks_synchronise_at_every_event(void **state) {
-    (void)state;
+WORLD_TEST(synchronised_marks_synchronise_at_every_event) {
     atomic_int count = 0;
     training *rank = new_training(NOBODY, 0, 1);
     rank->options.mark = HARPE_MARK_SYNCHRONIZED;
@@ -310,29 +296,18 @@ static void synchronised_marks_synchronise_at_every_event(void **state) {
     end_training(rank);
 }
 
+static int run_tests_from(const char *group, size_t first, size_t count) {
+    return _cmocka_run_group_tests(group, listed_tests + first, count, NULL, NULL);
+}
+
+/* The first test is without CUDA. The last one synchronises, and knows no stream. */
 int main(void) {
-    const struct CMUnitTest before[] = {IN_WORLD(without_cuda_the_host_marks)};
-    const struct CMUnitTest of_a_stream[] = {
-        IN_WORLD(events_arrive_in_order_when_the_stream_is_there),
-        IN_WORLD(marks_are_writes_if_the_stream_has_them),
-        IN_WORLD(a_refused_mark_disturbs_no_other),
-        IN_WORLD(a_page_that_cuda_keeps_stays_mapped),
-        IN_WORLD(a_stream_that_refused_first_is_tried_again),
-        IN_WORLD(a_full_queue_and_a_refusing_stream_are_told),
-        IN_WORLD(a_stream_that_never_comes_there_is_left_behind),
-        IN_WORLD(a_stream_is_followed_again_after_a_pause),
-        IN_WORLD(a_thousand_marks_arrive_once_each),
-        IN_WORLD(a_capturing_stream_is_not_tried),
-        IN_WORLD(nothing_is_left_in_a_captured_graph),
-        IN_WORLD(rounds_go_on_with_marks_of_a_stream),
-    };
-    const struct CMUnitTest synchronised[] = {
-        IN_WORLD(synchronised_marks_synchronise_at_every_event)};
-    int failed = cmocka_run_group_tests_name("without CUDA", before, NULL, NULL);
+    size_t of_a_stream = listed_count - 2;
+    int failed = run_tests_from("without CUDA", 0, 1);
     load_cuda();
-    failed += cmocka_run_group_tests_name("writes of a stream", of_a_stream, NULL, NULL);
+    failed += run_tests_from("writes of a stream", 1, of_a_stream);
     have_no_writes(true);
     has_writes = false;
-    failed += cmocka_run_group_tests_name("host functions", of_a_stream, NULL, NULL);
-    return failed + cmocka_run_group_tests_name("synchronised", synchronised, NULL, NULL);
+    failed += run_tests_from("host functions", 1, of_a_stream);
+    return failed + run_tests_from("synchronised", listed_count - 1, 1);
 }

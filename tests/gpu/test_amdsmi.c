@@ -64,9 +64,16 @@ static void assert_open_fails(const harpe_gpus_options *options, const char *par
 /* ---- Finding --------------------------------------------------------------------------------- */
 
 #define SCRIPTED_TEST(name) TEST_WITH(name, load, unload)
+#define AMD_TEST(name) \
+    static void name##_of(harpe_gpus *gpus); \
+    SCRIPTED_TEST(name) { \
+        harpe_gpus *gpus = open_gpus(&amd); \
+        name##_of(gpus); \
+        harpe_gpus_close(gpus); \
+    } \
+    static void name##_of(harpe_gpus *gpus)
 
-SCRIPTED_TEST(gpus_are_in_the_order_of_hip) {
-    harpe_gpus *gpus = open_gpus(&amd);
+AMD_TEST(gpus_are_in_the_order_of_hip) {
     assert_string_equal(harpe_gpus_backend_name(gpus), "amdsmi");
     assert_false(harpe_gpus_are_emulated(gpus));
     assert_int_equal(harpe_gpus_count(gpus), 3);
@@ -82,7 +89,6 @@ SCRIPTED_TEST(gpus_are_in_the_order_of_hip) {
     assert_int_equal(harpe_gpus_check_same_model(gpus, &error), HARPE_INVALID_INPUT);
     assert_non_null(strstr(error.message, "MI250X"));
     assert_non_null(strstr(error.message, "ROCR_VISIBLE_DEVICES"));
-    harpe_gpus_close(gpus);
 }
 
 static void assert_visible(int count, int first_driver_index) {
@@ -113,8 +119,7 @@ SCRIPTED_TEST(hip_reads_cudas_variable_when_its_own_is_not_set) {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-SCRIPTED_TEST(units_are_those_of_the_layer) {
-    harpe_gpus *gpus = open_gpus(&amd);
+AMD_TEST(units_are_those_of_the_layer) {
     uint32_t one = 0;
     uint32_t other = 0;
     uint64_t energy_mj = 0;
@@ -135,7 +140,6 @@ SCRIPTED_TEST(units_are_those_of_the_layer) {
     assert_int_equal(one, 1410);
     assert_int_equal(other, 1300);
     assert_sets("");
-    harpe_gpus_close(gpus);
 }
 
 /* Twice the highest limit of 750 W is 1500 W; a GPU without a limit draws at most 3000 W. The
@@ -166,8 +170,7 @@ SCRIPTED_TEST(power_that_cannot_be_is_an_error) {
     harpe_gpus_close(gpus);
 }
 
-SCRIPTED_TEST(what_a_gpu_lacks_is_not_supported) {
-    harpe_gpus *gpus = open_gpus(&amd);
+AMD_TEST(what_a_gpu_lacks_is_not_supported) {
     harpe_error error = {0};
     uint32_t value = 77;
     uint64_t wide = 77;
@@ -184,11 +187,9 @@ SCRIPTED_TEST(what_a_gpu_lacks_is_not_supported) {
     assert_int_equal(value, 90000); /* it has only the average */
     assert_int_equal(harpe_gpu_temperature(gpus, 2, &value, NULL), HARPE_OK);
     assert_int_equal(value, 41);
-    harpe_gpus_close(gpus);
 }
 
-SCRIPTED_TEST(a_range_of_clocks_is_listed_in_steps) {
-    harpe_gpus *gpus = open_gpus(&amd);
+AMD_TEST(a_range_of_clocks_is_listed_in_steps) {
     uint32_t *clocks = NULL;
     size_t count = 0;
     assert_int_equal(harpe_gpu_memory_clocks(gpus, 0, &clocks, &count, NULL), HARPE_OK);
@@ -209,13 +210,11 @@ SCRIPTED_TEST(a_range_of_clocks_is_listed_in_steps) {
     assert_int_equal(clocks[0], 1700);
     assert_int_equal(clocks[4], 300);
     free(clocks);
-    harpe_gpus_close(gpus);
 }
 
 /* ---- Setting --------------------------------------------------------------------------------- */
 
-SCRIPTED_TEST(a_power_limit_is_written_in_microwatts_and_put_back) {
-    harpe_gpus *gpus = open_gpus(&amd);
+AMD_TEST(a_power_limit_is_written_in_microwatts_and_put_back) {
     assert_int_equal(harpe_gpu_set_power_limit(gpus, 1, 600000, NULL), HARPE_OK);
     assert_int_equal(harpe_gpu_set_power_limit(gpus, 1, 600000, NULL), HARPE_OK);
     assert_sets("0 cap 0 600000000\n");
@@ -225,22 +224,18 @@ SCRIPTED_TEST(a_power_limit_is_written_in_microwatts_and_put_back) {
     assert_sets("0 cap 0 900000000\n");
     assert_int_equal(harpe_gpus_restore(gpus, NULL), HARPE_OK);
     assert_sets("0 cap 0 750000000\n");
-    harpe_gpus_close(gpus);
 }
 
-SCRIPTED_TEST(a_power_limit_that_is_ignored_is_an_error) {
-    harpe_gpus *gpus = open_gpus(&amd);
+AMD_TEST(a_power_limit_that_is_ignored_is_an_error) {
     harpe_error error = {0};
     script->ignores_caps = true;
     assert_int_equal(harpe_gpu_set_power_limit(gpus, 1, 600000, &error), HARPE_DRIVER_ERROR);
     assert_non_null(strstr(error.message, "600 W, but the limit is 750 W"));
     assert_int_equal(harpe_gpus_restore(gpus, NULL), HARPE_OK);
     assert_sets("0 cap 0 600000000\n0 cap 0 750000000\n");
-    harpe_gpus_close(gpus);
 }
 
-SCRIPTED_TEST(the_minimum_never_exceeds_the_maximum) {
-    harpe_gpus *gpus = open_gpus(&amd);
+AMD_TEST(the_minimum_never_exceeds_the_maximum) {
     /* The earlier setting is not known, so it is reset first. */
     assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, 1000, 1000, NULL), HARPE_OK);
     assert_sets("1 level 0\n1 graphics min 1000\n1 graphics max 1000\n");
@@ -252,11 +247,9 @@ SCRIPTED_TEST(the_minimum_never_exceeds_the_maximum) {
     assert_sets("1 graphics min 600\n1 graphics max 600\n");
     assert_int_equal(harpe_gpus_restore(gpus, NULL), HARPE_OK);
     assert_sets("1 level 0\n");
-    harpe_gpus_close(gpus);
 }
 
-SCRIPTED_TEST(resetting_one_clock_keeps_the_others_lock) {
-    harpe_gpus *gpus = open_gpus(&amd);
+AMD_TEST(resetting_one_clock_keeps_the_others_lock) {
     assert_int_equal(harpe_gpu_lock_memory_clocks(gpus, 0, 900, 1100, NULL), HARPE_OK);
     assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, 800, 1000, NULL), HARPE_OK);
     assert_sets("1 level 0\n1 memory min 900\n1 memory max 1100\n"
@@ -265,11 +258,9 @@ SCRIPTED_TEST(resetting_one_clock_keeps_the_others_lock) {
     assert_sets("1 level 0\n1 memory min 900\n1 memory max 1100\n");
     assert_int_equal(harpe_gpu_reset_memory_clocks(gpus, 0, NULL), HARPE_OK);
     assert_sets("1 level 0\n");
-    harpe_gpus_close(gpus);
 }
 
-SCRIPTED_TEST(half_a_lock_is_taken_back) {
-    harpe_gpus *gpus = open_gpus(&amd);
+AMD_TEST(half_a_lock_is_taken_back) {
     assert_int_equal(harpe_gpu_lock_memory_clocks(gpus, 0, 900, 1100, NULL), HARPE_OK);
     assert_sets("1 level 0\n1 memory min 900\n1 memory max 1100\n");
     script->refused_set = script->set_count + 2;
@@ -279,7 +270,6 @@ SCRIPTED_TEST(half_a_lock_is_taken_back) {
                      HARPE_NOT_SUPPORTED);
     assert_sets("1 graphics min 800\n1 graphics max 1000\n"
                 "1 level 0\n1 memory min 900\n1 memory max 1100\n");
-    harpe_gpus_close(gpus);
 }
 
 SCRIPTED_TEST(no_permission_says_what_to_do_and_leaves_nothing_to_restore) {

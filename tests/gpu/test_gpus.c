@@ -15,6 +15,7 @@
 #define MINIMAL HARPE_BINARY_DIR "/tests/minimal_nvml.so"
 
 static const harpe_gpus_options all_gpus = {.visible_devices = "all"};
+static const harpe_gpus_options minimal = {.library_path = MINIMAL};
 
 static void unset_everything(void) {
     unsetenv("CUDA_VISIBLE_DEVICES");
@@ -71,9 +72,16 @@ static void assert_writes(const harpe_gpus *gpus, int gpu, unsigned written, uns
 /* ---- Finding --------------------------------------------------------------------------------- */
 
 #define ON_MACHINE(name) TEST_WITH(name, start_machine, stop_machine)
+#define GPUS_TEST(name, options) \
+    static void name##_of(harpe_gpus *gpus); \
+    ON_MACHINE(name) { \
+        harpe_gpus *gpus = open_gpus(options); \
+        name##_of(gpus); \
+        harpe_gpus_close(gpus); \
+    } \
+    static void name##_of(harpe_gpus *gpus)
 
-ON_MACHINE(every_gpu_is_found_with_its_names) {
-    harpe_gpus *gpus = open_gpus(NULL);
+GPUS_TEST(every_gpu_is_found_with_its_names, NULL) {
     assert_int_equal(harpe_gpus_count(gpus), 4);
     assert_string_equal(harpe_gpus_backend_name(gpus), "nvml");
     assert_true(harpe_gpus_are_emulated(gpus));
@@ -91,7 +99,6 @@ ON_MACHINE(every_gpu_is_found_with_its_names) {
     assert_int_equal(harpe_gpus_check_same_model(gpus, NULL), HARPE_OK);
     int64_t before = harpe_gpus_clock_ns(gpus);
     assert_true(harpe_gpus_clock_ns(gpus) >= before);
-    harpe_gpus_close(gpus);
 }
 
 ON_MACHINE(indices_are_those_of_the_training_process) {
@@ -166,8 +173,7 @@ ON_MACHINE(mixed_models_are_named) {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-ON_MACHINE(readings_make_sense) {
-    harpe_gpus *gpus = open_gpus(NULL);
+GPUS_TEST(readings_make_sense, NULL) {
     uint32_t minimum = 0;
     uint32_t maximum = 0;
     uint32_t limit = 0;
@@ -189,11 +195,9 @@ ON_MACHINE(readings_make_sense) {
     assert_int_equal(harpe_gpu_current_clocks(gpus, 1, &value, &memory_mhz, NULL), HARPE_OK);
     assert_true(value > 0 && memory_mhz > 0);
     assert_int_equal(harpe_gpu_current_clocks(gpus, 1, NULL, NULL, NULL), HARPE_OK);
-    harpe_gpus_close(gpus);
 }
 
-ON_MACHINE(clocks_are_listed_highest_first) {
-    harpe_gpus *gpus = open_gpus(NULL);
+GPUS_TEST(clocks_are_listed_highest_first, NULL) {
     uint32_t *memory = NULL;
     uint32_t *graphics = NULL;
     size_t count = 0;
@@ -215,11 +219,9 @@ ON_MACHINE(clocks_are_listed_highest_first) {
     assert_int_equal(count, 77);
     assert_non_null(strstr(error.message, "GPU 0"));
     free(memory);
-    harpe_gpus_close(gpus);
 }
 
-ON_MACHINE(an_index_out_of_range_is_refused) {
-    harpe_gpus *gpus = open_gpus(NULL);
+GPUS_TEST(an_index_out_of_range_is_refused, NULL) {
     uint32_t value = 77;
     harpe_error error = {0};
     assert_int_equal(harpe_gpu_power_limit(gpus, 4, &value, &error), HARPE_INVALID_ARGUMENT);
@@ -227,13 +229,11 @@ ON_MACHINE(an_index_out_of_range_is_refused) {
     assert_int_equal(harpe_gpu_set_power_limit(gpus, 4, 1, &error), HARPE_INVALID_ARGUMENT);
     assert_int_equal(value, 77);
     assert_writes(gpus, 4, 0, 0, 0);
-    harpe_gpus_close(gpus);
 }
 
 /* ---- Setting --------------------------------------------------------------------------------- */
 
-ON_MACHINE(a_set_that_changes_nothing_is_skipped) {
-    harpe_gpus *gpus = open_gpus(NULL);
+GPUS_TEST(a_set_that_changes_nothing_is_skipped, NULL) {
     uint32_t found = 0;
     uint32_t value = 0;
     assert_int_equal(harpe_gpu_power_limit(gpus, 0, &found, NULL), HARPE_OK);
@@ -256,7 +256,6 @@ ON_MACHINE(a_set_that_changes_nothing_is_skipped) {
     assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, 210, 1200, NULL), HARPE_OK);
     assert_writes(gpus, 0, 5, 4, 0);
     assert_writes(gpus, 1, 0, 0, 0);
-    harpe_gpus_close(gpus);
 }
 
 ON_MACHINE(the_first_reset_is_written) {
@@ -294,8 +293,7 @@ ON_MACHINE(restore_puts_back_what_was_found) {
     harpe_gpus_close(other);
 }
 
-ON_MACHINE(a_value_out_of_range_names_the_range) {
-    harpe_gpus *gpus = open_gpus(NULL);
+GPUS_TEST(a_value_out_of_range_names_the_range, NULL) {
     harpe_error error = {0};
     assert_int_equal(harpe_gpu_set_power_limit(gpus, 0, 1000, &error), HARPE_INVALID_ARGUMENT);
     assert_non_null(strstr(error.message, "its range is"));
@@ -305,7 +303,6 @@ ON_MACHINE(a_value_out_of_range_names_the_range) {
     assert_int_equal(harpe_gpu_lock_memory_clocks(gpus, 0, 0, 600, &error), HARPE_INVALID_ARGUMENT);
     assert_writes(gpus, 0, 0, 0, 1);
     assert_int_equal(harpe_gpus_restore(gpus, NULL), HARPE_OK);
-    harpe_gpus_close(gpus);
 }
 
 /* ---- Faults ---------------------------------------------------------------------------------- */
@@ -430,8 +427,7 @@ static void *set_and_read(void *user) {
     return NULL;
 }
 
-ON_MACHINE(several_threads_may_set_the_same_gpu) {
-    harpe_gpus *gpus = open_gpus(NULL);
+GPUS_TEST(several_threads_may_set_the_same_gpu, NULL) {
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, set_and_read, gpus), 0);
@@ -444,7 +440,6 @@ ON_MACHINE(several_threads_may_set_the_same_gpu) {
     uint32_t limit = 0;
     assert_int_equal(harpe_gpu_power_limit(gpus, 0, &limit, NULL), HARPE_OK);
     assert_int_equal(limit, 400000);
-    harpe_gpus_close(gpus);
 }
 
 /* ---- A driver library that lacks nearly everything ------------------------------------------- */
@@ -475,9 +470,7 @@ ON_MACHINE(gpus_are_in_pci_order_without_the_unreachable) {
     harpe_gpus_close(gpus);
 }
 
-ON_MACHINE(a_missing_function_is_not_supported) {
-    const harpe_gpus_options options = {.library_path = MINIMAL};
-    harpe_gpus *gpus = open_gpus(&options);
+GPUS_TEST(a_missing_function_is_not_supported, &minimal) {
     harpe_error error = {0};
     uint64_t wide = 77;
     uint32_t value = 77;
@@ -492,12 +485,9 @@ ON_MACHINE(a_missing_function_is_not_supported) {
     assert_int_equal(wide, 77);
     assert_int_equal(harpe_gpu_instant_power(gpus, 0, &value, NULL), HARPE_OK);
     assert_int_equal(value, 123456);
-    harpe_gpus_close(gpus);
 }
 
-ON_MACHINE(the_newer_call_tells_the_temperature_or_else_the_older) {
-    const harpe_gpus_options options = {.library_path = MINIMAL};
-    harpe_gpus *gpus = open_gpus(&options);
+GPUS_TEST(the_newer_call_tells_the_temperature_or_else_the_older, &minimal) {
     uint32_t celsius = 0;
     assert_int_equal(harpe_gpu_temperature(gpus, 2, &celsius, NULL), HARPE_OK);
     assert_int_equal(celsius, 57);
@@ -505,12 +495,9 @@ ON_MACHINE(the_newer_call_tells_the_temperature_or_else_the_older) {
     assert_int_equal(celsius, 41); /* refuses the newer struct */
     assert_int_equal(harpe_gpu_temperature(gpus, 1, &celsius, NULL), HARPE_OK);
     assert_int_equal(celsius, 0); /* below zero */
-    harpe_gpus_close(gpus);
 }
 
-ON_MACHINE(without_the_calls_a_limit_is_enforced_and_energy_is_the_gpus) {
-    const harpe_gpus_options options = {.library_path = MINIMAL};
-    harpe_gpus *gpus = open_gpus(&options);
+GPUS_TEST(without_the_calls_a_limit_is_enforced_and_energy_is_the_gpus, &minimal) {
     harpe_error error = {0};
     uint32_t value = 7;
     assert_int_equal(harpe_gpu_enforced_power_limit(gpus, 0, &value, NULL), HARPE_OK);
@@ -521,12 +508,9 @@ ON_MACHINE(without_the_calls_a_limit_is_enforced_and_energy_is_the_gpus) {
     assert_non_null(strstr(error.message, "not part of a module"));
     assert_int_equal(harpe_gpu_module_power(gpus, 99, &value, NULL), HARPE_INVALID_ARGUMENT);
     assert_int_equal(value, 300000);
-    harpe_gpus_close(gpus);
 }
 
-ON_MACHINE(a_growing_list_is_read_again_sorted_and_once) {
-    const harpe_gpus_options options = {.library_path = MINIMAL};
-    harpe_gpus *gpus = open_gpus(&options);
+GPUS_TEST(a_growing_list_is_read_again_sorted_and_once, &minimal) {
     uint32_t *clocks = NULL;
     size_t count = 0;
     assert_int_equal(harpe_gpu_memory_clocks(gpus, 0, &clocks, &count, NULL), HARPE_OK);
@@ -535,12 +519,9 @@ ON_MACHINE(a_growing_list_is_read_again_sorted_and_once) {
     assert_int_equal(clocks[1], 810);
     assert_int_equal(clocks[2], 405);
     free(clocks);
-    harpe_gpus_close(gpus);
 }
 
-ON_MACHINE(a_limit_that_the_driver_rounds_is_written_once) {
-    const harpe_gpus_options options = {.library_path = MINIMAL};
-    harpe_gpus *gpus = open_gpus(&options);
+GPUS_TEST(a_limit_that_the_driver_rounds_is_written_once, &minimal) {
     assert_int_equal(harpe_gpu_set_power_limit(gpus, 0, 250500, NULL), HARPE_OK);
     assert_int_equal(harpe_gpu_set_power_limit(gpus, 0, 250500, NULL), HARPE_OK);
     assert_writes(gpus, 0, 1, 1, 0);
@@ -548,7 +529,6 @@ ON_MACHINE(a_limit_that_the_driver_rounds_is_written_once) {
     uint32_t limit = 0;
     assert_int_equal(harpe_gpu_power_limit(gpus, 0, &limit, NULL), HARPE_OK);
     assert_int_equal(limit, 300000);
-    harpe_gpus_close(gpus);
 }
 
 int main(void) { return run_listed_tests(); }

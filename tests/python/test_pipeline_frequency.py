@@ -238,15 +238,6 @@ class Misfits(training.TrainingTest):
                         lambda: training.run_step(one))
         self.assertIn("the lowest clock of this job is 1300 MHz", self.log.having("is refused")[0])
 
-    def test_without_a_server_it_trains_and_says_so_once(self):
-        one = self.optimizer(NOWHERE)
-        self.wait_until(lambda: self.log.having("no schedules for now"), "nothing logged",
-                        lambda: training.run_step(one))
-        for _ in range(100):
-            training.run_step(one)
-        self.assertEqual(len(self.log.having("no schedules for now")), 1)
-        self.assertEqual(one.status().state, "registering")
-
 
 class Arguments(training.TrainingTest):
     def test_the_first_ones_are_those_of_zeus(self):

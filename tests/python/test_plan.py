@@ -107,11 +107,6 @@ class Results(PlanTest):
         self.assertGreater(len(frontier.plans), 10)
         self.assertRegex(repr(frontier), r"48 instructions on 4 ranks: .* vertices, \d+ plans")
 
-    def test_the_fastest_plan_alone(self):
-        alone = self.solve(plans="fastest").plans
-        self.assertEqual(len(alone), 1)
-        self.assertAlmostEqual(alone[0].time, self.solve(plans=20).plans[0].time, places=12)
-
     def test_the_bound_knows_the_latency(self):
         free, late = self.solve(plans=20), self.solve(plans=20, switch_latency=0.1)
         above = 0
@@ -194,6 +189,8 @@ class Results(PlanTest):
     def test_choice_keeps_its_limits(self):
         frontier = self.solve(plans=30)
         maximum = frontier.all_maximum
+        self.assertEqual([plan.time for plan in self.solve(plans="fastest").plans],
+                         [frontier.plans[0].time])
         best = frontier.choose()
         self.assertEqual(best.energy, min(plan.energy for plan in frontier.plans))
         plan = frontier.choose(max_slowdown=1.05)
@@ -535,6 +532,7 @@ class Inputs(PlanTest):
         self.refused("the number of microbatches is missing", num_microbatches=None)
         self.refused("num_microbatches must be at least 1", num_microbatches=0)
         self.refused("num_ranks must be at least 1", num_ranks=0)
+        self.refused("threads", threads=-1)
         self.refused(r"4 stages, but the schedule \(1f1b, 5 ranks\) has 5", num_ranks=5)
         self.refused("2 blocking powers for 4 ranks: give one", blocking_power=[80, 80])
         self.refused("blocking_power: give one", blocking_power=[])
@@ -570,13 +568,6 @@ class LongWork(PlanTest):
                             for phase, fraction in told), told)
         with self.assertRaisesRegex(harpe.HarpeError, "interrupt|stop"):
             self.solve(progress=lambda phase, fraction: False, **self.SIZE)
-
-    def test_threads_do_not_change_the_plans(self):
-        one, many = (self.solve(threads=threads, **self.SMALL) for threads in (1, 0))
-        self.assertEqual([plan.frequencies for plan in one.plans],
-                         [plan.frequencies for plan in many.plans])
-        with self.assertRaises(harpe.HarpeError):
-            self.solve(threads=-1, **self.SMALL)
 
     def test_exception_in_progress_reaches_the_caller(self):
         def fail(phase, fraction):
@@ -747,11 +738,6 @@ class Memory(PlanTest):
         self.solve(plans=2)
         gc.collect()
         self.assertEqual(order[-1], "problem")
-
-    def test_values_outlive_what_made_them(self):
-        plans = [self.solve(plans=3).choose(max_slowdown=1.2) for _ in range(3)]
-        gc.collect()
-        self.assertEqual(len({json.dumps(plan.frequencies) for plan in plans}), 1)
 
 
 if __name__ == "__main__":

@@ -105,11 +105,6 @@ class Raises(FrequencyScheduler):
         {}["nothing\\nhere"]
 
 
-class Forgets(FrequencyScheduler):
-    def _run(self):
-        yield [FrequencySchedule(rank=1, frequencies=[("forward", 1410)])]
-
-
 class Counts(FrequencyScheduler):
     """Without a generator."""
 
@@ -122,11 +117,6 @@ class Counts(FrequencyScheduler):
         return [{"rank": info.rank, "frequencies": [["forward", 1000 + self.rounds]]}
                 for info in reversed(self.rank_infos)]
 
-
-class Exits(FrequencyScheduler):
-    def _run(self):
-        raise SystemExit("I am off")
-        yield
 '''
 
 
@@ -587,16 +577,6 @@ class InTheServer(serving.ServerTest):
             return
         detail = self.expect_detail(answer.receive(LIMIT_S), 500, said)
         self.assertEqual(server.get(f"/jobs/{job.id}").json["failure"], detail)
-
-    def test_schedules_that_do_not_fit_the_job_are_an_error(self):
-        self.write("faulty.py", FAULTY)
-        for kind, word in (("Forgets", "ranks [1]"), ("Exits", "I am off")):
-            server = self.serve(f"python:faulty.{kind}")
-            job = serving.register(server, pp=2)
-            asked = [self.ask(server, job, rank) for rank in range(2)]
-            for connection in asked:
-                self.expect_detail(connection.receive(LIMIT_S), 500, kind, word)
-            server.stop()
 
     def test_server_refuses_to_start_with_what_cannot_run(self):
         self.write("faulty.py", FAULTY)

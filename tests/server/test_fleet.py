@@ -112,30 +112,6 @@ class SettingsTest(FleetTest):
             answer = self.expect(server.call("PUT", "/fleet/budget", body), 200).json
             self.assertAlmostEqual(answer["missing_w"], missing)
 
-    def test_declared_member_follows(self):
-        server = self.start()
-        plans = [{"time": 1, "power": 500}, {"time": 1.2, "power": 400}]
-        self.expect_detail(server.post("/fleet/members/limit", {}), 404, "limit")
-        self.put(server, "/fleet/members/limit", plans=plans)
-        self.put(server, "/fleet/budget", watts=450)
-        runs = 0
-
-        def is_kept(fleet):
-            nonlocal runs
-            if fleet["state"] == "within" and fleet["jobs"][0]["state"] == "follows":
-                return True
-            report = {"plan": runs, "power": plans[runs]["power"]}
-            runs = self.expect(server.post("/fleet/members/limit", report), 200).json["plan"]
-            return False
-
-        fleet = self.wait_for(server, is_kept, "kept")
-        self.assertEqual(runs, 1)
-        self.assertEqual(fleet["power"]["counted_w"], 400)
-        self.assertEqual(fleet["jobs"][0]["state"], "follows")
-        self.assertIn('harpe_fleet_limit_watts{group=""} 450',
-                      server.get("/metrics").body.decode())
-        self.expect(server.call("DELETE", "/fleet/members/limit"), 200)
-
     def test_a_kill_during_an_event_keeps_the_split(self):
         server = self.start()
         runs = {name: 0 for name in "abc"}
@@ -170,38 +146,6 @@ class SettingsTest(FleetTest):
         self.assertEqual(plans(again), before)
         self.assertEqual(again["events"][0]["state"], "active")
         self.assertEqual(plans(later), before)
-
-    def wait_until_plan(self, server, plan):
-        """The member `a` reports the plan that it got, until that is `plan`."""
-        runs = 0
-
-        def has_plan(_):
-            nonlocal runs
-            runs = self.expect(server.post("/fleet/members/a", {"plan": runs}), 200).json["plan"]
-            return runs == plan
-
-        self.wait_for(server, has_plan, "the plan of the price")
-
-    def test_a_negative_price_runs_the_plans_that_use_most_energy(self):
-        server = self.start()
-        plans = [{"time": 1, "power": 500}, {"time": 1.001, "power": 400}]
-        self.put(server, "/fleet/members/a", plans=plans)
-        for energy, plan in ((0.5, 1), (-0.5, 0)):
-            self.put(server, "/fleet/prices", value_per_s=1e-3,
-                     series=[{"at": 0, "energy_per_kwh": energy}])
-            self.wait_until_plan(server, plan)
-            fleet = self.fleet(server)
-            self.assertEqual(fleet["price"]["energy_per_kwh"], energy)
-            self.assertLessEqual(fleet["lower_bound"], fleet["objective"])
-        self.assertLess(fleet["objective"], 0)
-        text = server.get("/metrics").body.decode()
-        self.assertEqual(promtool("check", "metrics", text=text), "")
-        self.assertIn("# TYPE harpe_fleet_cost gauge\n", text)  # a counter never falls
-        server.kill()
-        server = self.start()
-        self.assertEqual(self.fleet(server)["price"]["energy_per_kwh"], -0.5)
-        self.expect_detail(server.call("PUT", "/fleet/prices", {"series": [
-            {"at": 0, "energy_per_kwh": -1.1e6}]}), 422, "energy_per_kwh")
 
     def test_metrics_are_those_of_the_fleet(self):
         server = self.start()
@@ -303,6 +247,7 @@ class SettingsTest(FleetTest):
         self.expect_detail(server.call("PUT", "/fleet/budget", {"watts": -1}), 422, "watts")
         self.expect_detail(server.call("PUT", "/fleet/budget", {"wats": 1}), 422, "wats")
         self.expect_detail(server.call("PUT", "/fleet/jobs/none", {"weight": 1}), 404, "none")
+        self.expect_detail(server.post("/fleet/members/limit", {}), 404, "limit")
         self.expect_detail(server.call("DELETE", "/fleet/budget"), 404, "whole fleet")
         self.expect_detail(server.post("/fleet/events", {"duration_s": 5}), 422, "share")
         self.expect(server.call("PATCH", "/fleet/budget", {}), 405)

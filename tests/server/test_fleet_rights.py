@@ -91,46 +91,6 @@ class Fleet(test_rights.Rights):
         self.register_whole("row1 fleet_highest_w=9e7")
         self.assertEqual(self.shown()["power"]["counted_w"], 3000)
 
-    def test_each_action(self):
-        self.fleet("all", "group set room")
-        self.fleet("all", "group set row1 --parent room")
-        self.assertEqual([(g["name"], g["parent"]) for g in self.shown()["groups"]][-1],
-                         ("row1", "room"))
-        self.fleet("all", "budget set 60000 --margin 0.02 --overhead 1.25")
-        self.fleet("all", "budget set 500 --group row1")
-        budgets = {b["group"] or None: b for b in self.shown()["budgets"]}
-        self.assertEqual((budgets[None]["watts"], budgets[None]["margin"],
-                          budgets[None]["overhead"], budgets["row1"]["watts"]),
-                         (60000, 0.02, 1.25, 500))
-        self.fleet("all", "load set cooling 400 --group row1")
-        loads = [j for j in self.shown()["jobs"] if j["kind"] == "load"]
-        self.assertEqual([(j["name"], j["group"], j["planned_w"]) for j in loads],
-                         [("cooling", "row1", 400)])
-        self.fleet("all", "event add --share 0.25 --for 3600 --from +7200 --note x")
-        event, = self.shown()["events"]
-        self.assertEqual((event["share"], event["duration_s"], event["note"]), (0.25, 3600, "x"))
-        self.fleet("all", f"event cancel {event['id']}")
-        self.assertEqual(self.shown()["events"][0]["state"], "cancelled")
-        (self.path / "p.csv").write_text("time_s,price_per_kwh\n0,0.2\n3600,0.1\n")
-        self.fleet("all", f"prices set {self.path / 'p.csv'} --currency EUR")
-        price = self.shown()["price"]
-        self.assertEqual((price["energy_per_kwh"], price["currency"], price["series"]),
-                         (0.2, "EUR", 2))
-        job = self.register_whole("row2")
-        self.fleet("all", f"job set {job} --weight 3 --group row1")
-        row = next(j for j in self.shown()["jobs"] if j["job_id"] == job)
-        self.assertEqual((row["weight"], row["group"]), (3, "row1"))
-        for view in ("status", "budget", "group", "job", "event", "prices", "audit"):
-            self.assertNotEqual(self.fleet("all", view).stdout, "")
-        self.fleet("all", "prices remove")
-        self.fleet("all", "load remove cooling")
-        self.fleet("all", "budget remove --group row1")
-        self.fleet("all", "budget remove")
-        shown = self.shown()
-        self.assertEqual((shown["price"], shown["budgets"]), (None, []))
-        audit = json.loads(self.fleet("all", "audit --json --limit 1").stdout)
-        self.assertEqual((audit[0]["who"], audit[0]["what"]), ("all", "DELETE /fleet/budget"))
-
     def test_a_token_of_a_group_reaches_nothing_else(self):
         other = self.register_whole("row2")
         mine = self.register_whole("row1")

@@ -780,6 +780,8 @@ FIXTURE_TEST(wrong_settings_are_refused) {
         {HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":9,\"share\":0.5,\"from\":5}", 422},
         {HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":9,\"share\":0,\"group\":\"z\"}", 404},
         {HARPE_CALL_FLEET_PUT_PRICES, NULL, "{\"series\":[]}", 422},
+        {HARPE_CALL_FLEET_PUT_PRICES, NULL, "{\"series\":[{\"at\":0,\"energy_per_kwh\":-1.1e6}]}",
+         422},
         {HARPE_CALL_FLEET_PUT_PRICES, NULL,
          "{\"series\":[{\"at\":2,\"energy_per_kwh\":1},{\"at\":1,\"energy_per_kwh\":1}]}", 422},
         {HARPE_CALL_FLEET_DELETE_PRICES, NULL, NULL, 404},

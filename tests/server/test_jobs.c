@@ -63,10 +63,12 @@ STARTED_TEST(rank_registered_again_is_a_retry_or_a_conflict) {
     expect(ask_register_rank(e, job, 1, 1), 200, "null");
     expect(ask_register_rank(e, job, 1, 2), 409, "rank 1 is registered with other data");
     expect(ask_register_rank(e, job, 2, 1), 409, "taken by rank 1");
+    expect(ask_register_rank(e, job, 0, 0), 200, "null");
+    expect(ask_register_rank(e, job, 2, 0), 409, "taken by rank 0");
     expect(ask_register_rank(e, job, 4, 0), 422, "assertion_error");
     expect(ask_register_rank(e, job, 0, 4), 422, "assertion_error");
     expect(ask_register_rank(e, job, -1, 0), 422, "value_error.number.not_ge");
-    assert_int_equal(harpe_jobs_count(e->jobs).ranks, 1);
+    assert_int_equal(harpe_jobs_count(e->jobs).ranks, 2);
 }
 
 /* The first registration is not stored yet when the others arrive. */
@@ -221,6 +223,7 @@ ENGINE_TEST(evicted_job_leaves_little_behind) {
         fail_msg("%zu bytes for each evicted job", bytes / (JOBS / 2));
     const char *last = job_of(e, 2, NULL);
     expect(ask(e, HARPE_CALL_EVICT, last, 0, -1, NULL), 200, "null");
+    engine_settle(e);
     assert_null(e->jobs->table.leaving->ranks);
     assert_int_equal(e->jobs->table.count, 1);
     assert_int_equal(e->jobs->table.evicted.count, JOBS);

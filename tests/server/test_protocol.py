@@ -210,26 +210,6 @@ class Rounds(ServerTest):
 
 
 class Results(ServerTest):
-    def test_dumps_are_json_in_rank_order(self):
-        plan = plan_for(4)
-        server = self.start(plan=plan)
-        job = register(server, pp=4, ranks=False)
-        for r in (2, 0, 3, 1):
-            self.expect(server.post(f"/register_rank/{job.id}", job.rank(r)), 200)
-        held = [self.ask(server, job, r) for r in range(4)]
-        for connection in held:
-            self.expect(connection.receive(), 200)
-        for r in (3, 1, 0, 2):
-            self.expect(server.post(f"/result/{job.id}", result_of(r)), 200)
-        directory = self.path / "dump" / job.id
-        self.wait_until(lambda: (directory / "0.prof.json").exists(), "0.prof.json")
-        load = lambda name: json.loads((directory / name).read_text())
-        self.assertEqual(load("ranks.json"), [job.rank(r) for r in range(4)])
-        self.assertEqual(load("0.sched.json"), [schedule_of(plan, r) for r in range(4)])
-        self.assertEqual(load("0.prof.json"), [result_of(r) for r in range(4)])
-        self.assertEqual(sorted(p.name for p in directory.iterdir()),
-                         ["0.prof.json", "0.sched.json", "ranks.json"])
-
     def test_no_dump_writes_none(self):
         server = self.start("--no-dump")
         job = register(server)

@@ -98,6 +98,11 @@ class Rights(ServerTest):
         self.expect(self.call(running, "all", "DELETE", f"/jobs/{job}"), 200)
         return job
 
+    def ids(self, running, name, target="/jobs"):
+        answer = self.expect(self.call(running, name, "GET", target), 200).json
+        self.assertEqual(answer["count"], len(answer["jobs"]))
+        return {job["job_id"] for job in answer["jobs"]}
+
     def wait_for_status(self, running, name, target, status):
         self.wait_until(lambda: self.call(running, name, "GET", target).status == status,
                         f"{name} gets {status} for {target}: {running.log()}")
@@ -132,6 +137,7 @@ class Roles(Rights):
                 with self.subTest(wrong=wrong, target=target):
                     answer = running.call(method, target, None, headers)
                     self.expect_detail(answer, 401, "token")
+                    self.assertEqual(answer.headers["www-authenticate"], "Bearer")
         for open_to_all in ("/healthz", "/"):
             self.expect(running.get(open_to_all), 200)
 
@@ -178,11 +184,6 @@ class Groups(Rights):
         return running, {group: self.register(running, "all", group)
                          for group in ("row1", "row2", None)}
 
-    def ids(self, running, name, target="/jobs"):
-        answer = self.expect(self.call(running, name, "GET", target), 200).json
-        self.assertEqual(answer["count"], len(answer["jobs"]))
-        return {job["job_id"] for job in answer["jobs"]}
-
     def check_what_is_seen(self, running, jobs):
         self.assertEqual(self.ids(running, "all"), set(jobs.values()))
         self.assertEqual(self.ids(running, "row1"), {jobs["row1"]})
@@ -193,10 +194,6 @@ class Groups(Rights):
             for end in ("", "/frontier", "/pipeline", "/events"):
                 answer = self.call(running, "row1", "GET", f"/jobs/{jobs[group]}{end}")
                 self.expect_detail(answer, 403, jobs[group], "row1", group or "no group")
-
-    def test_lists_and_jobs(self):
-        running, jobs = self.start_with_jobs()
-        self.check_what_is_seen(running, jobs)
 
     def test_pages_of_a_list(self):
         running = self.start_with_tokens()
@@ -211,8 +208,9 @@ class Groups(Rights):
         page = self.expect(self.call(running, "row1", "GET", "/jobs?offset=2"), 200).json
         self.assertEqual([job["job_id"] for job in page["jobs"]], mine[:1])
 
-    def test_groups_survive_a_restart(self):
+    def test_lists_and_jobs_also_after_a_restart(self):
         running, jobs = self.start_with_jobs()
+        self.check_what_is_seen(running, jobs)
         running.kill()
         self.check_what_is_seen(self.start_with_tokens(), jobs)
 
@@ -360,17 +358,12 @@ class Nested(Rights):
         self.expect(self.call(running, "all", "PUT", f"/fleet/groups/{name}", {"parent": parent}),
                     200)
 
-    def seen(self, running, name, target="/jobs"):
-        answer = self.expect(self.call(running, name, "GET", target), 200).json
-        self.assertEqual(answer["count"], len(answer["jobs"]))
-        return {job["job_id"] for job in answer["jobs"]}
-
     def check_what_is_seen(self, running, jobs, *more):
         room = {jobs[group] for group in ("room", "row1", "rack", *more)}
         row1 = {jobs[group] for group in ("row1", "rack", *more)}
-        self.assertEqual(self.seen(running, "all"), set(jobs.values()))
-        self.assertEqual(self.seen(running, "view"), room)
-        self.assertEqual(self.seen(running, "row1"), row1)
+        self.assertEqual(self.ids(running, "all"), set(jobs.values()))
+        self.assertEqual(self.ids(running, "view"), room)
+        self.assertEqual(self.ids(running, "row1"), row1)
         text = self.expect(self.call(running, "view", "GET", "/metrics"), 200).body.decode()
         self.assertEqual(set(re.findall(r'job_id="([^"]+)"', text)), room)
         for job in jobs.values():
@@ -392,7 +385,7 @@ class Nested(Rights):
     def test_a_job_token_registers_in_groups_inside(self):
         running, _ = self.start_with_tree()
         mine = self.register(running, "train", "rack")
-        self.assertIn(mine, self.seen(running, "view"))
+        self.assertIn(mine, self.ids(running, "view"))
         self.expect(self.call(running, "train", "POST", f"/register_rank/{mine}",
                               server.Job(mine, 1, 1, 1).rank(0)), 200)
         for group in "other", "late", "rackx", None:
@@ -409,12 +402,12 @@ class Nested(Rights):
         self.expect_detail(answer, 403, "other", "room")
         self.expect(self.call(running, "steer", "DELETE", f"/jobs/{jobs['rack']}"), 200)
         rack, late = self.finish(running, "rack"), self.finish(running, "late")
-        self.assertEqual(self.seen(running, "all", "/finished"), {rack, late})
-        self.assertEqual(self.seen(running, "view", "/finished"), {rack})
+        self.assertEqual(self.ids(running, "all", "/finished"), {rack, late})
+        self.assertEqual(self.ids(running, "view", "/finished"), {rack})
         self.put(running, "late", "row1")
-        self.assertEqual(self.seen(running, "row1", "/finished"), {rack, late})
+        self.assertEqual(self.ids(running, "row1", "/finished"), {rack, late})
         self.put(running, "row1", None)
-        self.assertEqual(self.seen(running, "view", "/finished"), set())
+        self.assertEqual(self.ids(running, "view", "/finished"), set())
 
     def next_list(self, stream):
         """Returns the ids of the next event with the whole list."""

@@ -12,8 +12,28 @@ static bool survives(const fixture *f) { return strcmp(f->backend, "memory") != 
 
 /* ---- On every back-end ----------------------------------------------------------------------- */
 
-static void what_was_stored_reads_back_in_order(void **state) {
-    fixture *f = *state;
+static fixture everywhere;
+
+/* The set-up function of a test says where it runs: in every store or in one, and whether it takes
+ * long. */
+static int begin_memory(void **state) { return begin_test(state); }
+static int begin_long_memory(void **state) { return begin_test(state); }
+static int begin_sqlite(void **state) { return begin_test(state); }
+static int begin_long_sqlite(void **state) { return begin_test(state); }
+static int begin_postgres(void **state) { return begin_test(state); }
+
+#define STORE_TEST_OF(name, begin) \
+    static void name##_on(fixture *f); \
+    LISTED_TEST(name, name, begin, end_test, &everywhere) { name##_on(*state); } \
+    static void name##_on(fixture *f __attribute__((unused)))
+#define STORE_TEST(name) STORE_TEST_OF(name, begin_test)
+#define MEMORY_TEST(name) STORE_TEST_OF(name, begin_memory)
+#define LONG_MEMORY_TEST(name) STORE_TEST_OF(name, begin_long_memory)
+#define SQLITE_TEST(name) STORE_TEST_OF(name, begin_sqlite)
+#define LONG_SQLITE_TEST(name) STORE_TEST_OF(name, begin_long_sqlite)
+#define POSTGRES_TEST(name) STORE_TEST_OF(name, begin_postgres)
+
+STORE_TEST(what_was_stored_reads_back_in_order) {
     harpe_change changes[] = {
         change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1700000000, "{\"pp_degree\": 2}"),
         change_of(HARPE_CHANGE_RANK, JOB, 0, 1, 0, "rank one"),
@@ -59,8 +79,7 @@ static void what_was_stored_reads_back_in_order(void **state) {
     assert_reads_result(f, JOB, 1, 1, "result 1 1");
 }
 
-static void one_job_is_loaded_alone(void **state) {
-    fixture *f = *state;
+STORE_TEST(one_job_is_loaded_alone) {
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     store_one(f, change_of(HARPE_CHANGE_JOB, OTHER_JOB, 0, 0, 2, "b"));
     store_one(f, change_of(HARPE_CHANGE_DELETED, "gone", 0, 0, 3, NULL));
@@ -69,8 +88,7 @@ static void one_job_is_loaded_alone(void **state) {
     assert_loads(f, "never heard of", "");
 }
 
-static void same_record_again_replaces(void **state) {
-    fixture *f = *state;
+STORE_TEST(same_record_again_replaces) {
     for (int i = 0; i < 2; i++) {
         const char *text = i == 0 ? "first" : "second";
         store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, text));
@@ -84,8 +102,7 @@ static void same_record_again_replaces(void **state) {
     assert_reads_result(f, JOB, 0, 0, "second");
 }
 
-static void latest_job_request_of_a_kind_counts_and_comes_last(void **state) {
-    fixture *f = *state;
+STORE_TEST(latest_job_request_of_a_kind_counts_and_comes_last) {
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     store_one(f, change_of(HARPE_CHANGE_JOB_REQUEST, JOB, 0, 0, 0, "1.1"));
     store_one(f, change_of(HARPE_CHANGE_JOB_REQUEST, JOB, 1, 0, 3, "50"));
@@ -93,8 +110,7 @@ static void latest_job_request_of_a_kind_counts_and_comes_last(void **state) {
     assert_loads(f, NULL, "JOB a 0 0 1 a\nJOB_REQUEST a 1 0 3 50\nJOB_REQUEST a 2 0 0 1.3\n");
 }
 
-static void ends_of_ranks_come_and_go(void **state) {
-    fixture *f = *state;
+STORE_TEST(ends_of_ranks_come_and_go) {
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     store_one(f, change_of(HARPE_CHANGE_END, JOB, 0, 1, 70, NULL));
     store_one(f, change_of(HARPE_CHANGE_END, JOB, 0, 0, 71, NULL));
@@ -109,8 +125,7 @@ static void ends_of_ranks_come_and_go(void **state) {
 }
 
 /* The round of the deletion is the uptime, and its rank the number of reports that are kept. */
-static void final_reports_stay_in_a_bounded_number(void **state) {
-    fixture *f = *state;
+STORE_TEST(final_reports_stay_in_a_bounded_number) {
     static const char *const names[] = {"a", "b", "c", "d"};
     for (int i = 0; i < 4; i++) {
         store_one(f, change_of(HARPE_CHANGE_JOB, names[i], 0, 0, 1, "{}"));
@@ -134,8 +149,7 @@ static void final_reports_stay_in_a_bounded_number(void **state) {
 }
 
 /* The round of a JOB record contains the time of the last request. */
-static void running_time_of_servers_and_jobs_comes_back(void **state) {
-    fixture *f = *state;
+STORE_TEST(running_time_of_servers_and_jobs_comes_back) {
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 7, 0, 1, "a"));
     store_one(f, change_of(HARPE_CHANGE_JOB, OTHER_JOB, 8, 0, 2, "b"));
     assert_loads(f, NULL, "JOB a 7 0 1 a\nJOB b 8 0 2 b\n");
@@ -151,8 +165,7 @@ static void running_time_of_servers_and_jobs_comes_back(void **state) {
     assert_loads(f, NULL, "UPTIME  0 0 1099511627776 \nJOB b 8 0 2 b\nDELETED a 0 0 4 \n");
 }
 
-static void state_takes_older_results_away(void **state) {
-    fixture *f = *state;
+STORE_TEST(state_takes_older_results_away) {
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     store_one(f, change_of(HARPE_CHANGE_JOB, OTHER_JOB, 0, 0, 1, "b"));
     store_one(f, change_of(HARPE_CHANGE_RESULT, OTHER_JOB, 0, 0, 0, "kept"));
@@ -164,8 +177,7 @@ static void state_takes_older_results_away(void **state) {
                  "JOB b 0 0 1 b\nRESULT b 0 0 0 \n");
 }
 
-static void deleted_job_leaves_a_marker_only(void **state) {
-    fixture *f = *state;
+STORE_TEST(deleted_job_leaves_a_marker_only) {
     for (int i = 0; i < 2; i++) {
         const char *job = i == 0 ? JOB : OTHER_JOB;
         store_one(f, change_of(HARPE_CHANGE_JOB, job, 0, 0, 1, "j"));
@@ -189,8 +201,7 @@ static void deleted_job_leaves_a_marker_only(void **state) {
     assert_loads(f, NULL, expected);
 }
 
-static void any_bytes_come_back_as_they_were(void **state) {
-    fixture *f = *state;
+STORE_TEST(any_bytes_come_back_as_they_were) {
     enum { SIZE = 3000000 };
     char *bytes = malloc(SIZE);
     assert_non_null(bytes);
@@ -213,8 +224,7 @@ static void any_bytes_come_back_as_they_were(void **state) {
     free(bytes);
 }
 
-static void missing_result_is_not_found(void **state) {
-    fixture *f = *state;
+STORE_TEST(missing_result_is_not_found) {
     char *text = NULL;
     size_t length = 5;
     harpe_error error = {0};
@@ -229,8 +239,7 @@ static void missing_result_is_not_found(void **state) {
     assert_non_null(strstr(error.message, "rank 1"));
 }
 
-static void thousands_of_changes_are_few_commits(void **state) {
-    fixture *f = *state;
+STORE_TEST(thousands_of_changes_are_few_commits) {
     enum { COUNT = 8192 };
     harpe_change *changes = calloc(COUNT, sizeof *changes);
     assert_non_null(changes);
@@ -260,8 +269,7 @@ static void check_order(void *user, harpe_status status, const harpe_error *erro
     if (++*o->next == 500) harpe_loop_stop(o->loop);
 }
 
-static void acknowledgements_come_in_order(void **state) {
-    fixture *f = *state;
+STORE_TEST(acknowledgements_come_in_order) {
     static harpe_change changes[500];
     static ordered orders[500];
     int next = 0;
@@ -295,8 +303,7 @@ static void submit_next(void *user, harpe_status status, const harpe_error *erro
     harpe_store_submit(c->fixture->store, &c->change);
 }
 
-static void closing_writes_what_is_queued(void **state) {
-    fixture *f = *state;
+STORE_TEST(closing_writes_what_is_queued) {
     chain c = {.fixture = f, .change = change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a")};
     c.change.done = submit_next;
     c.change.user = &c;
@@ -318,8 +325,7 @@ static harpe_status refuse_record(void *user, const harpe_change *change, harpe_
     return change->kind == HARPE_CHANGE_RANK ? HARPE_INVALID_INPUT : HARPE_INTERNAL;
 }
 
-static void reader_that_refuses_ends_the_load(void **state) {
-    fixture *f = *state;
+STORE_TEST(reader_that_refuses_ends_the_load) {
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     for (int i = 0; i < 3; i++)
         store_one(f, change_of(HARPE_CHANGE_RANK, JOB, 0, i, 0, "r"));
@@ -345,8 +351,7 @@ static void *read_again_and_again(void *user) {
     return right == 100 ? f : NULL;
 }
 
-static void results_are_read_while_others_are_written(void **state) {
-    fixture *f = *state;
+STORE_TEST(results_are_read_while_others_are_written) {
     static harpe_change changes[2000];
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     store_one(f, change_of(HARPE_CHANGE_RESULT, JOB, 7, 3, 0, "text"));
@@ -370,8 +375,7 @@ static harpe_status count_record(void *user, const harpe_change *change, harpe_e
     return HARPE_OK;
 }
 
-static void only_the_newest_markers_stay(void **state) {
-    fixture *f = *state;
+LONG_MEMORY_TEST(only_the_newest_markers_stay) {
     enum { COUNT = 100010 };
     harpe_change *changes = calloc(COUNT, sizeof *changes);
     char(*names)[16] = calloc(COUNT, sizeof *names);
@@ -389,8 +393,7 @@ static void only_the_newest_markers_stay(void **state) {
     free(changes);
 }
 
-static void unknown_kind_of_store_is_refused_without_its_password(void **state) {
-    fixture *f = *state;
+MEMORY_TEST(unknown_kind_of_store_is_refused_without_its_password) {
     harpe_store *store = NULL;
     harpe_error error = {0};
     assert_int_equal(try_open(f, "mysql://me:secret@host/db", &store, &error),
@@ -413,8 +416,7 @@ static const char *refusal(fixture *f, const char *where) {
     return error.message;
 }
 
-static void second_server_on_a_file_is_refused(void **state) {
-    fixture *f = *state;
+SQLITE_TEST(second_server_on_a_file_is_refused) {
     assert_non_null(strstr(refusal(f, f->where), "another server"));
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     assert_non_null(strstr(refusal(f, f->where + strlen("sqlite:")), "another server"));
@@ -430,8 +432,7 @@ static void put_text(const char *path, const char *text) {
     assert_int_equal(fclose(file), 0);
 }
 
-static void foreign_files_are_refused_and_left_alone(void **state) {
-    fixture *f = *state;
+SQLITE_TEST(foreign_files_are_refused_and_left_alone) {
     char path[PATH_MAX / 2];
     (void)snprintf(path, sizeof path, "%s/foreign", f->directory);
     put_text(path, "This is a letter and no database; it is longer than a header of SQLite, which "
@@ -449,8 +450,7 @@ static void foreign_files_are_refused_and_left_alone(void **state) {
     sqlite3_close(db);
 }
 
-static void newer_file_is_refused_naming_both(void **state) {
-    fixture *f = *state;
+SQLITE_TEST(newer_file_is_refused_naming_both) {
     sqlite3 *db = NULL;
     harpe_store_close(f->store);
     assert_int_equal(sqlite3_open(f->where + strlen("sqlite:"), &db), SQLITE_OK);
@@ -462,8 +462,7 @@ static void newer_file_is_refused_naming_both(void **state) {
     f->store = NULL;
 }
 
-static void unwritable_places_are_one_clear_line(void **state) {
-    fixture *f = *state;
+SQLITE_TEST(unwritable_places_are_one_clear_line) {
     assert_non_null(strstr(refusal(f, "/nowhere/at/all/harpe.db"), "directory must exist"));
     assert_non_null(strstr(refusal(f, "/proc/harpe.db"), "directory must exist"));
     assert_non_null(strstr(refusal(f, f->directory), "cannot be opened"));
@@ -489,8 +488,7 @@ static acknowledgements store_round(fixture *f, int64_t round) {
     return try_changes(f, changes, 200);
 }
 
-static void files_do_not_grow_with_rounds(void **state) {
-    fixture *f = *state;
+SQLITE_TEST(files_do_not_grow_with_rounds) {
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     for (int round = 0; round < 20; round++) {
         assert_int_equal(store_round(f, round).failed, 0);
@@ -501,8 +499,7 @@ static void files_do_not_grow_with_rounds(void **state) {
     assert_true(size_of(f, "") < 24 << 20);
 }
 
-static void full_disk_fails_the_batch_and_may_end(void **state) {
-    fixture *f = *state;
+SQLITE_TEST(full_disk_fails_the_batch_and_may_end) {
     struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
@@ -548,8 +545,7 @@ static void set_write(sqlite3_syscall_ptr call) {
     (void)vfs->xSetSystemCall(vfs, "pwrite64", call);
 }
 
-static void log_stays_bounded_even_if_it_cannot_be_copied(void **state) {
-    fixture *f = *state;
+LONG_SQLITE_TEST(log_stays_bounded_even_if_it_cannot_be_copied) {
     char *file = realpath(f->where + strlen("sqlite:"), NULL);
     assert_non_null(file);
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
@@ -582,8 +578,7 @@ static void log_stays_bounded_even_if_it_cannot_be_copied(void **state) {
 
 /* ---- PostgreSQL ------------------------------------------------------------------------------ */
 
-static void password_is_never_shown(void **state) {
-    fixture *f = *state;
+POSTGRES_TEST(password_is_never_shown) {
     const char *malformed[] = {
         "postgresql://harpe:secret/word@localhost/db",
         "postgresql://harpe:word@secret@localhost/db",
@@ -599,8 +594,7 @@ static void password_is_never_shown(void **state) {
     assert_null(strstr(refusal(f, "postgresql://harpe:secret@/none?host=/nowhere"), "secret"));
 }
 
-static void newer_database_is_refused_naming_both(void **state) {
-    fixture *f = *state;
+POSTGRES_TEST(newer_database_is_refused_naming_both) {
     run_sql(f, "UPDATE harpe.format SET version = 99");
     const char *message = refusal(f, f->where);
     assert_non_null(strstr(message, "format 99"));
@@ -618,8 +612,7 @@ static void *open_and_close(void *user) {
     return status == HARPE_OK ? f : NULL;
 }
 
-static void servers_that_start_at_once_make_one_schema(void **state) {
-    fixture *f = *state;
+POSTGRES_TEST(servers_that_start_at_once_make_one_schema) {
     pthread_t threads[4];
     run_sql(f, "SET client_min_messages = warning; DROP SCHEMA harpe CASCADE");
     for (int i = 0; i < 4; i++)
@@ -642,8 +635,7 @@ static bool stores_again(fixture *f, harpe_change change) {
     return false;
 }
 
-static void lost_connection_fails_batches_until_it_is_back(void **state) {
-    fixture *f = *state;
+POSTGRES_TEST(lost_connection_fails_batches_until_it_is_back) {
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     assert_loads(f, NULL, "JOB a 0 0 1 a\n"); /* the reader is connected too */
     stop_postgres(&f->postgres, SIGQUIT);
@@ -665,8 +657,7 @@ static void lost_connection_fails_batches_until_it_is_back(void **state) {
     assert_loads(f, NULL, "JOB a 0 0 1 a\nSEEN a 0 0 3 \n");
 }
 
-static void connections_that_were_cut_are_made_again(void **state) {
-    fixture *f = *state;
+POSTGRES_TEST(connections_that_were_cut_are_made_again) {
     char *text = NULL;
     size_t length = 0;
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
@@ -682,8 +673,7 @@ static void connections_that_were_cut_are_made_again(void **state) {
     assert_loads(f, NULL, "JOB a 0 0 1 a\nRESULT a 0 0 0 \nSEEN a 0 0 3 \n");
 }
 
-static void batch_that_fails_leaves_nothing_of_itself(void **state) {
-    fixture *f = *state;
+POSTGRES_TEST(batch_that_fails_leaves_nothing_of_itself) {
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     run_sql(f, "ALTER TABLE harpe.ranks ADD CHECK (rank < 5)");
     uint64_t written = 1;
@@ -724,8 +714,7 @@ static harpe_ownership own_in_the_end(harpe_store *store, int64_t server) {
     return got;
 }
 
-static void owner_that_was_replaced_cannot_write(void **state) {
-    fixture *f = *state;
+POSTGRES_TEST(owner_that_was_replaced_cannot_write) {
     harpe_store *other = NULL;
     assert_int_equal(try_open(f, f->where, &other, NULL), HARPE_OK);
     assert_true(harpe_store_is_shared(f->store));
@@ -753,8 +742,7 @@ static void owner_that_was_replaced_cannot_write(void **state) {
     assert_loads(f, NULL, "JOB a 0 0 1 again\n");
 }
 
-static void store_that_nobody_owns_is_not_written_by_a_candidate(void **state) {
-    fixture *f = *state;
+POSTGRES_TEST(store_that_nobody_owns_is_not_written_by_a_candidate) {
     harpe_store *other = NULL;
     assert_int_equal(try_open(f, f->where, &other, NULL), HARPE_OK);
     assert_true(own_as(other, 2).is_ours);
@@ -773,8 +761,7 @@ static harpe_store_leader watch(harpe_store *store, int64_t owner, int64_t dead_
     return seen;
 }
 
-static void an_owner_without_its_session_does_not_lead(void **state) {
-    fixture *f = *state;
+POSTGRES_TEST(an_owner_without_its_session_does_not_lead) {
     assert_true(own_as(f->store, 1).is_ours);
     assert_int_equal(watch(f->store, 1, -1).id, 1);
     run_sql(f, "SELECT pg_terminate_backend(pid) FROM pg_locks"
@@ -787,8 +774,7 @@ static void an_owner_without_its_session_does_not_lead(void **state) {
     assert_int_equal(seen.id, 0);
 }
 
-static void heartbeats_are_counted_and_a_dead_owner_loses_its_session(void **state) {
-    fixture *f = *state;
+POSTGRES_TEST(heartbeats_are_counted_and_a_dead_owner_loses_its_session) {
     harpe_store *other = NULL;
     assert_int_equal(try_open(f, f->where, &other, NULL), HARPE_OK);
     assert_int_equal(watch(other, 0, -1).id, 0);
@@ -815,10 +801,6 @@ static void heartbeats_are_counted_and_a_dead_owner_loses_its_session(void **sta
 
 /* ---- All of them ----------------------------------------------------------------------------- */
 
-#define STORE_TEST(name) \
-    cmocka_unit_test_prestate_setup_teardown(name, begin_test, end_test, &everywhere)
-static fixture everywhere;
-
 static int run_on(const char *backend, const struct CMUnitTest *tests, size_t count) {
     int made = make_fixture(&everywhere, backend);
     int failed = made < 0 ? 1 : 0;
@@ -833,65 +815,24 @@ static int run_on(const char *backend, const struct CMUnitTest *tests, size_t co
 }
 
 int main(void) {
-    const struct CMUnitTest common[] = {
-        STORE_TEST(what_was_stored_reads_back_in_order),
-        STORE_TEST(one_job_is_loaded_alone),
-        STORE_TEST(same_record_again_replaces),
-        STORE_TEST(ends_of_ranks_come_and_go),
-        STORE_TEST(running_time_of_servers_and_jobs_comes_back),
-        STORE_TEST(final_reports_stay_in_a_bounded_number),
-        STORE_TEST(latest_job_request_of_a_kind_counts_and_comes_last),
-        STORE_TEST(state_takes_older_results_away),
-        STORE_TEST(deleted_job_leaves_a_marker_only),
-        STORE_TEST(any_bytes_come_back_as_they_were),
-        STORE_TEST(missing_result_is_not_found),
-        STORE_TEST(thousands_of_changes_are_few_commits),
-        STORE_TEST(acknowledgements_come_in_order),
-        STORE_TEST(closing_writes_what_is_queued),
-        STORE_TEST(reader_that_refuses_ends_the_load),
-        STORE_TEST(results_are_read_while_others_are_written),
-    };
-    const struct CMUnitTest memory[] = {
-        STORE_TEST(unknown_kind_of_store_is_refused_without_its_password),
-        STORE_TEST(only_the_newest_markers_stay),
-    };
-    const struct CMUnitTest sqlite[] = {
-        STORE_TEST(second_server_on_a_file_is_refused),
-        STORE_TEST(foreign_files_are_refused_and_left_alone),
-        STORE_TEST(newer_file_is_refused_naming_both),
-        STORE_TEST(unwritable_places_are_one_clear_line),
-        STORE_TEST(files_do_not_grow_with_rounds),
-        STORE_TEST(full_disk_fails_the_batch_and_may_end),
-        STORE_TEST(log_stays_bounded_even_if_it_cannot_be_copied),
-    };
-    const struct CMUnitTest postgres[] = {
-        STORE_TEST(password_is_never_shown),
-        STORE_TEST(newer_database_is_refused_naming_both),
-        STORE_TEST(servers_that_start_at_once_make_one_schema),
-        STORE_TEST(lost_connection_fails_batches_until_it_is_back),
-        STORE_TEST(connections_that_were_cut_are_made_again),
-        STORE_TEST(batch_that_fails_leaves_nothing_of_itself),
-        STORE_TEST(owner_that_was_replaced_cannot_write),
-        STORE_TEST(store_that_nobody_owns_is_not_written_by_a_candidate),
-        STORE_TEST(an_owner_without_its_session_does_not_lead),
-        STORE_TEST(heartbeats_are_counted_and_a_dead_owner_loses_its_session),
-    };
-    /* What takes long is the last of its list, and PostgreSQL is the last of the databases. */
-    size_t omitted = all_trials() ? 0 : 1;
-    const struct {
+    static const struct {
         const char *backend;
-        const struct CMUnitTest *own;
-        size_t count;
-    } backends[] = {{"memory", memory, sizeof memory / sizeof memory[0] - omitted},
-                    {"sqlite", sqlite, sizeof sqlite / sizeof sqlite[0] - omitted},
-                    {"postgresql", postgres, sizeof postgres / sizeof postgres[0]}};
-    enum { COMMON = sizeof common / sizeof common[0] };
+        CMFixtureFunction begin, begin_long;
+    } backends[] = {{"memory", begin_memory, begin_long_memory},
+                    {"sqlite", begin_sqlite, begin_long_sqlite},
+                    {"postgresql", begin_postgres, NULL}};
     int failed = 0;
-    for (size_t i = 0; i < sizeof backends / sizeof backends[0] - omitted; i++) {
-        struct CMUnitTest all[32];
-        memcpy(all, common, sizeof common);
-        memcpy(all + COMMON, backends[i].own, backends[i].count * sizeof all[0]);
-        failed += run_on(backends[i].backend, all, COMMON + backends[i].count);
+    /* PostgreSQL takes long. */
+    for (size_t i = 0; i < sizeof backends / sizeof backends[0] - !all_trials(); i++) {
+        struct CMUnitTest chosen[64];
+        size_t count = 0;
+        for (size_t k = 0; k < listed_count; k++) {
+            CMFixtureFunction begin = listed_tests[k].setup_func;
+            if (begin == begin_test || begin == backends[i].begin ||
+                (all_trials() && begin == backends[i].begin_long))
+                chosen[count++] = listed_tests[k];
+        }
+        failed += run_on(backends[i].backend, chosen, count);
     }
     return failed;
 }
