@@ -4,8 +4,10 @@ has a context and no work, and the GPU is put back whatever ends the agent."""
 import json
 import pathlib
 import re
+import socket
 import subprocess
 import sys
+import time
 import unittest
 import urllib.request
 
@@ -90,6 +92,23 @@ class Idle(unittest.TestCase):
             self.wait_for_clock(900 if option[0] == "--clock" else HIGHEST_MHZ)
             end_group(job)
         self.wait_for_clock(LOW_MHZ)
+
+    def test_a_client_of_zeusds_routes_ends_the_hold(self):
+        path = self.machine.path / "zeusd.sock"
+        agent = self.agent("--zeusd-socket", path)
+        self.wait_for_clock(LOW_MHZ)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as own:
+            own.settimeout(LIMIT_S)
+            own.connect(str(path))
+            own.sendall(b"POST /gpu/set_gpu_locked_clocks?gpu_ids=0&block=true&min_clock_mhz=900&max_clock_mhz=900 "
+                        b"HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n")
+            self.assertEqual(own.recv(12), b"HTTP/1.1 200")
+        self.assertEqual(self.machine.clocks()[0], 900)
+        self.assertIsNotNone(wait_until(lambda: not agent.status()["gpus"][0]["idle"]))
+        time.sleep(2)  # the rule would hold a free GPU
+        self.assertEqual(self.machine.clocks()[0], 900)
+        self.assertEqual(agent.stop(), 0)
+        self.assertEqual(self.machine.clocks()[0], HIGHEST_MHZ)
 
     def test_a_killed_agents_hold_is_put_back(self):
         agent = self.agent()
