@@ -272,29 +272,77 @@ static void the_baseline_says_when_and_how_often_it_was_measured(void **state) {
     const json_t *between = json_object_get(baseline, "between_rounds");
     assert_int_equal(json_integer_value(json_array_get(between, 0)), 0);
     assert_int_equal(json_integer_value(json_array_get(between, 1)), rounds - 1);
-    assert_true(json_is_null(json_object_get(baseline, "scaled")));
     json_decref(baseline);
 }
 
-static void drift_scales_the_baseline_and_says_so(void **state) {
-    simulated_pipeline *s = *state;
-    simulated_run(s);
-    must(s, observe(s));
+/* Runs rounds, and returns how many of them ran at the highest clocks. */
+static int rounds_at_highest(simulated_pipeline *s, int rounds) {
+    harpe_plan all;
+    int found = 0;
+    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    for (int i = 0; i < rounds; i++) {
+        one_round(s);
+        found += s->ran.energy_j == all.energy_j;
+    }
+    return found;
+}
+
+/* Returns the baseline that is shown of the round `back` rounds ago; 0: none. */
+static double shown_baseline_s(simulated_pipeline *s, size_t back) {
     json_t *json = frontier(s);
-    json_int_t round = json_integer_value(json_object_get(json, "round"));
+    const json_t *measured = json_object_get(json, "measured");
+    const json_t *round = json_array_get(measured, json_array_size(measured) - 1 - back);
+    double value = json_number_value(json_array_get(json_object_get(round, "baseline"), 0));
     json_decref(json);
-    s->time_factor = 1.1;
-    some_rounds(s, 4);
+    return value;
+}
+
+static void a_change_is_followed_by_a_round_at_the_highest_clocks(void **state) {
+    simulated_pipeline *s = *state;
+    harpe_plan all;
+    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    assert_int_equal(rounds_at_highest(s, 10), 0);
+    s->time_factor = 1.04;
+    assert_int_equal(rounds_at_highest(s, 1), 0);
+    assert_true(shown_baseline_s(s, 0) == 0); /* it waits for the round at the highest clocks */
+    simulated_restart(s);
+    assert_int_equal(rounds_at_highest(s, 1), 1);
+    for (size_t back = 0; back < 2; back++)
+        assert_close(shown_baseline_s(s, back), 1.04 * all.time_s, 1e-9);
     json_t *baseline = baseline_of(s);
-    const json_t *scaled = json_object_get(baseline, "scaled");
-    assert_close(number_of(scaled, "time"), 1.1, 1e-6);
-    assert_int_equal(number_of(scaled, "since_round"), round);
+    assert_close(number_of(baseline, "time"), 1.04 * all.time_s, 1e-9);
+    assert_int_equal(number_of(baseline, "rounds"), 1);
     json_decref(baseline);
-    s->time_factor = 1; /* and back to the old time */
+    assert_int_equal(rounds_at_highest(s, 30), 0);
+}
+
+static void a_job_that_changes_all_the_time_seldom_runs_at_the_highest_clocks(void **state) {
+    simulated_pipeline *s = *state;
+    int highest = 0;
+    for (int i = 0; i < 100; i++) {
+        s->time_factor = i % 2 ? 1 : 1.04;
+        highest += rounds_at_highest(s, 1);
+    }
+    assert_in_range(highest, 1, 10);
+}
+
+/* Under a power cap no round may take more power, so the uncertainty contains the change. */
+static void a_change_under_a_power_cap_is_uncertain(void **state) {
+    simulated_pipeline *s = *state;
+    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 1e6);
+    some_rounds(s, 2);
+    claim before = claim_of(s);
+    s->time_factor = 1.04;
+    assert_int_equal(rounds_at_highest(s, 10), 0);
+    claim after = claim_of(s);
+    double lost_s = after.time_s - before.time_s;
+    assert_true(lost_s > 0 && after.time_uncertainty_s > lost_s + before.time_uncertainty_s);
+    s->time_factor = 1.2; /* more than a drift of the plan: the baseline is not known */
     one_round(s);
-    baseline = baseline_of(s);
-    assert_true(json_is_null(json_object_get(baseline, "scaled")));
-    json_decref(baseline);
+    assert_true(shown_baseline_s(s, 0) == 0);
+    assert_close(claim_of(s).time_s, after.time_s, 1e-9);
+    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
+    assert_int_equal(rounds_at_highest(s, 4), 1);
 }
 
 /* The first round of a job may compile, connect and allocate. */
@@ -360,7 +408,10 @@ int main(void) {
         cmocka_unit_test(plans_at_the_highest_clocks_never_save_anything),
         cmocka_unit_test(clocks_that_make_no_difference_save_nothing),
         SIMULATED_TEST(the_baseline_says_when_and_how_often_it_was_measured, 4, 1, 1, 8),
-        PLANNED_TEST(drift_scales_the_baseline_and_says_so, "{\"plans\": 8}"),
+        PLANNED_TEST(a_change_is_followed_by_a_round_at_the_highest_clocks, "{\"plans\": 8}"),
+        PLANNED_TEST(a_job_that_changes_all_the_time_seldom_runs_at_the_highest_clocks,
+                     "{\"plans\": 8}"),
+        PLANNED_TEST(a_change_under_a_power_cap_is_uncertain, "{\"plans\": 8}"),
         SIMULATED_TEST(a_warm_up_is_no_baseline, 4, 1, 1, 8),
         PLANNED_TEST(a_correction_for_a_stall_does_not_stay_in_the_baseline, "{\"plans\": 8}"),
         PLANNED_TEST(savings_survive_a_restart, "{\"plans\": 8}"),

@@ -76,7 +76,7 @@ static harpe_savings_round draw_round(double mean, double noise, int iterations)
 
 /* Returns how often the interval of a job with so many rounds contains the truth. */
 static double share_of_hits(int iterations, int baseline_rounds, int rounds, double noise) {
-    static const harpe_savings_terms plain = {.weight = {1, 1}};
+    static const double plain[HARPE_QUANTITIES] = {0};
     enum { TRIALS = 2000 };
     int hits = 0;
     for (int trial = 0; trial < TRIALS; trial++) {
@@ -87,7 +87,7 @@ static double share_of_hits(int iterations, int baseline_rounds, int rounds, dou
         }
         for (int r = 0; r < rounds; r++) {
             harpe_savings_round round = draw_round(85, noise, iterations);
-            harpe_savings_add(&savings, savings.planned, &round, &plain);
+            harpe_savings_add(&savings, savings.planned, &round, plain);
         }
         harpe_estimate total = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
         hits += fabs(total.value - 15.0 * rounds * iterations) <= total.uncertainty;
@@ -110,7 +110,7 @@ static void intervals_hold_as_often_as_they_say(void **state) {
 /* The baseline's error is part of every round. With more rounds, the uncertainty of the sum
  * therefore grows in proportion to their number, not to its square root. */
 static void the_error_of_the_baseline_does_not_average_out(void **state) {
-    static const harpe_savings_terms plain = {.weight = {1, 1}};
+    static const double plain[HARPE_QUANTITIES] = {0};
     (void)state;
     harpe_savings savings = {0};
     random_state = 7;
@@ -121,7 +121,7 @@ static void the_error_of_the_baseline_does_not_average_out(void **state) {
     double relative = 0;
     for (int r = 1; r <= 10000; r++) {
         harpe_savings_round round = draw_round(85, 0.01, 4);
-        harpe_savings_add(&savings, savings.planned, &round, &plain);
+        harpe_savings_add(&savings, savings.planned, &round, plain);
         if (r == 1000)
             relative = harpe_savings_total(&savings, HARPE_ENERGY, NULL).uncertainty / 1000;
     }
@@ -130,13 +130,13 @@ static void the_error_of_the_baseline_does_not_average_out(void **state) {
 }
 
 static void one_iteration_alone_claims_nothing(void **state) {
-    static const harpe_savings_terms plain = {.weight = {1, 1}};
+    static const double plain[HARPE_QUANTITIES] = {0};
     (void)state;
     harpe_savings savings = {0};
     harpe_savings_round round = draw_round(100, 0, 1);
     harpe_savings_add_baseline(&savings, &round);
     round = draw_round(50, 0, 1);
-    harpe_savings_add(&savings, savings.planned, &round, &plain);
+    harpe_savings_add(&savings, savings.planned, &round, plain);
     harpe_estimate total = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
     assert_true(isinf(total.uncertainty) && !harpe_estimate_is_significant(total));
 }
@@ -144,7 +144,7 @@ static void one_iteration_alone_claims_nothing(void **state) {
 /* If every round is one iteration and only one ran at the highest clocks, the other rounds show the
  * noise. */
 static void rounds_of_one_iteration_tell_of_noise_together(void **state) {
-    static const harpe_savings_terms plain = {.weight = {1, 1}};
+    static const double plain[HARPE_QUANTITIES] = {0};
     enum { TRIALS = 1000, ROUNDS = 30 };
     (void)state;
     int hits = 0;
@@ -155,7 +155,7 @@ static void rounds_of_one_iteration_tell_of_noise_together(void **state) {
         for (int r = 0; r < ROUNDS; r++) {
             round = draw_round(85, 0.02, 1);
             round.number = r + 1;
-            harpe_savings_add(&savings, savings.planned, &round, &plain);
+            harpe_savings_add(&savings, savings.planned, &round, plain);
         }
         harpe_estimate total = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
         assert_true(total.uncertainty < 0.15 * 85 * ROUNDS);

@@ -73,6 +73,7 @@ void harpe_perseus_forget(harpe_perseus *self) {
 
 void harpe_perseus_begin_learning(harpe_perseus *self) {
     self->explores = self->explores_next = false;
+    self->runs_highest = self->runs_highest_next = false;
     self->phase = self->args.learns_by_sweep ? HARPE_PERSEUS_SWEEP : HARPE_PERSEUS_EXPLORE;
 }
 
@@ -296,7 +297,7 @@ static int rounds_to_drift(const harpe_perseus *self) {
     return self->args.rounds_to_drift << self->corrections.level;
 }
 
-static void put_off(harpe_perseus_backoff *backoff, int64_t round) {
+void harpe_perseus_put_off(harpe_perseus_backoff *backoff, int64_t round) {
     if (backoff->level < HARPE_PERSEUS_LEVEL_MAX) backoff->level++;
     backoff->since = round;
 }
@@ -312,9 +313,12 @@ bool harpe_perseus_may_sweep(const harpe_perseus *self) {
            self->round - self->sweeps.since >= rounds_between_sweeps(self);
 }
 
-void harpe_perseus_put_sweep_off(harpe_perseus *self) { put_off(&self->sweeps, self->round); }
+void harpe_perseus_put_sweep_off(harpe_perseus *self) {
+    harpe_perseus_put_off(&self->sweeps, self->round);
+}
 
-static const harpe_plan *running_plan(const harpe_perseus *self) {
+const harpe_plan *harpe_perseus_running_plan(const harpe_perseus *self) {
+    if (self->runs_highest) return &self->plans->all_maximum;
     return harpe_plan_set_at(self->plans->set, self->running);
 }
 
@@ -344,6 +348,14 @@ static harpe_online_mean predict(const harpe_perseus *self, const harpe_plan *pl
     return (harpe_online_mean){
         plan->time_s + self->outside_time_s + self->shift_time_s + wait_s + gain.time_s,
         plan->energy_j + self->outside_energy_j + self->shift_energy_j + waiting_j + gain.energy_j};
+}
+
+harpe_online_mean harpe_perseus_planned(const harpe_perseus *self, const harpe_online_round *round,
+                                        harpe_online_mean *predicted) {
+    const harpe_plan *plan = harpe_perseus_running_plan(self);
+    harpe_online_mean gain = harpe_perseus_replicas_gain(self);
+    *predicted = predict(self, plan, round);
+    return (harpe_online_mean){plan->time_s + gain.time_s, plan->energy_j + gain.energy_j};
 }
 
 /* ---- Correcting ------------------------------------------------------------------------------ */
@@ -505,7 +517,8 @@ static harpe_status correct(harpe_perseus *self, const harpe_online_round *round
     int *frequency_mhz = harpe_calloc(count, sizeof *frequency_mhz); /* the old plans are freed */
     harpe_status status = ratios && frequency_mhz ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK) {
-        memcpy(frequency_mhz, running_plan(self)->frequency_mhz, count * sizeof *frequency_mhz);
+        memcpy(frequency_mhz, harpe_perseus_running_plan(self)->frequency_mhz,
+               count * sizeof *frequency_mhz);
         status = find_ratios(self, round, frequency_mhz, ratios, error);
     }
     if (status == HARPE_OK) {
@@ -574,8 +587,9 @@ harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *
                                  harpe_error *error) {
     forget(&self->corrections, self->round, rounds_to_drift(self));
     forget(&self->sweeps, self->round, rounds_between_sweeps(self));
+    forget(&self->references, self->round, (int64_t)1 << self->references.level);
     if (!(round->iteration_time_s > 0) || self->is_plan_new) return HARPE_OK;
-    harpe_online_mean predicted = predict(self, running_plan(self), round);
+    harpe_online_mean predicted = predict(self, harpe_perseus_running_plan(self), round);
     double tolerance = self->args.drift_tolerance;
     bool has_drifted = is_off(round->iteration_time_s, predicted.time_s, tolerance) ||
                        (round->iteration_energy_j > 0 &&
@@ -584,7 +598,7 @@ harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *
     /* This round has no values for a correction; the next round may have them. */
     if (self->drift_rounds < rounds_to_drift(self) || round->problem[0]) return HARPE_OK;
     self->drift_rounds = 0;
-    put_off(&self->corrections, self->round);
+    harpe_perseus_put_off(&self->corrections, self->round);
     log_drift(self, round, &predicted);
     return correct(self, round, error);
 }
@@ -607,8 +621,7 @@ static harpe_online_outside outside_of(const harpe_perseus *self) {
 static const int *running_mhz(const harpe_perseus *self) {
     if (self->phase != HARPE_PERSEUS_PLAN || self->explores || self->is_plan_new) return NULL;
     const int *lowest_mhz = harpe_perseus_replicas_lowest(self);
-    if (lowest_mhz) return lowest_mhz;
-    return harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
+    return lowest_mhz ? lowest_mhz : harpe_perseus_running_plan(self)->frequency_mhz;
 }
 
 static harpe_explorer_terms terms_of(const harpe_perseus *self) {

@@ -28,12 +28,6 @@ static json_t *number_or_null(double value) {
 
 /* ---- The baseline ---------------------------------------------------------------------------- */
 
-static json_t *show_scaled(const harpe_perseus_scaled *scaled) {
-    if (scaled->since_round < 0) return json_null();
-    return json_pack("{s:f,s:f,s:I}", "time", scaled->factor[HARPE_TIME], "energy",
-                     scaled->factor[HARPE_ENERGY], "since_round", (json_int_t)scaled->since_round);
-}
-
 static json_t *show_baseline(const harpe_perseus *self) {
     const harpe_savings *savings = &self->savings;
     const harpe_baseline *baseline = &savings->baseline;
@@ -41,29 +35,21 @@ static json_t *show_baseline(const harpe_perseus *self) {
     if (!(mean->rounds > 0)) return json_null();
     harpe_estimate time = harpe_savings_baseline(savings, HARPE_TIME);
     harpe_estimate energy = harpe_savings_baseline(savings, HARPE_ENERGY);
-    return json_pack(
-        "{s:f,s:o,s:f,s:o,s:I,s:I,s:[I,I],s:[I,I],s:o}", "time", time.value, "time_uncertainty",
-        number_or_null(time.uncertainty), "energy", energy.value, "energy_uncertainty",
-        number_or_null(energy.uncertainty), "iterations", (json_int_t)mean->iterations, "rounds",
-        (json_int_t)mean->rounds, "between_rounds", (json_int_t)baseline->first_round,
-        (json_int_t)baseline->last_round, "measured_at", (json_int_t)baseline->first_wall_s,
-        (json_int_t)baseline->last_wall_s, "scaled", show_scaled(&self->scaled));
+    return json_pack("{s:f,s:o,s:f,s:o,s:I,s:I,s:[I,I],s:[I,I]}", "time", time.value,
+                     "time_uncertainty", number_or_null(time.uncertainty), "energy", energy.value,
+                     "energy_uncertainty", number_or_null(energy.uncertainty), "iterations",
+                     (json_int_t)mean->iterations, "rounds", (json_int_t)mean->rounds,
+                     "between_rounds", (json_int_t)baseline->first_round,
+                     (json_int_t)baseline->last_round, "measured_at",
+                     (json_int_t)baseline->first_wall_s, (json_int_t)baseline->last_wall_s);
 }
 
 /* ---- Of single rounds ------------------------------------------------------------------------ */
 
 /* Returns the sum over only this round of the history. */
-static harpe_savings_sum sum_of_round(const harpe_perseus *self,
-                                      const harpe_perseus_measured *measured, int quantity) {
-    int q = quantity;
-    double n = (double)measured->iterations, value = measured->value[q];
-    double own = self->savings.baseline.mean[q].mean;
-    return (harpe_savings_sum){n,
-                               n * value,
-                               n * (measured->baseline[q] - own),
-                               n * sqrt(measured->weight[q]),
-                               n * measured->weight[q] * value * value,
-                               n * measured->systematic[q]};
+static harpe_savings_sum sum_of_round(const harpe_perseus_measured *measured, int quantity) {
+    double n = (double)measured->iterations, value = measured->value[quantity];
+    return (harpe_savings_sum){n, n * value, n * value * value, n * measured->systematic[quantity]};
 }
 
 static bool is_compared(const harpe_perseus_measured *measured) {
@@ -72,9 +58,10 @@ static bool is_compared(const harpe_perseus_measured *measured) {
 
 static double uncertainty_of(const harpe_perseus *self, const harpe_perseus_measured *measured,
                              int quantity) {
-    if (!(measured->weight[HARPE_TIME] > 0))
-        return 0; /* a round at the highest clocks saves nothing */
-    harpe_savings_sum sum = sum_of_round(self, measured, quantity);
+    bool is_highest = measured->baseline[HARPE_TIME] == measured->value[HARPE_TIME] &&
+                      measured->baseline[HARPE_ENERGY] == measured->value[HARPE_ENERGY];
+    if (is_highest) return 0; /* it saves nothing */
+    harpe_savings_sum sum = sum_of_round(measured, quantity);
     return harpe_savings_of_sum(&self->savings, &sum, quantity).uncertainty / sum.iterations;
 }
 
@@ -97,8 +84,9 @@ static json_t *show_round(const harpe_perseus *self, const harpe_perseus_measure
 /* ---- Sums ------------------------------------------------------------------------------------ */
 
 /* Adds up the newest rounds that ran a plan, at most RECENT_ROUNDS. Returns their number. */
-static int find_recent(const harpe_perseus *self, harpe_savings_sum *sums) {
+static int find_recent(const harpe_perseus *self, harpe_savings_sum *sums, double *baselines) {
     int rounds = 0;
+    baselines[HARPE_TIME] = baselines[HARPE_ENERGY] = 0;
     memset(sums, 0, HARPE_QUANTITIES * sizeof *sums);
     int64_t first = harpe_perseus_first_kept(self);
     for (int64_t r = self->round - 1; r >= first && rounds < RECENT_ROUNDS; r--) {
@@ -106,8 +94,9 @@ static int find_recent(const harpe_perseus *self, harpe_savings_sum *sums) {
         if (!is_compared(measured)) continue;
         rounds++;
         for (int q = 0; q < HARPE_QUANTITIES; q++) {
-            harpe_savings_sum sum = sum_of_round(self, measured, q);
+            harpe_savings_sum sum = sum_of_round(measured, q);
             harpe_savings_sum_add(&sums[q], &sum);
+            baselines[q] += sum.iterations * measured->baseline[q];
         }
     }
     return rounds;
@@ -117,14 +106,15 @@ static int find_recent(const harpe_perseus *self, harpe_savings_sum *sums) {
  * means 10 %. Returns null if no round or no baseline was measured. */
 static json_t *show_recent(const harpe_perseus *self) {
     harpe_savings_sum sums[HARPE_QUANTITIES];
-    int rounds = find_recent(self, sums);
+    double baselines[HARPE_QUANTITIES];
+    int rounds = find_recent(self, sums, baselines);
     harpe_estimate share[HARPE_QUANTITIES];
     if (rounds == 0 || !harpe_savings_has_baseline(&self->savings, HARPE_ENERGY))
         return json_null();
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         harpe_estimate saved = harpe_savings_of_sum(&self->savings, &sums[q], q);
-        double baseline = saved.value + sums[q].measured;
-        share[q] = (harpe_estimate){saved.value / baseline, saved.uncertainty / baseline};
+        share[q] =
+            (harpe_estimate){1 - sums[q].measured / baselines[q], saved.uncertainty / baselines[q]};
     }
     return json_pack("{s:i,s:f,s:o,s:b,s:f,s:o,s:b}", "rounds", rounds, "energy",
                      share[HARPE_ENERGY].value, "energy_uncertainty",

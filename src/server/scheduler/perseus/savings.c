@@ -157,7 +157,7 @@ static void add_noise_between(harpe_savings *savings, const harpe_savings_round 
 }
 
 void harpe_savings_add(harpe_savings *savings, harpe_savings_sum *sums,
-                       const harpe_savings_round *round, const harpe_savings_terms *terms) {
+                       const harpe_savings_round *round, const double *systematic) {
     count(savings, round);
     add_noise(savings, round);
     if (sums == savings->planned) add_noise_between(savings, round);
@@ -165,10 +165,8 @@ void harpe_savings_add(harpe_savings *savings, harpe_savings_sum *sums,
         if (!(round->value[q] > 0)) continue;
         sums[q].iterations += round->iterations;
         sums[q].measured += round->iterations * round->value[q];
-        sums[q].shift += round->iterations * terms->shift[q];
-        sums[q].common += round->iterations * sqrt(terms->weight[q]);
-        sums[q].squares += round->iterations * terms->weight[q] * round->value[q] * round->value[q];
-        sums[q].systematic += round->iterations * terms->systematic[q];
+        sums[q].squares += round->iterations * round->value[q] * round->value[q];
+        sums[q].systematic += round->iterations * systematic[q];
     }
 }
 
@@ -196,7 +194,7 @@ harpe_estimate harpe_savings_baseline(const harpe_savings *savings, int quantity
  * iterations, and the noise of the rounds. */
 static double squares_of(const harpe_savings *savings, const harpe_savings_sum *sum, int quantity) {
     harpe_estimate baseline = harpe_savings_baseline(savings, quantity);
-    double common = sum->common * baseline.uncertainty;
+    double common = sum->iterations * baseline.uncertainty;
     double quantile = quantile_of(savings, quantity);
     return common * common + quantile * quantile * variance_of(savings, quantity) * sum->squares;
 }
@@ -206,15 +204,13 @@ harpe_estimate harpe_savings_of_sum(const harpe_savings *savings, const harpe_sa
     if (!(sum->iterations > 0)) return (harpe_estimate){0, 0};
     harpe_estimate baseline = harpe_savings_baseline(savings, quantity);
     if (!(baseline.value > 0)) return (harpe_estimate){0, INFINITY};
-    return (harpe_estimate){sum->iterations * baseline.value + sum->shift - sum->measured,
+    return (harpe_estimate){sum->iterations * baseline.value - sum->measured,
                             sqrt(squares_of(savings, sum, quantity)) + sum->systematic};
 }
 
 void harpe_savings_sum_add(harpe_savings_sum *to, const harpe_savings_sum *from) {
     to->iterations += from->iterations;
     to->measured += from->measured;
-    to->shift += from->shift;
-    to->common += from->common;
     to->squares += from->squares;
     to->systematic += from->systematic;
 }
@@ -229,9 +225,7 @@ harpe_estimate harpe_savings_total(const harpe_savings *savings, int quantity, d
         is_open ? harpe_savings_of_sum(savings, &sum, quantity) : (harpe_estimate){0, 0};
     double squares = is_open ? squares_of(savings, &sum, quantity) : 0;
     double systematic = is_open ? sum.systematic : 0;
-    if (baseline)
-        *baseline = closed->baseline + mean->mean * (mean->iterations + sum.iterations) +
-                    (is_open ? sum.shift : 0);
+    if (baseline) *baseline = closed->baseline + mean->mean * (mean->iterations + sum.iterations);
     return (harpe_estimate){closed->saved + open.value,
                             sqrt(closed->squares + squares) + closed->systematic + systematic};
 }
@@ -240,22 +234,29 @@ bool harpe_estimate_is_significant(harpe_estimate estimate) {
     return fabs(estimate.value) > estimate.uncertainty;
 }
 
-void harpe_savings_close(harpe_savings *savings, const harpe_savings *old) {
-    savings->iterations += old->iterations;
+/* What is known of the noise holds for the next baseline too. */
+static harpe_savings_noise noise_of(const harpe_savings *savings, int quantity) {
+    const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
+    harpe_savings_noise noise = savings->noise[quantity];
+    if (noise.freedom > 0 || mean->rounds < 2) return noise;
+    return (harpe_savings_noise){variance_between(mean) * (mean->rounds - 1), mean->rounds - 1};
+}
+
+void harpe_savings_renew(harpe_savings *savings) {
+    harpe_savings before = *savings;
+    *savings = (harpe_savings){.iterations = before.iterations};
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         double baseline;
-        harpe_estimate total = harpe_savings_total(old, q, &baseline);
-        savings->used[q] += old->used[q];
-        if (!isfinite(total.uncertainty)) { /* the savings are not known */
-            total = (harpe_estimate){0, 0};
-            baseline = old->used[q];
-        }
-        double half = fmax(0, total.uncertainty - old->closed[q].systematic -
-                                  old->swept[q].systematic - old->planned[q].systematic);
-        savings->closed[q].saved += total.value;
-        savings->closed[q].baseline += baseline;
-        savings->closed[q].squares += half * half;
-        savings->closed[q].systematic += total.uncertainty - half;
+        harpe_estimate total = harpe_savings_total(&before, q, &baseline);
+        savings->used[q] = before.used[q];
+        savings->noise[q] = noise_of(&before, q);
+        savings->closed[q] = before.closed[q];
+        if (!isfinite(total.uncertainty)) continue; /* the savings are not known */
+        double systematic =
+            before.closed[q].systematic + before.swept[q].systematic + before.planned[q].systematic;
+        double half = fmax(0, total.uncertainty - systematic);
+        savings->closed[q] =
+            (harpe_savings_closed){total.value, baseline, half * half, total.uncertainty - half};
     }
 }
 
