@@ -87,7 +87,7 @@ static double share_of_hits(int iterations, int baseline_rounds, int rounds, dou
         }
         for (int r = 0; r < rounds; r++) {
             harpe_savings_round round = draw_round(85, noise, iterations);
-            harpe_savings_add(&savings, savings.planned, &round, plain);
+            harpe_savings_add(&savings, &round, plain);
         }
         harpe_estimate total = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
         hits += fabs(total.value - 15.0 * rounds * iterations) <= total.uncertainty;
@@ -121,7 +121,7 @@ static void the_error_of_the_baseline_does_not_average_out(void **state) {
     double relative = 0;
     for (int r = 1; r <= 10000; r++) {
         harpe_savings_round round = draw_round(85, 0.01, 4);
-        harpe_savings_add(&savings, savings.planned, &round, plain);
+        harpe_savings_add(&savings, &round, plain);
         if (r == 1000)
             relative = harpe_savings_total(&savings, HARPE_ENERGY, NULL).uncertainty / 1000;
     }
@@ -136,7 +136,7 @@ static void one_iteration_alone_claims_nothing(void **state) {
     harpe_savings_round round = draw_round(100, 0, 1);
     harpe_savings_add_baseline(&savings, &round);
     round = draw_round(50, 0, 1);
-    harpe_savings_add(&savings, savings.planned, &round, plain);
+    harpe_savings_add(&savings, &round, plain);
     harpe_estimate total = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
     assert_true(isinf(total.uncertainty) && !harpe_estimate_is_significant(total));
 }
@@ -155,7 +155,7 @@ static void rounds_of_one_iteration_tell_of_noise_together(void **state) {
         for (int r = 0; r < ROUNDS; r++) {
             round = draw_round(85, 0.02, 1);
             round.number = r + 1;
-            harpe_savings_add(&savings, savings.planned, &round, plain);
+            harpe_savings_add(&savings, &round, plain);
         }
         harpe_estimate total = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
         assert_true(total.uncertainty < 0.15 * 85 * ROUNDS);

@@ -165,7 +165,7 @@ void harpe_perseus_count_planned(harpe_perseus *self, const int *frequency_mhz,
             measured->baseline[q] = harpe_savings_baseline(&self->savings, q).value;
             measured->systematic[q] = share * measured->baseline[q];
         }
-        harpe_savings_add(&self->savings, self->savings.planned, &own, measured->systematic);
+        harpe_savings_add(&self->savings, &own, measured->systematic);
     }
     self->runs_highest_next = !has_baseline(self) && harpe_perseus_may_run_highest(self);
 }
@@ -182,5 +182,5 @@ void harpe_perseus_count_learning(harpe_perseus *self, const harpe_online_round 
     else if (is_at_highest)
         harpe_savings_add_baseline(savings, &own);
     else
-        harpe_savings_add(savings, savings->swept, &own, (double[HARPE_QUANTITIES]){0});
+        harpe_savings_add(savings, &own, (double[HARPE_QUANTITIES]){0});
 }

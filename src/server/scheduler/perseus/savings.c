@@ -156,17 +156,16 @@ static void add_noise_between(harpe_savings *savings, const harpe_savings_round 
     savings->last_number = round->number;
 }
 
-void harpe_savings_add(harpe_savings *savings, harpe_savings_sum *sums,
-                       const harpe_savings_round *round, const double *systematic) {
+void harpe_savings_add(harpe_savings *savings, const harpe_savings_round *round,
+                       const double *systematic) {
     count(savings, round);
     add_noise(savings, round);
-    if (sums == savings->planned) add_noise_between(savings, round);
+    add_noise_between(savings, round);
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         if (!(round->value[q] > 0)) continue;
-        sums[q].iterations += round->iterations;
-        sums[q].measured += round->iterations * round->value[q];
-        sums[q].squares += round->iterations * round->value[q] * round->value[q];
-        sums[q].systematic += round->iterations * systematic[q];
+        double n = round->iterations, value = round->value[q];
+        harpe_savings_sum own = {n, n * value, n * value * value, n * systematic[q]};
+        harpe_savings_sum_add(&savings->sum[q], &own);
     }
 }
 
@@ -218,8 +217,7 @@ void harpe_savings_sum_add(harpe_savings_sum *to, const harpe_savings_sum *from)
 harpe_estimate harpe_savings_total(const harpe_savings *savings, int quantity, double *baseline) {
     const harpe_savings_closed *closed = &savings->closed[quantity];
     const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
-    harpe_savings_sum sum = savings->swept[quantity];
-    harpe_savings_sum_add(&sum, &savings->planned[quantity]);
+    harpe_savings_sum sum = savings->sum[quantity];
     bool is_open = sum.iterations > 0 && mean->rounds > 0;
     harpe_estimate open =
         is_open ? harpe_savings_of_sum(savings, &sum, quantity) : (harpe_estimate){0, 0};
@@ -252,8 +250,7 @@ void harpe_savings_renew(harpe_savings *savings) {
         savings->noise[q] = noise_of(&before, q);
         savings->closed[q] = before.closed[q];
         if (!isfinite(total.uncertainty)) continue; /* the savings are not known */
-        double systematic =
-            before.closed[q].systematic + before.swept[q].systematic + before.planned[q].systematic;
+        double systematic = before.closed[q].systematic + before.sum[q].systematic;
         double half = fmax(0, total.uncertainty - systematic);
         savings->closed[q] =
             (harpe_savings_closed){total.value, baseline, half * half, total.uncertainty - half};
@@ -271,8 +268,7 @@ static const harpe_stored_member MEMBERS[] = {
     HARPE_STORED(harpe_savings, baseline.last_wall_s, HARPE_STORED_ANY),
     HARPE_STORED_DOUBLES(harpe_savings, baseline.mean, HARPE_STORED_ANY),
     HARPE_STORED_DOUBLES(harpe_savings, noise, HARPE_STORED_ANY),
-    HARPE_STORED_DOUBLES(harpe_savings, swept, HARPE_STORED_ANY),
-    HARPE_STORED_DOUBLES(harpe_savings, planned, HARPE_STORED_ANY),
+    HARPE_STORED_DOUBLES(harpe_savings, sum, HARPE_STORED_ANY),
     HARPE_STORED_DOUBLES(harpe_savings, closed, HARPE_STORED_ANY),
 };
 static const harpe_stored TABLE = HARPE_STORED_TABLE(harpe_savings, MEMBERS);

@@ -70,11 +70,10 @@ typedef struct harpe_savings {
     double used[HARPE_QUANTITIES];
     harpe_baseline baseline;
     harpe_savings_noise noise[HARPE_QUANTITIES];
-    harpe_savings_sum swept[HARPE_QUANTITIES];   /* rounds of the sweep */
-    harpe_savings_sum planned[HARPE_QUANTITIES]; /* rounds that ran a plan */
+    harpe_savings_sum sum[HARPE_QUANTITIES]; /* rounds with lower clocks */
     harpe_savings_closed closed[HARPE_QUANTITIES];
-    /* Values of the previous round that ran a plan. Rounds with one iteration are compared with it.
-     * They are not stored. */
+    /* Values of the previous round with lower clocks. Rounds with one iteration are compared with
+     * it. They are not stored. */
     int64_t last_number;
     double last_value[HARPE_QUANTITIES];
 } harpe_savings;
@@ -91,11 +90,10 @@ bool harpe_savings_is_warm_up(double before, double value);
 bool harpe_savings_had_warm_up(const harpe_savings *savings, const harpe_savings_round *round);
 /* Adds a round at the highest clocks to the baseline. */
 void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_round *round);
-/* Adds a round that is compared with the baseline. `sums` is `swept` or `planned` of `savings`.
- * `systematic` has the uncertainty of the baseline in this round, without noise. The baseline may
- * be measured later. */
-void harpe_savings_add(harpe_savings *savings, harpe_savings_sum *sums,
-                       const harpe_savings_round *round, const double *systematic);
+/* Adds a round that is compared with the baseline. `systematic` has the uncertainty of the baseline
+ * in this round, without noise. The baseline may be measured later. */
+void harpe_savings_add(harpe_savings *savings, const harpe_savings_round *round,
+                       const double *systematic);
 void harpe_savings_sum_add(harpe_savings_sum *to, const harpe_savings_sum *from);
 /* Counts the time and energy of a round that is not compared with the baseline. */
 void harpe_savings_use(harpe_savings *savings, const harpe_savings_round *round);
