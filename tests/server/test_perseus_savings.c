@@ -49,18 +49,13 @@ typedef struct claim {
     bool is_energy_significant, is_time_significant;
 } claim;
 
-static double number_of(const json_t *object, const char *name) {
-    const json_t *value = json_object_get(object, name);
-    return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
 static claim claim_of(simulated_pipeline *s) {
     json_t *json = frontier(s);
     const json_t *saved = json_object_get(json, "saved");
-    claim found = {number_of(saved, "energy"),
-                   number_of(saved, "energy_uncertainty"),
-                   number_of(saved, "time"),
-                   number_of(saved, "time_uncertainty"),
+    claim found = {number_of(s, "saved", "energy"),
+                   number_of(s, "saved", "energy_uncertainty"),
+                   number_of(s, "saved", "time"),
+                   number_of(s, "saved", "time_uncertainty"),
                    json_is_true(json_object_get(saved, "energy_is_significant")),
                    json_is_true(json_object_get(saved, "time_is_significant"))};
     json_decref(json);
@@ -246,33 +241,24 @@ static void clocks_that_make_no_difference_save_nothing(void **state) {
 
 /* ---- The baseline ---------------------------------------------------------------------------- */
 
-static json_t *baseline_of(simulated_pipeline *s) {
-    json_t *json = frontier(s);
-    json_t *baseline = json_incref(json_object_get(json, "baseline"));
-    json_decref(json);
-    return baseline;
-}
-
 static void the_baseline_says_when_and_how_often_it_was_measured(void **state) {
     simulated_pipeline *s = *state;
     harpe_plan all;
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     start(s, "Perseus", "{\"plans\": 8, \"frequency_stride\": 4}");
-    json_t *before = baseline_of(s);
-    assert_true(json_is_null(before));
-    json_decref(before);
+    assert_true(isnan(number_of(s, "baseline", "time")));
     int rounds = rounds_until(s, "plan");
     some_rounds(s, 5);
-    json_t *baseline = baseline_of(s);
-    assert_close(number_of(baseline, "time"), all.time_s, 1e-9);
-    assert_close(number_of(baseline, "energy"), truth_of(s, &all).energy_j, 1e-9);
-    assert_int_equal(number_of(baseline, "rounds"),
+    assert_close(number_of(s, "baseline", "time"), all.time_s, 1e-9);
+    assert_close(number_of(s, "baseline", "energy"), truth_of(s, &all).energy_j, 1e-9);
+    assert_int_equal(number_of(s, "baseline", "rounds"),
                      3); /* counting, first round of the sweep, after the sweep */
-    assert_int_equal(number_of(baseline, "iterations"), 3 * SIMULATED_ITERATIONS);
-    const json_t *between = json_object_get(baseline, "between_rounds");
+    assert_int_equal(number_of(s, "baseline", "iterations"), 3 * SIMULATED_ITERATIONS);
+    json_t *json = frontier(s);
+    const json_t *between = json_object_get(json_object_get(json, "baseline"), "between_rounds");
     assert_int_equal(json_integer_value(json_array_get(between, 0)), 0);
     assert_int_equal(json_integer_value(json_array_get(between, 1)), rounds - 1);
-    json_decref(baseline);
+    json_decref(json);
 }
 
 /* Runs rounds, and returns how many of them ran at the highest clocks. */
@@ -309,10 +295,8 @@ static void a_change_is_followed_by_a_round_at_the_highest_clocks(void **state) 
     assert_int_equal(rounds_at_highest(s, 1), 1);
     for (size_t back = 0; back < 2; back++)
         assert_close(shown_baseline_s(s, back), 1.04 * all.time_s, 1e-9);
-    json_t *baseline = baseline_of(s);
-    assert_close(number_of(baseline, "time"), 1.04 * all.time_s, 1e-9);
-    assert_int_equal(number_of(baseline, "rounds"), 1);
-    json_decref(baseline);
+    assert_close(number_of(s, "baseline", "time"), 1.04 * all.time_s, 1e-9);
+    assert_int_equal(number_of(s, "baseline", "rounds"), 1);
     assert_int_equal(rounds_at_highest(s, 30), 0);
 }
 
@@ -355,10 +339,8 @@ static void a_warm_up_is_no_baseline(void **state) {
     one_round(s);
     s->time_factor = 1;
     rounds_until(s, "plan");
-    json_t *baseline = baseline_of(s);
-    assert_close(number_of(baseline, "time"), all.time_s, 1e-9);
-    assert_int_equal(number_of(baseline, "rounds"), 2);
-    json_decref(baseline);
+    assert_close(number_of(s, "baseline", "time"), all.time_s, 1e-9);
+    assert_int_equal(number_of(s, "baseline", "rounds"), 2);
 }
 
 /* Iterations that take longer for a while, and a correction for this, must not make the baseline

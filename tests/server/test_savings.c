@@ -5,19 +5,14 @@
 
 #include <math.h>
 
+#include "base/array.h"
+#include "server/explored_gpu.h"
 #include "server/scheduler/perseus/savings.h"
 
 static uint64_t random_state;
+static const double plain[HARPE_QUANTITIES];
 
-/* Approximately normal: a sum of twelve. */
-static double normal(void) {
-    double sum = 0;
-    for (int i = 0; i < 12; i++) {
-        random_state = random_state * 6364136223846793005U + 1442695040888963407U;
-        sum += (double)(random_state >> 11) / 9007199254740992.0;
-    }
-    return sum - 6;
-}
+static double normal(void) { return explored_draw_normal(&random_state); }
 
 static void quantiles_are_those_of_the_tables(void **state) {
     static const double table[][2] = {{1, 12.706}, {2, 4.303},   {3, 3.182},    {4, 2.776},
@@ -55,16 +50,11 @@ static void one_stall_does_not_widen_a_spread(void **state) {
 
 /* ---- Intervals ------------------------------------------------------------------------------- */
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static harpe_savings_round draw_round(double mean, double noise, int iterations) {
     double values[32];
     for (int i = 0; i < iterations; i++)
         values[i] = mean * (1 + noise * normal());
-    qsort(values, (size_t)iterations, sizeof *values, compare_doubles);
+    qsort(values, (size_t)iterations, sizeof *values, harpe_compare_doubles);
     double median = 0.5 * (values[(iterations - 1) / 2] + values[iterations / 2]);
     double spread = harpe_robust_spread(values, (size_t)iterations);
     return (harpe_savings_round){.iterations = iterations,
@@ -76,7 +66,6 @@ static harpe_savings_round draw_round(double mean, double noise, int iterations)
 
 /* Returns how often the interval of a job with so many rounds contains the truth. */
 static double share_of_hits(int iterations, int baseline_rounds, int rounds, double noise) {
-    static const double plain[HARPE_QUANTITIES] = {0};
     enum { TRIALS = 2000 };
     int hits = 0;
     for (int trial = 0; trial < TRIALS; trial++) {
@@ -110,7 +99,6 @@ static void intervals_hold_as_often_as_they_say(void **state) {
 /* The baseline's error is part of every round. With more rounds, the uncertainty of the sum
  * therefore grows in proportion to their number, not to its square root. */
 static void the_error_of_the_baseline_does_not_average_out(void **state) {
-    static const double plain[HARPE_QUANTITIES] = {0};
     (void)state;
     harpe_savings savings = {0};
     random_state = 7;
@@ -130,7 +118,6 @@ static void the_error_of_the_baseline_does_not_average_out(void **state) {
 }
 
 static void one_iteration_alone_claims_nothing(void **state) {
-    static const double plain[HARPE_QUANTITIES] = {0};
     (void)state;
     harpe_savings savings = {0};
     harpe_savings_round round = draw_round(100, 0, 1);
@@ -144,7 +131,6 @@ static void one_iteration_alone_claims_nothing(void **state) {
 /* If every round is one iteration and only one ran at the highest clocks, the other rounds show the
  * noise. */
 static void rounds_of_one_iteration_tell_of_noise_together(void **state) {
-    static const double plain[HARPE_QUANTITIES] = {0};
     enum { TRIALS = 1000, ROUNDS = 30 };
     (void)state;
     int hits = 0;

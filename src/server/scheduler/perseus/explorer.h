@@ -137,8 +137,6 @@ harpe_status harpe_explorer_miss(harpe_explorer *explorer, const harpe_online_ro
 harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online_round *round,
                                     const harpe_online_reports *reports,
                                     const harpe_explorer_terms *terms, harpe_error *error);
-harpe_status harpe_explorer_sweep(harpe_explorer *explorer, const harpe_online_round *round,
-                                  harpe_error *error);
 
 /* Forgets all that was learnt, and its cost, and begins to learn. Latencies stay. */
 void harpe_explorer_begin(harpe_explorer *explorer);

@@ -231,7 +231,7 @@ bool harpe_perseus_may_run_highest(const harpe_perseus *self);
 void harpe_perseus_count_learning(harpe_perseus *self, const harpe_online_round *round,
                                   int64_t number);
 harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round, int64_t number);
-/* Begins a new baseline. The savings of the rounds before are kept. */
+/* The job has changed, and needs a new baseline. */
 void harpe_perseus_renew_baseline(harpe_perseus *self);
 
 /* ---- Replicas that differ: perseus_replicas.c ------------------------------------------------ */

@@ -35,15 +35,10 @@ harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round,
     };
 }
 
-static bool has_baseline(const harpe_perseus *self) {
-    return harpe_savings_has_baseline(&self->savings, HARPE_TIME) &&
-           harpe_savings_has_baseline(&self->savings, HARPE_ENERGY);
-}
-
 /* ---- Baselines ------------------------------------------------------------------------------- */
 
 void harpe_perseus_renew_baseline(harpe_perseus *self) {
-    harpe_savings_renew(&self->savings);
+    harpe_savings_expect_baseline(&self->savings);
     self->usual = (harpe_perseus_usual){0};
     for (int64_t r = harpe_perseus_first_kept(self); r < self->round; r++)
         self->history[r % HARPE_PERSEUS_HISTORY].is_waiting = false;
@@ -128,7 +123,9 @@ static double watch_baseline(harpe_perseus *self, const harpe_online_round *roun
     bool is_other_straggler = has_other_straggler(self);
     expect_plan(&self->usual, &planned, &predicted);
     double change = clear_change(self, own);
-    bool is_changed = change > 0 || is_other_straggler;
+    bool has_none =
+        !self->savings.is_waiting && !harpe_savings_has_baseline(&self->savings, HARPE_ENERGY);
+    bool is_changed = change > 0 || is_other_straggler || has_none;
     if (is_changed && !may_renew(self))
         return is_other_straggler || change > self->args.drift_tolerance ? INFINITY
                                                                          : UNSEEN_FACTOR * change;
@@ -160,14 +157,15 @@ void harpe_perseus_count_planned(harpe_perseus *self, const int *frequency_mhz,
     } else if (is_highest) {
         count_highest(self, &own, measured);
     } else {
-        measured->is_waiting = !has_baseline(self);
+        measured->is_waiting = self->savings.is_waiting;
         for (int q = 0; q < HARPE_QUANTITIES; q++) {
-            measured->baseline[q] = harpe_savings_baseline(&self->savings, q).value;
-            measured->systematic[q] = share * measured->baseline[q];
+            double baseline = harpe_savings_baseline(&self->savings, q).value;
+            measured->baseline[q] = measured->is_waiting ? 0 : baseline;
+            measured->systematic[q] = share * baseline;
         }
         harpe_savings_add(&self->savings, &own, measured->systematic);
     }
-    self->runs_highest_next = !has_baseline(self) && harpe_perseus_may_run_highest(self);
+    self->runs_highest_next = self->savings.is_waiting && harpe_perseus_may_run_highest(self);
 }
 
 void harpe_perseus_count_learning(harpe_perseus *self, const harpe_online_round *round,

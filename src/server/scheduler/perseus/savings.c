@@ -116,30 +116,6 @@ bool harpe_savings_had_warm_up(const harpe_savings *savings, const harpe_savings
     return false;
 }
 
-void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_round *round) {
-    harpe_baseline *baseline = &savings->baseline;
-    count(savings, round);
-    if (!(round->iterations > 0) ||
-        (round->value[HARPE_TIME] <= 0 && round->value[HARPE_ENERGY] <= 0))
-        return;
-    if (harpe_savings_had_warm_up(savings, round)) {
-        memset(baseline, 0, sizeof *baseline);
-        memset(savings->noise, 0, sizeof savings->noise);
-    }
-    add_noise(savings, round);
-    if (baseline->mean[HARPE_TIME].rounds + baseline->mean[HARPE_ENERGY].rounds == 0) {
-        baseline->first_round = round->number;
-        baseline->first_wall_s = round->wall_s;
-    }
-    baseline->last_round = round->number;
-    baseline->last_wall_s = round->wall_s;
-    /* The machine's clock was set back. */
-    if (baseline->first_wall_s > round->wall_s) baseline->first_wall_s = round->wall_s;
-    for (int q = 0; q < HARPE_QUANTITIES; q++)
-        if (round->value[q] > 0)
-            add_to_mean(&baseline->mean[q], round->value[q], round->iterations);
-}
-
 /* Adds the noise of rounds that have only one iteration. Their noise can be computed only from the
  * differences between successive rounds. */
 static void add_noise_between(harpe_savings *savings, const harpe_savings_round *round) {
@@ -165,7 +141,7 @@ void harpe_savings_add(harpe_savings *savings, const harpe_savings_round *round,
         if (!(round->value[q] > 0)) continue;
         double n = round->iterations, value = round->value[q];
         harpe_savings_sum own = {n, n * value, n * value * value, n * systematic[q]};
-        harpe_savings_sum_add(&savings->sum[q], &own);
+        harpe_savings_sum_add(savings->is_waiting ? &savings->waiting[q] : &savings->sum[q], &own);
     }
 }
 
@@ -232,6 +208,8 @@ bool harpe_estimate_is_significant(harpe_estimate estimate) {
     return fabs(estimate.value) > estimate.uncertainty;
 }
 
+/* ---- Baselines ------------------------------------------------------------------------------- */
+
 /* What is known of the noise holds for the next baseline too. */
 static harpe_savings_noise noise_of(const harpe_savings *savings, int quantity) {
     const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
@@ -240,9 +218,11 @@ static harpe_savings_noise noise_of(const harpe_savings *savings, int quantity) 
     return (harpe_savings_noise){variance_between(mean) * (mean->rounds - 1), mean->rounds - 1};
 }
 
-void harpe_savings_renew(harpe_savings *savings) {
+/* Begins a new baseline. The savings of the rounds before are closed: they no longer change. */
+static void renew(harpe_savings *savings) {
     harpe_savings before = *savings;
     *savings = (harpe_savings){.iterations = before.iterations};
+    memcpy(savings->sum, before.waiting, sizeof savings->sum);
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         double baseline;
         harpe_estimate total = harpe_savings_total(&before, q, &baseline);
@@ -257,6 +237,36 @@ void harpe_savings_renew(harpe_savings *savings) {
     }
 }
 
+void harpe_savings_expect_baseline(harpe_savings *savings) {
+    memset(savings->waiting, 0, sizeof savings->waiting);
+    savings->is_waiting = true;
+}
+
+void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_round *round) {
+    harpe_baseline *baseline = &savings->baseline;
+    count(savings, round);
+    if (!(round->iterations > 0) ||
+        (round->value[HARPE_TIME] <= 0 && round->value[HARPE_ENERGY] <= 0))
+        return;
+    if (savings->is_waiting) renew(savings);
+    if (harpe_savings_had_warm_up(savings, round)) {
+        memset(baseline, 0, sizeof *baseline);
+        memset(savings->noise, 0, sizeof savings->noise);
+    }
+    add_noise(savings, round);
+    if (baseline->mean[HARPE_TIME].rounds + baseline->mean[HARPE_ENERGY].rounds == 0) {
+        baseline->first_round = round->number;
+        baseline->first_wall_s = round->wall_s;
+    }
+    baseline->last_round = round->number;
+    baseline->last_wall_s = round->wall_s;
+    /* The machine's clock was set back. */
+    if (baseline->first_wall_s > round->wall_s) baseline->first_wall_s = round->wall_s;
+    for (int q = 0; q < HARPE_QUANTITIES; q++)
+        if (round->value[q] > 0)
+            add_to_mean(&baseline->mean[q], round->value[q], round->iterations);
+}
+
 /* ---- The stored state ------------------------------------------------------------------------ */
 
 static const harpe_stored_member MEMBERS[] = {
@@ -269,6 +279,8 @@ static const harpe_stored_member MEMBERS[] = {
     HARPE_STORED_DOUBLES(harpe_savings, baseline.mean, HARPE_STORED_ANY),
     HARPE_STORED_DOUBLES(harpe_savings, noise, HARPE_STORED_ANY),
     HARPE_STORED_DOUBLES(harpe_savings, sum, HARPE_STORED_ANY),
+    HARPE_STORED_DOUBLES(harpe_savings, waiting, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_savings, is_waiting, 0, 1),
     HARPE_STORED_DOUBLES(harpe_savings, closed, HARPE_STORED_ANY),
 };
 static const harpe_stored TABLE = HARPE_STORED_TABLE(harpe_savings, MEMBERS);

@@ -70,7 +70,9 @@ typedef struct harpe_savings {
     double used[HARPE_QUANTITIES];
     harpe_baseline baseline;
     harpe_savings_noise noise[HARPE_QUANTITIES];
-    harpe_savings_sum sum[HARPE_QUANTITIES]; /* rounds with lower clocks */
+    harpe_savings_sum sum[HARPE_QUANTITIES];     /* rounds with lower clocks */
+    harpe_savings_sum waiting[HARPE_QUANTITIES]; /* such rounds that wait for a new baseline */
+    bool is_waiting;                             /* the job has changed since the baseline */
     harpe_savings_closed closed[HARPE_QUANTITIES];
     /* Values of the previous round with lower clocks. Rounds with one iteration are compared with
      * it. They are not stored. */
@@ -91,14 +93,15 @@ bool harpe_savings_had_warm_up(const harpe_savings *savings, const harpe_savings
 /* Adds a round at the highest clocks to the baseline. */
 void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_round *round);
 /* Adds a round that is compared with the baseline. `systematic` has the uncertainty of the baseline
- * in this round, without noise. The baseline may be measured later. */
+ * in this round, without noise. */
 void harpe_savings_add(harpe_savings *savings, const harpe_savings_round *round,
                        const double *systematic);
 void harpe_savings_sum_add(harpe_savings_sum *to, const harpe_savings_sum *from);
 /* Counts the time and energy of a round that is not compared with the baseline. */
 void harpe_savings_use(harpe_savings *savings, const harpe_savings_round *round);
-/* Begins a new baseline. The savings of the rounds before are closed: they no longer change. */
-void harpe_savings_renew(harpe_savings *savings);
+/* The job has changed. The next round at the highest clocks begins a new baseline, also for the
+ * rounds that are added until then. Before, these count for nothing. */
+void harpe_savings_expect_baseline(harpe_savings *savings);
 
 bool harpe_savings_has_baseline(const harpe_savings *savings, int quantity);
 /* Returns the relative standard deviation of one iteration, or INFINITY if it is not known. */
