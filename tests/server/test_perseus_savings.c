@@ -300,6 +300,22 @@ static void a_change_is_followed_by_a_round_at_the_highest_clocks(void **state) 
     assert_int_equal(rounds_at_highest(s, 30), 0);
 }
 
+static void a_straggler_without_a_baseline_of_its_own_counts_for_nothing(void **state) {
+    simulated_pipeline *s = *state;
+    harpe_plan all;
+    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    claim before = claim_of(s);
+    s->straggler_time_s = 1.2 * all.time_s;
+    wish(s, HARPE_JOB_REQUEST_ITERATION_TIME, s->straggler_time_s);
+    one_round(s);
+    s->straggler_time_s = 0;
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1); /* before the round at the highest clocks */
+    assert_int_equal(rounds_at_highest(s, 1), 1);
+    assert_true(shown_baseline_s(s, 1) == 0);
+    assert_close(shown_baseline_s(s, 0), all.time_s, 1e-9);
+    assert_close(claim_of(s).time_s, before.time_s, 1e-9);
+}
+
 static void a_job_that_changes_all_the_time_seldom_runs_at_the_highest_clocks(void **state) {
     simulated_pipeline *s = *state;
     int highest = 0;
@@ -391,6 +407,8 @@ int main(void) {
         cmocka_unit_test(clocks_that_make_no_difference_save_nothing),
         SIMULATED_TEST(the_baseline_says_when_and_how_often_it_was_measured, 4, 1, 1, 8),
         PLANNED_TEST(a_change_is_followed_by_a_round_at_the_highest_clocks, "{\"plans\": 8}"),
+        PLANNED_TEST(a_straggler_without_a_baseline_of_its_own_counts_for_nothing,
+                     "{\"plans\": 8}"),
         PLANNED_TEST(a_job_that_changes_all_the_time_seldom_runs_at_the_highest_clocks,
                      "{\"plans\": 8}"),
         PLANNED_TEST(a_change_under_a_power_cap_is_uncertain, "{\"plans\": 8}"),

@@ -534,39 +534,44 @@ static harpe_status correct(harpe_perseus *self, const harpe_online_round *round
     return status;
 }
 
+/* Returns ratios of 1 for all entries, or NULL if memory runs out. Sets `*are_new` if the profile
+ * has others. */
+static harpe_online_mean *no_drift(const harpe_perseus *self, bool *are_new) {
+    size_t count = self->pipeline->entry_count;
+    harpe_online_mean *ratios = harpe_calloc(count, sizeof *ratios);
+    *are_new = false;
+    for (size_t e = 0; ratios && e < count; e++) {
+        const harpe_explorer_entry *entry = &self->explorer->entries[e];
+        *are_new = *are_new || entry->time_ratio != 1 || entry->energy_ratio != 1;
+        ratios[e] = (harpe_online_mean){1, 1};
+    }
+    return ratios;
+}
+
 void harpe_perseus_forget_drift(harpe_perseus *self) {
     harpe_error reason = {0};
-    bool has_drifted = false;
-    for (size_t e = 0; self->plans && e < self->pipeline->entry_count; e++)
-        has_drifted = has_drifted || self->explorer->entries[e].time_ratio != 1 ||
-                      self->explorer->entries[e].energy_ratio != 1;
-    if (!has_drifted) return;
-    harpe_online_mean *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
+    bool has_drifted;
+    if (!self->plans) return;
+    harpe_online_mean *ratios = no_drift(self, &has_drifted);
     harpe_status status = ratios ? HARPE_OK : harpe_fail_memory(&reason);
-    for (size_t e = 0; ratios && e < self->pipeline->entry_count; e++)
-        ratios[e] = (harpe_online_mean){1, 1};
-    if (status == HARPE_OK) status = plan_with_ratios(self, ratios, &reason);
-    free(ratios);
-    if (status != HARPE_OK) {
-        harpe_perseus_log(self, HARPE_LOG_WARNING, "drift is not forgotten: %s", reason.message);
-        return;
+    if (status == HARPE_OK && has_drifted) {
+        status = plan_with_ratios(self, ratios, &reason);
+        self->is_plan_new = self->is_plan_new || status == HARPE_OK;
+        self->drift_rounds = 0;
     }
-    self->is_plan_new = true;
-    self->drift_rounds = 0;
+    free(ratios);
+    if (status != HARPE_OK)
+        harpe_perseus_log(self, HARPE_LOG_WARNING, "drift is not forgotten: %s", reason.message);
 }
 
 /* Makes the first plans, if a straggler is a GPU of this job: the plans without it, to which later
  * measurements are compared, and then those with it. */
 static void plan_beside_straggler(harpe_perseus *self) {
     harpe_error reason = {0};
-    harpe_online_mean *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
-    bool is_slow = false;
-    for (size_t e = 0; ratios && e < self->pipeline->entry_count; e++) {
-        ratios[e] = (harpe_online_mean){1, 1};
-        is_slow = is_slow || self->explorer->entries[e].time_ratio != 1;
-    }
-    if (is_slow) exchange_ratios(self->explorer, ratios);
-    if (harpe_perseus_plan_learnt(self) && is_slow &&
+    bool is_slow;
+    harpe_online_mean *ratios = no_drift(self, &is_slow);
+    if (ratios && is_slow) exchange_ratios(self->explorer, ratios);
+    if (harpe_perseus_plan_learnt(self) && ratios && is_slow &&
         plan_with_ratios(self, ratios, &reason) != HARPE_OK)
         harpe_perseus_log(self, HARPE_LOG_WARNING, "the straggler is not in the plans: %s",
                           reason.message);
