@@ -150,6 +150,25 @@ static void rounds_of_one_iteration_tell_of_noise_together(void **state) {
     assert_true(hits >= 0.94 * TRIALS);
 }
 
+/* A new baseline of one round of one iteration has the noise of the one before it. The rounds that
+ * have waited for it count from then on. */
+static void a_new_baseline_keeps_what_is_known_of_noise(void **state) {
+    harpe_savings savings = {0};
+    (void)state;
+    for (int r = 0; r < 3; r++) {
+        harpe_savings_round round = draw_round(100, 0.02, 1);
+        harpe_savings_add_baseline(&savings, &round);
+    }
+    harpe_savings_expect_baseline(&savings);
+    harpe_savings_round planned = draw_round(170, 0.02, 1), highest = draw_round(200, 0.02, 1);
+    harpe_savings_add(&savings, &planned, plain);
+    harpe_estimate before = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
+    assert_true(before.value == 0 && before.uncertainty == 0);
+    harpe_savings_add_baseline(&savings, &highest);
+    harpe_estimate total = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
+    assert_true(isfinite(total.uncertainty) && fabs(total.value - 30) <= total.uncertainty);
+}
+
 static void times_of_the_baseline_stay_in_order(void **state) {
     static const int64_t clock_s[] = {1000, 1030, 900, 5000, 930};
     (void)state;
@@ -172,6 +191,7 @@ int main(void) {
         cmocka_unit_test(the_error_of_the_baseline_does_not_average_out),
         cmocka_unit_test(rounds_of_one_iteration_tell_of_noise_together),
         cmocka_unit_test(one_iteration_alone_claims_nothing),
+        cmocka_unit_test(a_new_baseline_keeps_what_is_known_of_noise),
         cmocka_unit_test(times_of_the_baseline_stay_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
