@@ -10,7 +10,8 @@
  * SWEEP     the sweep's frequency, then the   planned -> PLAN; no plan is possible -> HOLD
  *           highest for one round
  * PLAN      the plan that requests choose,    drift too large to correct, or other steps ->
- *           or the explorer's rounds for them EXPLORE or SWEEP
+ *           the explorer's rounds for them,   EXPLORE or SWEEP
+ *           or the highest, for the savings
  * HOLD      highest frequencies               none
  *
  * All of this code runs on a worker, and so does the planner. The planner runs after the results of
@@ -199,21 +200,20 @@ static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round 
     return HARPE_OK;
 }
 
-/* Begins again with a new sweep if the ranks run another number of microbatches than was counted
- * before. */
+/* Measures again if the ranks run another number of microbatches than was counted before. */
 static bool counts_again(harpe_perseus *self) {
     int microbatches;
     harpe_error error = {0};
     const harpe_online_pipeline *pipeline = self->pipeline;
     bool may_count = self->args.num_microbatches == 0 && !self->args.schedule.csv_path &&
-                     self->phase != HARPE_PERSEUS_HOLD && harpe_perseus_may_sweep(self);
+                     self->phase != HARPE_PERSEUS_HOLD && harpe_perseus_may_measure(self);
     if (self->mismatches < MISSES_MAX || !may_count) return false;
     harpe_status status = count_microbatches(self, &microbatches, &error);
     if (status != HARPE_OK || microbatches == pipeline->microbatches) return false;
     harpe_perseus_log(self, HARPE_LOG_WARNING,
-                      "counted %d microbatches instead of %d: sweeps again for these", microbatches,
-                      pipeline->microbatches);
-    harpe_perseus_put_sweep_off(self);
+                      "counted %d microbatches instead of %d: measures again for these",
+                      microbatches, pipeline->microbatches);
+    harpe_perseus_put_measuring_off(self);
     status = harpe_perseus_begin(self, microbatches, &error);
     if (status != HARPE_OK) {
         harpe_perseus_log(self, HARPE_LOG_WARNING, "cannot begin anew: %s", error.message);

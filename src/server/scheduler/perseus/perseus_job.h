@@ -77,8 +77,8 @@ typedef struct harpe_perseus_usual {
     double value[HARPE_QUANTITIES];
 } harpe_perseus_usual;
 
-/* The highest level. If a sweep or correction is repeated soon, the level rises by 1, and the wait
- * before the next one doubles. */
+/* The highest level. If a measurement or correction is repeated soon, the level rises by 1, and the
+ * wait before the next one doubles. */
 enum { HARPE_PERSEUS_LEVEL_MAX = 6 };
 typedef struct harpe_perseus_backoff {
     int level;
@@ -121,14 +121,14 @@ typedef struct harpe_perseus {
     double *blocking_powers_w; /* per GPU of each pipeline rank */
     double blocking_power_w;   /* their mean */
     /* Measured minus predicted time and energy of an iteration: `outside` has the difference in the
-     * sweep's first round, and `shift` has its change since then. Job requests do not use `shift`,
-     * because a straggler may have caused this change. */
+     * first round of learning, and `shift` has its change since then. Job requests do not use
+     * `shift`, because a straggler may have caused this change. */
     double outside_time_s, outside_energy_j;
     double shift_time_s, shift_energy_j;
     harpe_online_requests requests;
     size_t running;   /* the plan that was handed out last */
     int drift_rounds; /* in a row */
-    harpe_perseus_backoff corrections, sweeps;
+    harpe_perseus_backoff corrections, measuring;
 
     harpe_perseus_seen seen;
     harpe_savings savings;
@@ -209,9 +209,9 @@ harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *
 /* Restores the profile from before all drift and makes plans with it. Call it when a straggler may
  * have caused the changes since then. */
 void harpe_perseus_forget_drift(harpe_perseus *self);
-/* Returns true if another sweep may begin. Each sweep delays the next one. */
-bool harpe_perseus_may_sweep(const harpe_perseus *self);
-void harpe_perseus_put_sweep_off(harpe_perseus *self);
+/* Returns true if the job may be measured again. Each time delays the next one. */
+bool harpe_perseus_may_measure(const harpe_perseus *self);
+void harpe_perseus_put_measuring_off(harpe_perseus *self);
 void harpe_perseus_put_off(harpe_perseus_backoff *backoff, int64_t round);
 /* Returns time and energy of an iteration of the running plan, and writes those that are predicted
  * for this round, with the time and energy outside of the pipeline and the wait for a straggler. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From measurements to plans. Begins to learn, connects the explorer with the job, computes profile
- * and plans from what a sweep or an exploration has measured, and compares later measurements with
+ * and plans from what was learnt, and compares later measurements with
  * the plan. Old plans are kept until new plans are made.
  *
  * If iterations differ from the plan for some rounds in a row, the profile is corrected: the time
  * and energy of each (stage, instruction) at the frequencies that ran are compared with the
- * profile. Then new plans are made. If an instruction has changed too much for a correction, a new
- * sweep measures the profile again. After each correction or sweep, more rounds must differ before
- * the next correction or sweep. */
+ * profile. Then new plans are made. If an instruction has changed too much for a correction, the
+ * profile is measured again. After each correction or measurement, more rounds must differ before
+ * the next one. */
 #include "server/scheduler/perseus/perseus_job.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ enum { SURPRISES_MAX = 3, RESTARTS_MAX = 2 };
 
 /* Each level of the back-off doubles the number of rounds that must pass. A level is dropped after
  * FORGET_AFTER times that number of rounds. */
-enum { SWEEPS_APART = 2, FORGET_AFTER = 16 };
+enum { MEASURED_APART = 2, FORGET_AFTER = 16 };
 
 /* ---- Steps that several sources need --------------------------------------------------------- */
 
@@ -287,10 +287,10 @@ bool harpe_perseus_plan_learnt(harpe_perseus *self) {
 
 /* ---- Back-off -------------------------------------------------------------------------------- */
 
-/* Returns the number of rounds from the beginning of a sweep to the beginning of the next one, so
- * that sweeps take at most a quarter of the rounds. */
-static int64_t rounds_between_sweeps(const harpe_perseus *self) {
-    return (int64_t)(SWEEPS_APART * self->explorer->cost.rounds) << self->sweeps.level;
+/* Returns the number of rounds from the beginning of one measurement to that of the next, so that
+ * they take at most a quarter of the rounds. */
+static int64_t rounds_to_measure(const harpe_perseus *self) {
+    return (int64_t)(MEASURED_APART * self->explorer->cost.rounds) << self->measuring.level;
 }
 
 static int rounds_to_drift(const harpe_perseus *self) {
@@ -308,13 +308,13 @@ static void forget(harpe_perseus_backoff *backoff, int64_t round, int64_t rounds
     backoff->since = round;
 }
 
-bool harpe_perseus_may_sweep(const harpe_perseus *self) {
-    return self->sweeps.level == 0 ||
-           self->round - self->sweeps.since >= rounds_between_sweeps(self);
+bool harpe_perseus_may_measure(const harpe_perseus *self) {
+    return self->measuring.level == 0 ||
+           self->round - self->measuring.since >= rounds_to_measure(self);
 }
 
-void harpe_perseus_put_sweep_off(harpe_perseus *self) {
-    harpe_perseus_put_off(&self->sweeps, self->round);
+void harpe_perseus_put_measuring_off(harpe_perseus *self) {
+    harpe_perseus_put_off(&self->measuring, self->round);
 }
 
 const harpe_plan *harpe_perseus_running_plan(const harpe_perseus *self) {
@@ -460,7 +460,7 @@ static harpe_status measure_again(harpe_perseus *self, const harpe_online_entry 
                       "drift: '%.64s' of stage %d changed by %.0f %%, too much to correct: "
                       "measures again",
                       entry->instruction, entry->stage, 100 * change);
-    harpe_perseus_put_sweep_off(self);
+    harpe_perseus_put_measuring_off(self);
     harpe_explorer_begin(self->explorer);
     harpe_perseus_begin_learning(self);
     harpe_perseus_renew_baseline(self);
@@ -524,7 +524,7 @@ static harpe_status correct(harpe_perseus *self, const harpe_online_round *round
     if (status == HARPE_OK) {
         double largest;
         size_t where = find_largest(self->explorer, ratios, &largest);
-        if (largest > CORRECTION_MAX && harpe_perseus_may_sweep(self))
+        if (largest > CORRECTION_MAX && harpe_perseus_may_measure(self))
             status = measure_again(self, &self->pipeline->entries[where], largest, error);
         else
             status = plan_again(self, round, frequency_mhz, ratios, error);
@@ -591,7 +591,7 @@ static void log_drift(const harpe_perseus *self, const harpe_online_round *round
 harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *round,
                                  harpe_error *error) {
     forget(&self->corrections, self->round, rounds_to_drift(self));
-    forget(&self->sweeps, self->round, rounds_between_sweeps(self));
+    forget(&self->measuring, self->round, rounds_to_measure(self));
     forget(&self->references, self->round, (int64_t)1 << self->references.level);
     if (!(round->iteration_time_s > 0) || self->is_plan_new) return HARPE_OK;
     harpe_online_mean predicted = predict(self, harpe_perseus_running_plan(self), round);
