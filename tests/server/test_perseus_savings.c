@@ -342,6 +342,11 @@ static void a_change_under_a_power_cap_is_uncertain(void **state) {
     assert_true(shown_baseline_s(s, 0) == 0);
     assert_close(claim_of(s).time_s, after.time_s, 1e-9);
     wish(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
+    s->time_factor = 1.04;
+    one_round(s);
+    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 1e6); /* before the round at the highest clocks */
+    assert_int_equal(rounds_at_highest(s, 2), 0);
+    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
     assert_int_equal(rounds_at_highest(s, 4), 1);
 }
 
