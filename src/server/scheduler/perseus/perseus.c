@@ -238,7 +238,8 @@ static void tell_mismatch(harpe_perseus *self, const harpe_online_round *round) 
  * are then slower than the straggler allows, the straggler is a GPU of the job. */
 static void check_straggler(harpe_perseus *self, const harpe_online_round *round) {
     harpe_explorer *explorer = self->explorer;
-    if (!harpe_perseus_runs_plan(self) || explorer->straggler_rounds == 0) return;
+    bool is_planned = self->phase == HARPE_PERSEUS_PLAN && !self->runs_highest;
+    if (!is_planned || explorer->straggler_rounds == 0) return;
     if (explorer->straggler_rounds-- == STRAGGLER_ROUNDS) return;
     harpe_online_outside outside = harpe_perseus_outside(self);
     /* A power cap or a plan time may have chosen a slower plan. */
