@@ -42,10 +42,8 @@ export function savedWords(saved) {
 export function baselineWords({ baseline }) {
     if (!baseline) return "not measured";
     const [first, last] = baseline.between_rounds;
-    const scaled = baseline.scaled;
     return `${timeOf(baseline.time, baseline.time_uncertainty)} and ${energyOf(baseline.energy, baseline.energy_uncertainty)} an iteration, ` +
-        `measured ${baseline.iterations} times in ${baseline.rounds} rounds (${first}–${last}), ${ago(baseline.measured_at[1])}` +
-        (scaled ? `; scaled by ${scaled.time.toFixed(3)} in time and ${scaled.energy.toFixed(3)} in energy since round ${scaled.since_round}` : "");
+        `measured ${baseline.iterations} times in ${baseline.rounds} rounds (${first}–${last}), ${ago(baseline.measured_at[1])}`;
 }
 
 /** The text before the first savings are known. */

@@ -239,6 +239,15 @@ static inline json_t *frontier(simulated_job *s) {
     return json;
 }
 
+/* Returns a number of a part of the frontier; NAN: it has none. */
+static inline double number_of(simulated_job *s, const char *part, const char *name) {
+    json_t *json = frontier(s);
+    const json_t *value = json_object_get(json_object_get(json, part), name);
+    double number = json_is_number(value) ? json_number_value(value) : NAN;
+    json_decref(json);
+    return number;
+}
+
 static inline bool is_in_phase(simulated_job *s, const char *phase) {
     json_t *json = frontier(s);
     bool is_in = strcmp(json_string_value(json_object_get(json, "phase")), phase) == 0;

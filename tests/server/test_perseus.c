@@ -74,12 +74,17 @@ static void what_lies_outside_of_the_pipeline_is_no_drift(void **state) {
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     s->outside_time_s = 0.2 * all.time_s;
     s->outside_energy_j = 0.1 * all.energy_j;
-    start(s, "Perseus", "{\"num_microbatches\": 8, \"blocking_power\": 84, \"plans\": 8}");
+    start(s, "Perseus", "{\"num_microbatches\": 8, \"blocking_power\": 84, \"plans\": 40}");
     rounds_until(s, "plan");
     some_rounds(s, 10);
     assert_null(strstr(s->log, "drift"));
     harpe_plan offline = offline_plan(s);
     assert_close(run_next(s)->energy_j, offline.energy_j, 0.01);
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.05); /* of the whole iteration */
+    double allowed_s = 1.05 * (plan_number(s, 0, "time") + s->outside_time_s) - s->outside_time_s;
+    double time_s = run_next(s)->time_s;
+    assert_close(time_s, slowest_within(s, allowed_s), 1e-6);
+    assert_true(time_s > slowest_within(s, 1.05 * plan_number(s, 0, "time")));
 }
 
 /* Returns the least energy of one clock for all GPUs within a time, by evaluating each clock. */

@@ -179,6 +179,15 @@ static void steps_of_another_size_are_counted_anew(void **state) {
     assert_logged(s, "counted 16 microbatches instead of 12");
 }
 
+static void an_exploration_counts_anew_before_it_has_measured_anything(void **state) {
+    simulated_pipeline *s = *state;
+    start(s, "Perseus", "{\"learning\": \"explore\"}");
+    one_round(s);
+    simulated_microbatches(s, 12);
+    some_rounds(s, 3);
+    assert_logged(s, "counted 12 microbatches instead of 8");
+}
+
 static void steps_that_do_not_fit_the_number_that_was_given_are_told_once(void **state) {
     simulated_pipeline *s = *state;
     simulated_microbatches(s, 12);
@@ -206,6 +215,7 @@ int main(void) {
         PLANNED_TEST(a_later_sweep_that_measures_nothing_leaves_the_old_plan,
                      "{\"plans\": 8, \"num_microbatches\": 8}"),
         PLANNED_TEST(steps_of_another_size_are_counted_anew, "{\"plans\": 8}"),
+        SIMULATED_TEST(an_exploration_counts_anew_before_it_has_measured_anything, 2, 1, 1, 8),
         PLANNED_TEST(steps_that_do_not_fit_the_number_that_was_given_are_told_once,
                      "{\"plans\": 8, \"num_microbatches\": 8}"),
     };

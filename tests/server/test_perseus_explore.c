@@ -150,18 +150,6 @@ static void short_latencies_cost_nothing(void **state) {
     assert_true(time <= 0.001 * jobs && energy <= 0.002 * jobs);
 }
 
-/* Returns a number of a part of the job's state. */
-static double number_of(explored_job *s, const char *part, const char *name) {
-    json_t *json = frontier(s);
-    double value = json_number_value(json_object_get(json_object_get(json, part), name));
-    json_decref(json);
-    return value;
-}
-
-static double baseline_of(explored_job *s, const char *name) {
-    return number_of(s, "baseline", name);
-}
-
 /* A round with a probe has lower clocks. It is not a part of the baseline, unless the only round at
  * the highest clocks was a warm-up, and it is not a round at the highest clocks. */
 static void a_probe_is_no_baseline(void **state) {
@@ -189,12 +177,12 @@ static void a_probe_is_no_baseline(void **state) {
         assert_int_equal(probes, 1);
         assert_true(highest > 0 && fabs(probe_j - highest_j) > 1e-5 * highest_j);
         if (is_warm_up) {
-            assert_true(baseline_of(s, "time") <= (1 + PROMISE) * highest_s);
+            assert_true(number_of(s, "baseline", "time") <= (1 + PROMISE) * highest_s);
         } else {
-            assert_true(fabs(baseline_of(s, "time") - highest_s) <= 1e-9 * highest_s);
-            assert_true(fabs(baseline_of(s, "energy") - highest_j) <= 1e-9 * highest_j);
-            assert_int_equal(baseline_of(s, "rounds"), highest);
-            assert_int_equal(baseline_of(s, "iterations"), highest * s->iterations);
+            assert_true(fabs(number_of(s, "baseline", "time") - highest_s) <= 1e-9 * highest_s);
+            assert_true(fabs(number_of(s, "baseline", "energy") - highest_j) <= 1e-9 * highest_j);
+            assert_int_equal(number_of(s, "baseline", "rounds"), highest);
+            assert_int_equal(number_of(s, "baseline", "iterations"), highest * s->iterations);
         }
         explored_free(s);
     }
@@ -512,25 +500,6 @@ static void a_run_at_two_clocks_tells_about_one_of_them(void **state) {
     harpe_clock_curve_free(&curve);
 }
 
-/* ---- Arguments ------------------------------------------------------------------------------- */
-
-static void arguments_are_checked(void **state) {
-    static const char *const wrong[] = {"{\"learning\": \"guess\"}", "{\"learning\": 1}",
-                                        "{\"exploration_slowdown\": 0}",
-                                        "{\"exploration_slowdown\": 2}"};
-    harpe_log log = {0};
-    harpe_error error = {0};
-    harpe_scheduler_kind *kind;
-    (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        assert_int_equal(
-            harpe_scheduler_kind_open("Perseus", wrong[i], "{}", 10, log, &kind, &error),
-            HARPE_INVALID_ARGUMENT);
-    assert_int_equal(harpe_scheduler_kind_open("InstructionProfiler", "{\"learning\": \"explore\"}",
-                                               "{}", 10, log, &kind, &error),
-                     HARPE_INVALID_ARGUMENT);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_round_is_slower_than_promised),
@@ -548,7 +517,6 @@ int main(void) {
         cmocka_unit_test(bounds_contain_every_curve_that_physics_permits),
         cmocka_unit_test(a_clock_that_is_known_well_corrects_its_neighbours),
         cmocka_unit_test(a_run_at_two_clocks_tells_about_one_of_them),
-        cmocka_unit_test(arguments_are_checked),
         /* These take long. */
         cmocka_unit_test(short_latencies_cost_nothing),
         cmocka_unit_test(a_power_cap_is_reached_with_clocks_that_were_not_measured),

@@ -49,18 +49,13 @@ typedef struct claim {
     bool is_energy_significant, is_time_significant;
 } claim;
 
-static double number_of(const json_t *object, const char *name) {
-    const json_t *value = json_object_get(object, name);
-    return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
 static claim claim_of(simulated_pipeline *s) {
     json_t *json = frontier(s);
     const json_t *saved = json_object_get(json, "saved");
-    claim found = {number_of(saved, "energy"),
-                   number_of(saved, "energy_uncertainty"),
-                   number_of(saved, "time"),
-                   number_of(saved, "time_uncertainty"),
+    claim found = {number_of(s, "saved", "energy"),
+                   number_of(s, "saved", "energy_uncertainty"),
+                   number_of(s, "saved", "time"),
+                   number_of(s, "saved", "time_uncertainty"),
                    json_is_true(json_object_get(saved, "energy_is_significant")),
                    json_is_true(json_object_get(saved, "time_is_significant"))};
     json_decref(json);
@@ -246,55 +241,113 @@ static void clocks_that_make_no_difference_save_nothing(void **state) {
 
 /* ---- The baseline ---------------------------------------------------------------------------- */
 
-static json_t *baseline_of(simulated_pipeline *s) {
-    json_t *json = frontier(s);
-    json_t *baseline = json_incref(json_object_get(json, "baseline"));
-    json_decref(json);
-    return baseline;
-}
-
 static void the_baseline_says_when_and_how_often_it_was_measured(void **state) {
     simulated_pipeline *s = *state;
     harpe_plan all;
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     start(s, "Perseus", "{\"plans\": 8, \"frequency_stride\": 4}");
-    json_t *before = baseline_of(s);
-    assert_true(json_is_null(before));
-    json_decref(before);
+    assert_true(isnan(number_of(s, "baseline", "time")));
     int rounds = rounds_until(s, "plan");
     some_rounds(s, 5);
-    json_t *baseline = baseline_of(s);
-    assert_close(number_of(baseline, "time"), all.time_s, 1e-9);
-    assert_close(number_of(baseline, "energy"), truth_of(s, &all).energy_j, 1e-9);
-    assert_int_equal(number_of(baseline, "rounds"),
+    assert_close(number_of(s, "baseline", "time"), all.time_s, 1e-9);
+    assert_close(number_of(s, "baseline", "energy"), truth_of(s, &all).energy_j, 1e-9);
+    assert_int_equal(number_of(s, "baseline", "rounds"),
                      3); /* counting, first round of the sweep, after the sweep */
-    assert_int_equal(number_of(baseline, "iterations"), 3 * SIMULATED_ITERATIONS);
-    const json_t *between = json_object_get(baseline, "between_rounds");
+    assert_int_equal(number_of(s, "baseline", "iterations"), 3 * SIMULATED_ITERATIONS);
+    json_t *json = frontier(s);
+    const json_t *between = json_object_get(json_object_get(json, "baseline"), "between_rounds");
     assert_int_equal(json_integer_value(json_array_get(between, 0)), 0);
     assert_int_equal(json_integer_value(json_array_get(between, 1)), rounds - 1);
-    assert_true(json_is_null(json_object_get(baseline, "scaled")));
-    json_decref(baseline);
+    json_decref(json);
 }
 
-static void drift_scales_the_baseline_and_says_so(void **state) {
-    simulated_pipeline *s = *state;
-    simulated_run(s);
-    must(s, observe(s));
+/* Runs rounds, and returns how many of them ran at the highest clocks. */
+static int rounds_at_highest(simulated_pipeline *s, int rounds) {
+    harpe_plan all;
+    int found = 0;
+    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    for (int i = 0; i < rounds; i++) {
+        one_round(s);
+        found += s->ran.energy_j == all.energy_j;
+    }
+    return found;
+}
+
+/* Returns the baseline that is shown of the round `back` rounds ago; 0: none. */
+static double shown_baseline_s(simulated_pipeline *s, size_t back) {
     json_t *json = frontier(s);
-    json_int_t round = json_integer_value(json_object_get(json, "round"));
+    const json_t *measured = json_object_get(json, "measured");
+    const json_t *round = json_array_get(measured, json_array_size(measured) - 1 - back);
+    double value = json_number_value(json_array_get(json_object_get(round, "baseline"), 0));
     json_decref(json);
-    s->time_factor = 1.1;
-    some_rounds(s, 4);
-    json_t *baseline = baseline_of(s);
-    const json_t *scaled = json_object_get(baseline, "scaled");
-    assert_close(number_of(scaled, "time"), 1.1, 1e-6);
-    assert_int_equal(number_of(scaled, "since_round"), round);
-    json_decref(baseline);
-    s->time_factor = 1; /* and back to the old time */
+    return value;
+}
+
+static void a_change_is_followed_by_a_round_at_the_highest_clocks(void **state) {
+    simulated_pipeline *s = *state;
+    harpe_plan all;
+    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    assert_int_equal(rounds_at_highest(s, 10), 0);
+    s->time_factor = 1.04;
+    assert_int_equal(rounds_at_highest(s, 1), 0);
+    assert_true(shown_baseline_s(s, 0) == 0); /* it waits for the round at the highest clocks */
+    simulated_restart(s);
+    assert_int_equal(rounds_at_highest(s, 1), 1);
+    for (size_t back = 0; back < 2; back++)
+        assert_close(shown_baseline_s(s, back), 1.04 * all.time_s, 1e-9);
+    assert_close(number_of(s, "baseline", "time"), 1.04 * all.time_s, 1e-9);
+    assert_int_equal(number_of(s, "baseline", "rounds"), 1);
+    assert_int_equal(rounds_at_highest(s, 30), 0);
+}
+
+static void a_straggler_without_a_baseline_of_its_own_counts_for_nothing(void **state) {
+    simulated_pipeline *s = *state;
+    harpe_plan all;
+    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    claim before = claim_of(s);
+    s->straggler_time_s = 1.2 * all.time_s;
+    wish(s, HARPE_JOB_REQUEST_ITERATION_TIME, s->straggler_time_s);
     one_round(s);
-    baseline = baseline_of(s);
-    assert_true(json_is_null(json_object_get(baseline, "scaled")));
-    json_decref(baseline);
+    s->straggler_time_s = 0;
+    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1); /* before the round at the highest clocks */
+    assert_int_equal(rounds_at_highest(s, 1), 1);
+    assert_true(shown_baseline_s(s, 1) == 0);
+    assert_close(shown_baseline_s(s, 0), all.time_s, 1e-9);
+    assert_close(claim_of(s).time_s, before.time_s, 1e-9);
+}
+
+static void a_job_that_changes_all_the_time_seldom_runs_at_the_highest_clocks(void **state) {
+    simulated_pipeline *s = *state;
+    int highest = 0;
+    for (int i = 0; i < 100; i++) {
+        s->time_factor = i % 2 ? 1 : 1.04;
+        highest += rounds_at_highest(s, 1);
+    }
+    assert_in_range(highest, 1, 10);
+}
+
+/* Under a power cap no round may take more power, so the uncertainty contains the change. */
+static void a_change_under_a_power_cap_is_uncertain(void **state) {
+    simulated_pipeline *s = *state;
+    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 1e6);
+    some_rounds(s, 2);
+    claim before = claim_of(s);
+    s->time_factor = 1.04;
+    assert_int_equal(rounds_at_highest(s, 10), 0);
+    claim after = claim_of(s);
+    double lost_s = after.time_s - before.time_s;
+    assert_true(lost_s > 0 && after.time_uncertainty_s > lost_s + before.time_uncertainty_s);
+    s->time_factor = 1.2; /* more than a drift of the plan: the baseline is not known */
+    one_round(s);
+    assert_true(shown_baseline_s(s, 0) == 0);
+    assert_close(claim_of(s).time_s, after.time_s, 1e-9);
+    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
+    s->time_factor = 1.04;
+    one_round(s);
+    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 1e6); /* before the round at the highest clocks */
+    assert_int_equal(rounds_at_highest(s, 2), 0);
+    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
+    assert_int_equal(rounds_at_highest(s, 4), 1);
 }
 
 /* The first round of a job may compile, connect and allocate. */
@@ -307,10 +360,8 @@ static void a_warm_up_is_no_baseline(void **state) {
     one_round(s);
     s->time_factor = 1;
     rounds_until(s, "plan");
-    json_t *baseline = baseline_of(s);
-    assert_close(number_of(baseline, "time"), all.time_s, 1e-9);
-    assert_int_equal(number_of(baseline, "rounds"), 2);
-    json_decref(baseline);
+    assert_close(number_of(s, "baseline", "time"), all.time_s, 1e-9);
+    assert_int_equal(number_of(s, "baseline", "rounds"), 2);
 }
 
 /* Iterations that take longer for a while, and a correction for this, must not make the baseline
@@ -360,7 +411,12 @@ int main(void) {
         cmocka_unit_test(plans_at_the_highest_clocks_never_save_anything),
         cmocka_unit_test(clocks_that_make_no_difference_save_nothing),
         SIMULATED_TEST(the_baseline_says_when_and_how_often_it_was_measured, 4, 1, 1, 8),
-        PLANNED_TEST(drift_scales_the_baseline_and_says_so, "{\"plans\": 8}"),
+        PLANNED_TEST(a_change_is_followed_by_a_round_at_the_highest_clocks, "{\"plans\": 8}"),
+        PLANNED_TEST(a_straggler_without_a_baseline_of_its_own_counts_for_nothing,
+                     "{\"plans\": 8}"),
+        PLANNED_TEST(a_job_that_changes_all_the_time_seldom_runs_at_the_highest_clocks,
+                     "{\"plans\": 8}"),
+        PLANNED_TEST(a_change_under_a_power_cap_is_uncertain, "{\"plans\": 8}"),
         SIMULATED_TEST(a_warm_up_is_no_baseline, 4, 1, 1, 8),
         PLANNED_TEST(a_correction_for_a_stall_does_not_stay_in_the_baseline, "{\"plans\": 8}"),
         PLANNED_TEST(savings_survive_a_restart, "{\"plans\": 8}"),

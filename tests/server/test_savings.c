@@ -5,19 +5,14 @@
 
 #include <math.h>
 
+#include "base/array.h"
+#include "server/explored_gpu.h"
 #include "server/scheduler/perseus/savings.h"
 
 static uint64_t random_state;
+static const double plain[HARPE_QUANTITIES];
 
-/* Approximately normal: a sum of twelve. */
-static double normal(void) {
-    double sum = 0;
-    for (int i = 0; i < 12; i++) {
-        random_state = random_state * 6364136223846793005U + 1442695040888963407U;
-        sum += (double)(random_state >> 11) / 9007199254740992.0;
-    }
-    return sum - 6;
-}
+static double normal(void) { return explored_draw_normal(&random_state); }
 
 static void quantiles_are_those_of_the_tables(void **state) {
     static const double table[][2] = {{1, 12.706}, {2, 4.303},   {3, 3.182},    {4, 2.776},
@@ -55,16 +50,11 @@ static void one_stall_does_not_widen_a_spread(void **state) {
 
 /* ---- Intervals ------------------------------------------------------------------------------- */
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static harpe_savings_round draw_round(double mean, double noise, int iterations) {
     double values[32];
     for (int i = 0; i < iterations; i++)
         values[i] = mean * (1 + noise * normal());
-    qsort(values, (size_t)iterations, sizeof *values, compare_doubles);
+    qsort(values, (size_t)iterations, sizeof *values, harpe_compare_doubles);
     double median = 0.5 * (values[(iterations - 1) / 2] + values[iterations / 2]);
     double spread = harpe_robust_spread(values, (size_t)iterations);
     return (harpe_savings_round){.iterations = iterations,
@@ -76,7 +66,6 @@ static harpe_savings_round draw_round(double mean, double noise, int iterations)
 
 /* Returns how often the interval of a job with so many rounds contains the truth. */
 static double share_of_hits(int iterations, int baseline_rounds, int rounds, double noise) {
-    static const harpe_savings_terms plain = {.weight = {1, 1}};
     enum { TRIALS = 2000 };
     int hits = 0;
     for (int trial = 0; trial < TRIALS; trial++) {
@@ -87,7 +76,7 @@ static double share_of_hits(int iterations, int baseline_rounds, int rounds, dou
         }
         for (int r = 0; r < rounds; r++) {
             harpe_savings_round round = draw_round(85, noise, iterations);
-            harpe_savings_add(&savings, savings.planned, &round, &plain);
+            harpe_savings_add(&savings, &round, plain);
         }
         harpe_estimate total = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
         hits += fabs(total.value - 15.0 * rounds * iterations) <= total.uncertainty;
@@ -110,7 +99,6 @@ static void intervals_hold_as_often_as_they_say(void **state) {
 /* The baseline's error is part of every round. With more rounds, the uncertainty of the sum
  * therefore grows in proportion to their number, not to its square root. */
 static void the_error_of_the_baseline_does_not_average_out(void **state) {
-    static const harpe_savings_terms plain = {.weight = {1, 1}};
     (void)state;
     harpe_savings savings = {0};
     random_state = 7;
@@ -121,7 +109,7 @@ static void the_error_of_the_baseline_does_not_average_out(void **state) {
     double relative = 0;
     for (int r = 1; r <= 10000; r++) {
         harpe_savings_round round = draw_round(85, 0.01, 4);
-        harpe_savings_add(&savings, savings.planned, &round, &plain);
+        harpe_savings_add(&savings, &round, plain);
         if (r == 1000)
             relative = harpe_savings_total(&savings, HARPE_ENERGY, NULL).uncertainty / 1000;
     }
@@ -130,13 +118,12 @@ static void the_error_of_the_baseline_does_not_average_out(void **state) {
 }
 
 static void one_iteration_alone_claims_nothing(void **state) {
-    static const harpe_savings_terms plain = {.weight = {1, 1}};
     (void)state;
     harpe_savings savings = {0};
     harpe_savings_round round = draw_round(100, 0, 1);
     harpe_savings_add_baseline(&savings, &round);
     round = draw_round(50, 0, 1);
-    harpe_savings_add(&savings, savings.planned, &round, &plain);
+    harpe_savings_add(&savings, &round, plain);
     harpe_estimate total = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
     assert_true(isinf(total.uncertainty) && !harpe_estimate_is_significant(total));
 }
@@ -144,7 +131,6 @@ static void one_iteration_alone_claims_nothing(void **state) {
 /* If every round is one iteration and only one ran at the highest clocks, the other rounds show the
  * noise. */
 static void rounds_of_one_iteration_tell_of_noise_together(void **state) {
-    static const harpe_savings_terms plain = {.weight = {1, 1}};
     enum { TRIALS = 1000, ROUNDS = 30 };
     (void)state;
     int hits = 0;
@@ -155,13 +141,32 @@ static void rounds_of_one_iteration_tell_of_noise_together(void **state) {
         for (int r = 0; r < ROUNDS; r++) {
             round = draw_round(85, 0.02, 1);
             round.number = r + 1;
-            harpe_savings_add(&savings, savings.planned, &round, &plain);
+            harpe_savings_add(&savings, &round, plain);
         }
         harpe_estimate total = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
         assert_true(total.uncertainty < 0.15 * 85 * ROUNDS);
         hits += fabs(total.value - 15.0 * ROUNDS) <= total.uncertainty;
     }
     assert_true(hits >= 0.94 * TRIALS);
+}
+
+/* A new baseline of one round of one iteration has the noise of the one before it. The rounds that
+ * have waited for it count from then on. */
+static void a_new_baseline_keeps_what_is_known_of_noise(void **state) {
+    harpe_savings savings = {0};
+    (void)state;
+    for (int r = 0; r < 3; r++) {
+        harpe_savings_round round = draw_round(100, 0.02, 1);
+        harpe_savings_add_baseline(&savings, &round);
+    }
+    harpe_savings_expect_baseline(&savings);
+    harpe_savings_round planned = draw_round(170, 0.02, 1), highest = draw_round(200, 0.02, 1);
+    harpe_savings_add(&savings, &planned, plain);
+    harpe_estimate before = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
+    assert_true(before.value == 0 && before.uncertainty == 0);
+    harpe_savings_add_baseline(&savings, &highest);
+    harpe_estimate total = harpe_savings_total(&savings, HARPE_ENERGY, NULL);
+    assert_true(isfinite(total.uncertainty) && fabs(total.value - 30) <= total.uncertainty);
 }
 
 static void times_of_the_baseline_stay_in_order(void **state) {
@@ -186,6 +191,7 @@ int main(void) {
         cmocka_unit_test(the_error_of_the_baseline_does_not_average_out),
         cmocka_unit_test(rounds_of_one_iteration_tell_of_noise_together),
         cmocka_unit_test(one_iteration_alone_claims_nothing),
+        cmocka_unit_test(a_new_baseline_keeps_what_is_known_of_noise),
         cmocka_unit_test(times_of_the_baseline_stay_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

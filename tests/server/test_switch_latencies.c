@@ -141,6 +141,7 @@ static void answers_follow_the_reports(void **state) {
     assert_planned(self, 0, 1305, 0.004);
     assert_planned(self, 1, 1305, 0.004); /* from the other stage */
     assert_planned(self, 1, 1980, 0.02);  /* the longest one */
+    assert_true(harpe_online_latencies_bound_s(self, 0, 1305, 0.7) == 1.25 * 0.004);
     assert_true(harpe_online_latencies_bound_s(self, 1, 1305, 0.7) == 1.25 * 0.02);
     assert_true(harpe_online_latencies_bound_s(self, 1, 1980, 0.7) == 0.7);
     harpe_online_latencies_take_time(self, 3); /* 1 % is longer than the medians */

@@ -216,16 +216,11 @@ void harpe_explorer_begin(harpe_explorer *explorer) {
 }
 
 void harpe_explorer_restart(harpe_explorer *explorer) {
-    for (size_t e = 0; e < explorer->pipeline->entry_count; e++)
-        harpe_clock_curve_forget(&explorer->entries[e].curve);
-    explorer->noise = (harpe_explorer_noise){0};
-    explorer->rounds = explorer->highest_rounds = explorer->position = 0;
-    explorer->surprises = 0;
-    explorer->measured_before = explorer->stale_rounds = 0;
-    explorer->restarts++;
-    explorer->fastest_s = 0;
-    explorer->is_exploring = false;
-    harpe_explorer_run_highest(explorer);
+    const harpe_explorer before = *explorer;
+    harpe_explorer_begin(explorer);
+    explorer->cost = before.cost;
+    explorer->spoiled_rounds = before.spoiled_rounds;
+    explorer->restarts = before.restarts + 1;
 }
 
 /* ---- Noise ----------------------------------------------------------------------------------- */
@@ -651,18 +646,15 @@ static bool are_possible(const double *blocking_power_w, int count) {
     return true;
 }
 
-harpe_status harpe_explorer_profile(const harpe_explorer *explorer, const double *blocking_power_w,
-                                    harpe_profile **out, harpe_error *error) {
-    bool has_power = are_possible(blocking_power_w, explorer->pipeline->rank_count);
+harpe_status harpe_explorer_rows(const harpe_explorer *explorer, int gpu_count,
+                                 harpe_measurement **out, size_t *out_count, harpe_error *error) {
     size_t entries = explorer->pipeline->entry_count, count = 0;
-    int gpus = explorer->rank_count / explorer->pipeline->rank_count; /* of a stage */
     harpe_measurement *rows = harpe_calloc(entries * explorer->clock_count, sizeof *rows);
     if (!rows) return harpe_fail_memory(error);
     for (size_t e = 0; e < entries; e++) {
         const harpe_online_entry *entry = &explorer->pipeline->entries[e];
-        const harpe_explorer_entry *list = &explorer->entries[e];
-        for (size_t i = 0; i < list->count; i++) {
-            harpe_profile_point point = corrected(list, i);
+        for (size_t i = 0; i < explorer->entries[e].count; i++) {
+            harpe_profile_point point = corrected(&explorer->entries[e], i);
             rows[count++] = (harpe_measurement){
                 .stage = entry->stage,
                 .rank = -1,
@@ -670,13 +662,29 @@ harpe_status harpe_explorer_profile(const harpe_explorer *explorer, const double
                 .frequency_mhz = point.frequency_mhz,
                 .time_s = point.time_s,
                 .energy_j = point.energy_j,
-                .gpu_count = gpus,
+                .gpu_count = gpu_count,
                 .switch_latency_s = harpe_online_latencies_planned_s(
-                    explorer->latencies, entry->pipeline_rank, point.frequency_mhz),
-                .blocking_power_w = has_power ? blocking_power_w[entry->pipeline_rank] : 0};
+                    explorer->latencies, entry->pipeline_rank, point.frequency_mhz)};
         }
     }
-    harpe_status status = harpe_profile_new(rows, count, out, error);
+    *out = rows;
+    *out_count = count;
+    return HARPE_OK;
+}
+
+harpe_status harpe_explorer_profile(const harpe_explorer *explorer, const double *blocking_power_w,
+                                    harpe_profile **out, harpe_error *error) {
+    harpe_measurement *rows;
+    size_t count, at = 0;
+    int gpus = explorer->rank_count / explorer->pipeline->rank_count; /* of a stage */
+    bool has_power = are_possible(blocking_power_w, explorer->pipeline->rank_count);
+    harpe_status status = harpe_explorer_rows(explorer, gpus, &rows, &count, error);
+    if (status != HARPE_OK) return status;
+    for (size_t e = 0; e < explorer->pipeline->entry_count && has_power; e++)
+        for (size_t i = 0; i < explorer->entries[e].count; i++)
+            rows[at++].blocking_power_w =
+                blocking_power_w[explorer->pipeline->entries[e].pipeline_rank];
+    status = harpe_profile_new(rows, count, out, error);
     free(rows);
     return status;
 }

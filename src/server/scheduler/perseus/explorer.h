@@ -137,8 +137,6 @@ harpe_status harpe_explorer_miss(harpe_explorer *explorer, const harpe_online_ro
 harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online_round *round,
                                     const harpe_online_reports *reports,
                                     const harpe_explorer_terms *terms, harpe_error *error);
-harpe_status harpe_explorer_sweep(harpe_explorer *explorer, const harpe_online_round *round,
-                                  harpe_error *error);
 
 /* Forgets all that was learnt, and its cost, and begins to learn. Latencies stay. */
 void harpe_explorer_begin(harpe_explorer *explorer);
@@ -171,9 +169,13 @@ double harpe_explorer_blocking_power_w(const harpe_explorer *explorer, int pipel
  * were not measured. */
 bool harpe_explorer_point(const harpe_explorer *explorer, int entry, int frequency_mhz,
                           harpe_profile_point *out);
-/* Writes all points, corrected by their entries' ratios. `blocking_power_w` has the blocking power
- * of a GPU of each pipeline rank. A profile with a value that is not possible (0: not known) has
- * none. */
+/* Writes the rows of a profile: all points, entry by entry, corrected by their ratios. `gpu_count`
+ * is the number of GPUs of a stage. The caller frees `*out` with free(). */
+harpe_status harpe_explorer_rows(const harpe_explorer *explorer, int gpu_count,
+                                 harpe_measurement **out, size_t *out_count, harpe_error *error);
+/* Makes the profile of all points, corrected by their entries' ratios. `blocking_power_w` has the
+ * blocking power of a GPU of each pipeline rank. A profile with a value that is not possible (0:
+ * not known) has none. */
 harpe_status harpe_explorer_profile(const harpe_explorer *explorer, const double *blocking_power_w,
                                     harpe_profile **out, harpe_error *error);
 

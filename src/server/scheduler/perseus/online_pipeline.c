@@ -94,8 +94,8 @@ static harpe_status fill(harpe_online_pipeline *pipeline, harpe_error *error) {
     return status;
 }
 
-harpe_status harpe_online_check_lags(const harpe_online_schedule *which,
-                                     const harpe_schedule *schedule, harpe_error *error) {
+static harpe_status check_lags(const harpe_online_schedule *which, const harpe_schedule *schedule,
+                               harpe_error *error) {
     if (!harpe_schedule_has_lag(schedule)) return HARPE_OK;
     return harpe_fail(
         error, HARPE_NOT_SUPPORTED,
@@ -110,11 +110,11 @@ static harpe_status read_schedule(const harpe_online_schedule *which, int ranks,
     harpe_status status = harpe_file_check_regular(which->csv_path, error);
     if (status == HARPE_OK) status = harpe_schedule_read_csv(which->csv_path, &schedule, error);
     if (status != HARPE_OK) return status;
-    if (harpe_schedule_rank_count(schedule) != ranks)
+    if (ranks > 0 && harpe_schedule_rank_count(schedule) != ranks)
         status = harpe_fail(error, HARPE_INVALID_INPUT,
                             "%.200s has %d ranks, but this job has %d pipeline ranks",
                             which->csv_path, harpe_schedule_rank_count(schedule), ranks);
-    if (status == HARPE_OK) status = harpe_online_check_lags(which, schedule, error);
+    if (status == HARPE_OK) status = check_lags(which, schedule, error);
     if (status == HARPE_OK)
         status = harpe_schedule_surround(schedule, which->prologue, which->epilogue, error);
     if (status != HARPE_OK) {
@@ -125,8 +125,9 @@ static harpe_status read_schedule(const harpe_online_schedule *which, int ranks,
     return HARPE_OK;
 }
 
-static harpe_status make_schedule(const harpe_online_schedule *which, int ranks, int microbatches,
-                                  harpe_schedule **out, harpe_error *error) {
+harpe_status harpe_online_schedule_make(const harpe_online_schedule *which, int ranks,
+                                        int microbatches, harpe_schedule **out,
+                                        harpe_error *error) {
     if (which->csv_path) return read_schedule(which, ranks, out, error);
     harpe_schedule_options options = {.name = which->name,
                                       .ranks = ranks,
@@ -156,7 +157,8 @@ harpe_status harpe_online_pipeline_new(const harpe_online_schedule *schedule, in
     harpe_online_pipeline *pipeline = harpe_calloc(1, sizeof *pipeline);
     if (!pipeline) return harpe_fail_memory(error);
     pipeline->rank_count = ranks;
-    harpe_status status = make_schedule(schedule, ranks, microbatches, &pipeline->schedule, error);
+    harpe_status status =
+        harpe_online_schedule_make(schedule, ranks, microbatches, &pipeline->schedule, error);
     if (status == HARPE_OK) status = check_stages(pipeline->schedule, error);
     if (status == HARPE_OK) {
         pipeline->microbatches = harpe_schedule_microbatch_count(pipeline->schedule);

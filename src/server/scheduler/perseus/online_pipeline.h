@@ -77,9 +77,9 @@ harpe_status harpe_online_count_microbatches(const char *name, int pipeline_rank
                                              const harpe_online_reports *reports, int *microbatches,
                                              harpe_error *error);
 
-/* Fails with HARPE_NOT_SUPPORTED if the schedule of a file has lags. */
-harpe_status harpe_online_check_lags(const harpe_online_schedule *which,
-                                     const harpe_schedule *schedule, harpe_error *error);
+/* Makes the schedule. One of a file must have this number of ranks (0: any), and no lags. */
+harpe_status harpe_online_schedule_make(const harpe_online_schedule *which, int ranks,
+                                        int microbatches, harpe_schedule **out, harpe_error *error);
 
 /* Checks that microbatches can be counted with this schedule. Returns HARPE_INVALID_ARGUMENT if
  * they cannot. */

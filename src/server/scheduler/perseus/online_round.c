@@ -471,36 +471,6 @@ harpe_status harpe_online_round_read_clocks(const harpe_online_pipeline *pipelin
     return HARPE_OK;
 }
 
-harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeline,
-                                             const harpe_online_reports *reports,
-                                             const int *frequency_mhz,
-                                             const harpe_tried_clocks *clocks,
-                                             harpe_online_mean *entries, harpe_error *error) {
-    harpe_online_clock_runs *runs = NULL;
-    size_t run_count = 0;
-    int *wanted_mhz = harpe_calloc(pipeline->instruction_count, sizeof *wanted_mhz);
-    if (!wanted_mhz) return harpe_fail_memory(error);
-    for (int p = 0; p < pipeline->rank_count; p++) {
-        size_t first = pipeline->rank_offset[p], end = pipeline->rank_offset[p + 1];
-        int highest_mhz = clocks[p].mhz[0];
-        for (size_t i = first; i < end; i++) {
-            size_t before = i == first ? end - 1 : i - 1;
-            bool is_wanted =
-                frequency_mhz[i] == highest_mhz && frequency_mhz[before] == highest_mhz;
-            wanted_mhz[i] = is_wanted ? highest_mhz : 0;
-        }
-    }
-    harpe_status status =
-        harpe_online_round_read_clocks(pipeline, reports, wanted_mhz, &runs, &run_count, error);
-    for (size_t e = 0; e < pipeline->entry_count && status == HARPE_OK; e++)
-        entries[e] = (harpe_online_mean){0, 0};
-    for (size_t k = 0; k < run_count; k++)
-        entries[runs[k].entry] = runs[k].mean;
-    free(runs);
-    free(wanted_mhz);
-    return status;
-}
-
 /* ---- Reports --------------------------------------------------------------------------------- */
 
 /* Returns the report of a rank about an instruction; NULL: it ran as asked. */

@@ -66,17 +66,6 @@ harpe_status harpe_online_round_read_clocks(const harpe_online_pipeline *pipelin
                                             const int *frequency_mhz, harpe_online_clock_runs **out,
                                             size_t *out_count, harpe_error *error);
 
-/* Reads the time and energy of runs that can be compared with a baseline. Such a run was at the
- * highest clock, and so was the instruction before it on the same rank, so no change of the clock
- * affects the run. `frequency_mhz` has the clocks that the runs really had, as above. `clocks` has
- * one element per pipeline rank. The result is in `entries`, one per entry; both values are 0 if
- * there is no such run. */
-harpe_status harpe_online_round_read_highest(const harpe_online_pipeline *pipeline,
-                                             const harpe_online_reports *reports,
-                                             const int *frequency_mhz,
-                                             const harpe_tried_clocks *clocks,
-                                             harpe_online_mean *entries, harpe_error *error);
-
 /* ---- The clocks that runs had ---------------------------------------------------------------- */
 
 /* An error in the shares of a run can make a clock look fast, so a run teaches something about its

@@ -10,7 +10,8 @@
  * SWEEP     the sweep's frequency, then the   planned -> PLAN; no plan is possible -> HOLD
  *           highest for one round
  * PLAN      the plan that requests choose,    drift too large to correct, or other steps ->
- *           or the explorer's rounds for them EXPLORE or SWEEP
+ *           the explorer's rounds for them,   EXPLORE or SWEEP
+ *           or the highest, for the savings
  * HOLD      highest frequencies               none
  *
  * All of this code runs on a worker, and so does the planner. The planner runs after the results of
@@ -58,7 +59,6 @@ static harpe_status create_online(const harpe_scheduler_job *job, const char *na
     self->job = job;
     self->name = name;
     self->makes_plans = makes_plans;
-    self->scaled.since_round = -1;
     self->blocking_powers_w =
         harpe_calloc((size_t)job->job->pp_degree, sizeof *self->blocking_powers_w);
     harpe_status status =
@@ -110,10 +110,14 @@ static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, ha
         self->running = harpe_perseus_chosen(self);
         self->is_plan_new = false;
         self->explores = self->explores_next;
-        plan_mhz = harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
+        self->runs_highest =
+            self->runs_highest_next && !self->explores && harpe_perseus_may_run_highest(self);
+        self->told = self->requests;
     }
     bool runs_plan = harpe_perseus_runs_plan(self);
-    if (!runs_plan) {
+    if (self->phase == HARPE_PERSEUS_PLAN && !self->explores) {
+        plan_mhz = harpe_perseus_running_plan(self)->frequency_mhz;
+    } else {
         harpe_explorer_begin_round(self->explorer);
         plan_mhz = self->explorer->frequency_mhz;
     }
@@ -170,7 +174,7 @@ static harpe_status observe_count(harpe_perseus *self, harpe_perseus_measured *m
     status = harpe_perseus_begin(self, microbatches, error);
     if (status == HARPE_OK) status = read_round(self, measured, &round, error);
     if (status != HARPE_OK) return status;
-    harpe_perseus_count_sweep(self, &round, measured->round);
+    harpe_perseus_count_learning(self, &round, measured->round);
     harpe_online_round_free(&round);
     return HARPE_OK;
 }
@@ -196,21 +200,20 @@ static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round 
     return HARPE_OK;
 }
 
-/* Begins again with a new sweep if the ranks run another number of microbatches than was counted
- * before. */
+/* Measures again if the ranks run another number of microbatches than was counted before. */
 static bool counts_again(harpe_perseus *self) {
     int microbatches;
     harpe_error error = {0};
     const harpe_online_pipeline *pipeline = self->pipeline;
     bool may_count = self->args.num_microbatches == 0 && !self->args.schedule.csv_path &&
-                     self->phase != HARPE_PERSEUS_HOLD && harpe_perseus_may_sweep(self);
+                     self->phase != HARPE_PERSEUS_HOLD && harpe_perseus_may_measure(self);
     if (self->mismatches < MISSES_MAX || !may_count) return false;
     harpe_status status = count_microbatches(self, &microbatches, &error);
     if (status != HARPE_OK || microbatches == pipeline->microbatches) return false;
     harpe_perseus_log(self, HARPE_LOG_WARNING,
-                      "counted %d microbatches instead of %d: sweeps again for these", microbatches,
-                      pipeline->microbatches);
-    harpe_perseus_put_sweep_off(self);
+                      "counted %d microbatches instead of %d: measures again for these",
+                      microbatches, pipeline->microbatches);
+    harpe_perseus_put_measuring_off(self);
     status = harpe_perseus_begin(self, microbatches, &error);
     if (status != HARPE_OK) {
         harpe_perseus_log(self, HARPE_LOG_WARNING, "cannot begin anew: %s", error.message);
@@ -235,7 +238,8 @@ static void tell_mismatch(harpe_perseus *self, const harpe_online_round *round) 
  * are then slower than the straggler allows, the straggler is a GPU of the job. */
 static void check_straggler(harpe_perseus *self, const harpe_online_round *round) {
     harpe_explorer *explorer = self->explorer;
-    if (self->phase != HARPE_PERSEUS_PLAN || !explorer || explorer->straggler_rounds == 0) return;
+    bool is_planned = self->phase == HARPE_PERSEUS_PLAN && !self->runs_highest;
+    if (!is_planned || explorer->straggler_rounds == 0) return;
     if (explorer->straggler_rounds-- == STRAGGLER_ROUNDS) return;
     harpe_online_outside outside = harpe_perseus_outside(self);
     /* A power cap or a plan time may have chosen a slower plan. */
@@ -254,8 +258,8 @@ static harpe_status take_round(harpe_perseus *self, const harpe_online_round *ro
     case HARPE_PERSEUS_SWEEP: return observe_sweep(self, round, was_over);
     case HARPE_PERSEUS_EXPLORE: return harpe_perseus_explore_on(self, error);
     case HARPE_PERSEUS_PLAN:
-        return self->explores ? harpe_perseus_explore_on(self, error)
-                              : harpe_perseus_watch(self, round, error);
+        if (self->explores) return harpe_perseus_explore_on(self, error);
+        return harpe_perseus_watch(self, round, error);
     default:
         /* If an earlier attempt had no memory for the profile, this makes it. */
         if (!self->makes_plans && !self->is_profile_made) harpe_perseus_hand_over_profile(self);
@@ -266,25 +270,25 @@ static harpe_status take_round(harpe_perseus *self, const harpe_online_round *ro
 /* Returns the clocks that all replicas were asked for in this round, or NULL if they are not known.
  */
 static const int *asked_mhz(const harpe_perseus *self) {
-    if (!harpe_perseus_runs_plan(self)) return self->explorer->frequency_mhz;
+    bool has_plan = self->phase == HARPE_PERSEUS_PLAN && !self->explores;
+    if (!has_plan) return self->explorer->frequency_mhz;
     if (self->is_plan_new) return NULL;
-    return harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
+    return harpe_perseus_running_plan(self)->frequency_mhz;
 }
 
 /* Counts the savings of a round. Call it before the round changes any state on which savings
  * depend. */
-static harpe_status count_savings(harpe_perseus *self, const harpe_online_round *round,
-                                  harpe_perseus_measured *measured, harpe_error *error) {
+static void count_savings(harpe_perseus *self, const harpe_online_round *round,
+                          harpe_perseus_measured *measured) {
     if (harpe_perseus_is_learning(self)) {
-        harpe_perseus_count_sweep(self, round, measured->round);
+        harpe_perseus_count_learning(self, round, measured->round);
     } else if (self->phase == HARPE_PERSEUS_PLAN && !self->is_plan_new) {
-        if (!self->explores) harpe_perseus_see(self, round);
-        return harpe_perseus_count_planned(self, asked_mhz(self), round, measured, error);
+        if (harpe_perseus_runs_plan(self)) harpe_perseus_see(self, round);
+        harpe_perseus_count_planned(self, asked_mhz(self), round, measured);
     } else {
         harpe_savings_round own = harpe_perseus_savings_round(round, measured->round);
         harpe_savings_use(&self->savings, &own);
     }
-    return HARPE_OK;
 }
 
 static harpe_status observe_round(harpe_perseus *self, harpe_error *error) {
@@ -306,7 +310,7 @@ static harpe_status observe_round(harpe_perseus *self, harpe_error *error) {
     if (status == HARPE_OK) check_straggler(self, &round);
     if (status == HARPE_OK && is_planned && self->explores)
         status = harpe_perseus_learn(self, &round, error);
-    if (status == HARPE_OK) status = count_savings(self, &round, measured, error);
+    if (status == HARPE_OK) count_savings(self, &round, measured);
     if (status == HARPE_OK && !counts_again(self)) {
         if (harpe_perseus_is_learning(self) && !was_over)
             status = harpe_perseus_learn(self, &round, error);

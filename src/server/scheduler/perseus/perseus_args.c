@@ -152,32 +152,19 @@ static harpe_status check_name(const harpe_perseus_args *args, harpe_error *erro
     return status;
 }
 
-/* A file is checked by reading it. */
+/* A file is checked by reading it. Without microbatches, the name of a schedule must be one of
+ * which they can be counted. */
 static harpe_status check_schedule(const harpe_perseus_args *args, harpe_error *error) {
-    const harpe_online_schedule *which = &args->schedule;
+    harpe_online_schedule which = args->schedule;
     harpe_schedule *schedule;
-    harpe_status status;
-    if (!which->csv_path) {
-        harpe_schedule_options options = {.ranks = 1,
-                                          .microbatches = 1,
-                                          .prologue = which->prologue,
-                                          .epilogue = which->epilogue};
-        if (args->num_microbatches > 0) return check_name(args, error);
-        status = harpe_online_can_count(which->name, 4, error);
-        if (status == HARPE_OK) status = harpe_schedule_new(&options, &schedule, error);
-    } else {
-        status = harpe_file_check_regular(which->csv_path, error);
-        if (status == HARPE_OK) status = harpe_schedule_read_csv(which->csv_path, &schedule, error);
-        if (status == HARPE_OK) {
-            status = harpe_online_check_lags(which, schedule, error);
-            if (status == HARPE_OK)
-                status = harpe_schedule_surround(schedule, which->prologue, which->epilogue, error);
-            if (status != HARPE_OK) harpe_schedule_free(schedule);
-        }
-    }
-    if (status != HARPE_OK) return status;
-    harpe_schedule_free(schedule);
-    return HARPE_OK;
+    harpe_status status = HARPE_OK;
+    if (!which.csv_path && args->num_microbatches > 0) return check_name(args, error);
+    if (!which.csv_path) status = harpe_online_can_count(which.name, 4, error);
+    which.name = NULL;
+    if (status == HARPE_OK)
+        status = harpe_online_schedule_make(&which, which.csv_path ? 0 : 1, 1, &schedule, error);
+    if (status == HARPE_OK) harpe_schedule_free(schedule);
+    return status;
 }
 
 harpe_status harpe_perseus_args_check(const char *scheduler, bool plans, const char *args_json,

@@ -63,29 +63,22 @@ enum { HARPE_PERSEUS_HISTORY = 200 };
 typedef struct harpe_perseus_measured {
     int64_t round;
     double value[HARPE_QUANTITIES]; /* of an iteration, all ranks; 0: not reported */
-    /* The values that the iteration would have at the highest frequencies with the same straggler;
-     * 0: no plan ran, or there is no baseline. */
+    /* Of an iteration at the highest clocks; 0: no plan ran, or there is no baseline. */
     double baseline[HARPE_QUANTITIES];
     int64_t iterations;
-    double systematic[HARPE_QUANTITIES], weight[HARPE_QUANTITIES]; /* as in harpe_savings_terms */
+    double systematic[HARPE_QUANTITIES]; /* uncertainty of the baseline without noise */
+    bool is_waiting;                     /* for a round at the highest clocks */
     int64_t ended_wall_s; /* when the round ended, in s since 1970; 0: not known. For people */
 } harpe_perseus_measured;
 
-/* The usual deviation of rounds from their plans, in s or J. Only the rounds that are closest to
- * their plans count. */
+/* What an iteration of the running plan usually takes, and how the plan was predicted. */
 typedef struct harpe_perseus_usual {
-    double deviation, rounds;
+    double planned_s, planned_j, rounds;
+    double value[HARPE_QUANTITIES];
 } harpe_perseus_usual;
 
-/* The present shift of the baseline, and the first of the consecutive rounds that have it; -1:
- * there is no shift. */
-typedef struct harpe_perseus_scaled {
-    double factor[HARPE_QUANTITIES];
-    int64_t since_round;
-} harpe_perseus_scaled;
-
-/* The highest level. If a sweep or correction is repeated soon, the level rises by 1, and the wait
- * before the next one doubles. */
+/* The highest level. If a measurement or correction is repeated soon, the level rises by 1, and the
+ * wait before the next one doubles. */
 enum { HARPE_PERSEUS_LEVEL_MAX = 6 };
 typedef struct harpe_perseus_backoff {
     int level;
@@ -128,20 +121,22 @@ typedef struct harpe_perseus {
     double *blocking_powers_w; /* per GPU of each pipeline rank */
     double blocking_power_w;   /* their mean */
     /* Measured minus predicted time and energy of an iteration: `outside` has the difference in the
-     * sweep's first round, and `shift` has its change since then. Job requests do not use `shift`,
-     * because a straggler may have caused this change. */
+     * first round of learning, and `shift` has its change since then. Job requests do not use
+     * `shift`, because a straggler may have caused this change. */
     double outside_time_s, outside_energy_j;
     double shift_time_s, shift_energy_j;
     harpe_online_requests requests;
     size_t running;   /* the plan that was handed out last */
     int drift_rounds; /* in a row */
-    harpe_perseus_backoff corrections, sweeps;
+    harpe_perseus_backoff corrections, measuring;
 
     harpe_perseus_seen seen;
     harpe_savings savings;
-    harpe_perseus_usual usual[HARPE_QUANTITIES];
-    harpe_perseus_scaled scaled;
-    int64_t round; /* number of observed rounds */
+    harpe_perseus_usual usual;
+    harpe_online_requests told, baseline_told; /* of this round's schedule, and of the baseline */
+    bool runs_highest, runs_highest_next;      /* a round of the highest clocks for the savings */
+    harpe_perseus_backoff references;          /* of such rounds */
+    int64_t round;                             /* number of observed rounds */
     harpe_perseus_measured
         history[HARPE_PERSEUS_HISTORY]; /* round r is at index r modulo the size */
 } harpe_perseus;
@@ -181,6 +176,8 @@ harpe_status harpe_perseus_make_plans(harpe_perseus *self, double undisturbed_s,
 /* Makes the first plans after learning. Returns false if that is not possible. */
 bool harpe_perseus_plan_learnt(harpe_perseus *self);
 size_t harpe_perseus_chosen(const harpe_perseus *self);
+/* Returns the plan of the present round, which may be that of the highest clocks. */
+const harpe_plan *harpe_perseus_running_plan(const harpe_perseus *self);
 void harpe_perseus_hold(harpe_perseus *self, const char *reason);
 /* Returns to the existing plans. */
 void harpe_perseus_keep_plan(harpe_perseus *self, const char *reason);
@@ -188,9 +185,9 @@ void harpe_perseus_keep_plan(harpe_perseus *self, const char *reason);
  * failure. */
 void harpe_perseus_hand_over_profile(harpe_perseus *self);
 
-/* Returns true if the results that are expected now are those of a plan. */
+/* Returns true if the results that are expected now are those of the running plan. */
 static inline bool harpe_perseus_runs_plan(const harpe_perseus *self) {
-    return self->phase == HARPE_PERSEUS_PLAN && !self->explores;
+    return self->phase == HARPE_PERSEUS_PLAN && !self->explores && !self->runs_highest;
 }
 static inline bool harpe_perseus_is_learning(const harpe_perseus *self) {
     return self->phase == HARPE_PERSEUS_SWEEP || self->phase == HARPE_PERSEUS_EXPLORE;
@@ -212,22 +209,29 @@ harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *
 /* Restores the profile from before all drift and makes plans with it. Call it when a straggler may
  * have caused the changes since then. */
 void harpe_perseus_forget_drift(harpe_perseus *self);
-/* Returns true if another sweep may begin. Each sweep delays the next one. */
-bool harpe_perseus_may_sweep(const harpe_perseus *self);
-void harpe_perseus_put_sweep_off(harpe_perseus *self);
+/* Returns true if the job may be measured again. Each time delays the next one. */
+bool harpe_perseus_may_measure(const harpe_perseus *self);
+void harpe_perseus_put_measuring_off(harpe_perseus *self);
+void harpe_perseus_put_off(harpe_perseus_backoff *backoff, int64_t round);
+/* Returns time and energy of an iteration of the running plan, and writes those that are predicted
+ * for this round, with the time and energy outside of the pipeline and the wait for a straggler. */
+harpe_online_mean harpe_perseus_planned(const harpe_perseus *self, const harpe_online_round *round,
+                                        harpe_online_mean *predicted);
 
 /* ---- Savings: perseus_savings.c -------------------------------------------------------------- */
 
-/* Counts the savings of a round that ran a plan, and fills in `measured`. `frequency_mhz` has the
- * clock of each instruction; the explorer has a point of each. */
-harpe_status harpe_perseus_count_planned(harpe_perseus *self, const int *frequency_mhz,
-                                         const harpe_online_round *round,
-                                         harpe_perseus_measured *measured, harpe_error *error);
+/* Counts the savings of a round with a plan, and fills in `measured`. `frequency_mhz` has the clock
+ * of each instruction. Decides whether the next round runs at the highest clocks. */
+void harpe_perseus_count_planned(harpe_perseus *self, const int *frequency_mhz,
+                                 const harpe_online_round *round, harpe_perseus_measured *measured);
+/* Returns true if a round may run at the highest clocks on purpose: nobody has asked for a slower
+ * plan. */
+bool harpe_perseus_may_run_highest(const harpe_perseus *self);
 /* Counts a round of learning before the explorer uses it, or the round after a sweep. */
-void harpe_perseus_count_sweep(harpe_perseus *self, const harpe_online_round *round,
-                               int64_t number);
+void harpe_perseus_count_learning(harpe_perseus *self, const harpe_online_round *round,
+                                  int64_t number);
 harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round, int64_t number);
-/* Begins a new baseline. The savings of the rounds before are kept. */
+/* The job has changed, and needs a new baseline. */
 void harpe_perseus_renew_baseline(harpe_perseus *self);
 
 /* ---- Replicas that differ: perseus_replicas.c ------------------------------------------------ */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From measurements to plans. Begins to learn, connects the explorer with the job, computes profile
- * and plans from what a sweep or an exploration has measured, and compares later measurements with
+ * and plans from what was learnt, and compares later measurements with
  * the plan. Old plans are kept until new plans are made.
  *
  * If iterations differ from the plan for some rounds in a row, the profile is corrected: the time
  * and energy of each (stage, instruction) at the frequencies that ran are compared with the
- * profile. Then new plans are made. If an instruction has changed too much for a correction, a new
- * sweep measures the profile again. After each correction or sweep, more rounds must differ before
- * the next correction or sweep. */
+ * profile. Then new plans are made. If an instruction has changed too much for a correction, the
+ * profile is measured again. After each correction or measurement, more rounds must differ before
+ * the next one. */
 #include "server/scheduler/perseus/perseus_job.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ enum { SURPRISES_MAX = 3, RESTARTS_MAX = 2 };
 
 /* Each level of the back-off doubles the number of rounds that must pass. A level is dropped after
  * FORGET_AFTER times that number of rounds. */
-enum { SWEEPS_APART = 2, FORGET_AFTER = 16 };
+enum { MEASURED_APART = 2, FORGET_AFTER = 16 };
 
 /* ---- Steps that several sources need --------------------------------------------------------- */
 
@@ -73,6 +73,7 @@ void harpe_perseus_forget(harpe_perseus *self) {
 
 void harpe_perseus_begin_learning(harpe_perseus *self) {
     self->explores = self->explores_next = false;
+    self->runs_highest = self->runs_highest_next = false;
     self->phase = self->args.learns_by_sweep ? HARPE_PERSEUS_SWEEP : HARPE_PERSEUS_EXPLORE;
 }
 
@@ -286,17 +287,17 @@ bool harpe_perseus_plan_learnt(harpe_perseus *self) {
 
 /* ---- Back-off -------------------------------------------------------------------------------- */
 
-/* Returns the number of rounds from the beginning of a sweep to the beginning of the next one, so
- * that sweeps take at most a quarter of the rounds. */
-static int64_t rounds_between_sweeps(const harpe_perseus *self) {
-    return (int64_t)(SWEEPS_APART * self->explorer->cost.rounds) << self->sweeps.level;
+/* Returns the number of rounds from the beginning of one measurement to that of the next, so that
+ * they take at most a quarter of the rounds. */
+static int64_t rounds_to_measure(const harpe_perseus *self) {
+    return (int64_t)(MEASURED_APART * self->explorer->cost.rounds) << self->measuring.level;
 }
 
 static int rounds_to_drift(const harpe_perseus *self) {
     return self->args.rounds_to_drift << self->corrections.level;
 }
 
-static void put_off(harpe_perseus_backoff *backoff, int64_t round) {
+void harpe_perseus_put_off(harpe_perseus_backoff *backoff, int64_t round) {
     if (backoff->level < HARPE_PERSEUS_LEVEL_MAX) backoff->level++;
     backoff->since = round;
 }
@@ -307,14 +308,17 @@ static void forget(harpe_perseus_backoff *backoff, int64_t round, int64_t rounds
     backoff->since = round;
 }
 
-bool harpe_perseus_may_sweep(const harpe_perseus *self) {
-    return self->sweeps.level == 0 ||
-           self->round - self->sweeps.since >= rounds_between_sweeps(self);
+bool harpe_perseus_may_measure(const harpe_perseus *self) {
+    return self->measuring.level == 0 ||
+           self->round - self->measuring.since >= rounds_to_measure(self);
 }
 
-void harpe_perseus_put_sweep_off(harpe_perseus *self) { put_off(&self->sweeps, self->round); }
+void harpe_perseus_put_measuring_off(harpe_perseus *self) {
+    harpe_perseus_put_off(&self->measuring, self->round);
+}
 
-static const harpe_plan *running_plan(const harpe_perseus *self) {
+const harpe_plan *harpe_perseus_running_plan(const harpe_perseus *self) {
+    if (self->runs_highest) return &self->plans->all_maximum;
     return harpe_plan_set_at(self->plans->set, self->running);
 }
 
@@ -344,6 +348,14 @@ static harpe_online_mean predict(const harpe_perseus *self, const harpe_plan *pl
     return (harpe_online_mean){
         plan->time_s + self->outside_time_s + self->shift_time_s + wait_s + gain.time_s,
         plan->energy_j + self->outside_energy_j + self->shift_energy_j + waiting_j + gain.energy_j};
+}
+
+harpe_online_mean harpe_perseus_planned(const harpe_perseus *self, const harpe_online_round *round,
+                                        harpe_online_mean *predicted) {
+    const harpe_plan *plan = harpe_perseus_running_plan(self);
+    harpe_online_mean gain = harpe_perseus_replicas_gain(self);
+    *predicted = predict(self, plan, round);
+    return (harpe_online_mean){plan->time_s + gain.time_s, plan->energy_j + gain.energy_j};
 }
 
 /* ---- Correcting ------------------------------------------------------------------------------ */
@@ -448,7 +460,7 @@ static harpe_status measure_again(harpe_perseus *self, const harpe_online_entry 
                       "drift: '%.64s' of stage %d changed by %.0f %%, too much to correct: "
                       "measures again",
                       entry->instruction, entry->stage, 100 * change);
-    harpe_perseus_put_sweep_off(self);
+    harpe_perseus_put_measuring_off(self);
     harpe_explorer_begin(self->explorer);
     harpe_perseus_begin_learning(self);
     harpe_perseus_renew_baseline(self);
@@ -505,13 +517,14 @@ static harpe_status correct(harpe_perseus *self, const harpe_online_round *round
     int *frequency_mhz = harpe_calloc(count, sizeof *frequency_mhz); /* the old plans are freed */
     harpe_status status = ratios && frequency_mhz ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK) {
-        memcpy(frequency_mhz, running_plan(self)->frequency_mhz, count * sizeof *frequency_mhz);
+        memcpy(frequency_mhz, harpe_perseus_running_plan(self)->frequency_mhz,
+               count * sizeof *frequency_mhz);
         status = find_ratios(self, round, frequency_mhz, ratios, error);
     }
     if (status == HARPE_OK) {
         double largest;
         size_t where = find_largest(self->explorer, ratios, &largest);
-        if (largest > CORRECTION_MAX && harpe_perseus_may_sweep(self))
+        if (largest > CORRECTION_MAX && harpe_perseus_may_measure(self))
             status = measure_again(self, &self->pipeline->entries[where], largest, error);
         else
             status = plan_again(self, round, frequency_mhz, ratios, error);
@@ -521,39 +534,44 @@ static harpe_status correct(harpe_perseus *self, const harpe_online_round *round
     return status;
 }
 
+/* Returns ratios of 1 for all entries, or NULL if memory runs out. Sets `*are_new` if the profile
+ * has others. */
+static harpe_online_mean *no_drift(const harpe_perseus *self, bool *are_new) {
+    size_t count = self->pipeline->entry_count;
+    harpe_online_mean *ratios = harpe_calloc(count, sizeof *ratios);
+    *are_new = false;
+    for (size_t e = 0; ratios && e < count; e++) {
+        const harpe_explorer_entry *entry = &self->explorer->entries[e];
+        *are_new = *are_new || entry->time_ratio != 1 || entry->energy_ratio != 1;
+        ratios[e] = (harpe_online_mean){1, 1};
+    }
+    return ratios;
+}
+
 void harpe_perseus_forget_drift(harpe_perseus *self) {
     harpe_error reason = {0};
-    bool has_drifted = false;
-    for (size_t e = 0; self->plans && e < self->pipeline->entry_count; e++)
-        has_drifted = has_drifted || self->explorer->entries[e].time_ratio != 1 ||
-                      self->explorer->entries[e].energy_ratio != 1;
-    if (!has_drifted) return;
-    harpe_online_mean *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
+    bool has_drifted;
+    if (!self->plans) return;
+    harpe_online_mean *ratios = no_drift(self, &has_drifted);
     harpe_status status = ratios ? HARPE_OK : harpe_fail_memory(&reason);
-    for (size_t e = 0; ratios && e < self->pipeline->entry_count; e++)
-        ratios[e] = (harpe_online_mean){1, 1};
-    if (status == HARPE_OK) status = plan_with_ratios(self, ratios, &reason);
-    free(ratios);
-    if (status != HARPE_OK) {
-        harpe_perseus_log(self, HARPE_LOG_WARNING, "drift is not forgotten: %s", reason.message);
-        return;
+    if (status == HARPE_OK && has_drifted) {
+        status = plan_with_ratios(self, ratios, &reason);
+        self->is_plan_new = self->is_plan_new || status == HARPE_OK;
+        self->drift_rounds = 0;
     }
-    self->is_plan_new = true;
-    self->drift_rounds = 0;
+    free(ratios);
+    if (status != HARPE_OK)
+        harpe_perseus_log(self, HARPE_LOG_WARNING, "drift is not forgotten: %s", reason.message);
 }
 
 /* Makes the first plans, if a straggler is a GPU of this job: the plans without it, to which later
  * measurements are compared, and then those with it. */
 static void plan_beside_straggler(harpe_perseus *self) {
     harpe_error reason = {0};
-    harpe_online_mean *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
-    bool is_slow = false;
-    for (size_t e = 0; ratios && e < self->pipeline->entry_count; e++) {
-        ratios[e] = (harpe_online_mean){1, 1};
-        is_slow = is_slow || self->explorer->entries[e].time_ratio != 1;
-    }
-    if (is_slow) exchange_ratios(self->explorer, ratios);
-    if (harpe_perseus_plan_learnt(self) && is_slow &&
+    bool is_slow;
+    harpe_online_mean *ratios = no_drift(self, &is_slow);
+    if (ratios && is_slow) exchange_ratios(self->explorer, ratios);
+    if (harpe_perseus_plan_learnt(self) && ratios && is_slow &&
         plan_with_ratios(self, ratios, &reason) != HARPE_OK)
         harpe_perseus_log(self, HARPE_LOG_WARNING, "the straggler is not in the plans: %s",
                           reason.message);
@@ -573,9 +591,10 @@ static void log_drift(const harpe_perseus *self, const harpe_online_round *round
 harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *round,
                                  harpe_error *error) {
     forget(&self->corrections, self->round, rounds_to_drift(self));
-    forget(&self->sweeps, self->round, rounds_between_sweeps(self));
+    forget(&self->measuring, self->round, rounds_to_measure(self));
+    forget(&self->references, self->round, (int64_t)1 << self->references.level);
     if (!(round->iteration_time_s > 0) || self->is_plan_new) return HARPE_OK;
-    harpe_online_mean predicted = predict(self, running_plan(self), round);
+    harpe_online_mean predicted = predict(self, harpe_perseus_running_plan(self), round);
     double tolerance = self->args.drift_tolerance;
     bool has_drifted = is_off(round->iteration_time_s, predicted.time_s, tolerance) ||
                        (round->iteration_energy_j > 0 &&
@@ -584,7 +603,7 @@ harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *
     /* This round has no values for a correction; the next round may have them. */
     if (self->drift_rounds < rounds_to_drift(self) || round->problem[0]) return HARPE_OK;
     self->drift_rounds = 0;
-    put_off(&self->corrections, self->round);
+    harpe_perseus_put_off(&self->corrections, self->round);
     log_drift(self, round, &predicted);
     return correct(self, round, error);
 }
@@ -607,8 +626,7 @@ static harpe_online_outside outside_of(const harpe_perseus *self) {
 static const int *running_mhz(const harpe_perseus *self) {
     if (self->phase != HARPE_PERSEUS_PLAN || self->explores || self->is_plan_new) return NULL;
     const int *lowest_mhz = harpe_perseus_replicas_lowest(self);
-    if (lowest_mhz) return lowest_mhz;
-    return harpe_plan_set_at(self->plans->set, self->running)->frequency_mhz;
+    return lowest_mhz ? lowest_mhz : harpe_perseus_running_plan(self)->frequency_mhz;
 }
 
 static harpe_explorer_terms terms_of(const harpe_perseus *self) {

@@ -41,14 +41,6 @@ typedef struct replica_classes {
     double waiting_w; /* of all GPUs of a replica while they wait */
 } replica_classes;
 
-typedef struct classes_request {
-    const harpe_explorer *explorer;
-    const double *blocking_power_w;          /* of a GPU of each pipeline rank */
-    const harpe_online_latencies *latencies; /* NULL: all changes of the clock are immediate */
-    int gpus_per_stage;                      /* of one replica */
-    int plan_count;
-} classes_request;
-
 /* More replicas run the shared plan: their curves would make the stored state too large. */
 enum { REPLICAS_MAX = 64 };
 
@@ -114,15 +106,14 @@ static double margin_of(const replica_classes *self, const harpe_replica_curves 
 
 /* ---- Profiles -------------------------------------------------------------------------------- */
 
-static harpe_profile_point point_of_class(const replica_classes *self,
-                                          const harpe_replica_curves *curves,
-                                          const harpe_explorer *explorer, int class, int entry,
-                                          int frequency_mhz) {
+static harpe_profile_point point_of_class(const harpe_perseus *job, const replica_classes *self,
+                                          int class, int entry, int frequency_mhz) {
     harpe_profile_point sum = {.frequency_mhz = frequency_mhz};
     for (int r = 0; r < self->replica_count; r++) {
         harpe_profile_point own;
         if (self->class_of[r] != class ||
-            !harpe_replica_curves_point(curves, explorer, r, entry, frequency_mhz, &own))
+            !harpe_replica_curves_point(job->replicas->curves, job->explorer, r, entry,
+                                        frequency_mhz, &own))
             continue;
         sum.time_s = fmax(sum.time_s, own.time_s);
         sum.energy_j += own.energy_j / self->list[class].member_count;
@@ -130,67 +121,56 @@ static harpe_profile_point point_of_class(const replica_classes *self,
     return sum;
 }
 
-static harpe_status make_profile(const replica_classes *self, const harpe_replica_curves *curves,
-                                 const classes_request *request, int class, harpe_profile **out,
-                                 harpe_error *error) {
-    const harpe_explorer *explorer = request->explorer;
-    const harpe_online_pipeline *pipeline = explorer->pipeline;
-    harpe_measurement *rows =
-        harpe_calloc(pipeline->entry_count * explorer->clock_count, sizeof *rows);
-    size_t count = 0;
-    if (!rows) return harpe_fail_memory(error);
-    for (size_t e = 0; e < pipeline->entry_count; e++)
-        for (size_t k = 0; k < explorer->entries[e].count; k++) {
-            int mhz = explorer->entries[e].points[k].frequency_mhz;
-            int rank = pipeline->entries[e].pipeline_rank;
-            harpe_profile_point point = point_of_class(self, curves, explorer, class, (int)e, mhz);
-            rows[count++] =
-                (harpe_measurement){.stage = pipeline->entries[e].stage,
-                                    .rank = -1,
-                                    .instruction = pipeline->entries[e].instruction,
-                                    .frequency_mhz = mhz,
-                                    .time_s = point.time_s,
-                                    .energy_j = point.energy_j,
-                                    .gpu_count = request->gpus_per_stage,
-                                    .switch_latency_s = harpe_online_latencies_planned_s(
-                                        request->latencies, rank, mhz)};
+static harpe_status make_profile(const harpe_perseus *job, const replica_classes *self, int class,
+                                 harpe_profile **out, harpe_error *error) {
+    harpe_measurement *rows;
+    size_t count, at = 0;
+    harpe_status status =
+        harpe_explorer_rows(job->explorer, job->job->job->tp_degree, &rows, &count, error);
+    if (status != HARPE_OK) return status;
+    for (size_t e = 0; e < job->pipeline->entry_count; e++)
+        for (size_t k = 0; k < job->explorer->entries[e].count; k++, at++) {
+            harpe_profile_point point =
+                point_of_class(job, self, class, (int)e, rows[at].frequency_mhz);
+            rows[at].time_s = point.time_s;
+            rows[at].energy_j = point.energy_j;
         }
-    harpe_status status = harpe_profile_new(rows, count, out, error);
+    status = harpe_profile_new(rows, count, out, error);
     free(rows);
     return status;
 }
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-static harpe_status plan_class(replica_classes *self, const harpe_replica_curves *curves,
-                               const classes_request *request, int class, harpe_error *error) {
+static harpe_status plan_class(const harpe_perseus *job, replica_classes *self, int class,
+                               harpe_error *error) {
     harpe_profile *profile;
     replica_class *own = &self->list[class];
-    harpe_status status = make_profile(self, curves, request, class, &profile, error);
+    harpe_status status = make_profile(job, self, class, &profile, error);
     if (status != HARPE_OK) return status;
-    status = harpe_online_plans_new(request->explorer->pipeline, profile, request->blocking_power_w,
-                                    request->plan_count, 0, &own->plans, error);
+    status = harpe_online_plans_new(job->pipeline, profile, job->blocking_powers_w, job->args.plans,
+                                    0, &own->plans, error);
     harpe_profile_free(profile);
     if (status != HARPE_OK) return status;
-    own->margin = margin_of(self, curves, class);
+    own->margin = margin_of(self, job->replicas->curves, class);
     self->fastest_s = fmax(self->fastest_s, harpe_plan_set_at(own->plans->set, 0)->time_s);
     return HARPE_OK;
 }
 
 /* Makes the classes and their plans. Free with free_classes. */
-static harpe_status new_classes(const harpe_replica_curves *curves, const classes_request *request,
-                                replica_classes **out, harpe_error *error) {
+static harpe_status new_classes(const harpe_perseus *job, replica_classes **out,
+                                harpe_error *error) {
+    const harpe_replica_curves *curves = job->replicas->curves;
     replica_classes *self = harpe_calloc(1, sizeof *self);
     if (!self) return harpe_fail_memory(error);
     self->replica_count = curves->replica_count;
     self->list = harpe_calloc(CLASSES_MAX + 1, sizeof *self->list);
     self->class_of = harpe_calloc((size_t)curves->replica_count, sizeof *self->class_of);
-    for (int p = 0; p < curves->rank_count; p++)
-        self->waiting_w += request->blocking_power_w[p] * request->gpus_per_stage;
+    self->waiting_w = job->blocking_power_w * curves->rank_count * job->job->job->tp_degree;
     harpe_status status = self->list && self->class_of ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK) sort_into_classes(self, curves);
     for (int c = 0; c < self->count && status == HARPE_OK; c++)
-        status = plan_class(self, curves, request, c, error);
+        status = plan_class(job, self, c, error);
     if (status != HARPE_OK) {
         free_classes(self);
         return status;
@@ -508,12 +488,7 @@ static harpe_status make_classes(harpe_perseus *self, harpe_error *error) {
     harpe_perseus_replicas *own = self->replicas;
     const harpe_replica_curves *curves = own->curves;
     replica_classes *made = NULL;
-    classes_request request = {.explorer = self->explorer,
-                               .blocking_power_w = self->blocking_powers_w,
-                               .latencies = self->explorer->latencies,
-                               .gpus_per_stage = self->job->job->tp_degree,
-                               .plan_count = self->args.plans};
-    harpe_status status = new_classes(curves, &request, &made, error);
+    harpe_status status = new_classes(self, &made, error);
     json_t *planned = status == HARPE_OK ? harpe_replica_curves_save(curves) : NULL;
     if (status == HARPE_OK && !planned) {
         free_classes(made);

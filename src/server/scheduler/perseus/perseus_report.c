@@ -26,44 +26,80 @@ static json_t *number_or_null(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* ---- The baseline ---------------------------------------------------------------------------- */
+/* ---- Figures --------------------------------------------------------------------------------- */
 
-static json_t *show_scaled(const harpe_perseus_scaled *scaled) {
-    if (scaled->since_round < 0) return json_null();
-    return json_pack("{s:f,s:f,s:I}", "time", scaled->factor[HARPE_TIME], "energy",
-                     scaled->factor[HARPE_ENERGY], "since_round", (json_int_t)scaled->since_round);
+static void figures_of_plan(const harpe_perseus *self, harpe_figures *out) {
+    out->plan = -1;
+    if (self->phase != HARPE_PERSEUS_PLAN || !self->plans) return;
+    const harpe_plan *plan = harpe_plan_set_at(self->plans->set, self->running);
+    out->plan = (int64_t)self->running;
+    out->plan_count = (int64_t)harpe_plan_set_count(self->plans->set);
+    const harpe_plan *highest = &self->plans->all_maximum;
+    const harpe_plan *one_clock = harpe_online_plans_one_clock(self->plans, plan);
+    double more_s = self->outside_time_s + self->shift_time_s;
+    double more_j = self->outside_energy_j + self->shift_energy_j;
+    out->plan_time_s = plan->time_s + more_s;
+    out->plan_energy_j = plan->energy_j + more_j;
+    out->highest_time_s = highest->time_s + more_s;
+    out->highest_energy_j = highest->energy_j + more_j;
+    out->one_clock_mhz = harpe_plan_one_clock_mhz(self->plans->problem, one_clock->frequency_mhz);
+    out->one_clock_time_s = one_clock->time_s + more_s;
+    out->one_clock_energy_j = one_clock->energy_j + more_j;
 }
 
-static json_t *show_baseline(const harpe_perseus *self) {
-    const harpe_savings *savings = &self->savings;
+static void find_baseline(const harpe_savings *savings, harpe_figures_baseline *out) {
     const harpe_baseline *baseline = &savings->baseline;
-    const harpe_savings_mean *mean = &baseline->mean[HARPE_TIME];
-    if (!(mean->rounds > 0)) return json_null();
     harpe_estimate time = harpe_savings_baseline(savings, HARPE_TIME);
     harpe_estimate energy = harpe_savings_baseline(savings, HARPE_ENERGY);
-    return json_pack(
-        "{s:f,s:o,s:f,s:o,s:I,s:I,s:[I,I],s:[I,I],s:o}", "time", time.value, "time_uncertainty",
-        number_or_null(time.uncertainty), "energy", energy.value, "energy_uncertainty",
-        number_or_null(energy.uncertainty), "iterations", (json_int_t)mean->iterations, "rounds",
-        (json_int_t)mean->rounds, "between_rounds", (json_int_t)baseline->first_round,
-        (json_int_t)baseline->last_round, "measured_at", (json_int_t)baseline->first_wall_s,
-        (json_int_t)baseline->last_wall_s, "scaled", show_scaled(&self->scaled));
+    *out = (harpe_figures_baseline){.time_s = time.value,
+                                    .time_uncertainty_s = time.uncertainty,
+                                    .energy_j = energy.value,
+                                    .energy_uncertainty_j = energy.uncertainty,
+                                    .iterations = (int64_t)baseline->mean[HARPE_TIME].iterations,
+                                    .rounds = (int64_t)baseline->mean[HARPE_TIME].rounds,
+                                    .first_round = baseline->first_round,
+                                    .last_round = baseline->last_round,
+                                    .first_wall_s = baseline->first_wall_s,
+                                    .last_wall_s = baseline->last_wall_s};
+}
+
+void harpe_perseus_figures(const void *state, harpe_figures *out) {
+    const harpe_perseus *self = state;
+    const harpe_savings *all = &self->savings;
+    *out = (harpe_figures){.phase = PHASES[self->phase],
+                           .iterations = all->iterations,
+                           .used_time_s = all->used[HARPE_TIME],
+                           .used_energy_j = all->used[HARPE_ENERGY]};
+    figures_of_plan(self, out);
+    out->has_savings = harpe_savings_has_baseline(all, HARPE_ENERGY) &&
+                       harpe_savings_has_baseline(all, HARPE_TIME);
+    if (!out->has_savings) return;
+    harpe_estimate energy = harpe_savings_total(all, HARPE_ENERGY, &out->energy_baseline_j);
+    harpe_estimate time = harpe_savings_total(all, HARPE_TIME, &out->time_baseline_s);
+    out->saved_energy_j = energy.value;
+    out->saved_energy_uncertainty_j = energy.uncertainty;
+    out->lost_time_s = 0.0 - time.value;
+    out->lost_time_uncertainty_s = time.uncertainty;
+    find_baseline(&self->savings, &out->baseline);
+}
+
+static json_t *show_baseline(const harpe_figures *figures) {
+    const harpe_figures_baseline *own = &figures->baseline;
+    if (!figures->has_savings) return json_null();
+    return json_pack("{s:f,s:o,s:f,s:o,s:I,s:I,s:[I,I],s:[I,I]}", "time", own->time_s,
+                     "time_uncertainty", number_or_null(own->time_uncertainty_s), "energy",
+                     own->energy_j, "energy_uncertainty", number_or_null(own->energy_uncertainty_j),
+                     "iterations", (json_int_t)own->iterations, "rounds", (json_int_t)own->rounds,
+                     "between_rounds", (json_int_t)own->first_round, (json_int_t)own->last_round,
+                     "measured_at", (json_int_t)own->first_wall_s, (json_int_t)own->last_wall_s);
 }
 
 /* ---- Of single rounds ------------------------------------------------------------------------ */
 
 /* Returns the sum over only this round of the history. */
-static harpe_savings_sum sum_of_round(const harpe_perseus *self,
-                                      const harpe_perseus_measured *measured, int quantity) {
-    int q = quantity;
-    double n = (double)measured->iterations, value = measured->value[q];
-    double own = self->savings.baseline.mean[q].mean;
-    return (harpe_savings_sum){n,
-                               n * value,
-                               n * (measured->baseline[q] - own),
-                               n * sqrt(measured->weight[q]),
-                               n * measured->weight[q] * value * value,
-                               n * measured->systematic[q]};
+static harpe_savings_sum sum_of_round(const harpe_perseus_measured *measured, int quantity) {
+    double n = (double)measured->iterations, value = measured->value[quantity];
+    return (harpe_savings_sum){n, n * value, n * value * value, n * measured->systematic[quantity]};
 }
 
 static bool is_compared(const harpe_perseus_measured *measured) {
@@ -72,9 +108,10 @@ static bool is_compared(const harpe_perseus_measured *measured) {
 
 static double uncertainty_of(const harpe_perseus *self, const harpe_perseus_measured *measured,
                              int quantity) {
-    if (!(measured->weight[HARPE_TIME] > 0))
-        return 0; /* a round at the highest clocks saves nothing */
-    harpe_savings_sum sum = sum_of_round(self, measured, quantity);
+    bool is_highest = measured->baseline[HARPE_TIME] == measured->value[HARPE_TIME] &&
+                      measured->baseline[HARPE_ENERGY] == measured->value[HARPE_ENERGY];
+    if (is_highest) return 0; /* it saves nothing */
+    harpe_savings_sum sum = sum_of_round(measured, quantity);
     return harpe_savings_of_sum(&self->savings, &sum, quantity).uncertainty / sum.iterations;
 }
 
@@ -97,8 +134,9 @@ static json_t *show_round(const harpe_perseus *self, const harpe_perseus_measure
 /* ---- Sums ------------------------------------------------------------------------------------ */
 
 /* Adds up the newest rounds that ran a plan, at most RECENT_ROUNDS. Returns their number. */
-static int find_recent(const harpe_perseus *self, harpe_savings_sum *sums) {
+static int find_recent(const harpe_perseus *self, harpe_savings_sum *sums, double *baselines) {
     int rounds = 0;
+    baselines[HARPE_TIME] = baselines[HARPE_ENERGY] = 0;
     memset(sums, 0, HARPE_QUANTITIES * sizeof *sums);
     int64_t first = harpe_perseus_first_kept(self);
     for (int64_t r = self->round - 1; r >= first && rounds < RECENT_ROUNDS; r--) {
@@ -106,8 +144,9 @@ static int find_recent(const harpe_perseus *self, harpe_savings_sum *sums) {
         if (!is_compared(measured)) continue;
         rounds++;
         for (int q = 0; q < HARPE_QUANTITIES; q++) {
-            harpe_savings_sum sum = sum_of_round(self, measured, q);
+            harpe_savings_sum sum = sum_of_round(measured, q);
             harpe_savings_sum_add(&sums[q], &sum);
+            baselines[q] += sum.iterations * measured->baseline[q];
         }
     }
     return rounds;
@@ -117,14 +156,15 @@ static int find_recent(const harpe_perseus *self, harpe_savings_sum *sums) {
  * means 10 %. Returns null if no round or no baseline was measured. */
 static json_t *show_recent(const harpe_perseus *self) {
     harpe_savings_sum sums[HARPE_QUANTITIES];
-    int rounds = find_recent(self, sums);
+    double baselines[HARPE_QUANTITIES];
+    int rounds = find_recent(self, sums, baselines);
     harpe_estimate share[HARPE_QUANTITIES];
     if (rounds == 0 || !harpe_savings_has_baseline(&self->savings, HARPE_ENERGY))
         return json_null();
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         harpe_estimate saved = harpe_savings_of_sum(&self->savings, &sums[q], q);
-        double baseline = saved.value + sums[q].measured;
-        share[q] = (harpe_estimate){saved.value / baseline, saved.uncertainty / baseline};
+        share[q] =
+            (harpe_estimate){1 - sums[q].measured / baselines[q], saved.uncertainty / baselines[q]};
     }
     return json_pack("{s:i,s:f,s:o,s:b,s:f,s:o,s:b}", "rounds", rounds, "energy",
                      share[HARPE_ENERGY].value, "energy_uncertainty",
@@ -135,20 +175,21 @@ static json_t *show_recent(const harpe_perseus *self) {
                      harpe_estimate_is_significant(share[HARPE_TIME]));
 }
 
-static json_t *show_saved(const harpe_perseus *self) {
-    double energy_j, time_s;
-    const harpe_savings *all = &self->savings;
-    harpe_estimate energy = harpe_savings_total(all, HARPE_ENERGY, &energy_j);
-    harpe_estimate time = harpe_savings_total(all, HARPE_TIME, &time_s);
-    bool is_known = energy_j > 0;
+static bool is_significant(double value, double uncertainty) {
+    return harpe_estimate_is_significant((harpe_estimate){value, uncertainty});
+}
+
+static json_t *show_saved(const harpe_perseus *self, const harpe_figures *figures) {
+    double within_j = figures->has_savings ? figures->saved_energy_uncertainty_j : INFINITY;
+    double within_s = figures->has_savings ? figures->lost_time_uncertainty_s : INFINITY;
     return json_pack("{s:I,s:f,s:o,s:b,s:f,s:f,s:o,s:b,s:f,s:f,s:o}", "iterations",
-                     (json_int_t)all->iterations, "energy", energy.value, "energy_uncertainty",
-                     number_or_null(is_known ? energy.uncertainty : INFINITY),
-                     "energy_is_significant", is_known && harpe_estimate_is_significant(energy),
-                     "energy_baseline", energy_j, "time", 0.0 - time.value, "time_uncertainty",
-                     number_or_null(is_known ? time.uncertainty : INFINITY), "time_is_significant",
-                     is_known && harpe_estimate_is_significant(time), "time_baseline", time_s,
-                     "confidence", 0.95, "recent", show_recent(self));
+                     (json_int_t)figures->iterations, "energy", figures->saved_energy_j,
+                     "energy_uncertainty", number_or_null(within_j), "energy_is_significant",
+                     is_significant(figures->saved_energy_j, within_j), "energy_baseline",
+                     figures->energy_baseline_j, "time", figures->lost_time_s, "time_uncertainty",
+                     number_or_null(within_s), "time_is_significant",
+                     is_significant(figures->lost_time_s, within_s), "time_baseline",
+                     figures->time_baseline_s, "confidence", 0.95, "recent", show_recent(self));
 }
 
 /* ---- The frontier ---------------------------------------------------------------------------- */
@@ -225,10 +266,12 @@ static json_t *show_requests(const harpe_online_requests *requests) {
 
 harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error *error) {
     const harpe_perseus *self = state;
+    harpe_figures figures;
+    harpe_perseus_figures(self, &figures);
     json_t *json = json_pack("{s:s,s:I,s:o,s:o,s:o,s:o}", "phase", PHASES[self->phase], "round",
                              (json_int_t)self->round, "measured", show_history(self), "saved",
-                             show_saved(self), "baseline", show_baseline(self), "wishes",
-                             show_requests(&self->requests));
+                             show_saved(self, &figures), "baseline", show_baseline(&figures),
+                             "wishes", show_requests(&self->requests));
     if (json && self->explorer) json_object_set_new(json, "sweep", show_sweep(self->explorer));
     if (json && self->explorer && !self->args.learns_by_sweep)
         json_object_set_new(json, "exploration", show_exploration(self));
@@ -256,62 +299,7 @@ harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error 
     return HARPE_OK;
 }
 
-/* ---- Figures --------------------------------------------------------------------------------- */
-
-static void figures_of_plan(const harpe_perseus *self, harpe_figures *out) {
-    out->plan = -1;
-    if (self->phase != HARPE_PERSEUS_PLAN || !self->plans) return;
-    const harpe_plan *plan = harpe_plan_set_at(self->plans->set, self->running);
-    out->plan = (int64_t)self->running;
-    out->plan_count = (int64_t)harpe_plan_set_count(self->plans->set);
-    const harpe_plan *highest = &self->plans->all_maximum;
-    const harpe_plan *one_clock = harpe_online_plans_one_clock(self->plans, plan);
-    double more_s = self->outside_time_s + self->shift_time_s;
-    double more_j = self->outside_energy_j + self->shift_energy_j;
-    out->plan_time_s = plan->time_s + more_s;
-    out->plan_energy_j = plan->energy_j + more_j;
-    out->highest_time_s = highest->time_s + more_s;
-    out->highest_energy_j = highest->energy_j + more_j;
-    out->one_clock_mhz = harpe_plan_one_clock_mhz(self->plans->problem, one_clock->frequency_mhz);
-    out->one_clock_time_s = one_clock->time_s + more_s;
-    out->one_clock_energy_j = one_clock->energy_j + more_j;
-}
-
-static void find_baseline(const harpe_savings *savings, harpe_figures_baseline *out) {
-    const harpe_baseline *baseline = &savings->baseline;
-    harpe_estimate time = harpe_savings_baseline(savings, HARPE_TIME);
-    harpe_estimate energy = harpe_savings_baseline(savings, HARPE_ENERGY);
-    *out = (harpe_figures_baseline){.time_s = time.value,
-                                    .time_uncertainty_s = time.uncertainty,
-                                    .energy_j = energy.value,
-                                    .energy_uncertainty_j = energy.uncertainty,
-                                    .iterations = (int64_t)baseline->mean[HARPE_TIME].iterations,
-                                    .rounds = (int64_t)baseline->mean[HARPE_TIME].rounds,
-                                    .first_round = baseline->first_round,
-                                    .last_round = baseline->last_round,
-                                    .first_wall_s = baseline->first_wall_s,
-                                    .last_wall_s = baseline->last_wall_s};
-}
-
-void harpe_perseus_figures(const void *state, harpe_figures *out) {
-    const harpe_perseus *self = state;
-    const harpe_savings *all = &self->savings;
-    *out = (harpe_figures){.phase = PHASES[self->phase],
-                           .iterations = all->iterations,
-                           .used_time_s = all->used[HARPE_TIME],
-                           .used_energy_j = all->used[HARPE_ENERGY]};
-    figures_of_plan(self, out);
-    out->has_savings = harpe_savings_has_baseline(all, HARPE_ENERGY) &&
-                       harpe_savings_has_baseline(all, HARPE_TIME);
-    if (!out->has_savings) return;
-    harpe_estimate energy = harpe_savings_total(all, HARPE_ENERGY, &out->energy_baseline_j);
-    harpe_estimate time = harpe_savings_total(all, HARPE_TIME, &out->time_baseline_s);
-    out->saved_energy_j = energy.value;
-    out->saved_energy_uncertainty_j = energy.uncertainty;
-    out->lost_time_s = 0.0 - time.value;
-    out->lost_time_uncertainty_s = time.uncertainty;
-    find_baseline(&self->savings, &out->baseline);
-}
+/* ---- A plan ---------------------------------------------------------------------------------- */
 
 /* A plan laid out in time. Each array has a number for each instruction. */
 typedef struct layout {

@@ -33,11 +33,15 @@ static const harpe_stored_member MEMBERS[] = {
     HARPE_STORED_DOUBLES(harpe_perseus, requests, HARPE_STORED_ANY),
     HARPE_STORED(harpe_perseus, corrections.level, 0, HARPE_PERSEUS_LEVEL_MAX),
     HARPE_STORED(harpe_perseus, corrections.since, HARPE_STORED_COUNT),
-    HARPE_STORED(harpe_perseus, sweeps.level, 0, HARPE_PERSEUS_LEVEL_MAX),
-    HARPE_STORED(harpe_perseus, sweeps.since, HARPE_STORED_COUNT),
-    HARPE_STORED(harpe_perseus, scaled.factor, HARPE_STORED_ANY),
-    HARPE_STORED(harpe_perseus, scaled.since_round, -1, 1e15),
-    HARPE_STORED_DOUBLES(harpe_perseus, usual, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_perseus, measuring.level, 0, HARPE_PERSEUS_LEVEL_MAX),
+    HARPE_STORED(harpe_perseus, measuring.since, HARPE_STORED_COUNT),
+    HARPE_STORED(harpe_perseus, runs_highest, 0, 1),
+    HARPE_STORED(harpe_perseus, runs_highest_next, 0, 1),
+    HARPE_STORED(harpe_perseus, references.level, 0, HARPE_PERSEUS_LEVEL_MAX),
+    HARPE_STORED(harpe_perseus, references.since, HARPE_STORED_COUNT),
+    HARPE_STORED_DOUBLES(harpe_perseus, told, HARPE_STORED_ANY),
+    HARPE_STORED_DOUBLES(harpe_perseus, baseline_told, HARPE_STORED_ANY),
+    HARPE_STORED_DOUBLES(harpe_perseus, usual, HARPE_STORED_COUNT),
 };
 static const harpe_stored TABLE = HARPE_STORED_TABLE(harpe_perseus, MEMBERS);
 
@@ -47,7 +51,7 @@ static const harpe_stored_member MEASURED_MEMBERS[] = {
     HARPE_STORED(harpe_perseus_measured, baseline, HARPE_STORED_ANY),
     HARPE_STORED(harpe_perseus_measured, iterations, HARPE_STORED_COUNT),
     HARPE_STORED(harpe_perseus_measured, systematic, HARPE_STORED_ANY),
-    HARPE_STORED(harpe_perseus_measured, weight, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_perseus_measured, is_waiting, 0, 1),
     HARPE_STORED(harpe_perseus_measured, ended_wall_s, HARPE_STORED_ANY),
 };
 static const harpe_stored MEASURED = HARPE_STORED_TABLE(harpe_perseus_measured, MEASURED_MEMBERS);
@@ -112,7 +116,6 @@ static bool load_members(harpe_perseus *self, const json_t *json) {
     const char *reason = json_string_value(json_object_get(json, "reason"));
     if (json_integer_value(json_object_get(json, "version")) != VERSION || !reason ||
         !harpe_stored_load(&TABLE, self, json) ||
-        !(self->usual[HARPE_TIME].rounds >= 0 && self->usual[HARPE_ENERGY].rounds >= 0) ||
         !load_history(self, json_object_get(json, "measured")) ||
         !harpe_savings_load(&self->savings, json_object_get(json, "savings")))
         return false;

@@ -47,9 +47,6 @@ void harpe_replica_curves_free(harpe_replica_curves *self) {
     size_t count = (size_t)self->replica_count * self->pipeline->entry_count;
     for (size_t i = 0; self->curves && i < count; i++)
         harpe_clock_curve_free(&self->curves[i]);
-    for (int p = 0; self->mhz && p < self->rank_count; p++)
-        free(self->mhz[p]);
-    free(self->mhz);
     free(self->curves);
     free(self->change);
     free(self->gpus);
@@ -57,17 +54,10 @@ void harpe_replica_curves_free(harpe_replica_curves *self) {
 }
 
 static bool make_curves(harpe_replica_curves *self, const harpe_explorer *explorer) {
-    for (int p = 0; p < self->rank_count; p++) {
-        const harpe_tried_clocks *clocks = &explorer->clocks[p];
-        self->mhz[p] = harpe_calloc(clocks->count, sizeof *self->mhz[p]);
-        if (!self->mhz[p]) return false;
-        memcpy(self->mhz[p], clocks->mhz, clocks->count * sizeof *self->mhz[p]);
-    }
     for (int r = 0; r < self->replica_count; r++)
         for (size_t e = 0; e < self->pipeline->entry_count; e++) {
-            int p = self->pipeline->entries[e].pipeline_rank;
-            if (!harpe_clock_curve_init(curve_at(self, r, (int)e), self->mhz[p],
-                                        explorer->clocks[p].count))
+            const harpe_clock_curve *shared = &explorer->entries[e].curve;
+            if (!harpe_clock_curve_init(curve_at(self, r, (int)e), shared->mhz, shared->count))
                 return false;
         }
     return true;
@@ -83,13 +73,12 @@ harpe_status harpe_replica_curves_new(const harpe_online_pipeline *pipeline,
     self->pipeline = pipeline;
     self->replica_count = replica_count;
     self->rank_count = pipeline->rank_count;
-    self->mhz = harpe_calloc(ranks, sizeof *self->mhz);
     self->curves = harpe_calloc(curves, sizeof *self->curves);
     self->change = harpe_calloc(QUANTITIES * curves, sizeof *self->change);
     self->gpus = harpe_calloc(replicas * ranks, sizeof *self->gpus);
     self->time_noise = self->energy_noise =
         (harpe_replica_noise){USUAL_FREEDOM * USUAL_NOISE * USUAL_NOISE, USUAL_FREEDOM};
-    bool is_made = self->mhz && self->curves && self->change && self->gpus;
+    bool is_made = self->curves && self->change && self->gpus;
     if (!is_made || !make_curves(self, explorer)) {
         harpe_replica_curves_free(self);
         return harpe_fail_memory(error);

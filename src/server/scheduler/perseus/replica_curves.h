@@ -37,7 +37,6 @@ typedef struct harpe_replica_noise {
 typedef struct harpe_replica_curves {
     const harpe_online_pipeline *pipeline;
     int replica_count, rank_count; /* rank_count: pipeline ranks */
-    int **mhz;                     /* the clocks of each pipeline rank, owned */
     harpe_clock_curve *curves;     /* [replica][entry] */
     double *change;                /* [replica][entry][2]: logs of the last round's change */
     harpe_replica_gpu *gpus;       /* [replica][pipeline rank] */

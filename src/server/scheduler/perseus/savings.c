@@ -116,30 +116,6 @@ bool harpe_savings_had_warm_up(const harpe_savings *savings, const harpe_savings
     return false;
 }
 
-void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_round *round) {
-    harpe_baseline *baseline = &savings->baseline;
-    count(savings, round);
-    if (!(round->iterations > 0) ||
-        (round->value[HARPE_TIME] <= 0 && round->value[HARPE_ENERGY] <= 0))
-        return;
-    if (harpe_savings_had_warm_up(savings, round)) {
-        memset(baseline, 0, sizeof *baseline);
-        memset(savings->noise, 0, sizeof savings->noise);
-    }
-    add_noise(savings, round);
-    if (baseline->mean[HARPE_TIME].rounds + baseline->mean[HARPE_ENERGY].rounds == 0) {
-        baseline->first_round = round->number;
-        baseline->first_wall_s = round->wall_s;
-    }
-    baseline->last_round = round->number;
-    baseline->last_wall_s = round->wall_s;
-    /* The machine's clock was set back. */
-    if (baseline->first_wall_s > round->wall_s) baseline->first_wall_s = round->wall_s;
-    for (int q = 0; q < HARPE_QUANTITIES; q++)
-        if (round->value[q] > 0)
-            add_to_mean(&baseline->mean[q], round->value[q], round->iterations);
-}
-
 /* Adds the noise of rounds that have only one iteration. Their noise can be computed only from the
  * differences between successive rounds. */
 static void add_noise_between(harpe_savings *savings, const harpe_savings_round *round) {
@@ -156,19 +132,16 @@ static void add_noise_between(harpe_savings *savings, const harpe_savings_round 
     savings->last_number = round->number;
 }
 
-void harpe_savings_add(harpe_savings *savings, harpe_savings_sum *sums,
-                       const harpe_savings_round *round, const harpe_savings_terms *terms) {
+void harpe_savings_add(harpe_savings *savings, const harpe_savings_round *round,
+                       const double *systematic) {
     count(savings, round);
     add_noise(savings, round);
-    if (sums == savings->planned) add_noise_between(savings, round);
+    add_noise_between(savings, round);
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         if (!(round->value[q] > 0)) continue;
-        sums[q].iterations += round->iterations;
-        sums[q].measured += round->iterations * round->value[q];
-        sums[q].shift += round->iterations * terms->shift[q];
-        sums[q].common += round->iterations * sqrt(terms->weight[q]);
-        sums[q].squares += round->iterations * terms->weight[q] * round->value[q] * round->value[q];
-        sums[q].systematic += round->iterations * terms->systematic[q];
+        double n = round->iterations, value = round->value[q];
+        harpe_savings_sum own = {n, n * value, n * value * value, n * systematic[q]};
+        harpe_savings_sum_add(savings->is_waiting ? &savings->waiting[q] : &savings->sum[q], &own);
     }
 }
 
@@ -196,7 +169,7 @@ harpe_estimate harpe_savings_baseline(const harpe_savings *savings, int quantity
  * iterations, and the noise of the rounds. */
 static double squares_of(const harpe_savings *savings, const harpe_savings_sum *sum, int quantity) {
     harpe_estimate baseline = harpe_savings_baseline(savings, quantity);
-    double common = sum->common * baseline.uncertainty;
+    double common = sum->iterations * baseline.uncertainty;
     double quantile = quantile_of(savings, quantity);
     return common * common + quantile * quantile * variance_of(savings, quantity) * sum->squares;
 }
@@ -206,15 +179,13 @@ harpe_estimate harpe_savings_of_sum(const harpe_savings *savings, const harpe_sa
     if (!(sum->iterations > 0)) return (harpe_estimate){0, 0};
     harpe_estimate baseline = harpe_savings_baseline(savings, quantity);
     if (!(baseline.value > 0)) return (harpe_estimate){0, INFINITY};
-    return (harpe_estimate){sum->iterations * baseline.value + sum->shift - sum->measured,
+    return (harpe_estimate){sum->iterations * baseline.value - sum->measured,
                             sqrt(squares_of(savings, sum, quantity)) + sum->systematic};
 }
 
 void harpe_savings_sum_add(harpe_savings_sum *to, const harpe_savings_sum *from) {
     to->iterations += from->iterations;
     to->measured += from->measured;
-    to->shift += from->shift;
-    to->common += from->common;
     to->squares += from->squares;
     to->systematic += from->systematic;
 }
@@ -222,16 +193,13 @@ void harpe_savings_sum_add(harpe_savings_sum *to, const harpe_savings_sum *from)
 harpe_estimate harpe_savings_total(const harpe_savings *savings, int quantity, double *baseline) {
     const harpe_savings_closed *closed = &savings->closed[quantity];
     const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
-    harpe_savings_sum sum = savings->swept[quantity];
-    harpe_savings_sum_add(&sum, &savings->planned[quantity]);
+    harpe_savings_sum sum = savings->sum[quantity];
     bool is_open = sum.iterations > 0 && mean->rounds > 0;
     harpe_estimate open =
         is_open ? harpe_savings_of_sum(savings, &sum, quantity) : (harpe_estimate){0, 0};
     double squares = is_open ? squares_of(savings, &sum, quantity) : 0;
     double systematic = is_open ? sum.systematic : 0;
-    if (baseline)
-        *baseline = closed->baseline + mean->mean * (mean->iterations + sum.iterations) +
-                    (is_open ? sum.shift : 0);
+    if (baseline) *baseline = closed->baseline + mean->mean * (mean->iterations + sum.iterations);
     return (harpe_estimate){closed->saved + open.value,
                             sqrt(closed->squares + squares) + closed->systematic + systematic};
 }
@@ -240,23 +208,63 @@ bool harpe_estimate_is_significant(harpe_estimate estimate) {
     return fabs(estimate.value) > estimate.uncertainty;
 }
 
-void harpe_savings_close(harpe_savings *savings, const harpe_savings *old) {
-    savings->iterations += old->iterations;
+/* ---- Baselines ------------------------------------------------------------------------------- */
+
+/* What is known of the noise holds for the next baseline too. */
+static harpe_savings_noise noise_of(const harpe_savings *savings, int quantity) {
+    const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
+    harpe_savings_noise noise = savings->noise[quantity];
+    if (noise.freedom > 0 || mean->rounds < 2) return noise;
+    return (harpe_savings_noise){variance_between(mean) * (mean->rounds - 1), mean->rounds - 1};
+}
+
+/* Begins a new baseline. The savings of the rounds before are closed: they no longer change. */
+static void renew(harpe_savings *savings) {
+    harpe_savings before = *savings;
+    *savings = (harpe_savings){.iterations = before.iterations};
+    memcpy(savings->sum, before.waiting, sizeof savings->sum);
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         double baseline;
-        harpe_estimate total = harpe_savings_total(old, q, &baseline);
-        savings->used[q] += old->used[q];
-        if (!isfinite(total.uncertainty)) { /* the savings are not known */
-            total = (harpe_estimate){0, 0};
-            baseline = old->used[q];
-        }
-        double half = fmax(0, total.uncertainty - old->closed[q].systematic -
-                                  old->swept[q].systematic - old->planned[q].systematic);
-        savings->closed[q].saved += total.value;
-        savings->closed[q].baseline += baseline;
-        savings->closed[q].squares += half * half;
-        savings->closed[q].systematic += total.uncertainty - half;
+        harpe_estimate total = harpe_savings_total(&before, q, &baseline);
+        savings->used[q] = before.used[q];
+        savings->noise[q] = noise_of(&before, q);
+        savings->closed[q] = before.closed[q];
+        if (!isfinite(total.uncertainty)) continue; /* the savings are not known */
+        double systematic = before.closed[q].systematic + before.sum[q].systematic;
+        double half = fmax(0, total.uncertainty - systematic);
+        savings->closed[q] =
+            (harpe_savings_closed){total.value, baseline, half * half, total.uncertainty - half};
     }
+}
+
+void harpe_savings_expect_baseline(harpe_savings *savings) {
+    memset(savings->waiting, 0, sizeof savings->waiting);
+    savings->is_waiting = true;
+}
+
+void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_round *round) {
+    harpe_baseline *baseline = &savings->baseline;
+    count(savings, round);
+    if (!(round->iterations > 0) ||
+        (round->value[HARPE_TIME] <= 0 && round->value[HARPE_ENERGY] <= 0))
+        return;
+    if (savings->is_waiting) renew(savings);
+    if (harpe_savings_had_warm_up(savings, round)) {
+        memset(baseline, 0, sizeof *baseline);
+        memset(savings->noise, 0, sizeof savings->noise);
+    }
+    add_noise(savings, round);
+    if (baseline->mean[HARPE_TIME].rounds + baseline->mean[HARPE_ENERGY].rounds == 0) {
+        baseline->first_round = round->number;
+        baseline->first_wall_s = round->wall_s;
+    }
+    baseline->last_round = round->number;
+    baseline->last_wall_s = round->wall_s;
+    /* The machine's clock was set back. */
+    if (baseline->first_wall_s > round->wall_s) baseline->first_wall_s = round->wall_s;
+    for (int q = 0; q < HARPE_QUANTITIES; q++)
+        if (round->value[q] > 0)
+            add_to_mean(&baseline->mean[q], round->value[q], round->iterations);
 }
 
 /* ---- The stored state ------------------------------------------------------------------------ */
@@ -270,8 +278,9 @@ static const harpe_stored_member MEMBERS[] = {
     HARPE_STORED(harpe_savings, baseline.last_wall_s, HARPE_STORED_ANY),
     HARPE_STORED_DOUBLES(harpe_savings, baseline.mean, HARPE_STORED_ANY),
     HARPE_STORED_DOUBLES(harpe_savings, noise, HARPE_STORED_ANY),
-    HARPE_STORED_DOUBLES(harpe_savings, swept, HARPE_STORED_ANY),
-    HARPE_STORED_DOUBLES(harpe_savings, planned, HARPE_STORED_ANY),
+    HARPE_STORED_DOUBLES(harpe_savings, sum, HARPE_STORED_ANY),
+    HARPE_STORED_DOUBLES(harpe_savings, waiting, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_savings, is_waiting, 0, 1),
     HARPE_STORED_DOUBLES(harpe_savings, closed, HARPE_STORED_ANY),
 };
 static const harpe_stored TABLE = HARPE_STORED_TABLE(harpe_savings, MEMBERS);

@@ -54,10 +54,7 @@ typedef struct harpe_savings_noise {
 typedef struct harpe_savings_sum {
     double iterations;
     double measured;   /* sum of the measured values */
-    double shift;      /* added to the baseline: changes that affect both */
-    double common;     /* iterations, each weighted by the share of the baseline's error that it
-                          contains */
-    double squares;    /* sum of iterations * value^2, weighted by their noise */
+    double squares;    /* sum of iterations * value^2 */
     double systematic; /* systematic uncertainty: half-width of changes without a known cause */
 } harpe_savings_sum;
 
@@ -73,11 +70,12 @@ typedef struct harpe_savings {
     double used[HARPE_QUANTITIES];
     harpe_baseline baseline;
     harpe_savings_noise noise[HARPE_QUANTITIES];
-    harpe_savings_sum swept[HARPE_QUANTITIES];   /* rounds of the sweep */
-    harpe_savings_sum planned[HARPE_QUANTITIES]; /* rounds that ran a plan */
+    harpe_savings_sum sum[HARPE_QUANTITIES];     /* rounds with lower clocks */
+    harpe_savings_sum waiting[HARPE_QUANTITIES]; /* such rounds that wait for a new baseline */
+    bool is_waiting;                             /* the job has changed since the baseline */
     harpe_savings_closed closed[HARPE_QUANTITIES];
-    /* Values of the previous round that ran a plan. Rounds with one iteration are compared with it.
-     * They are not stored. */
+    /* Values of the previous round with lower clocks. Rounds with one iteration are compared with
+     * it. They are not stored. */
     int64_t last_number;
     double last_value[HARPE_QUANTITIES];
 } harpe_savings;
@@ -94,21 +92,16 @@ bool harpe_savings_is_warm_up(double before, double value);
 bool harpe_savings_had_warm_up(const harpe_savings *savings, const harpe_savings_round *round);
 /* Adds a round at the highest clocks to the baseline. */
 void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_round *round);
-/* The numbers with which one round is compared with the baseline. */
-typedef struct harpe_savings_terms {
-    double shift[HARPE_QUANTITIES];      /* value that is added to the baseline of an iteration */
-    double systematic[HARPE_QUANTITIES]; /* uncertainty of the shift, without noise */
-    double weight[HARPE_QUANTITIES]; /* variances of the noise in the difference; 1: the round's */
-} harpe_savings_terms;
-
-/* Adds a round that is compared with the baseline. `sums` is `swept` or `planned` of `savings`. */
-void harpe_savings_add(harpe_savings *savings, harpe_savings_sum *sums,
-                       const harpe_savings_round *round, const harpe_savings_terms *terms);
+/* Adds a round that is compared with the baseline. `systematic` has the uncertainty of the baseline
+ * in this round, without noise. */
+void harpe_savings_add(harpe_savings *savings, const harpe_savings_round *round,
+                       const double *systematic);
 void harpe_savings_sum_add(harpe_savings_sum *to, const harpe_savings_sum *from);
 /* Counts the time and energy of a round that is not compared with the baseline. */
 void harpe_savings_use(harpe_savings *savings, const harpe_savings_round *round);
-/* Adds the sums of `old` to the closed sums of `savings`. */
-void harpe_savings_close(harpe_savings *savings, const harpe_savings *old);
+/* The job has changed. The next round at the highest clocks begins a new baseline, also for the
+ * rounds that are added until then. Before, these count for nothing. */
+void harpe_savings_expect_baseline(harpe_savings *savings);
 
 bool harpe_savings_has_baseline(const harpe_savings *savings, int quantity);
 /* Returns the relative standard deviation of one iteration, or INFINITY if it is not known. */
