@@ -462,15 +462,12 @@ static void find_tails(mover *m) {
 static harpe_status prepare(mover *m, const int *frequency_mhz, harpe_error *error) {
     size_t count = (size_t)m->problem->instruction_count;
     double **seconds[] = {&m->end_s, &m->slack_s, &m->begin_s, &m->least_tail_s, &m->longest_s};
-    bool complete = true;
-    for (size_t k = 0; k < sizeof seconds / sizeof *seconds; k++) {
+    for (size_t k = 0; k < sizeof seconds / sizeof *seconds; k++)
         *seconds[k] = harpe_arena_alloc(&m->arena, count, sizeof **seconds[k]);
-        complete = complete && *seconds[k];
-    }
     m->mhz = harpe_arena_alloc(&m->arena, 3 * count, sizeof *m->mhz);
     m->points = harpe_arena_alloc(&m->arena, count, sizeof *m->points);
     m->place = harpe_arena_alloc(&m->arena, count, sizeof *m->place);
-    if (!complete || !m->mhz || !m->points || !m->place) return harpe_fail_memory(error);
+    if (m->arena.has_failed) return harpe_fail_memory(error);
     m->kept_mhz = m->mhz + count;
     m->before_mhz = m->kept_mhz + count;
     memcpy(m->mhz, frequency_mhz, count * sizeof *m->mhz);

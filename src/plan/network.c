@@ -286,7 +286,7 @@ static harpe_status build_curves(const harpe_problem *problem, harpe_network *ne
     if (!network->curves) return harpe_fail_memory(error);
     network->curves[0].time_ps = harpe_arena_alloc(&network->arena, 1, sizeof zero_length);
     network->curves[0].rate_uw = harpe_arena_alloc(&network->arena, 1, sizeof unlimited);
-    if (!network->curves[0].time_ps || !network->curves[0].rate_uw) return harpe_fail_memory(error);
+    if (network->arena.has_failed) return harpe_fail_memory(error);
     memcpy(network->curves[0].rate_uw, unlimited, sizeof unlimited);
     for (size_t c = 0; c < problem->choice_count; c++) {
         harpe_status status =
@@ -438,7 +438,7 @@ static harpe_status build_edges(const harpe_problem *problem, const int32_t *nod
     network->tail = harpe_arena_alloc(&network->arena, most, sizeof *network->tail);
     network->head = harpe_arena_alloc(&network->arena, most, sizeof *network->head);
     network->curve_of = harpe_arena_alloc(&network->arena, most, sizeof *network->curve_of);
-    if (!network->tail || !network->head || !network->curve_of) return harpe_fail_memory(error);
+    if (network->arena.has_failed) return harpe_fail_memory(error);
     int32_t count = 0;
     for (int32_t i = 0; i < n; i++, count++) {
         network->tail[count] = node_of[start_event(i)];
@@ -476,7 +476,7 @@ static harpe_status build_incidence(harpe_network *network, harpe_error *error) 
     int32_t nodes = network->node_count, edges = network->edge_count;
     int32_t *first = harpe_arena_alloc(arena, (size_t)nodes + 2, sizeof *first);
     harpe_incidence *incidences = harpe_arena_alloc(arena, (size_t)edges * 2, sizeof *incidences);
-    if (!first || !incidences) return harpe_fail_memory(error);
+    if (network->arena.has_failed) return harpe_fail_memory(error);
     /* Counting sort. After the second loop, first[v + 1] is the index at which node v's incidences
      * begin. Filling moves it to the index at which they end. */
     for (int32_t e = 0; e < edges; e++) {

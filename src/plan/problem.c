@@ -269,7 +269,7 @@ static harpe_status copy_curve(harpe_problem *problem, harpe_choice *choice,
                                const harpe_curve *curve, harpe_error *error) {
     double *time_s = harpe_arena_alloc(&problem->arena, curve->count, sizeof *time_s);
     double *energy_j = harpe_arena_alloc(&problem->arena, curve->count, sizeof *energy_j);
-    if (!time_s || !energy_j) return harpe_fail_memory(error);
+    if (problem->arena.has_failed) return harpe_fail_memory(error);
     memcpy(time_s, curve->time_s, curve->count * sizeof *time_s);
     memcpy(energy_j, curve->effective_energy_j, curve->count * sizeof *energy_j);
     choice->list.curve_count = curve->count;
@@ -315,7 +315,7 @@ harpe_status harpe_problem_fill_choice(harpe_problem *problem, const harpe_profi
         harpe_arena_alloc(&problem->arena, entry->point_count, sizeof *points);
     char *name =
         harpe_arena_strdup(&problem->arena, entry->instruction, strlen(entry->instruction));
-    if (!points || !name) return harpe_fail_memory(error);
+    if (problem->arena.has_failed) return harpe_fail_memory(error);
     memcpy(points, entry->points, entry->point_count * sizeof *points);
     choice->points = points;
     choice->point_count = entry->point_count;
@@ -479,8 +479,7 @@ static harpe_status fill_wait_powers(harpe_problem *problem, const rank_lists *l
     double *saving_w = harpe_arena_alloc(arena, lists->total, sizeof *saving_w);
     problem->end_saving_w = harpe_arena_alloc(arena, ranks, sizeof *problem->end_saving_w);
     problem->has_wait_kinds = harpe_arena_alloc(arena, ranks, sizeof *problem->has_wait_kinds);
-    if (!usual_w || !saving_w || !problem->end_saving_w || !problem->has_wait_kinds)
-        return harpe_fail_memory(error);
+    if (problem->arena.has_failed) return harpe_fail_memory(error);
     for (size_t r = 0; r < ranks; r++)
         usual_w[r] = problem->blocking_power_w[r] / problem->gpu_count[r];
     harpe_waits waits = {.rank_count = problem->rank_count,
@@ -606,9 +605,7 @@ static harpe_status fill_lists(harpe_problem *problem, const rank_lists *lists,
     problem->blocking_power_w = harpe_arena_alloc(arena, ranks, sizeof *problem->blocking_power_w);
     problem->gpu_count = harpe_arena_alloc(arena, ranks, sizeof *problem->gpu_count);
     harpe_action *actions = harpe_arena_alloc(arena, lists->total, sizeof *actions);
-    if (!problem->rank_offset || !problem->choice_of || !problem->maximum_frequency_mhz ||
-        !problem->blocking_power_w || !problem->gpu_count || !actions)
-        return harpe_fail_memory(error);
+    if (problem->arena.has_failed) return harpe_fail_memory(error);
     for (size_t r = 0; r < ranks; r++)
         problem->rank_offset[r + 1] = problem->rank_offset[r] + lists->counts[r];
     for (size_t i = 0; i < lists->total; i++)
@@ -627,13 +624,12 @@ static harpe_status extend_arrays(harpe_problem *problem, int32_t delay_count, h
     int *mhz = harpe_arena_alloc(&problem->arena, all, sizeof *mhz);
     harpe_action *actions = harpe_arena_alloc(&problem->arena, all, sizeof *actions);
     harpe_choice *choice = harpe_arena_alloc(&problem->arena, choices, sizeof *choice);
-    if (!choice_of || !mhz || !actions || !choice) return harpe_fail_memory(error);
+    double *saving_w = harpe_arena_alloc(&problem->arena, all, sizeof *saving_w);
+    if (problem->arena.has_failed) return harpe_fail_memory(error);
     memcpy(choice_of, problem->choice_of, count * sizeof *choice_of);
     memcpy(actions, problem->action_of, count * sizeof *actions);
     memcpy(choice, problem->choices, problem->choice_count * sizeof *choice);
     if (problem->wait_saving_w) {
-        double *saving_w = harpe_arena_alloc(&problem->arena, all, sizeof *saving_w);
-        if (!saving_w) return harpe_fail_memory(error);
         memcpy(saving_w, problem->wait_saving_w, count * sizeof *saving_w);
         problem->wait_saving_w = saving_w;
     }
