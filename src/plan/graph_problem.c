@@ -169,12 +169,8 @@ static harpe_status build_dag(const builder *b, harpe_error *error) {
     size_t arcs =
         (size_t)graph->first_wait[graph->activity_count] + b->delay_count + b->deadline_count;
     dag->node_count = b->problem->instruction_count;
-    dag->arc_from = harpe_calloc(arcs, sizeof *dag->arc_from);
-    dag->arc_to = harpe_calloc(arcs, sizeof *dag->arc_to);
-    dag->first_arc_into = harpe_calloc(n + 1, sizeof *dag->first_arc_into);
-    dag->topological_order = harpe_calloc(n, sizeof *dag->topological_order);
-    if (!dag->arc_from || !dag->arc_to || !dag->first_arc_into || !dag->topological_order)
-        return harpe_fail_memory(error);
+    harpe_status status = harpe_dag_allocate(dag, n, arcs, error);
+    if (status != HARPE_OK) return status;
     for (size_t i = 0; i < n; i++) {
         dag->first_arc_into[i] = dag->arc_count;
         size_t choice = (size_t)b->problem->choice_of[i];
