@@ -29,15 +29,7 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set) {
 }
 
 static void parts_usual(parts *p, uint64_t seed) {
-    test_random random = {seed};
-    harpe_schedule_options options = {.ranks = 3, .microbatches = 4};
-    harpe_schedule *schedule = schedule_of(&options);
-    test_profile_shape shape = {
-        .character = CHARACTER_MEASURED, .fewest_options = 6, .most_options = 9};
-    test_rows rows = make_rows(schedule, &shape, &random);
-    parts_init(p, problem_from_rows(&rows, &options, 80));
-    harpe_schedule_free(schedule);
-    free(rows.rows);
+    parts_init(p, usual_1f1b(&(test_random){seed}, 3, 4, 6, 9));
 }
 
 static void crew_init(harpe_crew *crew, const parts *p, int threads) {
