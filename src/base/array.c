@@ -81,14 +81,16 @@ static bool add_block(harpe_arena *arena, size_t bytes) {
 
 void *harpe_arena_alloc(harpe_arena *arena, size_t count, size_t element_size) {
     size_t bytes;
-    if (__builtin_mul_overflow(count, element_size, &bytes) ||
-        __builtin_add_overflow(bytes, alignof(max_align_t) - 1, &bytes))
-        return NULL;
+    bool is_too_large = __builtin_mul_overflow(count, element_size, &bytes) ||
+                        __builtin_add_overflow(bytes, alignof(max_align_t) - 1, &bytes);
     bytes &= ~(alignof(max_align_t) - 1);
     if (bytes == 0) bytes = alignof(max_align_t);
-    if ((!arena->blocks || arena->blocks->size - arena->blocks->used < bytes) &&
-        !add_block(arena, bytes))
+    bool has_room =
+        !is_too_large && arena->blocks && arena->blocks->size - arena->blocks->used >= bytes;
+    if (is_too_large || (!has_room && !add_block(arena, bytes))) {
+        arena->has_failed = true;
         return NULL;
+    }
     void *piece = arena->blocks->bytes + arena->blocks->used;
     arena->blocks->used += bytes;
     arena->total_bytes += bytes;
@@ -110,4 +112,5 @@ void harpe_arena_free(harpe_arena *arena) {
         arena->blocks = next;
     }
     arena->total_bytes = 0;
+    arena->has_failed = false;
 }

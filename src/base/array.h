@@ -29,6 +29,7 @@ bool harpe_array_reserve(void **items, size_t *capacity, size_t needed, size_t e
 typedef struct harpe_arena {
     struct harpe_arena_block *blocks;
     size_t total_bytes; /* bytes handed out so far */
+    bool has_failed;    /* a piece could not be had; ask once for all pieces of a step */
 } harpe_arena;
 
 /* Returns zeroed memory that is aligned for any type, or NULL when out of memory. */

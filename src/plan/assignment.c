@@ -37,8 +37,7 @@ static harpe_status index_neighbours(harpe_assignment *a, const int32_t *positio
     a->first_after = harpe_arena_alloc(&a->arena, n + 2, sizeof(int32_t));
     a->before = harpe_arena_alloc(&a->arena, arcs, sizeof(int32_t));
     a->after = harpe_arena_alloc(&a->arena, arcs, sizeof(int32_t));
-    if (!a->first_before || !a->first_after || !a->before || !a->after)
-        return harpe_fail_memory(error);
+    if (a->arena.has_failed) return harpe_fail_memory(error);
     for (size_t k = 0; k < arcs; k++) {
         a->first_after[position_of[dag->arc_from[k]] + 2]++;
         a->first_before[position_of[dag->arc_to[k]] + 2]++;
@@ -65,8 +64,7 @@ static harpe_status copy_options(harpe_assignment *a, harpe_error *error) {
     a->option_energy_j = harpe_arena_alloc(&a->arena, total, sizeof(double));
     a->first_option = harpe_arena_alloc(&a->arena, (size_t)a->count, sizeof(int32_t));
     a->option_count = harpe_arena_alloc(&a->arena, (size_t)a->count, sizeof(int32_t));
-    if (!first || !a->option_time_ps || !a->option_energy_j || !a->first_option ||
-        !a->option_count) {
+    if (a->arena.has_failed || !first) {
         free(first);
         return harpe_fail_memory(error);
     }
@@ -99,14 +97,11 @@ static harpe_status allocate_state(harpe_assignment *a, harpe_error *error) {
     a->queued = harpe_arena_alloc(&a->arena, n, sizeof *a->queued);
     a->order = harpe_arena_alloc(&a->arena, n, sizeof *a->order);
     a->rank_key = harpe_arena_alloc(&a->arena, n, sizeof *a->rank_key);
-    bool complete = a->option && a->end_ps && a->last_start_ps && a->queue && a->queued &&
-                    a->order && a->rank_key;
     if (harpe_problem_has_any_wait_kinds(a->problem)) {
         size_t ranks = (size_t)a->problem->rank_count;
         a->rank_end_ps = harpe_arena_alloc(&a->arena, ranks, sizeof *a->rank_end_ps);
-        complete = complete && a->rank_end_ps;
     }
-    return complete ? HARPE_OK : harpe_fail_memory(error);
+    return a->arena.has_failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
 harpe_status harpe_assignment_init(harpe_assignment *assignment, const harpe_problem *problem,

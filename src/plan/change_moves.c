@@ -392,39 +392,6 @@ static bool exchange(mover *m, move_list *list, double *best_j) {
     return improved;
 }
 
-static const move *draw(const move_list *list, uint64_t *random) {
-    *random = *random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return &list->items[(*random >> 33) % list->count];
-}
-
-/* Makes two random runs faster, and then others slower, as long as work is left. Keeps what saves
- * energy. */
-static void shake(mover *m, move_list *list, double *best_j) {
-    uint64_t random = 1;
-    bool improved = true;
-    m->moves_runs = true;
-    while (may_go_on(m) && !list->is_out_of_memory) {
-        if (improved) {
-            list->count = 0;
-            m->needs_slack = false;
-            (void)length_s(m);
-            find_slack(m);
-            for (int rank = 0; rank < m->problem->rank_count; rank++)
-                (void)visit_rank(m, rank, list_faster, list);
-        }
-        if (list->count < 2) return;
-        apply(m, draw(list, &random));
-        double now_j = exchange_for(m, draw(list, &random));
-        improved = now_j < *best_j - SMALLEST_SAVING_J;
-        if (improved) {
-            *best_j = now_j;
-            keep_plan(m);
-        } else {
-            restore_plan(m);
-        }
-    }
-}
-
 /* Improves the present plan: first the clocks of whole runs, then also the places of changes.
  * `*best_j` receives its energy, INFINITY if it does not fit. */
 static harpe_status search(mover *m, double *best_j, harpe_error *error) {
@@ -443,7 +410,6 @@ static harpe_status search(mover *m, double *best_j, harpe_error *error) {
         restore_plan(m);
         (void)length_s(m);
     }
-    shake(m, &list, best_j);
     free(list.items);
     return list.is_out_of_memory ? harpe_fail_memory(error) : HARPE_OK;
 }
@@ -462,15 +428,12 @@ static void find_tails(mover *m) {
 static harpe_status prepare(mover *m, const int *frequency_mhz, harpe_error *error) {
     size_t count = (size_t)m->problem->instruction_count;
     double **seconds[] = {&m->end_s, &m->slack_s, &m->begin_s, &m->least_tail_s, &m->longest_s};
-    bool complete = true;
-    for (size_t k = 0; k < sizeof seconds / sizeof *seconds; k++) {
+    for (size_t k = 0; k < sizeof seconds / sizeof *seconds; k++)
         *seconds[k] = harpe_arena_alloc(&m->arena, count, sizeof **seconds[k]);
-        complete = complete && *seconds[k];
-    }
     m->mhz = harpe_arena_alloc(&m->arena, 3 * count, sizeof *m->mhz);
     m->points = harpe_arena_alloc(&m->arena, count, sizeof *m->points);
     m->place = harpe_arena_alloc(&m->arena, count, sizeof *m->place);
-    if (!complete || !m->mhz || !m->points || !m->place) return harpe_fail_memory(error);
+    if (m->arena.has_failed) return harpe_fail_memory(error);
     m->kept_mhz = m->mhz + count;
     m->before_mhz = m->kept_mhz + count;
     memcpy(m->mhz, frequency_mhz, count * sizeof *m->mhz);

@@ -29,7 +29,7 @@ static harpe_status flow_init(harpe_flow *flow, const harpe_network *network, ha
     flow->edge_w = harpe_arena_alloc(arena, (size_t)network->edge_count + 1, sizeof *flow->edge_w);
     flow->time_s = harpe_arena_alloc(arena, nodes, sizeof *flow->time_s);
     flow->memory = harpe_arena_alloc(arena, 4 * nodes, sizeof *flow->memory);
-    return flow->edge_w && flow->time_s && flow->memory ? HARPE_OK : harpe_fail_memory(error);
+    return arena->has_failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
 /* Takes the flow of the relaxation. */
@@ -438,10 +438,7 @@ harpe_status harpe_clock_bound_init(harpe_clock_bound *b, const harpe_problem *p
     proof->queue_at = harpe_arena_alloc(&b->arena, clocks + 1, sizeof *proof->queue_at);
     proof->queue_end = harpe_arena_alloc(&b->arena, clocks + 1, sizeof *proof->queue_end);
     proof->least_first = harpe_arena_alloc(&b->arena, clocks + 1, sizeof *proof->least_first);
-    if (!b->wait_edge || !b->wait_w || !b->early_s || !b->tail_s || !b->is_free || !proof->queue ||
-        !b->best_w || !b->length_s || !proof->wait_s || !proof->queue_at || !proof->queue_end ||
-        !proof->least_first)
-        return harpe_fail_memory(error);
+    if (b->arena.has_failed) return harpe_fail_memory(error);
     proof->wait_w = b->wait_w;
     proof->early_s = b->early_s;
     proof->tail_s = b->tail_s;

@@ -496,9 +496,7 @@ static harpe_status prepare(search *s, const harpe_clock_switch *cost, harpe_err
         harpe_arena_alloc(&s->arena, ranks * (size_t)s->clocks.most_clocks + 1, sizeof *s->rank_j);
     s->rank_clock = harpe_arena_alloc(&s->arena, ranks + 1, sizeof *s->rank_clock);
     s->best_rank_clock = harpe_arena_alloc(&s->arena, ranks + 1, sizeof *s->best_rank_clock);
-    bool complete = s->time_s && s->end_s && s->tail_s && s->best_clock && s->best_w && s->rank_j &&
-                    s->rank_clock && s->best_rank_clock;
-    return complete ? HARPE_OK : harpe_fail_memory(error);
+    return s->arena.has_failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
 harpe_status harpe_clock_runs_find(const harpe_problem *problem, const harpe_clock_switch *cost,

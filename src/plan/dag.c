@@ -332,14 +332,11 @@ static harpe_status add_arcs_into(graph *g, int rank, int32_t node, harpe_error 
 static harpe_status add_arcs(graph *g, harpe_error *error) {
     size_t node_count = (size_t)g->dag.node_count;
     size_t arc_limit = node_count + g->action_count * WAITS_MAX + g->wait_count;
-    g->dag.first_arc_into = harpe_calloc(node_count + 1, sizeof *g->dag.first_arc_into);
-    g->dag.arc_from = harpe_calloc(arc_limit, sizeof *g->dag.arc_from);
-    g->dag.arc_to = harpe_calloc(arc_limit, sizeof *g->dag.arc_to);
-    if (!g->dag.first_arc_into || !g->dag.arc_from || !g->dag.arc_to)
-        return harpe_fail_memory(error);
+    harpe_status status = harpe_dag_allocate(&g->dag, node_count, arc_limit, error);
+    if (status != HARPE_OK) return status;
     for (int rank = 0; rank < g->rank_count; rank++) {
         for (int32_t node = g->rank_start[rank]; node < g->rank_start[rank + 1]; node++) {
-            harpe_status status = add_arcs_into(g, rank, node, error);
+            status = add_arcs_into(g, rank, node, error);
             if (status != HARPE_OK) return status;
         }
     }
@@ -351,6 +348,7 @@ static harpe_status add_arcs(graph *g, harpe_error *error) {
 
 /* The state of a running iteration. A rank is either in the queue or waits for one node. */
 typedef struct run_state {
+    harpe_arena arena;
     int32_t *next_node;  /* of each rank */
     int32_t *waited_for; /* of each rank: the node for which it waits */
     int *queue;          /* ring of ranks that may continue */
@@ -365,30 +363,19 @@ static bool run_state_new(run_state *run, const graph *g) {
     size_t ranks = (size_t)g->rank_count;
     size_t nodes = (size_t)g->dag.node_count;
     *run = (run_state){0};
-    run->next_node = harpe_calloc(ranks, sizeof *run->next_node);
-    run->waited_for = harpe_calloc(ranks, sizeof *run->waited_for);
-    run->queue = harpe_calloc(ranks, sizeof *run->queue);
-    run->is_done = harpe_calloc(nodes, sizeof *run->is_done);
-    run->first_waiter = harpe_calloc(nodes, sizeof *run->first_waiter);
-    run->next_waiter = harpe_calloc(ranks, sizeof *run->next_waiter);
-    if (!run->next_node || !run->waited_for || !run->queue || !run->is_done || !run->first_waiter ||
-        !run->next_waiter)
-        return false;
+    run->next_node = harpe_arena_alloc(&run->arena, ranks, sizeof *run->next_node);
+    run->waited_for = harpe_arena_alloc(&run->arena, ranks, sizeof *run->waited_for);
+    run->queue = harpe_arena_alloc(&run->arena, ranks, sizeof *run->queue);
+    run->is_done = harpe_arena_alloc(&run->arena, nodes, sizeof *run->is_done);
+    run->first_waiter = harpe_arena_alloc(&run->arena, nodes, sizeof *run->first_waiter);
+    run->next_waiter = harpe_arena_alloc(&run->arena, ranks, sizeof *run->next_waiter);
+    if (run->arena.has_failed) return false;
     for (int rank = 0; rank < g->rank_count; rank++) {
         run->next_node[rank] = g->rank_start[rank];
         run->queue[rank] = rank;
     }
     run->queue_count = g->rank_count;
     return true;
-}
-
-static void run_state_clear(run_state *run) {
-    free(run->next_node);
-    free(run->waited_for);
-    free(run->queue);
-    free(run->is_done);
-    free(run->first_waiter);
-    free(run->next_waiter);
 }
 
 static void wake_waiters(run_state *run, const graph *g, int32_t node) {
@@ -458,9 +445,7 @@ static harpe_status fail_cycle(const run_state *run, const graph *g, harpe_error
 static harpe_status order_nodes(graph *g, harpe_error *error) {
     run_state run;
     harpe_status status = HARPE_OK;
-    g->dag.topological_order =
-        harpe_calloc((size_t)g->dag.node_count, sizeof *g->dag.topological_order);
-    if (!run_state_new(&run, g) || !g->dag.topological_order) {
+    if (!run_state_new(&run, g)) {
         status = harpe_fail_memory(error);
         goto done;
     }
@@ -472,7 +457,7 @@ static harpe_status order_nodes(graph *g, harpe_error *error) {
     }
     if (run.done_count < g->dag.node_count) status = fail_cycle(&run, g, error);
 done:
-    run_state_clear(&run);
+    harpe_arena_free(&run.arena);
     return status;
 }
 
@@ -507,11 +492,16 @@ harpe_status harpe_dag_build_with_waits(const harpe_instruction *const *lists, c
 }
 
 void harpe_dag_clear(harpe_dag *dag) {
-    free(dag->arc_from);
-    free(dag->arc_to);
-    free(dag->first_arc_into);
-    free(dag->topological_order);
+    harpe_arena_free(&dag->arena);
     *dag = (harpe_dag){0};
+}
+
+harpe_status harpe_dag_allocate(harpe_dag *dag, size_t nodes, size_t arcs, harpe_error *error) {
+    dag->arc_from = harpe_arena_alloc(&dag->arena, arcs, sizeof *dag->arc_from);
+    dag->arc_to = harpe_arena_alloc(&dag->arena, arcs, sizeof *dag->arc_to);
+    dag->first_arc_into = harpe_arena_alloc(&dag->arena, nodes + 1, sizeof *dag->first_arc_into);
+    dag->topological_order = harpe_arena_alloc(&dag->arena, nodes, sizeof *dag->topological_order);
+    return dag->arena.has_failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
 double harpe_dag_run(const harpe_dag *dag, const double *time_s, double *end_s, double *tail_s) {

@@ -11,8 +11,11 @@
 #include <harpe/schedule.h>
 #include <harpe/status.h>
 
+#include "base/array.h"
+
 /* Nodes are instructions, numbered in the order of rank 0's list, then rank 1's, and so on. */
 typedef struct harpe_dag {
+    harpe_arena arena;
     int32_t node_count;
     int32_t arc_count;
     int32_t *arc_from; /* arc_from[a] must end before arc_to[a] starts */
@@ -45,6 +48,9 @@ harpe_status harpe_dag_build_with_waits(const harpe_instruction *const *lists, c
                                         int rank_count, const harpe_wait *waits, size_t wait_count,
                                         harpe_dag *out, harpe_error *error);
 void harpe_dag_clear(harpe_dag *dag);
+
+/* Allocates the arrays of an empty graph, whose counts stay 0. Clear it also after a failure. */
+harpe_status harpe_dag_allocate(harpe_dag *dag, size_t nodes, size_t arcs, harpe_error *error);
 
 /* Computes the earliest end of each node, and the longest path from its end to the end of the
  * iteration, if the nodes take `time_s`. `tail_s` NULL: only the ends. Returns the time of the

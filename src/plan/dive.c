@@ -53,9 +53,7 @@ static harpe_status prepare(harpe_diver *d, harpe_error *error) {
     d->next_alive = harpe_arena_alloc(&d->arena, slots, sizeof *d->next_alive);
     d->is_taken = harpe_arena_alloc(&d->arena, slots, sizeof *d->is_taken);
     d->way = harpe_arena_alloc(&d->arena, slots, sizeof *d->way);
-    if (!d->option || !d->order || !d->start_ps || !d->state || !d->fixed || !d->alive ||
-        !d->next_alive || !d->is_taken || !d->way)
-        return harpe_fail_memory(error);
+    if (d->arena.has_failed) return harpe_fail_memory(error);
     return harpe_relaxation_init(&d->relaxation, d->network, error);
 }
 

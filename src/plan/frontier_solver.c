@@ -153,19 +153,18 @@ harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const har
                                         harpe_error *error) {
     harpe_frontier_solver s = {.network = network, .group_count = 2, .entering = -1};
     size_t nodes = (size_t)network->node_count, edges = (size_t)network->edge_count;
-    s.position = harpe_calloc(nodes, sizeof *s.position);
-    s.group = harpe_calloc(nodes, sizeof *s.group);
-    s.parent = harpe_calloc(nodes, sizeof *s.parent);
-    s.parent_edge = harpe_calloc(nodes, sizeof *s.parent_edge);
-    s.edges = harpe_calloc(edges, sizeof *s.edges);
-    s.heap = harpe_calloc(edges, sizeof *s.heap);
-    s.heap_index = harpe_calloc(edges, sizeof *s.heap_index);
-    s.tight_at_ps = harpe_calloc(edges, sizeof *s.tight_at_ps);
-    s.subtree = harpe_calloc(nodes + 1, sizeof *s.subtree);
-    s.rest = harpe_calloc(nodes + 1, sizeof *s.rest);
-    if (!s.position || !s.group || !s.parent || !s.parent_edge || !s.edges || !s.heap ||
-        !s.heap_index || !s.tight_at_ps || !s.subtree || !s.rest) {
-        harpe_frontier_solver_clear(&s);
+    s.position = harpe_arena_alloc(&s.arena, nodes, sizeof *s.position);
+    s.group = harpe_arena_alloc(&s.arena, nodes, sizeof *s.group);
+    s.parent = harpe_arena_alloc(&s.arena, nodes, sizeof *s.parent);
+    s.parent_edge = harpe_arena_alloc(&s.arena, nodes, sizeof *s.parent_edge);
+    s.edges = harpe_arena_alloc(&s.arena, edges, sizeof *s.edges);
+    s.heap = harpe_arena_alloc(&s.arena, edges, sizeof *s.heap);
+    s.heap_index = harpe_arena_alloc(&s.arena, edges, sizeof *s.heap_index);
+    s.tight_at_ps = harpe_arena_alloc(&s.arena, edges, sizeof *s.tight_at_ps);
+    s.subtree = harpe_arena_alloc(&s.arena, nodes + 1, sizeof *s.subtree);
+    s.rest = harpe_arena_alloc(&s.arena, nodes + 1, sizeof *s.rest);
+    if (s.arena.has_failed) {
+        harpe_arena_free(&s.arena);
         return harpe_fail_memory(error);
     }
     reset_edges(&s);
@@ -180,16 +179,7 @@ harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const har
 }
 
 void harpe_frontier_solver_clear(harpe_frontier_solver *solver) {
-    free(solver->position);
-    free(solver->group);
-    free(solver->parent);
-    free(solver->parent_edge);
-    free(solver->edges);
-    free(solver->heap);
-    free(solver->heap_index);
-    free(solver->tight_at_ps);
-    free(solver->subtree);
-    free(solver->rest);
+    harpe_arena_free(&solver->arena);
     memset(solver, 0, sizeof *solver);
 }
 

@@ -46,6 +46,7 @@ typedef struct harpe_edge_state {
 #define HARPE_MOST_GROUPS 128 /* at most 256 */
 
 typedef struct harpe_frontier_solver {
+    harpe_arena arena;
     const harpe_network *network;
     int64_t time_ps; /* iteration time of the current tree */
     /* All events of a group are on the same side of the cut and move together. Event v is at

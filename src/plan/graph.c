@@ -158,7 +158,7 @@ static harpe_status copy_activity(harpe_graph *graph, const harpe_graph_activity
     harpe_graph_wait *waits = harpe_arena_alloc(&graph->arena, activity->wait_count, sizeof *waits);
     *out = *activity;
     out->name = copy_text(graph, activity->name);
-    if (!options || !waits || !out->name) return harpe_fail_memory(error);
+    if (graph->arena.has_failed) return harpe_fail_memory(error);
     if (activity->option_count > 0)
         memcpy(options, activity->options, activity->option_count * sizeof *options);
     for (size_t k = 0; k < activity->wait_count; k++)
@@ -195,9 +195,7 @@ static harpe_status allocate(harpe_graph *graph, size_t wait_count, harpe_error 
     graph->first_wait = harpe_arena_alloc(arena, count + 1, sizeof *graph->first_wait);
     graph->wait_for = harpe_arena_alloc(arena, wait_count, sizeof *graph->wait_for);
     graph->topological_order = harpe_arena_alloc(arena, count, sizeof *graph->topological_order);
-    bool has_memory = graph->resources && graph->activities && graph->resource_of &&
-                      graph->first_wait && graph->wait_for && graph->topological_order;
-    return has_memory ? HARPE_OK : harpe_fail_memory(error);
+    return arena->has_failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
 /* ---- Looking up names ------------------------------------------------------------------------ */

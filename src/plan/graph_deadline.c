@@ -23,6 +23,7 @@
 /* The variant shares everything with the problem except for the delays. It must stay in its
  * place. */
 typedef struct deadline_variant {
+    harpe_arena arena;
     harpe_problem problem; /* without deadlines */
     int64_t time_ps;
     harpe_graph_layout layout;
@@ -57,11 +58,11 @@ static harpe_status deadline_variant_init(deadline_variant *variant, const harpe
     const harpe_graph_layout *layout = problem->graph;
     size_t deadlines = layout->deadline_count;
     *v = (deadline_variant){.problem = *problem, .layout = *layout, .deadline_count = deadlines};
-    v->choices = harpe_calloc(problem->choice_count, sizeof *v->choices);
-    v->delay_s = harpe_calloc(deadlines, sizeof *v->delay_s);
-    v->points = harpe_calloc(deadlines, sizeof *v->points);
-    v->options = harpe_calloc(deadlines, sizeof *v->options);
-    if (!v->choices || !v->delay_s || !v->points || !v->options) return harpe_fail_memory(error);
+    v->choices = harpe_arena_alloc(&v->arena, problem->choice_count, sizeof *v->choices);
+    v->delay_s = harpe_arena_alloc(&v->arena, deadlines, sizeof *v->delay_s);
+    v->points = harpe_arena_alloc(&v->arena, deadlines, sizeof *v->points);
+    v->options = harpe_arena_alloc(&v->arena, deadlines, sizeof *v->options);
+    if (v->arena.has_failed) return harpe_fail_memory(error);
     memcpy(v->choices, problem->choices, problem->choice_count * sizeof *v->choices);
     for (size_t d = 0; d < deadlines; d++) {
         harpe_choice *choice = &v->choices[problem->choice_of[layout->deadline_instruction[d]]];
@@ -80,10 +81,7 @@ static harpe_status deadline_variant_init(deadline_variant *variant, const harpe
 }
 
 static void deadline_variant_clear(deadline_variant *variant) {
-    free(variant->choices);
-    free(variant->delay_s);
-    free(variant->points);
-    free(variant->options);
+    harpe_arena_free(&variant->arena);
     memset(variant, 0, sizeof *variant);
 }
 

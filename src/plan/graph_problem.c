@@ -74,10 +74,7 @@ static harpe_status allocate(builder *b, harpe_error *error) {
     problem->blocking_power_w = harpe_arena_alloc(arena, ranks, sizeof *problem->blocking_power_w);
     problem->gpu_count = harpe_arena_alloc(arena, ranks, sizeof *problem->gpu_count);
     b->layout = harpe_arena_alloc(arena, 1, sizeof *b->layout);
-    if (!actions || !problem->rank_offset || !problem->choice_of || !problem->choices ||
-        !problem->maximum_frequency_mhz || !problem->blocking_power_w || !problem->gpu_count ||
-        !b->layout)
-        return harpe_fail_memory(error);
+    if (arena->has_failed) return harpe_fail_memory(error);
     for (size_t i = 0; i < n; i++)
         actions[i] = (harpe_action){.operation = HARPE_STANDALONE, .microbatch = -1};
     problem->action_of = actions;
@@ -87,9 +84,7 @@ static harpe_status allocate(builder *b, harpe_error *error) {
     b->layout->first_point = harpe_arena_alloc(arena, activities, sizeof(size_t));
     b->layout->deadline_s = harpe_arena_alloc(arena, b->deadline_count, sizeof(double));
     b->layout->deadline_instruction = harpe_arena_alloc(arena, b->deadline_count, sizeof(int32_t));
-    bool has_memory = b->layout->instruction_of && b->layout->first_point &&
-                      b->layout->deadline_s && b->layout->deadline_instruction;
-    return has_memory ? HARPE_OK : harpe_fail_memory(error);
+    return arena->has_failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
 /* Numbers the instructions rank by rank, each rank's in topological order. The delays come last. */
@@ -174,12 +169,8 @@ static harpe_status build_dag(const builder *b, harpe_error *error) {
     size_t arcs =
         (size_t)graph->first_wait[graph->activity_count] + b->delay_count + b->deadline_count;
     dag->node_count = b->problem->instruction_count;
-    dag->arc_from = harpe_calloc(arcs, sizeof *dag->arc_from);
-    dag->arc_to = harpe_calloc(arcs, sizeof *dag->arc_to);
-    dag->first_arc_into = harpe_calloc(n + 1, sizeof *dag->first_arc_into);
-    dag->topological_order = harpe_calloc(n, sizeof *dag->topological_order);
-    if (!dag->arc_from || !dag->arc_to || !dag->first_arc_into || !dag->topological_order)
-        return harpe_fail_memory(error);
+    harpe_status status = harpe_dag_allocate(dag, n, arcs, error);
+    if (status != HARPE_OK) return status;
     for (size_t i = 0; i < n; i++) {
         dag->first_arc_into[i] = dag->arc_count;
         size_t choice = (size_t)b->problem->choice_of[i];
@@ -511,7 +502,7 @@ harpe_status harpe_graph_of_problem(const harpe_problem *problem, harpe_graph **
     size_t ranks = (size_t)problem->rank_count, count = harpe_problem_instruction_count(problem);
     w.resources = harpe_arena_alloc(&w.arena, ranks, sizeof *w.resources);
     w.activities = harpe_arena_alloc(&w.arena, count, sizeof *w.activities);
-    harpe_status status = w.resources && w.activities ? HARPE_OK : harpe_fail_memory(error);
+    harpe_status status = w.arena.has_failed ? harpe_fail_memory(error) : HARPE_OK;
     if (status == HARPE_OK) status = name_all(&w, error);
     if (status == HARPE_OK) status = fill_options(&w, error);
     if (status == HARPE_OK) status = fill_waits(&w, error);

@@ -171,8 +171,7 @@ static harpe_status evaluate(late_run *r, harpe_late_plan *out,
     r->points = harpe_arena_alloc(&r->arena, count, sizeof *r->points);
     r->parts = harpe_arena_alloc(&r->arena, count, sizeof *r->parts);
     r->start_s = harpe_arena_alloc(&r->arena, count, sizeof *r->start_s);
-    if (!r->clocks || !r->late || !r->points || !r->parts || !r->start_s)
-        return harpe_fail_memory(error);
+    if (r->arena.has_failed) return harpe_fail_memory(error);
     r->before = r->clocks + ranks;
     harpe_status status =
         harpe_evaluate_find_points(r->problem, r->frequency_mhz, r->points, error);

@@ -62,6 +62,7 @@ static double saving_after_w(const harpe_problem *problem, int32_t instruction) 
  * different powers, the first merger may change the optimum of the relaxation, in which an
  * instruction may start late; but every run of a plan starts it at this moment. */
 typedef struct event_set {
+    harpe_arena arena;
     int32_t *leader;                    /* [2 * n + 2], union-find */
     int32_t *predecessors, *successors; /* [n] counts */
     int32_t source, sink;
@@ -71,11 +72,11 @@ static harpe_status merge_pinned_events(const harpe_problem *problem, event_set 
                                         harpe_error *error) {
     const harpe_dag *dag = &problem->dag;
     int32_t n = problem->instruction_count;
-    events->leader = harpe_calloc((size_t)n * 2 + 2, sizeof *events->leader);
-    events->predecessors = harpe_calloc((size_t)n, sizeof *events->predecessors);
-    events->successors = harpe_calloc((size_t)n, sizeof *events->successors);
-    if (!events->leader || !events->predecessors || !events->successors)
-        return harpe_fail_memory(error);
+    harpe_arena *arena = &events->arena;
+    events->leader = harpe_arena_alloc(arena, (size_t)n * 2 + 2, sizeof *events->leader);
+    events->predecessors = harpe_arena_alloc(arena, (size_t)n, sizeof *events->predecessors);
+    events->successors = harpe_arena_alloc(arena, (size_t)n, sizeof *events->successors);
+    if (arena->has_failed) return harpe_fail_memory(error);
     events->source = 2 * n;
     events->sink = 2 * n + 1;
     for (int32_t event = 0; event < 2 * n + 2; event++)
@@ -100,12 +101,11 @@ static harpe_status merge_pinned_events(const harpe_problem *problem, event_set 
 }
 
 /* Numbers the merged events rank by rank in the order of the ranks' lists, so that neighbours in
- * time are neighbours in memory. `*node_of` receives an array that maps each event to its node; the
- * caller frees the array. */
+ * time are neighbours in memory. `*node_of` receives an array that maps each event to its node. */
 static harpe_status number_nodes(const harpe_problem *problem, event_set *events, int32_t **node_of,
                                  harpe_network *network, harpe_error *error) {
     int32_t n = problem->instruction_count;
-    int32_t *numbers = harpe_calloc((size_t)n * 2 + 2, sizeof *numbers);
+    int32_t *numbers = harpe_arena_alloc(&events->arena, (size_t)n * 2 + 2, sizeof *numbers);
     if (!numbers) return harpe_fail_memory(error);
     memset(numbers, 0xff, ((size_t)n * 2 + 2) * sizeof *numbers);
     int32_t count = 0;
@@ -286,7 +286,7 @@ static harpe_status build_curves(const harpe_problem *problem, harpe_network *ne
     if (!network->curves) return harpe_fail_memory(error);
     network->curves[0].time_ps = harpe_arena_alloc(&network->arena, 1, sizeof zero_length);
     network->curves[0].rate_uw = harpe_arena_alloc(&network->arena, 1, sizeof unlimited);
-    if (!network->curves[0].time_ps || !network->curves[0].rate_uw) return harpe_fail_memory(error);
+    if (network->arena.has_failed) return harpe_fail_memory(error);
     memcpy(network->curves[0].rate_uw, unlimited, sizeof unlimited);
     for (size_t c = 0; c < problem->choice_count; c++) {
         harpe_status status =
@@ -317,39 +317,26 @@ static double extreme_s(const harpe_choice *choice, bool is_slowest) {
     return found_s;
 }
 
-/* Computes the start and the end of each instruction if all of them run at their slowest or fastest
- * points. Returns the length of the iteration. */
-static double run_extreme(const harpe_problem *problem, bool is_slowest, double *start_s,
-                          double *end_s) {
-    const harpe_dag *dag = &problem->dag;
-    double longest_s = 0;
-    for (int32_t k = 0; k < problem->instruction_count; k++) {
-        int32_t i = dag->topological_order[k];
-        start_s[i] = 0;
-        for (int32_t a = dag->first_arc_into[i]; a < dag->first_arc_into[i + 1]; a++)
-            start_s[i] = fmax(start_s[i], end_s[dag->arc_from[a]]);
-        end_s[i] = start_s[i] + extreme_s(harpe_problem_choice(problem, i), is_slowest);
-        longest_s = fmax(longest_s, end_s[i]);
-    }
-    return longest_s;
-}
-
 static harpe_status find_limits(const harpe_problem *problem, wait_limits *out,
                                 harpe_network *network, harpe_error *error) {
     size_t count = (size_t)problem->instruction_count, most = most_waits(problem);
-    double *scratch = harpe_calloc(count, sizeof *scratch);
+    double *time_s = harpe_calloc(count, sizeof *time_s);
     out->earliest_end_s = harpe_calloc(count, sizeof *out->earliest_end_s);
     out->latest_start_s = harpe_calloc(count, sizeof *out->latest_start_s);
     out->time_ps = harpe_arena_alloc(&network->arena, 2 * most, sizeof *out->time_ps);
     out->rate_uw = harpe_arena_alloc(&network->arena, 3 * most, sizeof *out->rate_uw);
     network->waits = harpe_arena_alloc(&network->arena, most, sizeof *network->waits);
-    bool complete = scratch && out->earliest_end_s && out->latest_start_s && out->time_ps &&
-                    out->rate_uw && network->waits;
-    if (complete) {
-        (void)run_extreme(problem, false, scratch, out->earliest_end_s);
-        out->longest_s = run_extreme(problem, true, out->latest_start_s, scratch);
-    }
-    free(scratch);
+    bool complete =
+        time_s && out->earliest_end_s && out->latest_start_s && !network->arena.has_failed;
+    for (size_t i = 0; complete && i < count; i++)
+        time_s[i] = extreme_s(harpe_problem_choice(problem, (int32_t)i), false);
+    if (complete) (void)harpe_dag_run(&problem->dag, time_s, out->earliest_end_s, NULL);
+    for (size_t i = 0; complete && i < count; i++)
+        time_s[i] = extreme_s(harpe_problem_choice(problem, (int32_t)i), true);
+    if (complete) out->longest_s = harpe_dag_run(&problem->dag, time_s, out->latest_start_s, NULL);
+    for (size_t i = 0; complete && i < count; i++)
+        out->latest_start_s[i] -= time_s[i];
+    free(time_s);
     return complete ? HARPE_OK : harpe_fail_memory(error);
 }
 
@@ -438,7 +425,7 @@ static harpe_status build_edges(const harpe_problem *problem, const int32_t *nod
     network->tail = harpe_arena_alloc(&network->arena, most, sizeof *network->tail);
     network->head = harpe_arena_alloc(&network->arena, most, sizeof *network->head);
     network->curve_of = harpe_arena_alloc(&network->arena, most, sizeof *network->curve_of);
-    if (!network->tail || !network->head || !network->curve_of) return harpe_fail_memory(error);
+    if (network->arena.has_failed) return harpe_fail_memory(error);
     int32_t count = 0;
     for (int32_t i = 0; i < n; i++, count++) {
         network->tail[count] = node_of[start_event(i)];
@@ -476,7 +463,7 @@ static harpe_status build_incidence(harpe_network *network, harpe_error *error) 
     int32_t nodes = network->node_count, edges = network->edge_count;
     int32_t *first = harpe_arena_alloc(arena, (size_t)nodes + 2, sizeof *first);
     harpe_incidence *incidences = harpe_arena_alloc(arena, (size_t)edges * 2, sizeof *incidences);
-    if (!first || !incidences) return harpe_fail_memory(error);
+    if (network->arena.has_failed) return harpe_fail_memory(error);
     /* Counting sort. After the second loop, first[v + 1] is the index at which node v's incidences
      * begin. Filling moves it to the index at which they end. */
     for (int32_t e = 0; e < edges; e++) {
@@ -546,10 +533,7 @@ harpe_status harpe_network_build(const harpe_problem *problem, harpe_network *ou
     if (status == HARPE_OK && has_waits) status = check_waits(&network, error);
     free(limits.earliest_end_s);
     free(limits.latest_start_s);
-    free(events.leader);
-    free(events.predecessors);
-    free(events.successors);
-    free(node_of);
+    harpe_arena_free(&events.arena);
     if (status != HARPE_OK) {
         harpe_network_clear(&network);
         return status;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes plans along the frontier: chooses their iteration times, keeps the best of several
- * roundings near each time, lets search.c improve them, and evaluates every plan with measured
- * numbers. */
+/* Makes plans along the frontier: chooses their iteration times, rounds the relaxed solution at
+ * each time, lets search.c improve them, and evaluates every plan with measured numbers. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +19,6 @@
 #include "plan/switching.h"
 
 #define MOST_PLANS 1000000
-/* Number of relaxed solutions that are rounded for each plan: the solution at the plan's time, and
- * those at the sharpest vertices between this plan and the next. At a vertex, most instructions
- * have the duration of a measured option. */
-#define SNAPSHOTS_PER_PLAN 8
 /* The number of times that each plan of the set is compared with a join of its neighbours. A better
  * join replaces the plan. */
 #define SPLICE_ROUNDS 2
@@ -39,10 +34,7 @@ typedef struct maker {
     harpe_walk walk;
     harpe_crew crew;
     harpe_assignment *assignment; /* of the crew's tools for this thread */
-    harpe_relaxed snapshots[SNAPSHOTS_PER_PLAN];
-    int64_t kink_uw[SNAPSHOTS_PER_PLAN]; /* sharpness of the vertex */
-    int snapshot_count;
-    harpe_draft best, attempt; /* scratch; both own their options */
+    harpe_relaxed relaxed;        /* the solution at the time of a plan */
     harpe_draft *drafts;
     size_t draft_count, draft_capacity;
     const harpe_progress *progress; /* the caller's callback; NULL: none */
@@ -102,40 +94,6 @@ static harpe_status report_rounding(maker *m, harpe_error *error) {
 
 /* ---- Drafts ---------------------------------------------------------------------------------- */
 
-/* Stores the relaxed solution of a vertex if the vertex is among the sharpest since the last
- * plan. */
-static void keep_sharpest(void *user, int64_t kink_uw) {
-    maker *m = user;
-    int at = m->snapshot_count;
-    if (at < SNAPSHOTS_PER_PLAN) {
-        m->snapshot_count++;
-    } else {
-        at = 1; /* [0] is the plan's own time */
-        for (int k = 2; k < SNAPSHOTS_PER_PLAN; k++)
-            if (m->kink_uw[k] < m->kink_uw[at]) at = k;
-        if (kink_uw <= m->kink_uw[at]) return;
-    }
-    m->kink_uw[at] = kink_uw;
-    harpe_walk_read(&m->walk, &m->snapshots[at]);
-}
-
-/* Rounds all snapshots and keeps the best rounding in `best`. */
-static harpe_status round_snapshots(maker *m, harpe_error *error) {
-    for (int k = 0; k < m->snapshot_count; k++) {
-        harpe_status status = harpe_assignment_round(m->assignment, &m->snapshots[k], error);
-        if (status != HARPE_OK) return status;
-        harpe_draft *into = k == 0 ? &m->best : &m->attempt;
-        into->deadline_ps = m->assignment->deadline_ps;
-        harpe_draft_take(into, m->assignment);
-        if (k > 0 && m->attempt.energy_j < m->best.energy_j) {
-            harpe_draft swapped = m->best;
-            m->best = m->attempt;
-            m->attempt = swapped;
-        }
-    }
-    return HARPE_OK;
-}
-
 static harpe_status add_draft(maker *m, harpe_error *error) {
     size_t count = (size_t)m->assignment->count;
     if (!HARPE_ARRAY_RESERVE(m->drafts, m->draft_capacity, m->draft_count + 1))
@@ -170,27 +128,19 @@ static harpe_status bound_draft(maker *m, int64_t longest_ps, harpe_error *error
 
 /* Makes the draft of a time. */
 static harpe_status make_draft(maker *m, harpe_wanted_time wanted, harpe_error *error) {
-    int64_t target_ps = wanted.time_ps, next_ps = wanted.next_ps;
-    harpe_status status = harpe_walk_to(&m->walk, target_ps, error);
+    harpe_status status = harpe_walk_to(&m->walk, wanted.time_ps, error);
     if (status != HARPE_OK) return status;
     status = bound_draft(m, wanted.longest_ps, error);
     if (status != HARPE_OK) return status;
-    m->snapshot_count = 1;
-    harpe_walk_read(&m->walk, &m->snapshots[0]);
-    m->walk.at_vertex = keep_sharpest;
-    m->walk.user = m;
-    if (next_ps < target_ps) status = harpe_walk_to(&m->walk, next_ps + 1, error);
-    m->walk.at_vertex = NULL;
-    if (status == HARPE_OK) status = round_snapshots(m, error);
-    if (status != HARPE_OK) return status;
-    harpe_assignment_restore(m->assignment, m->best.option, m->best.deadline_ps);
-    status = add_draft(m, error);
+    harpe_walk_read(&m->walk, &m->relaxed);
+    status = harpe_assignment_round(m->assignment, &m->relaxed, error);
+    if (status == HARPE_OK) status = add_draft(m, error);
     if (status == HARPE_OK) {
         harpe_draft *added = &m->drafts[m->draft_count - 1];
-        added->deadline_ps = target_ps;
+        added->deadline_ps = wanted.time_ps;
         added->longest_ps = wanted.longest_ps;
         added->is_asked = wanted.is_asked;
-        status = keep_prices(m, added, m->snapshots[0].price_uw, error);
+        status = keep_prices(m, added, m->relaxed.price_uw, error);
     }
     if (status == HARPE_OK) status = report_rounding(m, error);
     return status;
@@ -203,12 +153,8 @@ static harpe_status draft_at_times(maker *m, const harpe_plan_request *request,
     harpe_wanted_times times = {0};
     harpe_status status = harpe_plan_times(&m->walk, request, &times, error);
     m->wanted = times.count;
-    for (size_t i = 0; status == HARPE_OK && i < times.count; i++) {
-        harpe_wanted_time wanted = times.items[i];
-        if (i + 1 < times.count && wanted.next_ps < times.items[i + 1].time_ps)
-            wanted.next_ps = times.items[i + 1].time_ps;
-        status = make_draft(m, wanted, error);
-    }
+    for (size_t i = 0; status == HARPE_OK && i < times.count; i++)
+        status = make_draft(m, times.items[i], error);
     free(times.items);
     return status;
 }
@@ -222,7 +168,7 @@ static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
         int64_t time_ps = m->walk.solver.time_ps;
         if (slowest > fastest)
             m->done = (size_t)(1000 * (double)(slowest - time_ps) / (double)(slowest - fastest));
-        harpe_wanted_time wanted = {.time_ps = time_ps, .next_ps = time_ps, .longest_ps = time_ps};
+        harpe_wanted_time wanted = {.time_ps = time_ps, .longest_ps = time_ps};
         harpe_status status = make_draft(m, wanted, error);
         if (status != HARPE_OK || time_ps <= m->walk.fastest_ps) return status;
         status = harpe_walk_to_next_vertex(&m->walk, error);
@@ -318,15 +264,9 @@ static harpe_status maker_init(maker *m, const harpe_problem *problem,
     if (status != HARPE_OK) return status;
     m->phase = "planning";
     size_t count = (size_t)problem->instruction_count;
-    m->best.option = harpe_calloc(count, sizeof(int32_t));
-    m->attempt.option = harpe_calloc(count, sizeof(int32_t));
-    bool complete = m->best.option && m->attempt.option;
-    for (int k = 0; k < SNAPSHOTS_PER_PLAN; k++) {
-        m->snapshots[k].duration_ps = harpe_calloc(count, sizeof(int64_t));
-        m->snapshots[k].price_uw = harpe_calloc(count, sizeof(int64_t));
-        complete = complete && m->snapshots[k].duration_ps && m->snapshots[k].price_uw;
-    }
-    if (!complete) return harpe_fail_memory(error);
+    m->relaxed.duration_ps = harpe_calloc(count, sizeof(int64_t));
+    m->relaxed.price_uw = harpe_calloc(count, sizeof(int64_t));
+    if (!m->relaxed.duration_ps || !m->relaxed.price_uw) return harpe_fail_memory(error);
     if (m->keeps_prices && !problem->graph) status = begin_bounds(m, request, error);
     if (status != HARPE_OK) return status;
     status = harpe_crew_init(&m->crew, problem, &m->walk.network, request->threads, error);
@@ -344,12 +284,8 @@ static void maker_clear(maker *m) {
     harpe_clock_bound_clear(&m->bound);
     harpe_crew_clear(&m->crew);
     harpe_walk_clear(&m->walk);
-    free(m->best.option);
-    free(m->attempt.option);
-    for (int k = 0; k < SNAPSHOTS_PER_PLAN; k++) {
-        free(m->snapshots[k].duration_ps);
-        free(m->snapshots[k].price_uw);
-    }
+    free(m->relaxed.duration_ps);
+    free(m->relaxed.price_uw);
 }
 
 /* Makes a draft for each plan by rounding. */

@@ -15,7 +15,6 @@
 static int compare_slowest_first(const void *a, const void *b) {
     const harpe_wanted_time *x = a, *y = b;
     if (x->time_ps != y->time_ps) return x->time_ps > y->time_ps ? -1 : 1;
-    if (x->next_ps != y->next_ps) return x->next_ps > y->next_ps ? -1 : 1;
     if (x->longest_ps != y->longest_ps) return x->longest_ps > y->longest_ps ? -1 : 1;
     return y->is_asked - x->is_asked;
 }
@@ -25,9 +24,8 @@ static int compare_slowest_first(const void *a, const void *b) {
 static const double near_slowdowns[] = {0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05};
 #define NEAR_COUNT (sizeof near_slowdowns / sizeof near_slowdowns[0])
 
-static harpe_wanted_time wanted_at(const harpe_walk *walk, int64_t time_ps) {
-    return (harpe_wanted_time){
-        .time_ps = time_ps, .next_ps = walk->fastest_ps, .longest_ps = time_ps};
+static harpe_wanted_time wanted_at(int64_t time_ps) {
+    return (harpe_wanted_time){.time_ps = time_ps, .longest_ps = time_ps};
 }
 
 /* Chooses T*, T_min and the times of the slowdowns. Fills up to at least `count` times with times
@@ -39,21 +37,20 @@ static harpe_status spread_times(const harpe_walk *walk, size_t count, bool has_
     harpe_plan highest;
     harpe_status status = harpe_plan_all_maximum(walk->problem, &highest, error);
     if (status != HARPE_OK) return status;
-    times->items[times->count++] = wanted_at(walk, slowest);
+    times->items[times->count++] = wanted_at(slowest);
     if (slowest == fastest && !has_cost) return HARPE_OK;
-    times->items[times->count++] = wanted_at(walk, fastest);
+    times->items[times->count++] = wanted_at(fastest);
     for (size_t k = 0; k < NEAR_COUNT; k++) {
         double time_ps = highest.time_s * (1 + near_slowdowns[k]) * HARPE_PS_PER_S;
         if (time_ps <= (double)fastest || (time_ps >= (double)slowest && !has_cost)) continue;
         int64_t longest = harpe_round_down(fmin(time_ps, (double)walk->slowest_ps));
-        times->items[times->count] = wanted_at(walk, longest < slowest ? longest : slowest);
+        times->items[times->count] = wanted_at(longest < slowest ? longest : slowest);
         times->items[times->count++].longest_ps = longest;
     }
     if (slowest == fastest) return HARPE_OK;
     int64_t rest = (int64_t)(count > NEAR_COUNT ? count - NEAR_COUNT : 0);
     for (int64_t k = 1; k <= rest; k++)
-        times->items[times->count++] =
-            wanted_at(walk, fastest + (slowest - fastest) / (rest + 1) * k);
+        times->items[times->count++] = wanted_at(fastest + (slowest - fastest) / (rest + 1) * k);
     return HARPE_OK;
 }
 
@@ -72,8 +69,8 @@ static harpe_status asked_times(const harpe_walk *walk, const double *times_s, s
         int64_t longest_ps = harpe_round_down(most_ps);
         if (longest_ps < walk->fastest_ps) longest_ps = walk->fastest_ps;
         int64_t time_ps = longest_ps < slowest_ps ? longest_ps : slowest_ps;
-        items[i] = (harpe_wanted_time){
-            .time_ps = time_ps, .next_ps = time_ps, .longest_ps = longest_ps, .is_asked = true};
+        items[i] =
+            (harpe_wanted_time){.time_ps = time_ps, .longest_ps = longest_ps, .is_asked = true};
     }
     return HARPE_OK;
 }
@@ -89,7 +86,7 @@ harpe_status harpe_plan_times(const harpe_walk *walk, const harpe_plan_request *
     harpe_status status = asked_times(walk, request->times_s, asked, out->items, error);
     out->count = asked;
     /* The fastest plan may be the best for other times too. */
-    if (is_asked) out->items[out->count++] = wanted_at(walk, walk->fastest_ps);
+    if (is_asked) out->items[out->count++] = wanted_at(walk->fastest_ps);
     if (status == HARPE_OK && spread > 0) status = spread_times(walk, spread, has_cost, out, error);
     if (status != HARPE_OK) return status;
     qsort(out->items, out->count, sizeof *out->items, compare_slowest_first);

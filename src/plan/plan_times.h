@@ -10,7 +10,6 @@
 
 typedef struct harpe_wanted_time {
     int64_t time_ps;
-    int64_t next_ps;    /* where trials for the next plan begin */
     int64_t longest_ps; /* what was asked for; above T*, more time saves energy only if changes of
                          * clock have a cost */
     bool is_asked;

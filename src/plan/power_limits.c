@@ -545,10 +545,9 @@ harpe_status harpe_power_repair_init(harpe_power_repair *r, const harpe_problem 
     r->frequency_mhz = harpe_arena_alloc(&r->arena, count, sizeof *r->frequency_mhz);
     r->hot = harpe_arena_alloc(&r->arena, most, sizeof *r->hot);
     r->strong = harpe_arena_alloc(&r->arena, HARPE_HARMONICS_MAX, sizeof *r->strong);
-    bool complete = r->points && r->start_s && r->frequency_mhz && r->hot && r->strong;
     harpe_status status = power_steps_init(&r->steps, problem, error);
-    if (status != HARPE_OK || !complete)
-        return status == HARPE_OK ? harpe_fail_memory(error) : status;
+    if (r->arena.has_failed) status = harpe_fail_memory(error);
+    if (status != HARPE_OK) return status;
     r->before = r->points + count;
     r->latest_s = r->start_s + count;
     r->dwell_s = r->latest_s + count;

@@ -18,6 +18,7 @@
 
 /* The delays of a graph: node `node_count + k` of the graph before is delay k. */
 typedef struct graph_delays {
+    harpe_arena arena; /* also of the working memory */
     int32_t count;
     int32_t *after; /* [count]: the node that waits; ascending */
     int *rank;      /* [count]: its rank */
@@ -111,15 +112,11 @@ static void fill_order(const delayer *d, harpe_dag *to) {
 static harpe_status extend(const delayer *d, harpe_error *error) {
     size_t nodes = (size_t)d->dag->node_count + (size_t)d->delays->count;
     size_t arcs = (size_t)d->dag->arc_count + (size_t)d->delays->count;
-    harpe_dag dag = {
-        .arc_from = harpe_calloc(arcs, sizeof *dag.arc_from),
-        .arc_to = harpe_calloc(arcs, sizeof *dag.arc_to),
-        .first_arc_into = harpe_calloc(nodes + 1, sizeof *dag.first_arc_into),
-        .topological_order = harpe_calloc(nodes, sizeof *dag.topological_order),
-    };
-    if (!dag.arc_from || !dag.arc_to || !dag.first_arc_into || !dag.topological_order) {
+    harpe_dag dag = {0};
+    harpe_status status = harpe_dag_allocate(&dag, nodes, arcs, error);
+    if (status != HARPE_OK) {
         harpe_dag_clear(&dag);
-        return harpe_fail_memory(error);
+        return status;
     }
     fill_arcs(d, &dag);
     fill_order(d, &dag);
@@ -130,22 +127,21 @@ static harpe_status extend(const delayer *d, harpe_error *error) {
 
 static harpe_status allocate(delayer *d, harpe_error *error) {
     size_t nodes = (size_t)d->dag->node_count, arcs = (size_t)d->dag->arc_count;
-    d->rank = harpe_calloc(nodes, sizeof *d->rank);
-    d->lag_s = harpe_calloc(nodes, sizeof *d->lag_s);
-    d->is_late = harpe_calloc(arcs + 1, sizeof *d->is_late);
-    d->before = harpe_calloc(arcs + 1, sizeof *d->before);
-    d->delays->after = harpe_calloc(arcs + 1, sizeof *d->delays->after);
-    d->delays->rank = harpe_calloc(arcs + 1, sizeof *d->delays->rank);
-    d->delays->lag_s = harpe_calloc(arcs + 1, sizeof *d->delays->lag_s);
-    bool complete = d->rank && d->lag_s && d->is_late && d->before && d->delays->after &&
-                    d->delays->rank && d->delays->lag_s;
-    return complete ? HARPE_OK : harpe_fail_memory(error);
+    harpe_arena *arena = &d->delays->arena;
+    d->rank = harpe_arena_alloc(arena, nodes, sizeof *d->rank);
+    d->lag_s = harpe_arena_alloc(arena, nodes, sizeof *d->lag_s);
+    d->is_late = harpe_arena_alloc(arena, arcs, sizeof *d->is_late);
+    d->before = harpe_arena_alloc(arena, arcs, sizeof *d->before);
+    d->delays->after = harpe_arena_alloc(arena, arcs, sizeof *d->delays->after);
+    d->delays->rank = harpe_arena_alloc(arena, arcs, sizeof *d->delays->rank);
+    d->delays->lag_s = harpe_arena_alloc(arena, arcs, sizeof *d->delays->lag_s);
+    return arena->has_failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
 /* Adds the delays of all instructions with a lag to a graph. `lists[r]` has the counts[r] nodes of
  * rank r. An instruction without a lag of its own has `transfer_time_s` (0: none). Fails with
- * HARPE_INVALID_ARGUMENT if a time is not between 0 and 1e6 s. Free the result with
- * delays_clear, also after a failure. */
+ * HARPE_INVALID_ARGUMENT if a time is not between 0 and 1e6 s. Free the arena also after a
+ * failure. */
 static harpe_status delays_add(harpe_dag *dag, const harpe_instruction *const *lists,
                                const size_t *counts, int rank_count, double transfer_time_s,
                                graph_delays *out, harpe_error *error) {
@@ -157,18 +153,7 @@ static harpe_status delays_add(harpe_dag *dag, const harpe_instruction *const *l
         status = read_lags(&d, lists, counts, rank_count, transfer_time_s, error);
     if (status == HARPE_OK) list_delays(&d);
     if (status == HARPE_OK && out->count > 0) status = extend(&d, error);
-    free(d.rank);
-    free(d.lag_s);
-    free(d.is_late);
-    free(d.before);
     return status;
-}
-
-static void delays_clear(graph_delays *delays) {
-    free(delays->after);
-    free(delays->rank);
-    free(delays->lag_s);
-    *delays = (graph_delays){0};
 }
 
 /* ---- The problem ----------------------------------------------------------------------------- */
@@ -185,6 +170,7 @@ static void delays_clear(graph_delays *delays) {
 /* ---- Lists of the schedule, with overlapped pairs without profile rows split ----------------- */
 
 typedef struct rank_lists {
+    harpe_arena arena;
     harpe_instruction *all;          /* every rank's instructions, rank 0 first */
     const harpe_instruction **lists; /* [rank_count] into all */
     size_t *counts;                  /* [rank_count] */
@@ -217,7 +203,7 @@ static size_t split_or_keep(const harpe_profile *profile, const harpe_instructio
  */
 static harpe_status copy_waits(const harpe_schedule *schedule, const int32_t *first_of,
                                rank_lists *out, harpe_error *error) {
-    out->waits = harpe_calloc(schedule->wait_count, sizeof *out->waits);
+    out->waits = harpe_arena_alloc(&out->arena, schedule->wait_count, sizeof *out->waits);
     if (!out->waits) return harpe_fail_memory(error);
     out->wait_count = schedule->wait_count;
     for (size_t w = 0; w < schedule->wait_count; w++) {
@@ -231,14 +217,11 @@ static harpe_status expand_lists(const harpe_profile *profile, const harpe_sched
                                  rank_lists *out, harpe_error *error) {
     int ranks = harpe_schedule_rank_count(schedule);
     size_t most = 2 * harpe_schedule_instruction_count(schedule);
-    out->all = harpe_calloc(most, sizeof *out->all);
-    out->lists = harpe_calloc((size_t)ranks, sizeof *out->lists);
-    out->counts = harpe_calloc((size_t)ranks, sizeof *out->counts);
-    int32_t *first_of = harpe_calloc(most / 2 + 1, sizeof *first_of);
-    if (!out->all || !out->lists || !out->counts || !first_of) {
-        free(first_of);
-        return harpe_fail_memory(error);
-    }
+    out->all = harpe_arena_alloc(&out->arena, most, sizeof *out->all);
+    out->lists = harpe_arena_alloc(&out->arena, (size_t)ranks, sizeof *out->lists);
+    out->counts = harpe_arena_alloc(&out->arena, (size_t)ranks, sizeof *out->counts);
+    int32_t *first_of = harpe_arena_alloc(&out->arena, most / 2 + 1, sizeof *first_of);
+    if (out->arena.has_failed) return harpe_fail_memory(error);
     size_t next = 0;
     for (int r = 0; r < ranks; r++) {
         size_t count = 0;
@@ -251,16 +234,7 @@ static harpe_status expand_lists(const harpe_profile *profile, const harpe_sched
             first_of[++next] = (int32_t)out->total;
         }
     }
-    harpe_status status = copy_waits(schedule, first_of, out, error);
-    free(first_of);
-    return status;
-}
-
-static void clear_lists(rank_lists *lists) {
-    free(lists->all);
-    free(lists->lists);
-    free(lists->counts);
-    free(lists->waits);
+    return copy_waits(schedule, first_of, out, error);
 }
 
 /* ---- Choices --------------------------------------------------------------------------------- */
@@ -269,7 +243,7 @@ static harpe_status copy_curve(harpe_problem *problem, harpe_choice *choice,
                                const harpe_curve *curve, harpe_error *error) {
     double *time_s = harpe_arena_alloc(&problem->arena, curve->count, sizeof *time_s);
     double *energy_j = harpe_arena_alloc(&problem->arena, curve->count, sizeof *energy_j);
-    if (!time_s || !energy_j) return harpe_fail_memory(error);
+    if (problem->arena.has_failed) return harpe_fail_memory(error);
     memcpy(time_s, curve->time_s, curve->count * sizeof *time_s);
     memcpy(energy_j, curve->effective_energy_j, curve->count * sizeof *energy_j);
     choice->list.curve_count = curve->count;
@@ -315,7 +289,7 @@ harpe_status harpe_problem_fill_choice(harpe_problem *problem, const harpe_profi
         harpe_arena_alloc(&problem->arena, entry->point_count, sizeof *points);
     char *name =
         harpe_arena_strdup(&problem->arena, entry->instruction, strlen(entry->instruction));
-    if (!points || !name) return harpe_fail_memory(error);
+    if (problem->arena.has_failed) return harpe_fail_memory(error);
     memcpy(points, entry->points, entry->point_count * sizeof *points);
     choice->points = points;
     choice->point_count = entry->point_count;
@@ -479,8 +453,7 @@ static harpe_status fill_wait_powers(harpe_problem *problem, const rank_lists *l
     double *saving_w = harpe_arena_alloc(arena, lists->total, sizeof *saving_w);
     problem->end_saving_w = harpe_arena_alloc(arena, ranks, sizeof *problem->end_saving_w);
     problem->has_wait_kinds = harpe_arena_alloc(arena, ranks, sizeof *problem->has_wait_kinds);
-    if (!usual_w || !saving_w || !problem->end_saving_w || !problem->has_wait_kinds)
-        return harpe_fail_memory(error);
+    if (problem->arena.has_failed) return harpe_fail_memory(error);
     for (size_t r = 0; r < ranks; r++)
         usual_w[r] = problem->blocking_power_w[r] / problem->gpu_count[r];
     harpe_waits waits = {.rank_count = problem->rank_count,
@@ -606,9 +579,7 @@ static harpe_status fill_lists(harpe_problem *problem, const rank_lists *lists,
     problem->blocking_power_w = harpe_arena_alloc(arena, ranks, sizeof *problem->blocking_power_w);
     problem->gpu_count = harpe_arena_alloc(arena, ranks, sizeof *problem->gpu_count);
     harpe_action *actions = harpe_arena_alloc(arena, lists->total, sizeof *actions);
-    if (!problem->rank_offset || !problem->choice_of || !problem->maximum_frequency_mhz ||
-        !problem->blocking_power_w || !problem->gpu_count || !actions)
-        return harpe_fail_memory(error);
+    if (problem->arena.has_failed) return harpe_fail_memory(error);
     for (size_t r = 0; r < ranks; r++)
         problem->rank_offset[r + 1] = problem->rank_offset[r] + lists->counts[r];
     for (size_t i = 0; i < lists->total; i++)
@@ -627,13 +598,12 @@ static harpe_status extend_arrays(harpe_problem *problem, int32_t delay_count, h
     int *mhz = harpe_arena_alloc(&problem->arena, all, sizeof *mhz);
     harpe_action *actions = harpe_arena_alloc(&problem->arena, all, sizeof *actions);
     harpe_choice *choice = harpe_arena_alloc(&problem->arena, choices, sizeof *choice);
-    if (!choice_of || !mhz || !actions || !choice) return harpe_fail_memory(error);
+    double *saving_w = harpe_arena_alloc(&problem->arena, all, sizeof *saving_w);
+    if (problem->arena.has_failed) return harpe_fail_memory(error);
     memcpy(choice_of, problem->choice_of, count * sizeof *choice_of);
     memcpy(actions, problem->action_of, count * sizeof *actions);
     memcpy(choice, problem->choices, problem->choice_count * sizeof *choice);
     if (problem->wait_saving_w) {
-        double *saving_w = harpe_arena_alloc(&problem->arena, all, sizeof *saving_w);
-        if (!saving_w) return harpe_fail_memory(error);
         memcpy(saving_w, problem->wait_saving_w, count * sizeof *saving_w);
         problem->wait_saving_w = saving_w;
     }
@@ -683,7 +653,7 @@ static harpe_status add_delays(harpe_problem *problem, const rank_lists *lists,
         if (status == HARPE_OK) status = extend_arrays(problem, delays.count, error);
         if (status == HARPE_OK) status = fill_delays(problem, &delays, options, error);
     }
-    delays_clear(&delays);
+    harpe_arena_free(&delays.arena);
     return status;
 }
 
@@ -771,7 +741,7 @@ harpe_status harpe_problem_new(const harpe_profile *profile, const harpe_schedul
     rank_lists lists = {0};
     status = expand_lists(profile, schedule, &lists, error);
     if (status == HARPE_OK) status = fill_problem(problem, profile, &lists, options, error);
-    clear_lists(&lists);
+    harpe_arena_free(&lists.arena);
     if (status != HARPE_OK) {
         harpe_problem_free(problem);
         return status;

@@ -23,26 +23,21 @@
 #define FOUND_COLUMNS_SHOWN 12
 #define FOUND_COLUMN_BYTES 24
 
-/* In the order of harpe_profile_field. The columns from `rank` on are optional. */
-static const char *const column_names[HARPE_FIELD_COUNT] = {
-    "stage", "instruction", "frequency",      "time",          "energy",
-    "rank",  "gpus",        "blocking_power", "switch_latency"};
-
-/* The index of each column in a record. */
-typedef struct column_map {
-    size_t index[HARPE_FIELD_COUNT]; /* SIZE_MAX: not in this file */
-} column_map;
+const char *const harpe_profile_column_names[HARPE_COLUMN_COUNT] = {
+    "stage",          "instruction",    "frequency", "time", "energy",  "rank",   "gpus",
+    "blocking_power", "switch_latency", "replica",   "gpu",  "dp_rank", "tp_rank"};
 
 /* ---- Header ---------------------------------------------------------------------------------- */
 
 /* Fails with a message such as "missing columns 'time', 'energy' (found 'a', 'b')". The list of
  * found columns is complete unless it is very long. */
-static harpe_status fail_missing(const harpe_csv *csv, const column_map *map, harpe_error *error) {
+static harpe_status fail_missing(const harpe_csv *csv, const size_t *index, harpe_error *error) {
     harpe_text missing = {0}, found = {0};
     int missing_count = 0;
     for (int f = 0; f < HARPE_FIELD_RANK; f++)
-        if (map->index[f] == SIZE_MAX)
-            harpe_text_printf(&missing, "%s'%s'", missing_count++ > 0 ? ", " : "", column_names[f]);
+        if (index[f] == SIZE_MAX)
+            harpe_text_printf(&missing, "%s'%s'", missing_count++ > 0 ? ", " : "",
+                              harpe_profile_column_names[f]);
     for (size_t i = 0; i < csv->field_count && i < FOUND_COLUMNS_SHOWN; i++) {
         const harpe_csv_field *field = &csv->fields[i];
         bool is_cut = field->length > FOUND_COLUMN_BYTES;
@@ -66,89 +61,82 @@ static harpe_status fail_missing(const harpe_csv *csv, const column_map *map, ha
     return status;
 }
 
-static harpe_status read_header(harpe_csv *csv, column_map *map, harpe_error *error) {
-    harpe_status status =
-        harpe_csv_header(csv, column_names, HARPE_FIELD_COUNT,
-                         "a header line " HEADER_TEXT " and rows", map->index, error);
+static harpe_status read_header(harpe_csv *csv, size_t *index, harpe_error *error) {
+    harpe_status status = harpe_csv_header(csv, harpe_profile_column_names, HARPE_FIELD_COUNT,
+                                           "a header line " HEADER_TEXT " and rows", index, error);
     for (int f = 0; f < HARPE_FIELD_RANK && status == HARPE_OK; f++)
-        if (map->index[f] == SIZE_MAX) status = fail_missing(csv, map, error);
+        if (index[f] == SIZE_MAX) status = fail_missing(csv, index, error);
     return status;
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-static bool parse_rank(const harpe_csv *csv, const column_map *map, int *rank) {
-    if (map->index[HARPE_FIELD_RANK] == SIZE_MAX) {
-        *rank = -1;
-        return true;
-    }
-    const harpe_csv_field *field = &csv->fields[map->index[HARPE_FIELD_RANK]];
-    return harpe_csv_field_whole(field, false, rank) && *rank >= 0;
+/* Returns a field of the current record, or NULL without its column. */
+static const harpe_csv_field *field_of(const harpe_csv *csv, const size_t *index,
+                                       harpe_profile_field field) {
+    return index[field] == SIZE_MAX ? NULL : &csv->fields[index[field]];
 }
 
-static bool parse_gpus(const harpe_csv *csv, const column_map *map, int *gpu_count) {
-    *gpu_count = 1;
-    if (map->index[HARPE_FIELD_GPUS] == SIZE_MAX) return true;
-    const harpe_csv_field *field = &csv->fields[map->index[HARPE_FIELD_GPUS]];
-    return harpe_csv_field_whole(field, true, gpu_count) && *gpu_count >= 1;
+/* Read a field. Return false if it is not a number. Without its column the value stays. */
+static bool read_whole(const harpe_csv_field *field, bool may_have_point, int *value) {
+    return !field || harpe_csv_field_whole(field, may_have_point, value);
+}
+static bool read_number(const harpe_csv_field *field, double *value) {
+    return !field || harpe_parse_double(field->text, field->length, value);
 }
 
-static bool parse_blocking_power(const harpe_csv *csv, const column_map *map, double *power_w) {
-    *power_w = 0;
-    if (map->index[HARPE_FIELD_BLOCKING_POWER] == SIZE_MAX) return true;
-    const harpe_csv_field *field = &csv->fields[map->index[HARPE_FIELD_BLOCKING_POWER]];
-    return harpe_parse_double(field->text, field->length, power_w) && *power_w > 0;
-}
-
-static bool parse_switch_latency(const harpe_csv *csv, const column_map *map, double *latency_s) {
-    *latency_s = 0;
-    if (map->index[HARPE_FIELD_SWITCH_LATENCY] == SIZE_MAX) return true;
-    const harpe_csv_field *field = &csv->fields[map->index[HARPE_FIELD_SWITCH_LATENCY]];
-    return harpe_parse_double(field->text, field->length, latency_s);
-}
-
-/* Reads the current record. Returns the first invalid field, or HARPE_FIELD_COUNT. */
-static harpe_profile_field parse_row(const harpe_csv *csv, const column_map *map,
-                                     harpe_measurement *row, size_t *name_length) {
-    const harpe_csv_field *fields = csv->fields;
-    const harpe_csv_field *time = &fields[map->index[HARPE_FIELD_TIME]];
-    const harpe_csv_field *energy = &fields[map->index[HARPE_FIELD_ENERGY]];
-    const harpe_csv_field *name = &fields[map->index[HARPE_FIELD_INSTRUCTION]];
-    row->instruction = name->text;
-    *name_length = name->length;
-    if (!harpe_csv_field_whole(&fields[map->index[HARPE_FIELD_STAGE]], false, &row->stage))
-        return HARPE_FIELD_STAGE;
-    if (!harpe_csv_field_whole(&fields[map->index[HARPE_FIELD_FREQUENCY]], true,
-                               &row->frequency_mhz))
+/* Returns the first invalid field, or HARPE_FIELD_COUNT. A rank, GPUs or a blocking power that a
+ * file does not know is left out with its column. */
+static harpe_profile_field parse_row(const harpe_csv *csv, const size_t *index,
+                                     harpe_measurement *row, size_t name_length) {
+    const harpe_csv_field *of[HARPE_FIELD_COUNT];
+    for (int f = 0; f < HARPE_FIELD_COUNT; f++)
+        of[f] = field_of(csv, index, (harpe_profile_field)f);
+    if (!read_whole(of[HARPE_FIELD_STAGE], false, &row->stage)) return HARPE_FIELD_STAGE;
+    if (!read_whole(of[HARPE_FIELD_FREQUENCY], true, &row->frequency_mhz))
         return HARPE_FIELD_FREQUENCY;
-    if (!harpe_parse_double(time->text, time->length, &row->time_s)) return HARPE_FIELD_TIME;
-    if (!harpe_parse_double(energy->text, energy->length, &row->energy_j))
-        return HARPE_FIELD_ENERGY;
-    if (!parse_rank(csv, map, &row->rank)) return HARPE_FIELD_RANK;
-    if (!parse_gpus(csv, map, &row->gpu_count)) return HARPE_FIELD_GPUS;
-    if (!parse_blocking_power(csv, map, &row->blocking_power_w)) return HARPE_FIELD_BLOCKING_POWER;
-    if (!parse_switch_latency(csv, map, &row->switch_latency_s)) return HARPE_FIELD_SWITCH_LATENCY;
-    return harpe_profile_row_fault(row, *name_length);
+    if (!read_number(of[HARPE_FIELD_TIME], &row->time_s)) return HARPE_FIELD_TIME;
+    if (!read_number(of[HARPE_FIELD_ENERGY], &row->energy_j)) return HARPE_FIELD_ENERGY;
+    if (!read_whole(of[HARPE_FIELD_RANK], false, &row->rank) ||
+        (of[HARPE_FIELD_RANK] && row->rank < 0))
+        return HARPE_FIELD_RANK;
+    if (!read_whole(of[HARPE_FIELD_GPUS], true, &row->gpu_count) || row->gpu_count < 1)
+        return HARPE_FIELD_GPUS;
+    if (!read_number(of[HARPE_FIELD_BLOCKING_POWER], &row->blocking_power_w) ||
+        (of[HARPE_FIELD_BLOCKING_POWER] && row->blocking_power_w <= 0))
+        return HARPE_FIELD_BLOCKING_POWER;
+    if (!read_number(of[HARPE_FIELD_SWITCH_LATENCY], &row->switch_latency_s))
+        return HARPE_FIELD_SWITCH_LATENCY;
+    return harpe_profile_row_fault(row, name_length);
 }
 
-static harpe_status read_row(const harpe_csv *csv, const column_map *map, harpe_profile_rows *rows,
+harpe_status harpe_profile_csv_row(const harpe_csv *csv, const size_t *index,
+                                   harpe_measurement *row, size_t *name_length,
+                                   harpe_error *error) {
+    const harpe_csv_field *name = &csv->fields[index[HARPE_FIELD_INSTRUCTION]];
+    *row = (harpe_measurement){.rank = -1, .instruction = name->text, .gpu_count = 1};
+    *name_length = name->length;
+    harpe_profile_field fault = parse_row(csv, index, row, name->length);
+    if (fault == HARPE_FIELD_COUNT) return HARPE_OK;
+    return harpe_csv_fail(csv, index[fault], error, "%s", harpe_profile_field_rule(fault));
+}
+
+static harpe_status read_row(const harpe_csv *csv, const size_t *index, harpe_profile_rows *rows,
                              harpe_error *error) {
     harpe_measurement row;
     size_t name_length = 0;
-    harpe_profile_field fault = parse_row(csv, map, &row, &name_length);
-    if (fault != HARPE_FIELD_COUNT)
-        return harpe_csv_fail(csv, map->index[fault], error, "%s", harpe_profile_field_rule(fault));
+    harpe_status status = harpe_profile_csv_row(csv, index, &row, &name_length, error);
+    if (status != HARPE_OK) return status;
     harpe_error detail;
-    harpe_status status =
-        harpe_profile_rows_add(rows, &row, name_length, (uint32_t)csv->line, &detail);
+    status = harpe_profile_rows_add(rows, &row, name_length, (uint32_t)csv->line, &detail);
     if (status != HARPE_OK)
         return harpe_fail(error, status, "%s:%d:1: %s", csv->name, csv->line, detail.message);
     return HARPE_OK;
 }
 
 static harpe_status read_rows(harpe_csv *csv, harpe_profile_rows *rows, harpe_error *error) {
-    column_map map = {0};
-    harpe_status status = read_header(csv, &map, error);
+    size_t index[HARPE_FIELD_COUNT];
+    harpe_status status = read_header(csv, index, error);
     if (status != HARPE_OK) return status;
     int header_line = csv->line;
     for (;;) {
@@ -156,7 +144,7 @@ static harpe_status read_rows(harpe_csv *csv, harpe_profile_rows *rows, harpe_er
         status = harpe_csv_next(csv, &has_record, error);
         if (status != HARPE_OK) return status;
         if (!has_record) break;
-        status = read_row(csv, &map, rows, error);
+        status = read_row(csv, index, rows, error);
         if (status != HARPE_OK) return status;
     }
     if (rows->count == 0)

@@ -354,10 +354,7 @@ harpe_status harpe_rank_clocks_init(harpe_rank_clocks *s, const harpe_problem *p
     s->next_first = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->next_first);
     s->is_whole = harpe_arena_alloc(&s->arena, clocks + 1, sizeof *s->is_whole);
     s->begins_run = harpe_arena_alloc(&s->arena, (size_t)s->longest + 1, sizeof *s->begins_run);
-    if (!s->points || !s->effective_j || !s->point_s || !s->price_w || !s->most_s ||
-        !s->fastest_s || !s->clock || !s->sum_j || !s->sum_s || !s->last || !s->open_j ||
-        !s->open_first || !s->next_first || !s->is_whole || !s->begins_run)
-        return harpe_fail_memory(error);
+    if (s->arena.has_failed) return harpe_fail_memory(error);
     for (size_t i = 0; i < count; i++) {
         s->clock[i] = -1; /* instructions without clocks, and delays */
         s->fastest_s[i] = harpe_problem_choice(problem, (int32_t)i)->list.options[0].time_s;

@@ -65,9 +65,7 @@ harpe_status harpe_relaxation_curves_init(harpe_relaxation_curves *curves,
     made.first_option = harpe_arena_alloc(&made.arena, choices + 1, sizeof *made.first_option);
     made.option_time_ps = harpe_arena_alloc(&made.arena, options, sizeof *made.option_time_ps);
     made.option_energy_j = harpe_arena_alloc(&made.arena, options, sizeof *made.option_energy_j);
-    bool complete = made.hull && made.option && made.first_option && made.option_time_ps &&
-                    made.option_energy_j;
-    harpe_status status = complete ? HARPE_OK : harpe_fail_memory(error);
+    harpe_status status = made.arena.has_failed ? harpe_fail_memory(error) : HARPE_OK;
     for (size_t c = 0; status == HARPE_OK && c < curves_made; c++)
         status = copy_hull(&made, &network->curves[c + 1], &made.hull[c], error);
     if (status != HARPE_OK) {
@@ -93,15 +91,13 @@ harpe_status harpe_relaxation_init(harpe_relaxation *relaxation, const harpe_net
     harpe_relaxation r = {.node_count = network->node_count};
     harpe_arena *arena = &r.arena;
     harpe_relaxation_state first;
-    bool has_state = harpe_relaxation_state_make(&first, arena, network);
+    if (harpe_relaxation_state_make(&first, arena, network)) harpe_relaxation_swap(&r, &first);
     r.first_incidence = harpe_arena_alloc(arena, nodes + 2, sizeof *r.first_incidence);
     r.incidences = harpe_arena_alloc(arena, 2 * edges, sizeof *r.incidences);
     r.subtree = harpe_arena_alloc(arena, nodes + 1, sizeof *r.subtree);
     r.is_inside = harpe_arena_alloc(arena, nodes, sizeof *r.is_inside);
     r.mark = harpe_arena_alloc(arena, nodes, sizeof *r.mark);
-    if (has_state) harpe_relaxation_swap(&r, &first);
-    if (!has_state || !r.first_incidence || !r.incidences || !r.subtree || !r.is_inside ||
-        !r.mark) {
+    if (arena->has_failed) {
         harpe_arena_free(arena);
         return harpe_fail_memory(error);
     }
@@ -474,10 +470,10 @@ bool harpe_relaxation_state_make(harpe_relaxation_state *state, harpe_arena *are
     s.parent_edge = harpe_arena_alloc(arena, nodes, sizeof *s.parent_edge);
     s.suspects = harpe_arena_alloc(arena, edges, sizeof *s.suspects);
     s.is_suspect = harpe_arena_alloc(arena, edges, sizeof *s.is_suspect);
-    if (!s.edges || !s.position || !s.parent || !s.parent_edge || !s.suspects || !s.is_suspect)
-        return false;
-    *state = s;
-    return true;
+    bool complete =
+        s.edges && s.position && s.parent && s.parent_edge && s.suspects && s.is_suspect;
+    if (complete) *state = s;
+    return complete;
 }
 
 void harpe_relaxation_swap(harpe_relaxation *relaxation, harpe_relaxation_state *state) {

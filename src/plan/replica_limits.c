@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeps limits on the power of a job; see replica_limits.h. All replicas together are one problem,
+/* Keeps limits on the power of a job; see replica_plans.h. All replicas together are one problem,
  * in which a delay of each replica is before its first instructions. power_limits.c changes clocks
  * and delays. Its starts are the plans of the replicas for the time of the job and for shorter
  * times, in which delays have room, without delays and with delays that are evenly spread. */
-#include "plan/replica_limits.h"
+#include "plan/replica_plans.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -86,10 +86,7 @@ static harpe_status allocate(joint *j, harpe_error *error) {
     j->numbers = harpe_arena_alloc(arena, nodes, sizeof *j->numbers);
     j->best = harpe_arena_alloc(arena, nodes, sizeof *j->best);
     j->best_delay_s = harpe_arena_alloc(arena, j->count, sizeof *j->best_delay_s);
-    bool complete = all->rank_offset && all->blocking_power_w && all->choice_of && all->choices &&
-                    all->dag.arc_from && all->dag.first_arc_into && all->dag.topological_order &&
-                    j->shifts && j->numbers && j->best && j->best_delay_s;
-    return complete ? HARPE_OK : harpe_fail_memory(error);
+    return arena->has_failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
 /* Makes the choice of a replica's delay: lengths up to what is left of the iteration. */

@@ -9,6 +9,7 @@
 #include <harpe/replicas.h>
 
 #include "base/array.h"
+#include "plan/power_limits.h"
 #include "plan/replica_problem.h"
 #include "plan/replica_search.h"
 
@@ -47,13 +48,6 @@ struct harpe_replica_plans {
     size_t clock_count;
 };
 
-/* Makes one plan for all GPUs for a time; `*frequency_mhz` is NULL if the GPUs have no clocks in
- * common. The caller frees it with free(). */
-harpe_status harpe_replica_one_plan(const harpe_replica_profiles *profiles,
-                                    const harpe_schedule *schedule,
-                                    const harpe_problem_options *options, double time_s,
-                                    int **frequency_mhz, harpe_error *error);
-
 /* Evaluates clocks of one replica. `frequency_mhz` has a list for each peer, or a single list for
  * all peers if `is_shared` is true. NULL: every instruction at its highest clock. */
 harpe_status harpe_replica_run_clocks(const harpe_replica_problem *replica,
@@ -61,20 +55,19 @@ harpe_status harpe_replica_run_clocks(const harpe_replica_problem *replica,
                                       harpe_replica_run *out, double *end_power_w,
                                       harpe_error *error);
 
-/* Evaluates one clock for all GPUs of a replica. Instructions without clocks have none. */
-harpe_status harpe_replica_run_one_clock(const harpe_replica_problem *replica, int clock_mhz,
-                                         harpe_replica_run *out, harpe_error *error);
-
 /* Returns a run that begins later. The replica waits before it. */
 static inline harpe_replica_run harpe_replica_run_later(harpe_replica_run run, double waiting_w,
                                                         double start_s) {
     return (harpe_replica_run){run.time_s + start_s, run.energy_j + waiting_w * start_s};
 }
 
-/* Finds the time at which the bound of the job is lowest. */
-harpe_status harpe_replica_find_minimum(harpe_replica_plans *plans, harpe_error *error);
-
-/* Adds up the replicas' runs with a number. The iteration ends with the slowest one. */
-harpe_replica_total harpe_replica_add_up(const harpe_replica_plans *plans, size_t number);
+/* Changes the plans of all replicas, each of which is a group of its own, so that the power of the
+ * job keeps the limits. A replica may begin its iteration later (harpe_replica_plan.start_s), at
+ * most so much that it ends within `time_s`. Returns at once if the limits are kept. Fails with
+ * HARPE_INFEASIBLE if no such plans are found. */
+harpe_status
+harpe_replica_limits_keep(harpe_replica_plans *plans, const harpe_replica_profiles *profiles,
+                          const harpe_schedule *schedule, const harpe_problem_options *options,
+                          const harpe_power_limits *limits, double time_s, harpe_error *error);
 
 #endif

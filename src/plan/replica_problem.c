@@ -378,21 +378,13 @@ harpe_status harpe_replica_problem_fastest(const harpe_replica_problem *replica,
                                            harpe_error *error) {
     const harpe_problem *problem = replica->problem;
     size_t count = (size_t)problem->instruction_count;
-    harpe_profile_point *fastest = harpe_calloc(problem->choice_count, sizeof *fastest);
-    const harpe_profile_point **points = harpe_calloc(count, sizeof *points);
-    double *start_s = harpe_calloc(count, sizeof *start_s);
-    if (fastest && points && start_s) {
-        for (size_t c = 0; c < problem->choice_count; c++)
-            fastest[c].time_s = problem->choices[c].list.options[0].time_s;
-        for (size_t i = 0; i < count; i++)
-            points[i] = &fastest[problem->choice_of[i]];
-        *fastest_s = harpe_evaluate_points(problem, points, start_s).time_s;
-    }
-    harpe_status status = fastest && points && start_s ? HARPE_OK : harpe_fail_memory(error);
-    free(fastest);
-    free(points);
-    free(start_s);
-    return status;
+    double *time_s = harpe_calloc(2 * count, sizeof *time_s);
+    if (!time_s) return harpe_fail_memory(error);
+    for (size_t i = 0; i < count; i++)
+        time_s[i] = harpe_problem_choice(problem, (int32_t)i)->list.options[0].time_s;
+    *fastest_s = harpe_dag_run(&problem->dag, time_s, time_s + count, NULL);
+    free(time_s);
+    return HARPE_OK;
 }
 
 void harpe_replica_problem_decode(const harpe_replica_problem *replica, const int *numbers,
@@ -443,6 +435,7 @@ static harpe_status find_peer_points(const harpe_replica_problem *replica,
 
 /* Working memory of an evaluation. */
 typedef struct evaluation {
+    harpe_arena arena;
     const harpe_profile_entry **entries; /* [entry * peer_count + peer] */
     const harpe_profile_point **peer_points;
     int *clock_mhz;                /* [peer]: that its GPU has */
@@ -454,15 +447,13 @@ typedef struct evaluation {
 static harpe_status evaluation_init(const harpe_replica_problem *replica, evaluation *e,
                                     harpe_error *error) {
     size_t count = (size_t)replica->problem->instruction_count, peers = (size_t)replica->peer_count;
-    e->entries = harpe_calloc(replica->entry_count * peers, sizeof *e->entries);
-    e->peer_points = harpe_calloc(peers, sizeof *e->peer_points);
-    e->clock_mhz = harpe_calloc(peers, sizeof *e->clock_mhz);
-    e->together = harpe_calloc(count, sizeof *e->together);
-    e->points = harpe_calloc(count, sizeof *e->points);
-    e->start_s = harpe_calloc(count, sizeof *e->start_s);
-    if (!e->entries || !e->peer_points || !e->clock_mhz || !e->together || !e->points ||
-        !e->start_s)
-        return harpe_fail_memory(error);
+    e->entries = harpe_arena_alloc(&e->arena, replica->entry_count * peers, sizeof *e->entries);
+    e->peer_points = harpe_arena_alloc(&e->arena, peers, sizeof *e->peer_points);
+    e->clock_mhz = harpe_arena_alloc(&e->arena, peers, sizeof *e->clock_mhz);
+    e->together = harpe_arena_alloc(&e->arena, count, sizeof *e->together);
+    e->points = harpe_arena_alloc(&e->arena, count, sizeof *e->points);
+    e->start_s = harpe_arena_alloc(&e->arena, count, sizeof *e->start_s);
+    if (e->arena.has_failed) return harpe_fail_memory(error);
     for (size_t k = 0; k < replica->entry_count; k++) {
         const harpe_profile_entry *first = harpe_profile_entry_at(replica->gpus[0], k);
         for (size_t g = 0; g < peers; g++)
@@ -501,11 +492,6 @@ harpe_status harpe_replica_problem_evaluate(const harpe_replica_problem *replica
         *out = harpe_evaluate_points(replica->problem, e.points, e.start_s);
         *end_power_w = harpe_problem_iteration_power_w(replica->problem);
     }
-    free(e.entries);
-    free(e.peer_points);
-    free(e.clock_mhz);
-    free(e.together);
-    free(e.points);
-    free(e.start_s);
+    harpe_arena_free(&e.arena);
     return status;
 }

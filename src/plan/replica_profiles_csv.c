@@ -9,34 +9,12 @@
 #include "base/csv.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/number.h"
 #include "plan/profile.h"
+#include "plan/profile_csv.h"
 #include "plan/replica_profiles.h"
 
 #define FILE_LIMIT_BYTES ((size_t)256 << 20)
 #define HEADER_TEXT "replica,gpu,stage,instruction,frequency,time,energy"
-
-/* The columns up to COLUMN_LAST_NEEDED are necessary. */
-typedef enum column {
-    COLUMN_STAGE,
-    COLUMN_INSTRUCTION,
-    COLUMN_FREQUENCY,
-    COLUMN_TIME,
-    COLUMN_ENERGY,
-    COLUMN_LAST_NEEDED = COLUMN_ENERGY,
-    COLUMN_POWER,
-    COLUMN_REPLICA,
-    COLUMN_PEER,
-    COLUMN_OTHER_REPLICA, /* other names of these two */
-    COLUMN_OTHER_PEER,
-    COLUMN_RANK, /* not permitted */
-    COLUMN_GPUS,
-    COLUMN_COUNT,
-} column;
-
-static const char *const column_names[COLUMN_COUNT] = {
-    "stage",   "instruction", "frequency", "time",    "energy", "blocking_power",
-    "replica", "gpu",         "dp_rank",   "tp_rank", "rank",   "gpus"};
 
 /* One row, and the GPU that it belongs to. */
 typedef struct gpu_row {
@@ -48,7 +26,7 @@ typedef struct gpu_row {
 
 typedef struct reader {
     harpe_csv csv;
-    size_t index[COLUMN_COUNT]; /* SIZE_MAX: not in this file */
+    size_t index[HARPE_COLUMN_COUNT]; /* SIZE_MAX: not in this file */
     gpu_row *rows;
     size_t count, capacity;
     harpe_arena names;
@@ -59,13 +37,13 @@ typedef struct reader {
 /* ---- Header ---------------------------------------------------------------------------------- */
 
 static harpe_status check_columns(const reader *r, harpe_error *error) {
-    for (int c = 0; c <= COLUMN_LAST_NEEDED; c++)
+    for (int c = 0; c < HARPE_FIELD_RANK; c++)
         if (r->index[c] == SIZE_MAX)
             return harpe_fail(error, HARPE_INVALID_INPUT,
                               "%s:%d:1: missing column '%s'; the first line must name the "
                               "columns " HEADER_TEXT,
-                              r->csv.name, r->csv.line, column_names[c]);
-    if (r->index[COLUMN_REPLICA] == SIZE_MAX && r->index[COLUMN_PEER] == SIZE_MAX)
+                              r->csv.name, r->csv.line, harpe_profile_column_names[c]);
+    if (r->index[HARPE_COLUMN_REPLICA] == SIZE_MAX && r->index[HARPE_COLUMN_PEER] == SIZE_MAX)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s:%d:1: missing column 'replica' or 'gpu'; the first line must name "
                           "the columns " HEADER_TEXT,
@@ -75,15 +53,17 @@ static harpe_status check_columns(const reader *r, harpe_error *error) {
 
 static harpe_status read_header(reader *r, harpe_error *error) {
     size_t *index = r->index;
-    harpe_status status = harpe_csv_header(&r->csv, column_names, COLUMN_COUNT,
+    harpe_status status = harpe_csv_header(&r->csv, harpe_profile_column_names, HARPE_COLUMN_COUNT,
                                            "a header line " HEADER_TEXT " and rows", index, error);
     if (status != HARPE_OK) return status;
-    for (int c = COLUMN_RANK; c <= COLUMN_GPUS; c++)
+    for (int c = HARPE_FIELD_RANK; c <= HARPE_FIELD_GPUS; c++)
         if (index[c] != SIZE_MAX)
             return harpe_csv_fail(&r->csv, index[c], error,
                                   "a profile of replicas has the columns replica and gpu in place "
                                   "of rank and gpus; each row is of one GPU");
-    for (int c = COLUMN_REPLICA, o = COLUMN_OTHER_REPLICA; c <= COLUMN_PEER; c++, o++) {
+    index[HARPE_FIELD_SWITCH_LATENCY] = SIZE_MAX;
+    for (int c = HARPE_COLUMN_REPLICA; c <= HARPE_COLUMN_PEER; c++) {
+        int o = c + HARPE_COLUMN_OTHER_REPLICA - HARPE_COLUMN_REPLICA;
         if (index[c] != SIZE_MAX && index[o] != SIZE_MAX)
             return harpe_csv_fail(&r->csv, index[c] > index[o] ? index[c] : index[o], error,
                                   "this column is there twice; remove one");
@@ -95,58 +75,14 @@ static harpe_status read_header(reader *r, harpe_error *error) {
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
 /* Reads the number of a replica or of a peer; 0 without the column. */
-static harpe_status read_place(const reader *r, column c, int *place, harpe_error *error) {
+static harpe_status read_place(const reader *r, int c, int *place, harpe_error *error) {
     *place = 0;
     if (r->index[c] == SIZE_MAX) return HARPE_OK;
     if (harpe_csv_field_whole(&r->csv.fields[r->index[c]], true, place) && *place >= 0 &&
         *place < HARPE_REPLICAS_MAX)
         return HARPE_OK;
     return harpe_csv_fail(&r->csv, r->index[c], error, "%s must be a whole number from 0 to %d",
-                          column_names[c], HARPE_REPLICAS_MAX - 1);
-}
-
-/* Reads the numbers of the current record. Returns the first invalid column, or COLUMN_COUNT. */
-static column parse_row(const reader *r, harpe_measurement *row, size_t *name_length) {
-    static const column columns[] = {
-        [HARPE_FIELD_STAGE] = COLUMN_STAGE,
-        [HARPE_FIELD_INSTRUCTION] = COLUMN_INSTRUCTION,
-        [HARPE_FIELD_FREQUENCY] = COLUMN_FREQUENCY,
-        [HARPE_FIELD_TIME] = COLUMN_TIME,
-        [HARPE_FIELD_ENERGY] = COLUMN_ENERGY,
-        [HARPE_FIELD_RANK] = COLUMN_COUNT, /* this and the others without a column are valid */
-        [HARPE_FIELD_GPUS] = COLUMN_COUNT,
-        [HARPE_FIELD_BLOCKING_POWER] = COLUMN_POWER,
-        [HARPE_FIELD_SWITCH_LATENCY] = COLUMN_COUNT,
-        [HARPE_FIELD_COUNT] = COLUMN_COUNT,
-    };
-    const harpe_csv_field *fields = r->csv.fields;
-    const harpe_csv_field *name = &fields[r->index[COLUMN_INSTRUCTION]];
-    const harpe_csv_field *time = &fields[r->index[COLUMN_TIME]];
-    const harpe_csv_field *energy = &fields[r->index[COLUMN_ENERGY]];
-    *row = (harpe_measurement){.rank = -1, .instruction = name->text, .gpu_count = 1};
-    *name_length = name->length;
-    if (!harpe_csv_field_whole(&fields[r->index[COLUMN_STAGE]], false, &row->stage))
-        return COLUMN_STAGE;
-    if (!harpe_csv_field_whole(&fields[r->index[COLUMN_FREQUENCY]], true, &row->frequency_mhz))
-        return COLUMN_FREQUENCY;
-    if (!harpe_parse_double(time->text, time->length, &row->time_s)) return COLUMN_TIME;
-    if (!harpe_parse_double(energy->text, energy->length, &row->energy_j)) return COLUMN_ENERGY;
-    if (r->index[COLUMN_POWER] != SIZE_MAX) {
-        const harpe_csv_field *power = &fields[r->index[COLUMN_POWER]];
-        if (!harpe_parse_double(power->text, power->length, &row->blocking_power_w) ||
-            row->blocking_power_w <= 0)
-            return COLUMN_POWER;
-    }
-    return columns[harpe_profile_row_fault(row, *name_length)];
-}
-
-static const char *rule_of(column c) {
-    static const harpe_profile_field fields[COLUMN_COUNT] = {
-        [COLUMN_STAGE] = HARPE_FIELD_STAGE,         [COLUMN_INSTRUCTION] = HARPE_FIELD_INSTRUCTION,
-        [COLUMN_FREQUENCY] = HARPE_FIELD_FREQUENCY, [COLUMN_TIME] = HARPE_FIELD_TIME,
-        [COLUMN_ENERGY] = HARPE_FIELD_ENERGY,       [COLUMN_POWER] = HARPE_FIELD_BLOCKING_POWER,
-    };
-    return harpe_profile_field_rule(fields[c]);
+                          harpe_profile_column_names[c], HARPE_REPLICAS_MAX - 1);
 }
 
 static harpe_status keep_name(reader *r, gpu_row *row, harpe_error *error) {
@@ -165,13 +101,11 @@ static harpe_status read_row(reader *r, harpe_error *error) {
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s:%d:1: more than %d rows", csv->name,
                           csv->line, HARPE_PROFILE_ROW_MAX);
     gpu_row row = {.line = (uint32_t)csv->line};
-    harpe_status status = read_place(r, COLUMN_REPLICA, &row.replica, error);
-    if (status == HARPE_OK) status = read_place(r, COLUMN_PEER, &row.peer, error);
+    harpe_status status = read_place(r, HARPE_COLUMN_REPLICA, &row.replica, error);
+    if (status == HARPE_OK) status = read_place(r, HARPE_COLUMN_PEER, &row.peer, error);
     if (status != HARPE_OK) return status;
-    column fault = parse_row(r, &row.row, &row.name_length);
-    if (fault != COLUMN_COUNT)
-        return harpe_csv_fail(csv, r->index[fault], error, "%s", rule_of(fault));
-    status = keep_name(r, &row, error);
+    status = harpe_profile_csv_row(csv, r->index, &row.row, &row.name_length, error);
+    if (status == HARPE_OK) status = keep_name(r, &row, error);
     if (status != HARPE_OK) return status;
     if (!HARPE_ARRAY_RESERVE(r->rows, r->capacity, r->count + 1)) return harpe_fail_memory(error);
     r->rows[r->count++] = row;

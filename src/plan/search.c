@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search for better drafts; see search.h. draft.c and assignment.c do the work on one
- * draft. */
+/* The search for better drafts; see search.h. assignment.c and dive.c do the work on one draft. */
 #include "plan/search.h"
 
 #include <math.h>
@@ -13,9 +12,15 @@
 #include "plan/clock_runs.h"
 #include "plan/switching.h"
 
+/* Larger problems are not dived, because the time of a dive grows faster than the number of
+ * instructions. */
+#define MOST_DIVED 2000
+/* A relative gap below this is a rounding error: the draft cannot be improved. */
+#define CLOSED_GAP 1e-10
 /* Positions that local search may recompute for each result of rounding, a dive or a join. */
 #define ROUNDING_VISITS UINT64_C(600000)
 #define ROUNDING_VISITS_BEFORE_DIVES UINT64_C(50000)
+#define DIVE_VISITS UINT64_C(200000)
 #define JOIN_VISITS UINT64_C(600000)
 #define JOIN_VISITS_AFTER_DIVES UINT64_C(100000)
 #define NO_DRAFT SIZE_MAX
@@ -38,6 +43,114 @@ typedef struct run_user {
     bool has_cost;
     size_t *fast, *slow; /* joins: the neighbours on the hull; NO_DRAFT: none */
 } run_user;
+
+/* ---- Drafts ---------------------------------------------------------------------------------- */
+
+void harpe_draft_take(harpe_draft *draft, const harpe_assignment *assignment) {
+    const harpe_assignment *a = assignment;
+    memcpy(draft->option, a->option, (size_t)a->count * sizeof *draft->option);
+    draft->time_s = (double)harpe_assignment_time_ps(a) / HARPE_PS_PER_S;
+    draft->energy_j = a->energy_j + harpe_problem_iteration_power_w(a->problem) * draft->time_s -
+                      harpe_assignment_wait_saving_j(a);
+}
+
+/* Returns the distance of a draft to the relaxation's bound at its deadline, relative to the
+ * bound. */
+static double gap_of(const harpe_frontier *frontier, const harpe_draft *draft) {
+    double bound_j =
+        harpe_frontier_relaxed_at(frontier, (double)draft->deadline_ps / HARPE_PS_PER_S);
+    return (draft->energy_j - bound_j) / fabs(bound_j);
+}
+
+/* Replaces the draft by the assignment if this needs less energy. */
+static void keep_better(const harpe_search *search, harpe_draft *draft,
+                        const harpe_assignment *assignment) {
+    harpe_draft found = {.deadline_ps = draft->deadline_ps,
+                         .time_s = (double)harpe_assignment_time_ps(assignment) / HARPE_PS_PER_S};
+    found.energy_j = assignment->energy_j +
+                     harpe_problem_iteration_power_w(search->problem) * found.time_s -
+                     harpe_assignment_wait_saving_j(assignment);
+    if (gap_of(search->frontier, &found) < gap_of(search->frontier, draft))
+        harpe_draft_take(draft, assignment);
+}
+
+/* ---- Dives ----------------------------------------------------------------------------------- */
+
+static bool goes_on(void *user, const char *phase, double fraction) {
+    (void)phase;
+    (void)fraction;
+    return !harpe_crew_is_over(user);
+}
+
+/* Brings the thread's own walk to a time, with a new walk if it has passed this time. A run that
+ * takes the drafts in the order of harpe_draft_order needs one walk for each thread. Fails with
+ * HARPE_INTERRUPTED if the run must end. */
+static harpe_status walk_to(const harpe_search *search, harpe_tools *tools, int64_t time_ps,
+                            harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    if (tools->is_walking && tools->walk.solver.time_ps < time_ps) {
+        harpe_walk_clear(&tools->walk);
+        tools->is_walking = false;
+    }
+    tools->walk_progress = (harpe_progress){.report = goes_on, .user = tools};
+    if (!tools->is_walking) {
+        status = harpe_walk_begin(&tools->walk, search->problem, &tools->walk_progress, error);
+        if (status != HARPE_OK) return status;
+        tools->is_walking = true;
+    }
+    status = harpe_walk_to(&tools->walk, time_ps, error);
+    if (status != HARPE_OK) {
+        harpe_walk_clear(&tools->walk);
+        tools->is_walking = false;
+    }
+    return status;
+}
+
+static bool is_over(void *tools) { return harpe_crew_is_over(tools); }
+
+/* Dives at the draft's deadline, and keeps the result if it is better. */
+static harpe_status dive_at(const harpe_search *search, harpe_tools *tools, harpe_draft *draft,
+                            int width, harpe_error *error) {
+    harpe_assignment *a = &tools->assignment;
+    bool found;
+    tools->diver.is_over = is_over;
+    tools->diver.user = tools;
+    harpe_status status = HARPE_OK;
+    const harpe_frontier_solver *solver = search->fastest;
+    if (draft->deadline_ps != solver->time_ps) {
+        status = walk_to(search, tools, draft->deadline_ps, error);
+        solver = &tools->walk.solver;
+    }
+    if (status == HARPE_OK) status = harpe_diver_dive(&tools->diver, solver, width, &found, error);
+    if (status != HARPE_OK || !found) return status;
+    for (int32_t i = 0; i < a->count; i++)
+        tools->ordered[i] = tools->diver.option[a->instruction_at[i]];
+    harpe_assignment_restore(a, tools->ordered, solver->time_ps);
+    status = harpe_assignment_settle(a, a->deadline_ps, error);
+    if (status == HARPE_OK) status = harpe_assignment_improve(a, DIVE_VISITS, error);
+    if (status == HARPE_OK) keep_better(search, draft, a);
+    return status;
+}
+
+/* ---- Order ----------------------------------------------------------------------------------- */
+
+static int compare_deadlines(const void *a, const void *b, void *drafts) {
+    int64_t x = ((const harpe_draft *)drafts)[*(const size_t *)a].deadline_ps;
+    int64_t y = ((const harpe_draft *)drafts)[*(const size_t *)b].deadline_ps;
+    if (x != y) return x > y ? -1 : 1;
+    return *(const size_t *)a < *(const size_t *)b ? -1 : 1;
+}
+
+/* Writes the numbers of the drafts, the one with the slowest deadline first. Free `*order`. */
+static harpe_status order_drafts(const harpe_search *search, size_t **order, harpe_error *error) {
+    size_t *numbers = harpe_calloc(search->draft_count + 1, sizeof *numbers);
+    if (!numbers) return harpe_fail_memory(error);
+    for (size_t i = 0; i < search->draft_count; i++)
+        numbers[i] = i;
+    qsort_r(numbers, search->draft_count, sizeof *numbers, compare_deadlines, search->drafts);
+    *order = numbers;
+    return HARPE_OK;
+}
 
 /* ---- Runs ------------------------------------------------------------------------------------ */
 
@@ -62,7 +175,7 @@ static harpe_status run_once(run_user *u,
 /* ---- Local search and dives ------------------------------------------------------------------ */
 
 static bool is_dived(const harpe_search *search) {
-    return search->problem->instruction_count <= HARPE_MOST_DIVED;
+    return search->problem->instruction_count <= MOST_DIVED;
 }
 
 /* Returns the weight of a draft. Its share of the work of all dives is its weight divided by the
@@ -84,19 +197,19 @@ static harpe_status dive(const run_user *u, harpe_tools *tools, harpe_draft *dra
     double mean = count <= 150 ? 12 : count <= 250 ? 8 : count <= 600 ? 4 : count <= 1200 ? 1.5 : 1;
     double mean_weight = (double)u->weight_sum / (double)search->draft_count;
     double width = fmax(1, round(mean * weight_of(search, draft) / mean_weight));
-    return harpe_draft_dive(search, tools, draft, (int)width, error);
+    return dive_at(search, tools, draft, (int)width, error);
 }
 
 static harpe_status refine_step(void *user, harpe_tools *tools, size_t number, harpe_error *error) {
     const run_user *u = user;
     const harpe_search *search = u->search;
     harpe_draft *draft = &search->drafts[u->order[number]];
-    if (harpe_draft_gap(search->frontier, draft) <= HARPE_CLOSED_GAP) return HARPE_OK;
+    if (gap_of(search->frontier, draft) <= CLOSED_GAP) return HARPE_OK;
     harpe_assignment_restore(&tools->assignment, draft->option, draft->deadline_ps);
     uint64_t visits = is_dived(search) ? ROUNDING_VISITS_BEFORE_DIVES : ROUNDING_VISITS;
     harpe_status status = harpe_assignment_improve(&tools->assignment, visits, error);
     if (status != HARPE_OK) return status;
-    harpe_draft_keep_better(search, draft, &tools->assignment);
+    keep_better(search, draft, &tools->assignment);
     return is_dived(search) ? dive(u, tools, draft, error) : HARPE_OK;
 }
 
@@ -104,7 +217,7 @@ harpe_status harpe_search_refine(const harpe_search *search, harpe_error *error)
     run_user u = {.search = search};
     for (size_t i = 0; i < search->draft_count; i++)
         u.weight_sum += weight_of(search, &search->drafts[i]);
-    harpe_status status = harpe_draft_order(search, &u.order, error);
+    harpe_status status = order_drafts(search, &u.order, error);
     if (status == HARPE_OK) status = run_once(&u, refine_step, error);
     free(u.order);
     return status;
@@ -177,7 +290,7 @@ static harpe_status join_step(void *user, harpe_tools *tools, size_t number, har
                               draft->deadline_ps, error);
         if (status == HARPE_OK)
             status = harpe_assignment_improve(&tools->assignment, visits, error);
-        if (status == HARPE_OK) harpe_draft_keep_better(search, draft, &tools->assignment);
+        if (status == HARPE_OK) keep_better(search, draft, &tools->assignment);
     }
     return status;
 }
@@ -254,7 +367,7 @@ harpe_status harpe_search_finish(const harpe_search *search, const harpe_clock_s
     run_user u = {.search = search,
                   .cost = cost,
                   .has_cost = harpe_clock_switch_has_cost(search->problem, cost)};
-    harpe_status status = harpe_draft_order(search, &u.order, error);
+    harpe_status status = order_drafts(search, &u.order, error);
     if (status == HARPE_OK) status = run_once(&u, finish_step, error);
     free(u.order);
     return status;

@@ -4,9 +4,36 @@
 #ifndef HARPE_PLAN_SEARCH_H
 #define HARPE_PLAN_SEARCH_H
 
-#include "plan/draft.h"
+#include "plan/crew.h"
 
-/* Improves each draft by local search, and then by some dives at its deadline, unless the problem
+/* A plan that is not finished. */
+typedef struct harpe_draft {
+    int32_t *option;     /* by position, as in harpe_assignment */
+    int64_t deadline_ps; /* the draft takes at most this time */
+    int64_t longest_ps;  /* with a cost of changes, the plan may take this time, even above T* */
+    int64_t *price_uw;   /* of the relaxation, by instruction, if changes have a cost; else NULL */
+    bool is_asked;       /* deadline_ps is a time that was asked for */
+    double time_s, energy_j; /* blocking included */
+    int *frequency_mhz; /* the finished plan, by instruction; NULL before harpe_search_finish */
+} harpe_draft;
+
+typedef struct harpe_search {
+    const harpe_problem *problem;
+    const harpe_frontier *frontier;
+    const harpe_frontier_solver *fastest; /* at T_min; no thread walks there again */
+    harpe_crew *crew;
+    harpe_draft *drafts;
+    size_t draft_count;
+    /* Receives the part of a function's work that is done, 0 to 1. Returns false to stop. NULL:
+     * none. */
+    bool (*report)(void *user, double done);
+    void *user;
+} harpe_search;
+
+/* Copies an assignment into a draft, but not the deadline. */
+void harpe_draft_take(harpe_draft *draft, const harpe_assignment *assignment);
+
+/* Improves each draft by local search, and then by a dive at its deadline, unless the problem
  * is large. A draft keeps the result that needs the least energy. Drafts near the fastest plan have
  * the widest dives. Fails with HARPE_INTERRUPTED if `report` returns false. */
 harpe_status harpe_search_refine(const harpe_search *search, harpe_error *error);

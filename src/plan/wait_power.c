@@ -69,26 +69,39 @@ static const char *of_rank(const harpe_wait_power *row, char *buffer, size_t siz
     return buffer;
 }
 
-static harpe_status sort_rows(const harpe_wait_power *rows, size_t row_count, int rank_count,
-                              row_list *list, harpe_error *error) {
+/* Sorts rows. Free list->rows, also after a failure. */
+static harpe_status sort_list(const harpe_wait_power *rows, size_t row_count, row_list *list,
+                              harpe_error *error) {
     list->rows = harpe_calloc(row_count, sizeof *list->rows);
     if (!list->rows) return harpe_fail_memory(error);
     list->count = row_count;
-    for (size_t i = 0; i < list->count; i++) {
+    for (size_t i = 0; i < list->count; i++)
         list->rows[i].row = &rows[i];
+    qsort(list->rows, list->count, sizeof *list->rows, compare_rows);
+    return HARPE_OK;
+}
+
+/* Returns the place of the second of two rows for the same wait; 0: there are none. */
+static size_t find_twice(const row_list *list) {
+    for (size_t i = 1; i < list->count; i++)
+        if (compare_rows(&list->rows[i - 1], &list->rows[i]) == 0) return i;
+    return 0;
+}
+
+static harpe_status sort_rows(const harpe_wait_power *rows, size_t row_count, int rank_count,
+                              row_list *list, harpe_error *error) {
+    for (size_t i = 0; i < row_count; i++) {
         harpe_status status = check_row(&rows[i], rank_count, error);
         if (status != HARPE_OK) return status;
     }
-    qsort(list->rows, list->count, sizeof *list->rows, compare_rows);
-    for (size_t i = 1; i < list->count; i++) {
-        const harpe_wait_power *row = list->rows[i].row;
-        char rank[32];
-        if (compare_rows(&list->rows[i - 1], &list->rows[i]) != 0) continue;
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "two wait powers are for the wait '%s'%s: give one", wait_of(row),
-                          of_rank(row, rank, sizeof rank));
-    }
-    return HARPE_OK;
+    harpe_status status = sort_list(rows, row_count, list, error);
+    size_t twice = status == HARPE_OK ? find_twice(list) : 0;
+    if (twice == 0) return status;
+    char rank[32];
+    const harpe_wait_power *row = list->rows[twice].row;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "two wait powers are for the wait '%s'%s: give one", wait_of(row),
+                      of_rank(row, rank, sizeof rank));
 }
 
 /* Appends the names of the instructions of a rank (-1: of all ranks), each once. */
@@ -261,31 +274,18 @@ static harpe_status read_row(const harpe_csv *csv, const size_t *index, harpe_wa
 
 /* ---- Rows that are there twice --------------------------------------------------------------- */
 
-static int compare_places(const void *left, const void *right, void *powers) {
-    const harpe_wait_powers *all = powers;
-    const harpe_wait_power *a = &all->rows[*(const size_t *)left];
-    const harpe_wait_power *b = &all->rows[*(const size_t *)right];
-    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
-    int order = strcmp(a->wait, b->wait);
-    if (order != 0) return order;
-    return *(const size_t *)left < *(const size_t *)right ? -1 : 1;
-}
-
 static harpe_status check_repeats(harpe_wait_powers *powers, const char *name, harpe_error *error) {
-    size_t *order = harpe_calloc(powers->count + 1, sizeof *order);
-    if (!order) return harpe_fail_memory(error);
-    for (size_t i = 0; i < powers->count; i++)
-        order[i] = i;
-    qsort_r(order, powers->count, sizeof *order, compare_places, powers);
-    harpe_status status = HARPE_OK;
-    for (size_t i = 1; i < powers->count && status == HARPE_OK; i++) {
-        const harpe_wait_power *one = &powers->rows[order[i - 1]], *other = &powers->rows[order[i]];
-        if (one->rank != other->rank || strcmp(one->wait, other->wait) != 0) continue;
+    row_list list = {0};
+    harpe_status status = sort_list(powers->rows, powers->count, &list, error);
+    size_t twice = status == HARPE_OK ? find_twice(&list) : 0;
+    if (twice > 0) {
+        int one = powers->lines[list.rows[twice - 1].row - powers->rows];
+        int other = powers->lines[list.rows[twice].row - powers->rows];
         status = harpe_fail(error, HARPE_INVALID_INPUT,
                             "%s:%d:1: the same rank and wait as in line %d; remove one", name,
-                            powers->lines[order[i]], powers->lines[order[i - 1]]);
+                            one > other ? one : other, one > other ? other : one);
     }
-    free(order);
+    free(list.rows);
     return status;
 }
 

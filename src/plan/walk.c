@@ -96,12 +96,9 @@ static harpe_status enter_segment(harpe_walk *walk, bool *moved, harpe_error *er
     harpe_status status = report(walk, error);
     if (status != HARPE_OK) return status;
     harpe_frontier_segment segment;
-    int64_t flow_above_uw = walk->solver.flow_uw;
     *moved = harpe_frontier_solver_next(&walk->solver, &segment);
     walk->in_segment = *moved;
     if (!*moved) return HARPE_OK;
-    if (walk->at_vertex && segment.flow_uw > flow_above_uw)
-        walk->at_vertex(walk->user, segment.flow_uw - flow_above_uw);
     return add_vertex(walk, error);
 }
 

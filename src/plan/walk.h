@@ -47,10 +47,6 @@ typedef struct harpe_walk {
     int64_t minimum_energy_ps; /* T* */
     int64_t fastest_ps;        /* T_min */
     uint32_t steps;            /* segments since the last report of progress */
-    /* Called (unless NULL) at every vertex below T*, while the solver is on it. `kink_uw` is the
-     * increase of the slope at the vertex. */
-    void (*at_vertex)(void *user, int64_t kink_uw);
-    void *user;
 } harpe_walk;
 
 /* Returns how far a time may be below T_min and still count as T_min. */

@@ -304,6 +304,28 @@ static inline harpe_problem *random_problem(const harpe_schedule_options *schedu
     return problem;
 }
 
+/* Creates the problem of a schedule whose profile has a shape. */
+static inline harpe_problem *problem_of_shape(const harpe_schedule_options *options,
+                                              const test_profile_shape *shape, test_random *random,
+                                              double blocking_power_w) {
+    harpe_schedule *schedule = schedule_of(options);
+    test_rows rows = make_rows(schedule, shape, random);
+    harpe_problem *problem = problem_from_rows(&rows, options, blocking_power_w);
+    harpe_schedule_free(schedule);
+    free(rows.rows);
+    return problem;
+}
+
+/* Creates a 1F1B problem whose profile is like a measured one, with `fewest` to `most` options. */
+static inline harpe_problem *usual_1f1b(test_random *random, int ranks, int microbatches,
+                                        int fewest, int most) {
+    return problem_of_shape(&(harpe_schedule_options){.ranks = ranks, .microbatches = microbatches},
+                            &(test_profile_shape){.character = CHARACTER_MEASURED,
+                                                  .fewest_options = fewest,
+                                                  .most_options = most},
+                            random, 80);
+}
+
 /* Returns the smallest shape of at least these ranks and microbatches for which a schedule is
  * defined. */
 static inline harpe_schedule_options shape_for(const char *schedule, int ranks, int microbatches) {

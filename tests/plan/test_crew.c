@@ -29,15 +29,7 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set) {
 }
 
 static void parts_usual(parts *p, uint64_t seed) {
-    test_random random = {seed};
-    harpe_schedule_options options = {.ranks = 3, .microbatches = 4};
-    harpe_schedule *schedule = schedule_of(&options);
-    test_profile_shape shape = {
-        .character = CHARACTER_MEASURED, .fewest_options = 6, .most_options = 9};
-    test_rows rows = make_rows(schedule, &shape, &random);
-    parts_init(p, problem_from_rows(&rows, &options, 80));
-    harpe_schedule_free(schedule);
-    free(rows.rows);
+    parts_init(p, usual_1f1b(&(test_random){seed}, 3, 4, 6, 9));
 }
 
 static void crew_init(harpe_crew *crew, const parts *p, int threads) {
@@ -203,6 +195,31 @@ typedef struct long_step {
 
 /* The caller's step ends when another thread has begun the last step, which goes on until it was
  * reported five times. */
+static harpe_status fail_together(void *user, harpe_tools *tools, size_t number,
+                                  harpe_error *error) {
+    (void)tools;
+    atomic_size_t *begun = user;
+    for (atomic_fetch_add(begun, 1); atomic_load(begun) < 4;)
+        pause_ms(1);
+    return harpe_fail(error, HARPE_INFEASIBLE, "number %zu", number);
+}
+
+/* A crew without a problem has no tools. */
+static void of_several_failures_that_with_the_lowest_number_is_returned(void **state) {
+    (void)state;
+    for (int trial = 0; trial < 5; trial++) {
+        harpe_crew crew;
+        harpe_error error = {.message = ""};
+        atomic_size_t begun = 0;
+        bool stopped;
+        assert_ok(harpe_crew_init(&crew, NULL, NULL, 4, &error), error);
+        const harpe_crew_run run = {.count = 9, .step = fail_together, .user = &begun};
+        assert_int_equal(harpe_crew_do(&crew, &run, &stopped, &error), HARPE_INFEASIBLE);
+        assert_string_equal(error.message, "number 0");
+        harpe_crew_clear(&crew);
+    }
+}
+
 static harpe_status outlast_the_caller(void *user, harpe_tools *tools, size_t number,
                                        harpe_error *error) {
     long_step *s = user;
@@ -255,6 +272,7 @@ int main(void) {
         cmocka_unit_test(crews_are_not_larger_than_the_machine),
         cmocka_unit_test(nothing_to_do),
         cmocka_unit_test(failures_and_stops_end_a_run),
+        cmocka_unit_test(of_several_failures_that_with_the_lowest_number_is_returned),
         cmocka_unit_test(the_caller_reports_while_others_work),
     };
     return cmocka_run_group_tests_name("crew", tests, NULL, NULL);

@@ -99,18 +99,6 @@ static void tiny_problems_against_all_plans(void **state) {
 
 /* ---- Width ----------------------------------------------------------------------------------- */
 
-static harpe_problem *usual_problem(test_random *random, int ranks, int microbatches) {
-    harpe_schedule_options options = {.ranks = ranks, .microbatches = microbatches};
-    harpe_schedule *made = schedule_of(&options);
-    test_profile_shape shape = {
-        .character = CHARACTER_MEASURED, .fewest_options = 8, .most_options = 12};
-    test_rows rows = make_rows(made, &shape, random);
-    harpe_problem *problem = problem_from_rows(&rows, &options, 80);
-    harpe_schedule_free(made);
-    free(rows.rows);
-    return problem;
-}
-
 static bool end_after(void *user) {
     int *left = user;
     return --*left < 0;
@@ -125,7 +113,7 @@ static void wider_dives_find_better_plans(void **state) {
     static const int widths[] = {1, 4, 32};
     for (int trial = 0; trial < test_trials(4); trial++) {
         parts p;
-        parts_init(&p, usual_problem(&random, 4, 8));
+        parts_init(&p, usual_1f1b(&random, 4, 8, 8, 12));
         harpe_diver used = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
         for (double share = 0.8; share > 0; share -= 0.3) {
             parts_walk_to(&p, time_at(&p, share));

@@ -473,9 +473,8 @@ static void every_vertex_of_a_chain_is_a_plan(void **state) {
                                     .fewest_options = 1,
                                     .most_options = BRUTE_OPTIONS_MAX};
         harpe_schedule_options options = {.ranks = 1, .microbatches = random_int(&random, 1, 4)};
-        harpe_schedule *schedule = schedule_of(&options);
-        test_rows rows = make_rows(schedule, &shape, &random);
-        harpe_problem *problem = problem_from_rows(&rows, &options, random_int(&random, 0, 1) * 70);
+        harpe_problem *problem =
+            problem_of_shape(&options, &shape, &random, random_int(&random, 0, 1) * 70);
         harpe_frontier *frontier = solve(problem);
         enumerate(problem, &all);
         size_t count = 0;
@@ -484,8 +483,6 @@ static void every_vertex_of_a_chain_is_a_plan(void **state) {
             assert_attained(&all, frontier, vertices[v].time_s);
         harpe_frontier_free(frontier);
         harpe_problem_free(problem);
-        harpe_schedule_free(schedule);
-        free(rows.rows);
     }
 }
 
@@ -699,13 +696,9 @@ static void identical_options_give_a_single_vertex(void **state) {
     for (int trial = 0; trial < test_trials(20); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
                                           .microbatches = random_int(&random, 1, 4)};
-        harpe_schedule *schedule = schedule_of(&options);
-        test_rows rows =
-            make_rows(schedule,
-                      &(test_profile_shape){
-                          .character = CHARACTER_IDENTICAL, .fewest_options = 1, .most_options = 4},
-                      &random);
-        harpe_problem *problem = problem_from_rows(&rows, &options, 70);
+        test_profile_shape shape = {
+            .character = CHARACTER_IDENTICAL, .fewest_options = 1, .most_options = 4};
+        harpe_problem *problem = problem_of_shape(&options, &shape, &random, 70);
         harpe_frontier *frontier = solve(problem);
         size_t count = 0;
         const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
@@ -716,8 +709,6 @@ static void identical_options_give_a_single_vertex(void **state) {
         assert_near(vertices[0].lower_bound_j, plan.energy_j, 1e-9);
         harpe_frontier_free(frontier);
         harpe_problem_free(problem);
-        harpe_schedule_free(schedule);
-        free(rows.rows);
     }
 }
 

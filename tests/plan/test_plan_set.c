@@ -37,16 +37,7 @@ static double fastest_s(const made *m) { return m->vertices[0].time_s; }
 static double slowest_s(const made *m) { return m->vertices[m->vertex_count - 1].time_s; }
 
 static harpe_problem *usual_problem(uint64_t seed, int ranks, int microbatches) {
-    test_random random = {seed};
-    harpe_schedule_options options = {.ranks = ranks, .microbatches = microbatches};
-    harpe_schedule *schedule = schedule_of(&options);
-    test_profile_shape shape = {
-        .character = CHARACTER_MEASURED, .fewest_options = 8, .most_options = 12};
-    test_rows rows = make_rows(schedule, &shape, &random);
-    harpe_problem *problem = problem_from_rows(&rows, &options, 80);
-    harpe_schedule_free(schedule);
-    free(rows.rows);
-    return problem;
+    return usual_1f1b(&(test_random){seed}, ranks, microbatches, 8, 12);
 }
 
 /* Checks every plan: verified numbers, real frequencies, at or above the bound. */

@@ -9,17 +9,7 @@
 #include "search_parts.h"
 
 static harpe_problem *usual_problem(uint64_t seed, int ranks, int microbatches, int most_options) {
-    test_random random = {seed};
-    harpe_schedule_options options = {.ranks = ranks, .microbatches = microbatches};
-    harpe_schedule *schedule = schedule_of(&options);
-    test_profile_shape shape = {.character = CHARACTER_MEASURED,
-                                .fewest_options = most_options > 1 ? 6 : 1,
-                                .most_options = most_options};
-    test_rows rows = make_rows(schedule, &shape, &random);
-    harpe_problem *problem = problem_from_rows(&rows, &options, 80);
-    harpe_schedule_free(schedule);
-    free(rows.rows);
-    return problem;
+    return usual_1f1b(&(test_random){seed}, ranks, microbatches, 6, most_options);
 }
 
 static harpe_plan_set *plans_of(const harpe_problem *problem, const harpe_plan_request *request) {

@@ -9,16 +9,11 @@
 #include "instances.h"
 
 static harpe_problem *usual_problem(uint64_t seed, double blocking_w) {
-    test_random random = {seed};
-    harpe_schedule_options options = {.ranks = 3, .microbatches = 4};
-    harpe_schedule *schedule = schedule_of(&options);
-    test_profile_shape shape = {
-        .character = CHARACTER_MEASURED, .fewest_options = 5, .most_options = 8};
-    test_rows rows = make_rows(schedule, &shape, &random);
-    harpe_problem *problem = problem_from_rows(&rows, &options, blocking_w);
-    harpe_schedule_free(schedule);
-    free(rows.rows);
-    return problem;
+    return problem_of_shape(&(harpe_schedule_options){.ranks = 3, .microbatches = 4},
+                            &(test_profile_shape){.character = CHARACTER_MEASURED,
+                                                  .fewest_options = 5,
+                                                  .most_options = 8},
+                            &(test_random){seed}, blocking_w);
 }
 
 typedef struct fixture {
