@@ -116,7 +116,8 @@ set(HARPE_ALSO_pytorch
     python_pipeline_frequency
     python_plan
     python_power_limit
-    python_power_limit_fleet)
+    python_power_limit_fleet
+    python_tune)
 set(HARPE_ALSO_peers
     bench_search
     client_controller_program

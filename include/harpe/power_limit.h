@@ -178,10 +178,26 @@ harpe_power_limit_measurements(const harpe_power_limit_optimizer *optimizer, siz
  * power-limit run` and has no optimizer of its own. The mark is counted in memory that the runner
  * shares through HARPE_STEP_MEMORY. A mark never waits, even if the runner is stopped, slow or
  * dead. It raises no signal, does not change errno, and writes to no descriptor. It does nothing in
- * other programs, or if a launcher has closed the memory's descriptor before the first mark. Any
- * thread may mark, and marks of forked children count too. */
+ * other programs. If a launcher has closed the memory's descriptor before the first mark, the
+ * memory is opened through /proc, as the user of the runner in its PID namespace. Any thread may
+ * mark, and marks of forked children count too. */
 HARPE_API void harpe_power_limit_mark_step(void);
 HARPE_API void harpe_power_limit_mark_epoch(void);
+
+/* The units of work that a program's frameworks show without its help, from the least reliable to
+ * the best. Marks of the program are better than all. */
+typedef enum harpe_step_source {
+    HARPE_STEP_FORWARDS = 1, /* calls of the outermost module */
+    HARPE_STEP_BATCHES,      /* batches of data */
+    HARPE_STEP_UPDATES,      /* steps of an optimizer of weights */
+    HARPE_STEP_MARKS,        /* harpe_power_limit_mark_step */
+} harpe_step_source;
+/* Counts a unit of work in the same memory, and in the same way as a mark. All processes of the
+ * program together count one source: a better one replaces the present one, and less good ones do
+ * nothing. `end_source` says that no more units of this source are expected, so that a less good
+ * one can follow. */
+HARPE_API void harpe_power_limit_count_step(harpe_step_source source);
+HARPE_API void harpe_power_limit_end_source(harpe_step_source source);
 
 /* The device of real or emulated GPUs: all visible GPUs, which must be one model. `with_guard`
  * starts a small process that outlives the trainer. The process restores the limits within a second

@@ -49,6 +49,10 @@ HARPE_POWER_LIMIT_WARMUP = 1
 HARPE_POWER_LIMIT_PROFILING = 2
 HARPE_POWER_LIMIT_DONE = 3
 HARPE_POWER_LIMIT_FAILED = 4
+HARPE_STEP_FORWARDS = 1
+HARPE_STEP_BATCHES = 2
+HARPE_STEP_UPDATES = 3
+HARPE_STEP_MARKS = 4
 HARPE_REPLICA_OWN_PLANS = 0
 HARPE_REPLICA_ONE_PLAN = 1
 HARPE_REPLICA_ALL_MAXIMUM = 2
@@ -1184,7 +1188,9 @@ FUNCTIONS = {
     "harpe_plan_switching": (C.c_int, [C.c_void_p, C.POINTER(C.c_int), C.POINTER(harpe_clock_switch), C.POINTER(harpe_switching), C.POINTER(harpe_error)]),
     "harpe_plan_verify": (C.c_int, [C.c_void_p, C.c_void_p, C.POINTER(harpe_plan), C.POINTER(harpe_error)]),
     "harpe_power_limit_callback": (harpe_training_callback, [C.c_void_p]),
+    "harpe_power_limit_count_step": (None, [C.c_int]),
     "harpe_power_limit_current_w": (C.c_int, [C.c_void_p]),
+    "harpe_power_limit_end_source": (None, [C.c_int]),
     "harpe_power_limit_get_state": (harpe_power_limit_state, [C.c_void_p]),
     "harpe_power_limit_gpus_device": (C.POINTER(harpe_power_limit_device), [C.c_void_p]),
     "harpe_power_limit_gpus_free": (None, [C.c_void_p]),

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "base/wait.h"
 #include "cli/command.h"
 
@@ -55,7 +56,7 @@ static harpe_status open_lines(harpe_step_channel *signals, harpe_error *error) 
 
 static harpe_status open_memory(harpe_step_channel *signals, harpe_error *error) {
     size_t size = sizeof *signals->shared;
-    signals->memory = memfd_create("harpe-step-signals", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    signals->memory = memfd_create(HARPE_STEP_MEMORY_FILE, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (signals->memory < 0 || ftruncate(signals->memory, (off_t)size) != 0 ||
         fcntl(signals->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         return harpe_fail_errno(error, errno, "memory for step signals");
@@ -68,14 +69,14 @@ static harpe_status open_memory(harpe_step_channel *signals, harpe_error *error)
 
 static harpe_status set_environment(const harpe_step_channel *signals, harpe_error *error) {
     struct stat lines, memory;
-    char number[16], pipe_name[48], memory_name[64];
+    char number[16], pipe_name[48], memory_name[80];
     if (fstat(signals->lines_end, &lines) != 0 || fstat(signals->memory, &memory) != 0)
         return harpe_fail_errno(error, errno, "step signals");
     snprintf(number, sizeof number, "%d", signals->lines_end);
     snprintf(pipe_name, sizeof pipe_name, "%" PRIu64 ":%" PRIu64, (uint64_t)lines.st_dev,
              (uint64_t)lines.st_ino);
-    snprintf(memory_name, sizeof memory_name, "%d:%" PRIu64 ":%" PRIu64, signals->memory,
-             (uint64_t)memory.st_dev, (uint64_t)memory.st_ino);
+    snprintf(memory_name, sizeof memory_name, "%d:%" PRIu64 ":%" PRIu64 ":%ld", signals->memory,
+             (uint64_t)memory.st_dev, (uint64_t)memory.st_ino, (long)harpe_process_self());
     bool is_set = setenv(HARPE_STEP_LINES_VARIABLE, number, 1) == 0 &&
                   setenv(HARPE_STEP_PIPE_VARIABLE, pipe_name, 1) == 0 &&
                   setenv(HARPE_STEP_MEMORY_VARIABLE, memory_name, 1) == 0;

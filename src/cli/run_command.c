@@ -3,19 +3,13 @@
  * themselves. It prepares the environment and becomes the command, so exit status and signals are
  * the command's own. The adapters and the import hook are in python/harpe/_run. */
 #include <errno.h>
-#include <glob.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/process.h"
 #include "cli/commands.h"
-
-/* The directory inside the Python package, and the file that Python imports when it starts. */
-#define HOOK_DIRECTORY "_run"
-#define HOOK_FILE "sitecustomize.py"
+#include "cli/python_hook.h"
 
 typedef struct run_arguments {
     const char *server;
@@ -78,49 +72,6 @@ static const struct argp argument_parser = {
            "See also: man harpe-run",
 };
 
-/* ---- The hook -------------------------------------------------------------------------------- */
-
-/* Returns the directory `package`/_run if it has the hook and nobody else may write to either, or
- * else NULL. The caller frees the path. */
-static char *hook_in(const char *package) {
-    char *directory = harpe_path_join(package, "/", HOOK_DIRECTORY);
-    char *file = directory ? harpe_path_join(directory, "/", HOOK_FILE) : NULL;
-    bool is_found = file && access(file, R_OK) == 0 && harpe_file_is_trusted(file) &&
-                    harpe_file_is_trusted(directory);
-    char *real = is_found ? realpath(directory, NULL) : NULL;
-    free(file);
-    free(directory);
-    return real;
-}
-
-/* Returns the hook of the Python package that belongs to this program. In a wheel, the program is
- * _bundled/bin/harpe of the package. Otherwise the package is in the source tree of the build, or
- * installed below the same prefix. Returns NULL if there is none. The caller frees the path. */
-static char *hook_near_program(void) {
-    static const char *const places[] = {"../..", "../../python/harpe",
-                                         "../lib/python3*/*-packages/harpe"};
-    char *program = realpath("/proc/self/exe", NULL);
-    char *folder = program ? harpe_path_parent(program) : NULL;
-    char *found = NULL;
-    for (size_t i = 0; folder && !found && i < sizeof places / sizeof places[0]; i++) {
-        char *pattern = harpe_path_join(folder, "/", places[i]);
-        glob_t matches = {0};
-        if (pattern && glob(pattern, 0, NULL, &matches) == 0)
-            for (size_t j = 0; j < matches.gl_pathc && !found; j++)
-                found = hook_in(matches.gl_pathv[j]);
-        globfree(&matches);
-        free(pattern);
-    }
-    free(folder);
-    free(program);
-    return found;
-}
-
-static char *find_hook(void) {
-    const char *package = harpe_trusted_file_variable("HARPE_PYTHON_PACKAGE", NULL);
-    return package ? hook_in(package) : hook_near_program();
-}
-
 /* ---- The environment ------------------------------------------------------------------------- */
 
 static void set_or_unset(const char *name, const char *value) {
@@ -128,19 +79,6 @@ static void set_or_unset(const char *name, const char *value) {
         (void)setenv(name, value, 1);
     else
         (void)unsetenv(name);
-}
-
-/* Puts the hook's directory first in PYTHONPATH. */
-static harpe_status set_python_path(const char *hook, harpe_error *error) {
-    const char *before = getenv("PYTHONPATH");
-    harpe_text path = {0};
-    harpe_text_printf(&path, "%s%s%s", hook, before && *before ? ":" : "", before ? before : "");
-    if (!path.data || setenv("PYTHONPATH", path.data, 1) != 0) {
-        free(path.data);
-        return harpe_fail_memory(error);
-    }
-    free(path.data);
-    return HARPE_OK;
 }
 
 /* The variables are read by python/harpe/_run. */
@@ -151,50 +89,15 @@ static void set_options(const run_arguments *arguments) {
     if (arguments->server) set_or_unset("HARPE_SERVER", arguments->server);
     set_or_unset("HARPE_RUN_JOB", arguments->job);
     set_or_unset("HARPE_RUN_MEASURE_ONLY", arguments->only_measures ? "1" : NULL);
+    set_or_unset("HARPE_TUNE", NULL); /* its hook only counts */
     set_or_unset("HARPE_RUN_POWER_LIMIT", arguments->sets_power_limit ? "1" : NULL);
-    char *program = realpath("/proc/self/exe", NULL);
-    if (program) (void)setenv("HARPE_PROGRAM", program, 0);
-    free(program);
-}
-
-static void report_missing_hook(void) {
-    const char *package = harpe_trusted_file_variable("HARPE_PYTHON_PACKAGE", NULL);
-    if (package)
-        fprintf(stderr,
-                "harpe run: HARPE_PYTHON_PACKAGE: %.200s has no " HOOK_DIRECTORY "/" HOOK_FILE
-                " that nobody else may change: name the directory harpe of the Python package; the "
-                "command runs unchanged\n",
-                package);
-    else
-        fprintf(stderr, "harpe run: the Python package harpe is not near this program: install it, "
-                        "or name its directory in HARPE_PYTHON_PACKAGE; the command runs "
-                        "unchanged\n");
-}
-
-/* Without the hook, the command runs as it is. */
-static void prepare(const run_arguments *arguments) {
-    harpe_error error;
-    char *hook = find_hook();
-    if (!hook) {
-        report_missing_hook();
-        return;
-    }
-    if (strchr(hook, ':'))
-        fprintf(stderr,
-                "harpe run: the Python package harpe is in '%.200s', and PYTHONPATH cannot contain "
-                "a path with a colon: move the package; the command runs unchanged\n",
-                hook);
-    else if (set_python_path(hook, &error) == HARPE_OK)
-        set_options(arguments);
-    else
-        fprintf(stderr, "harpe run: %s; the command runs unchanged\n", error.message);
-    free(hook);
+    set_or_unset("HARPE_TUNE", NULL);
 }
 
 int harpe_run_command(int argc, char **argv) {
     run_arguments arguments = {0};
     argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
-    prepare(&arguments);
+    if (harpe_python_hook_install("harpe run")) set_options(&arguments);
     signal(SIGPIPE, SIG_DFL); /* main() ignores these signals */
     signal(SIGXFSZ, SIG_DFL);
     execvp(arguments.command[0], arguments.command);

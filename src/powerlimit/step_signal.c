@@ -3,13 +3,14 @@
  * program counts them in memory that the runner shares. A signal never waits, never raises a signal
  * and never writes to a descriptor. The memory's descriptor is used once, to map it. Its device and
  * inode are checked first, because a launcher may have closed the descriptor and reused its
- * number. */
+ * number. The memory is then opened through the runner's descriptor. */
 #include "powerlimit/step_signal.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,22 +27,28 @@ static harpe_step_memory *_Atomic known_memory;
 
 /* ---- Finding the memory ---------------------------------------------------------------------- */
 
-/* "<descriptor>:<device>:<inode>". */
+/* "<descriptor>:<device>:<inode>:<process>". The process is missing in the name of an older
+ * runner. */
 typedef struct memory_name {
-    int descriptor;
+    int descriptor; /* in this process if it was inherited, and in the runner */
+    int runner;     /* process; 0: unknown */
     uint64_t device, inode;
 } memory_name;
 
 static bool parse_name(const char *text, memory_name *name) {
-    int64_t numbers[3];
-    for (int i = 0; i < 3; i++) {
+    enum { DESCRIPTOR, DEVICE, INODE, RUNNER, COUNT };
+    int64_t numbers[COUNT] = {0};
+    int count = 0;
+    for (bool is_last = false; !is_last; count++) {
         size_t length = strcspn(text, ":");
-        if (!harpe_parse_int(text, length, &numbers[i]) || numbers[i] < 0) return false;
-        if ((text[length] == ':') != (i < 2)) return false;
+        if (count == COUNT || !harpe_parse_int(text, length, &numbers[count]) || numbers[count] < 0)
+            return false;
+        is_last = text[length] == '\0';
         text += length + 1;
     }
-    if (numbers[0] > INT_MAX) return false;
-    *name = (memory_name){(int)numbers[0], (uint64_t)numbers[1], (uint64_t)numbers[2]};
+    if (count <= INODE || numbers[DESCRIPTOR] > INT_MAX || numbers[RUNNER] > INT_MAX) return false;
+    *name = (memory_name){(int)numbers[DESCRIPTOR], (int)numbers[RUNNER], (uint64_t)numbers[DEVICE],
+                          (uint64_t)numbers[INODE]};
     return true;
 }
 
@@ -52,12 +59,32 @@ static bool is_named(int descriptor, const memory_name *name) {
            status.st_size == (off_t)sizeof(harpe_step_memory);
 }
 
-/* Maps a duplicate of the descriptor. The duplicate refers to the same file even if other threads
- * reuse the descriptor's number. Checks the descriptor before duplicating it, because closing a
- * duplicate of a user's file would drop that file's locks. */
+/* Opens the memory through the descriptor of the runner, a process of the same user. First reads
+ * what this descriptor names, because another process may have the runner's number, and opening a
+ * file of its own could wait. Returns -1 if the memory is not there. */
+static int open_at_runner(const memory_name *name) {
+    static const char expected[] = "/memfd:" HARPE_STEP_MEMORY_FILE " ";
+    char process[32], link[64], target[sizeof expected];
+    struct stat status;
+    snprintf(process, sizeof process, "/proc/%d", name->runner);
+    snprintf(link, sizeof link, "%s/fd/%d", process, name->descriptor);
+    if (name->runner == 0 || stat(process, &status) != 0 || status.st_uid != geteuid()) return -1;
+    ssize_t length = readlink(link, target, sizeof target);
+    if (length != (ssize_t)sizeof target || memcmp(target, expected, sizeof expected - 1) != 0)
+        return -1;
+    return open(link, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+}
+
+/* Returns a descriptor of the memory that the caller closes, or -1. A duplicate refers to the same
+ * file even if other threads reuse the descriptor's number. Checks the descriptor before
+ * duplicating it, because closing a duplicate of a user's file would drop that file's locks. */
+static int open_memory(const memory_name *name) {
+    if (is_named(name->descriptor, name)) return fcntl(name->descriptor, F_DUPFD_CLOEXEC, 3);
+    return open_at_runner(name);
+}
+
 static harpe_step_memory *map_memory(const memory_name *name) {
-    if (!is_named(name->descriptor, name)) return NULL;
-    int own = fcntl(name->descriptor, F_DUPFD_CLOEXEC, 3);
+    int own = open_memory(name);
     if (own < 0) return NULL;
     int seals = fcntl(own, F_GET_SEALS);
     void *memory = MAP_FAILED;
@@ -113,17 +140,38 @@ static void ring(harpe_step_memory *shared) {
     harpe_wake(&shared->is_parked);
 }
 
-void harpe_step_memory_add(harpe_step_memory *shared, uint64_t steps) {
+/* Counts steps of a source, unless the memory already counts a better one. */
+static void count(harpe_step_memory *shared, harpe_step_source source, uint64_t steps) {
+    uint32_t best = atomic_load(&shared->source);
+    while (best < (uint32_t)source &&
+           !atomic_compare_exchange_weak(&shared->source, &best, (uint32_t)source)) {
+    }
+    if (best > (uint32_t)source) return;
     atomic_fetch_add(&shared->steps, steps);
     ring(shared);
 }
 
-void harpe_step_memory_count(uint64_t steps) {
-    harpe_step_memory *shared = find_memory();
-    if (shared) harpe_step_memory_add(shared, steps);
+void harpe_step_memory_add(harpe_step_memory *shared, uint64_t steps) {
+    count(shared, HARPE_STEP_MARKS, steps);
 }
 
-void harpe_power_limit_mark_step(void) { harpe_step_memory_count(1); }
+void harpe_step_memory_count(uint64_t steps) {
+    harpe_step_memory *shared = find_memory();
+    if (shared) count(shared, HARPE_STEP_MARKS, steps);
+}
+
+void harpe_power_limit_count_step(harpe_step_source source) {
+    harpe_step_memory *shared = find_memory();
+    if (shared) count(shared, source, 1);
+}
+
+void harpe_power_limit_mark_step(void) { harpe_power_limit_count_step(HARPE_STEP_MARKS); }
+
+void harpe_power_limit_end_source(harpe_step_source source) {
+    harpe_step_memory *shared = find_memory();
+    uint32_t ended = (uint32_t)source;
+    if (shared) (void)atomic_compare_exchange_strong(&shared->source, &ended, 0);
+}
 
 void harpe_power_limit_mark_epoch(void) {
     harpe_step_memory *shared = find_memory();

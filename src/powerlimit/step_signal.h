@@ -11,21 +11,26 @@
 #include <stdint.h>
 
 /* Environment variables that the runner sets for its command. */
-#define HARPE_STEP_LINES_VARIABLE "HARPE_STEP_FD"      /* descriptor of a pipe for lines */
-#define HARPE_STEP_PIPE_VARIABLE "HARPE_STEP_PIPE"     /* that pipe's "<device>:<inode>" */
-#define HARPE_STEP_MEMORY_VARIABLE "HARPE_STEP_MEMORY" /* "<descriptor>:<device>:<inode>" */
+#define HARPE_STEP_LINES_VARIABLE "HARPE_STEP_FD"  /* descriptor of a pipe for lines */
+#define HARPE_STEP_PIPE_VARIABLE "HARPE_STEP_PIPE" /* that pipe's "<device>:<inode>" */
+/* "<descriptor>:<device>:<inode>:<the runner's process>" */
+#define HARPE_STEP_MEMORY_VARIABLE "HARPE_STEP_MEMORY"
+
+#define HARPE_STEP_MEMORY_FILE "harpe-step-signals" /* name of the memfd */
 
 #define HARPE_STEP_MEMORY_MAGIC UINT64_C(0x316b72616d707268) /* changes when the layout changes */
 
 enum { HARPE_STEP_EPOCHS = 1024 };
 
-/* A sealed memfd that cannot shrink. All members start at 0. The program only adds to them. The
- * runner reads them and resets is_parked. */
+/* A sealed memfd that cannot shrink. All members start at 0. The program only adds to them, and
+ * sets the source. The runner reads them and resets is_parked. If the source changes, earlier steps
+ * were other units of work. */
 typedef struct harpe_step_memory {
     uint64_t magic;
     alignas(64) _Atomic uint64_t steps;
     _Atomic uint64_t epochs;
     _Atomic uint32_t bell;                  /* incremented by every signal */
+    _Atomic uint32_t source;                /* harpe_step_source that `steps` counts; 0: none yet */
     alignas(64) _Atomic uint32_t is_parked; /* the futex on which the runner waits */
     /* The number of steps signalled when epoch i ended, at index i modulo their count. */
     alignas(64) _Atomic uint64_t steps_at_epoch[HARPE_STEP_EPOCHS];

@@ -16,6 +16,8 @@ BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolv
 HARPE = os.environ.get("HARPE", str(BUILD / "harpe"))
 LIBRARY = str(BUILD / "libharpe.so")
 GENEROUS_S = 120
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from step_memory import StepMemory  # noqa: E402
 
 # The step signals of a C trainer. SIGPIPE ends it, like any C program.
 TRAINER = f"""
@@ -149,7 +151,7 @@ threads = [threading.Thread(target=mark) for i in range(4)]
         process = self.train(f"""
 subprocess.run([sys.executable, "-c", {TRAINER + CHECKPOINTS!r} + "for i in range(20): step(); epoch()"], check=True)
 """)
-        self.assertEqual(self.counts(process)[:2], (0, 0))
+        self.assertEqual(self.counts(process)[:2], (20, 20))  # the memory is opened through the runner
         self.check_untouched()
 
     def test_a_trainer_that_closes_descriptors_after_its_first_signals(self):
@@ -190,15 +192,71 @@ for call in (lambda: os.read(read, 1), lambda: far.recv(1)):
     except BlockingIOError:
         pass
 """))
-        self.assertEqual((steps, epochs), (0, 0))
+        self.assertEqual((steps, epochs), (50, 50))  # in the memory, which only the runner still has
 
     def test_a_variable_that_makes_no_sense_is_ignored(self):
-        for text in ("", "5", "x:y:z", "3:1", "-1:2:3", "99999999999:1:1", "3:1:2:3", "1e1:2:3", "4: 5:6"):
+        for text in ("", "5", "x:y:z", "3:1", "-1:2:3", "99999999999:1:1", "3:1:2:3:4", "3:1:2:", "3:1:2:x", "3:1:2:99999999999",
+                     "1e1:2:3", "4: 5:6"):
             steps, _, _ = self.counts(self.train(f"""
 os.environ["HARPE_STEP_MEMORY"] = {text!r}
 for i in range(3): step()
 """))
             self.assertEqual(steps, 0, text)
+
+    # ---- A memory that this process has made
+
+    def mark(self, name, script="for i in range(3): step()"):
+        """Runs a trainer that inherits no descriptor. Returns after its end."""
+        done = subprocess.run([sys.executable, "-c", TRAINER + script], timeout=GENEROUS_S, cwd=self.path,
+                              env=dict(self.environment, HARPE_STEP_MEMORY=name), capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def memory(self, **options):
+        memory = StepMemory(**options)
+        self.addCleanup(memory.close)
+        return memory
+
+    def test_a_memory_that_only_the_runner_has(self):
+        memory = self.memory()
+        self.mark(memory.name())
+        self.assertEqual((memory.steps, memory.source), (3, "marks"))
+
+    def test_a_name_without_the_runner_needs_the_descriptor(self):
+        memory = self.memory()
+        self.mark(memory.name().rpartition(":")[0])
+        self.mark(memory.name(process=1 << 22))
+        self.assertEqual(memory.steps, 0)
+
+    def test_only_the_runners_memory_is_opened(self):
+        right = self.memory()
+        for wrong in (self.memory(name="another"), self.memory(seals=4), self.memory(size=1 << 16)):
+            self.mark(wrong.name())
+            self.assertEqual(wrong.steps, 0)
+            self.mark(f"{wrong.descriptor}:{right.name().partition(':')[2]}")
+        self.assertEqual(right.steps, 0)
+
+    def test_a_number_of_the_runner_that_could_wait_is_not_opened(self):
+        right = self.memory()
+        fifo = self.path / "fifo"
+        os.mkfifo(fifo)
+        descriptor = os.open(fifo, os.O_RDWR)
+        self.addCleanup(os.close, descriptor)
+        self.mark(f"{descriptor}:{right.name().partition(':')[2]}")
+        self.assertEqual(right.steps, 0)
+
+    def test_the_best_source_of_all_processes_is_counted(self):
+        memory = self.memory()
+
+        def count(script):
+            before = memory.steps
+            self.mark(memory.name(), "count = harpe.harpe_power_limit_count_step\n" + script)
+            return memory.steps - before, memory.source
+        self.assertEqual(count("[count(1) for i in range(4)]"), (4, "forwards"))
+        self.assertEqual(count("[count(s) for i in range(4) for s in (1, 2, 3)]"), (6, "updates"))
+        self.assertEqual(count("[count(s) for i in range(4) for s in (1, 2)]"), (0, "updates"))
+        self.assertEqual(count("harpe.harpe_power_limit_end_source(2)"), (0, "updates"))
+        self.assertEqual(count("harpe.harpe_power_limit_end_source(3)\ncount(2)"), (1, "batches"))
+        self.assertEqual(count("step(); count(3)"), (1, "marks"))
 
     # ---- A runner that does not follow
 

@@ -240,7 +240,25 @@ def _lightning(module: Any, adapter: _Adapter) -> None:
     _before_each(module.Trainer, "fit", see_to)
 
 
+# ---- Work that `harpe tune` counts ---------------------------------------------------------------
+
+
+def _torch(module: Any, adapter: _Adapter) -> None:
+    from harpe._run import counter
+    counter.count_work(module)
+    adapter.process.has_recognised = True
+
+
+def _compiled(module: Any, _adapter: _Adapter) -> None:
+    """What torch.compile makes of a module is a module of this class."""
+    import torch
+    from harpe._run import counter
+    counter.count_calls(module.OptimizedModule, torch.compiler.is_compiling)
+
+
 _CHANGES: Dict[str, Callable[[Any, _Adapter], None]] = {
+    "torch": _torch,
+    "torch._dynamo.eval_frame": _compiled,
     "torch.distributed.device_mesh": _device_mesh,
     "torch.distributed.pipelining.schedules": _pipelining,
     "megatron.training.training": _megatron,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The import hook of `harpe run`. Python imports this file when it starts, because its directory is
+"""The import hook of `harpe run` and `harpe tune`. Python imports this file when it starts, because its directory is
 in PYTHONPATH. The file then imports the sitecustomize that it hides, and watches the imports of the
 process. When a known framework is imported, adapters.py is imported as well. Until then nothing
 else is loaded. Nothing here may stop the script: an error is one line on standard error.
@@ -14,12 +14,17 @@ except ImportError:  # a Python that is too old for the hook
 import os
 import sys
 
+# `harpe tune` only counts the program's work. `harpe run` does so in a command of `harpe tune` or
+# `harpe power-limit run`.
+_ONLY_COUNTS = "HARPE_TUNE" in os.environ
+_COUNTS = "HARPE_STEP_MEMORY" in os.environ
 # The modules that adapters.py changes as soon as they are imported.
-_WATCHED = frozenset((
+_WATCHED = frozenset((() if _ONLY_COUNTS else (
     "torch.distributed.device_mesh", "torch.distributed.pipelining.schedules",
     "megatron.training.training",
     "deepspeed.runtime.pipe.engine", "transformers.trainer",
     "lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"))
+    + (("torch", "torch._dynamo.eval_frame") if _COUNTS else ()))
 # Programs that start the ranks of a job, and helpers of PyTorch. They train nothing themselves.
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
               "deepspeed.launcher.runner", "deepspeed.launcher.launch")
@@ -29,7 +34,7 @@ _HELPERS = ("torch._inductor.compile_worker",)
 def _say(text):
     """Prints a line, if standard error takes it. What remained in its buffer would make the script
     fail when Python ends."""
-    line = "harpe run: " + " ".join(str(text).split()) + "\n"
+    line = ("harpe tune: " if _ONLY_COUNTS else "harpe run: ") + " ".join(str(text).split()) + "\n"
     try:
         sys.stderr.flush()
         if sys.stderr is sys.__stderr__:
@@ -76,7 +81,8 @@ class _Process(object):
 
     def say_nothing_recognised(self):
         """Says it in the first rank of a job, and in the process that is the command itself."""
-        if self.has_recognised or os.getpid() != self.pid or os.environ.get("RANK", "0") != "0":
+        if self.has_recognised or _ONLY_COUNTS or os.getpid() != self.pid \
+                or os.environ.get("RANK", "0") != "0":
             return
         if not (os.environ.get("HARPE_RUN_PROCESS") == str(self.pid) or "torch" in sys.modules):
             return

@@ -242,8 +242,8 @@ static harpe_status tell(const run_arguments *arguments, const run_child *child,
         fprintf(stderr,
                 "harpe power-limit run: the command marked no steps: it should call "
                 "harpe_power_limit_mark_step, or write a line 'step' to the file descriptor in "
-                "HARPE_STEP_FD, as each begins; a launcher in between must not close "
-                "descriptors\n");
+                "HARPE_STEP_FD, as each begins; a launcher in between must not close this "
+                "descriptor\n");
     } else {
         fprintf(stderr,
                 "harpe power-limit run: ended after %lld steps, before all limits were "

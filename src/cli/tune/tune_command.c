@@ -19,6 +19,7 @@
 #include "base/wait.h"
 #include "cli/commands.h"
 #include "cli/marked_command.h"
+#include "cli/python_hook.h"
 #include "cli/tune/tune_output.h"
 #include "cli/tune/tune_report.h"
 #include "tune/tune.h"
@@ -320,6 +321,13 @@ static harpe_status start_child(tune_run *run, harpe_error *error) {
     return status;
 }
 
+/* Lets Python processes of the command count what their frameworks do, if nothing else is named. */
+static void install_hook(const tune_arguments *arguments) {
+    const harpe_tuning_options *options = &arguments->options;
+    if (options->rate_url || options->rate_file || arguments->expression) return;
+    if (harpe_python_hook_install(NAME)) (void)setenv("HARPE_TUNE", "1", 1);
+}
+
 static int run_child(tune_run *run) {
     const harpe_marks marks = {.program = NAME,
                                .are_read_elsewhere = true,
@@ -335,6 +343,7 @@ static int run_child(tune_run *run) {
     if (arguments->expression)
         status = harpe_tune_output_open(&run->output, arguments->expression, &error);
     if (status == HARPE_OK) status = harpe_marked_command_prepare(&run->child, &marks, &error);
+    if (status == HARPE_OK) install_hook(arguments);
     if (status == HARPE_OK) status = start_tuning(run, &error);
     if (status != HARPE_OK) return harpe_command_fail("tune", &error);
     if (start_child(run, &error) != HARPE_OK) {

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts the work of a PyTorch program that marks no steps: steps of optimizers, else batches of
+DataLoaders, else calls of outermost modules. Each is counted where it happens, and the library
+keeps the best source of all processes (harpe_step_source in harpe/power_limit.h).
+
+The tuner compares rates, so a constant number of counts for each step of a training is right:
+several processes (DDP, FSDP), several optimizers (a GAN), an optimizer for each parameter (updates
+during the backward), an optimizer in an optimizer (ZeroRedundancyOptimizer). Accumulated gradients
+are one count. An update that AMP's GradScaler skips is missing, and LBFGS has one count for all
+its evaluations of the loss. A program with an optimizer has no counts while it evaluates.
+
+torch.compile sees nothing of this, so nothing is counted inside a compiled function. No object of
+the program gets a hook or an attribute, because the program may save it."""
+from __future__ import annotations
+
+import functools
+import importlib
+import threading
+import time
+from typing import Any, Callable, Set, Tuple
+
+from harpe import _bindings as b
+from harpe._library import lib
+
+__all__ = ["count_calls", "count_work"]
+
+# A source has ended if it had no count for so long, and others had so many counts since: the
+# program has trained, and now does something else.
+ENDED_S, ENDED_COUNTS = 600, 100
+
+# Methods that programs call for a whole model, and that do not call themselves for its parts.
+_METHODS_OF_MODELS = ("eval", "to", "cuda", "load_state_dict")
+
+Function = Callable[..., Any]
+
+
+class _Counter:
+    """The counts of this process."""
+
+    def __init__(self) -> None:
+        self.best = 0  # the best source that had a count
+        self.counted_at_s = 0.0
+        self.others = 0  # counts of less good sources since
+
+    def count(self, source: int) -> None:
+        """Counts a unit of work. Threads may lose a count of `others`, which only delays."""
+        now_s = time.monotonic()
+        if source < self.best:
+            self.others += 1
+            if self.others >= ENDED_COUNTS and now_s - self.counted_at_s > ENDED_S:
+                lib.harpe_power_limit_end_source(self.best)
+                self.best = source
+        if source >= self.best:
+            self.best, self.counted_at_s, self.others = source, now_s, 0
+        lib.harpe_power_limit_count_step(source)
+
+
+_counter = _Counter()
+_inside = threading.local()  # `module`: true in a call of an outermost module
+_lock = threading.Lock()
+_changed: Set[Tuple[Any, str]] = set()
+
+
+def _is_new(owner: Any, name: str) -> bool:
+    """Returns true for the first call with these arguments."""
+    with _lock:
+        is_new = (owner, name) not in _changed
+        _changed.add((owner, name))
+        return is_new
+
+
+def _never() -> bool:
+    return False
+
+
+def _is_compiling_of(torch: Any) -> Callable[[], bool]:
+    """Returns PyTorch's function. torch.compile takes its value as a constant when it compiles, and
+    leaves out the branch that counts."""
+    found: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", _never)
+    return found
+
+
+def count_work(torch: Any) -> None:
+    """Counts from now on. torch: the module, after its import. A second call does nothing."""
+    lib.harpe_version()  # Without a library, this raises, and not the program's first step.
+    is_compiling = _is_compiling_of(torch)
+    _count_updates(importlib.import_module("torch.optim.optimizer"), is_compiling)
+    _count_batches(importlib.import_module("torch.utils.data.dataloader")._BaseDataLoaderIter)
+    _find_models(torch.nn.Module, is_compiling)
+
+
+# ---- Sources -------------------------------------------------------------------------------------
+
+
+def _count_updates(module: Any, is_compiling: Callable[[], bool]) -> None:
+    """Optimizers made before this call count, too, except with PyTorch 1."""
+    if not _is_new(module, "step"):
+        return
+
+    def count(*_: Any) -> None:
+        if not is_compiling():
+            _counter.count(b.HARPE_STEP_UPDATES)
+
+    if hasattr(module, "register_optimizer_step_post_hook"):
+        module.register_optimizer_step_post_hook(count)
+        return
+    prepare = module.Optimizer._hook_for_profile  # Every new optimizer calls this.
+
+    @functools.wraps(prepare)
+    def and_count(optimizer: Any) -> None:
+        prepare(optimizer)
+        kind = next(kind for kind in type(optimizer).__mro__ if "step" in vars(kind))
+        if _is_new(kind, "step"):
+            kind.step = _followed_by(kind.step, count)
+
+    module.Optimizer._hook_for_profile = and_count
+
+
+def _followed_by(function: Function, action: Callable[[], None]) -> Function:
+    @functools.wraps(function)
+    def with_action(*arguments: Any, **named: Any) -> Any:
+        result = function(*arguments, **named)
+        action()
+        return result
+
+    return with_action
+
+
+def _count_batches(iterator: Any) -> None:
+    if _is_new(iterator, "__next__"):
+        iterator.__next__ = _followed_by(iterator.__next__,
+                                         lambda: _counter.count(b.HARPE_STEP_BATCHES))
+
+
+def _find_models(kind: Any, is_compiling: Callable[[], bool]) -> None:
+    """Counts the calls of modules that a program prepares as a whole. To find them when they are
+    called would need global hooks, which slow down every module and change what torch.compile
+    makes of them."""
+    for name in _METHODS_OF_MODELS if _is_new(kind, "eval") else ():
+        setattr(kind, name, _finding(getattr(kind, name), is_compiling))
+
+
+def _finding(method: Function, is_compiling: Callable[[], bool]) -> Function:
+    @functools.wraps(method)
+    def and_find(module: Any, *arguments: Any, **named: Any) -> Any:
+        if not is_compiling() and next(module.children(), None) is not None:
+            count_calls(type(module), is_compiling)
+        return method(module, *arguments, **named)
+
+    return and_find
+
+
+def count_calls(kind: Any, is_compiling: Callable[[], bool]) -> None:
+    """Counts the calls of modules of this class that are not in a call of another such module."""
+    if not _is_new(kind, "__call__"):
+        return
+    own = vars(kind).get("__call__")
+
+    def call(module: Any, *arguments: Any, **named: Any) -> Any:
+        # Looked up for each call, because torch.fx replaces it for a while.
+        inner = own.__get__(module) if own is not None else super(kind, module).__call__
+        if is_compiling() or getattr(_inside, "module", False):
+            return inner(*arguments, **named)
+        _inside.module = True
+        try:
+            result = inner(*arguments, **named)
+        finally:
+            _inside.module = False
+        _counter.count(b.HARPE_STEP_FORWARDS)
+        return result
+
+    kind.__call__ = call
