@@ -34,7 +34,8 @@ VALUES = {
 }
 MORE_VALUES = {("serve", "scheduler"): "PointSolution PointSolution3D AllMaxFrequency "
                                        "HighestFrequency Perseus InstructionProfiler "
-                                       "python: program:"}
+                                       "python: program:",
+               ("tune", "knob"): "clock limit clock,limit"}
 FILES = re.compile(r"^(FILE|FILE\.py|NAME\|FILE|S\|FILE|WHERE|PROGRAM)$")
 OPTION = re.compile(r"^  (?:-(\S), |    )(--\S.*?)(?:(?<=\S)  +(\S.*))?$")
 HEADER = "# Made by packaging/make_completions.py out of harpe's help: do not edit.\n"

@@ -10,8 +10,6 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include <harpe/power_limit.h>
-
 /* Environment variables that the runner sets for its command. */
 #define HARPE_STEP_LINES_VARIABLE "HARPE_STEP_FD"  /* descriptor of a pipe for lines */
 #define HARPE_STEP_PIPE_VARIABLE "HARPE_STEP_PIPE" /* that pipe's "<device>:<inode>" */
@@ -41,10 +39,9 @@ typedef struct harpe_step_memory {
 /* Returns the memory of this process, which it makes if no runner has given one. It is never freed.
  * Returns NULL if memory runs out. Marks of this process then count in it. */
 harpe_step_memory *harpe_step_memory_own(void);
-/* Counts so many steps of a source at once in a memory, and wakes the runner. Does nothing if a
- * better source is counted. */
-void harpe_step_memory_add(harpe_step_memory *shared, harpe_step_source source, uint64_t steps);
-/* Counts marks in the memory of this process; does nothing if it has none. */
+/* Counts so many steps at once in a memory, and wakes the runner. */
+void harpe_step_memory_add(harpe_step_memory *shared, uint64_t steps);
+/* Does the same in the memory of this process; does nothing if it has none. */
 void harpe_step_memory_count(uint64_t steps);
 
 #endif

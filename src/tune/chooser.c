@@ -18,9 +18,10 @@ enum {
     PHASES_MAX = 6,
     BASELINE_SLICES = 4,
     LOSSES_MAX = 128,
-    HELD_PAIRS = 48,      /* pairs that the choice is judged by while it is held */
-    FEWEST_PAIRS = 3,     /* of an accepted trial */
-    FEWEST_REFUSED = 2,   /* of a trial that is too slow: one slice may be an outlier */
+    HELD_PAIRS = 48,    /* pairs that the choice is judged by while it is held */
+    FEWEST_PAIRS = 3,   /* of an accepted trial */
+    FEWEST_REFUSED = 2, /* of a trial that is too slow: one slice may be an outlier */
+    MOST_REFUSED = 8,
     FEWEST_FORESEEN = 12, /* after which it can be foreseen that a trial stays undecided */
     MOST_DROPS = 30,
     MOST_DISOBEYED = 3,
@@ -29,7 +30,7 @@ enum {
 
 /* Energy counters of GPUs rise every 20 to 100 ms. */
 static const double least_slice_s = 1;
-static const double most_slice_s = 20, most_baseline_s = 60, held_slice_s = 2;
+static const double most_slice_s = 5, most_baseline_s = 60, held_slice_s = 2;
 /* A change of rate or power that is larger than this, and than so many standard deviations, is
  * another phase. */
 static const double least_jump = 0.06, jump_deviations = 6;
@@ -40,18 +41,22 @@ static const double steady_spread = 0.08, measurable_spread = 0.3;
  */
 static const double loss_share = 1.1;
 static const double minute_s = 60;
+static const double least_noise =
+    1e-3; /* of a slice; a few slices may look steadier than they are */
 /* A slice that is too slow is noticed after this time, or after a unit of work. */
 static const double notice_s = 0.3;
 /* A trial is given up after so much time at its setting, but not before so many pairs. */
-static const double most_trial_s = 600;
+static const double most_trial_s = 600, most_trial_units = 120;
 static const size_t most_trial_pairs = 60;
 static const double energy_error = 0.008;
+static const double law_error = 0.1; /* of the slowdown of a trial that is too slow, share */
 /* While the choice is held, this share of the time is spent at the highest setting. */
 static const double check_share = 0.01;
 
 typedef struct slice {
     bool is_valid;
     double s, j; /* logarithms of seconds and joules per unit of work */
+    double time_s;
 } slice;
 
 typedef struct loss {
@@ -61,6 +66,7 @@ typedef struct loss {
 typedef struct program_phase {
     slice highest;   /* moving means at the highest setting */
     double noise[2]; /* standard deviation of a slice: time, energy */
+    double power_noise;
     slice baseline[BASELINE_SLICES];
     size_t baseline_count;
     double slice_s;
@@ -82,6 +88,7 @@ struct harpe_chooser {
     bool is_blended; /* phases are not told apart */
     double clock_s, entered_s, mean_stay_s;
     int short_stays;
+    slice last;           /* the last slice at any setting */
     slice before, middle; /* the last slices at the highest setting, and at another one */
     slice strange;        /* a slice at the highest setting that does not fit the phase */
     int strange_count, drops, disobeyed;
@@ -191,7 +198,8 @@ static const harpe_tune_setting *chosen_setting(const harpe_chooser *chooser) {
 
 static slice slice_of(const harpe_tune_slice *taken) {
     if (!(taken->work > 0) || !(taken->time_s > 0) || !(taken->energy_j > 0)) return (slice){0};
-    return (slice){true, log(taken->time_s / taken->work), log(taken->energy_j / taken->work)};
+    return (slice){true, log(taken->time_s / taken->work), log(taken->energy_j / taken->work),
+                   taken->time_s};
 }
 
 /* Returns true if two slices are so different that they are not of one phase. A phase is known by
@@ -200,14 +208,22 @@ static bool is_far(const harpe_chooser *chooser, const program_phase *phase, con
                    const slice *b) {
     if (chooser->is_blended) return false;
     double power = (a->j - a->s) - (b->j - b->s);
-    double deviation = phase->noise[0];
-    return fabs(a->s - b->s) > fmax(least_jump, jump_deviations * deviation) ||
-           fabs(power) > fmax(least_jump, jump_deviations * fmin(deviation, phase->noise[1]));
+    return fabs(a->s - b->s) > fmax(least_jump, jump_deviations * phase->noise[0]) ||
+           fabs(power) > fmax(least_jump, jump_deviations * phase->power_noise);
 }
 
-static void follow(slice *mean, const slice *one, double weight) {
-    mean->s += weight * (one->s - mean->s);
-    mean->j += weight * (one->j - mean->j);
+static void follow(slice *mean, const slice *from, const slice *to, double weight) {
+    mean->s += weight * (to->s - from->s);
+    mean->j += weight * (to->j - from->j);
+}
+
+/* Sets the length of a phase's slices, and their noise from that of slices of another length. */
+static void scale_noise(program_phase *phase, const program_phase *from, double slice_s) {
+    double scale = sqrt(from->slice_s / slice_s);
+    phase->noise[0] = from->noise[0] * scale;
+    phase->noise[1] = from->noise[1] * scale;
+    phase->power_noise = from->power_noise * scale;
+    phase->slice_s = slice_s;
 }
 
 /* Returns the least time of a slice: a unit of work, or all phases of a blended program. */
@@ -265,11 +281,6 @@ static double worst_allowed(const harpe_chooser *chooser, const program_phase *p
     return low;
 }
 
-static double worst_of_trial(const harpe_chooser *chooser, const program_phase *phase,
-                             const harpe_trial *trial) {
-    return harpe_search_worst_ratio(&chooser->options, &phase->search, &trial->setting);
-}
-
 /* ---- The next slice -------------------------------------------------------------------------- */
 
 static harpe_tune_order at_highest(const harpe_chooser *chooser, double time_s) {
@@ -280,11 +291,25 @@ static harpe_tune_order at_highest(const harpe_chooser *chooser, double time_s) 
  */
 static harpe_tune_order order_trial(const harpe_chooser *chooser, const program_phase *phase,
                                     const harpe_trial *trial) {
-    double worst = worst_of_trial(chooser, phase, trial);
-    double lost_s = loss_before_end_s(chooser, phase, worst);
-    if (lost_s > 0 && lost_last_minute_s(chooser) + lost_s > budget_s(chooser))
+    double worst = harpe_search_worst_ratio(&chooser->options, &phase->search, &trial->setting);
+    double left_s = budget_s(chooser) - lost_last_minute_s(chooser);
+    if (loss_before_end_s(chooser, phase, worst) > fmax(left_s, 0))
         return at_highest(chooser, fmax(phase->slice_s, 2));
-    return (harpe_tune_order){trial->setting, phase->slice_s, 1};
+    double time_s = phase->slice_s;
+    if (trial->pairs >= FEWEST_REFUSED) {
+        double expected = -expm1(-trial->time.mean - trial->time.error);
+        double longest_s = fmax(left_s, 0) / fmax(expected, 1e-9);
+        if (longest_s < fmin(time_s, 2 * least_slice_s))
+            return at_highest(chooser, fmax(phase->slice_s, 2));
+        time_s = fmin(time_s, longest_s);
+    }
+    return (harpe_tune_order){trial->setting, time_s, 1};
+}
+
+/* Returns true if the slices at the chosen setting do not fit the phase, so that the next one is at
+ * the highest. Short slices are repeated first, because one alone may be a stall of the program. */
+static bool is_strange(const harpe_chooser *chooser, const program_phase *phase) {
+    return phase->strange_count >= (unit_s(chooser, phase) > notice_s ? 1 : 2);
 }
 
 static void plan(harpe_chooser *chooser) {
@@ -298,7 +323,7 @@ static void plan(harpe_chooser *chooser) {
         chooser->order = chooser->before.is_valid && !chooser->middle.is_valid
                              ? order_trial(chooser, phase, trial)
                              : at_highest(chooser, phase->slice_s);
-    } else if (phase->strange_count >= 2 || phase->since_check_s * check_share > phase->slice_s) {
+    } else if (is_strange(chooser, phase) || phase->since_check_s * check_share > phase->slice_s) {
         chooser->order = at_highest(chooser, phase->slice_s);
     } else {
         double time_s = fmax(chooser->is_blended ? phase->slice_s : 0, held_slice_s);
@@ -308,21 +333,29 @@ static void plan(harpe_chooser *chooser) {
 
 harpe_tune_order harpe_chooser_next(const harpe_chooser *chooser) { return chooser->order; }
 
+/* Returns how much longer a running slice has taken at least than its work takes at a rate. The
+ * unit that runs may be nearly finished. */
+static double behind_s(const harpe_tune_slice *so_far, double log_s_per_work) {
+    double s_per_work = exp(log_s_per_work);
+    return so_far->time_s - so_far->rest_s - so_far->work * s_per_work +
+           fmax(0, so_far->rest_s - so_far->grain * s_per_work);
+}
+
 bool harpe_chooser_is_too_slow(const harpe_chooser *chooser, const harpe_tune_slice *so_far) {
     const program_phase *phase = &chooser->phases[chooser->now];
     if (chooser->reason || is_same(&chooser->order.setting, &chooser->highest)) return false;
-    double expected_s = (so_far->work + so_far->grain) * exp(phase->highest.s);
     double noise_s = phase->noise[0] * sqrt(phase->slice_s * so_far->time_s);
-    double lost_s = so_far->time_s - expected_s;
     double left_s = fmax(0, budget_s(chooser) - lost_last_minute_s(chooser));
-    if (lost_s > left_s + 3 * noise_s) return true;
-    if (so_far->time_s < notice_s * 2 / 3 || chooser->is_blended) return false;
-    double limit_s = chooser->options.max_slowdown * expected_s;
+    double lost_s = behind_s(so_far, phase->highest.s);
+    if (lost_s > left_s + 2 * noise_s) return true;
+    /* One unit is waited for, to know how slow it is. */
+    if (so_far->time_s < notice_s || !(so_far->work > 0) || chooser->is_blended) return false;
+    double limit = chooser->options.max_slowdown;
     if (phase->is_settled && phase->held.is_valid) {
-        expected_s = (so_far->work + so_far->grain) * exp(phase->held.s);
-        lost_s = so_far->time_s - expected_s;
-        limit_s = least_jump * expected_s;
+        lost_s = behind_s(so_far, phase->held.s);
+        limit = least_jump;
     }
+    double limit_s = limit * so_far->time_s / (1 + limit);
     return lost_s > limit_s + jump_deviations * noise_s;
 }
 
@@ -362,6 +395,7 @@ static void search_on(harpe_chooser *chooser) {
     }
     phase->is_settled = true;
     phase->held = search->best < 0 ? phase->highest : (slice){0};
+    if (!chooser->is_blended) scale_noise(phase, phase, fmax(held_slice_s, unit_s(chooser, phase)));
     phase->since_check_s = 0;
     phase->strange_count = 0;
 }
@@ -371,11 +405,14 @@ static harpe_trial_verdict judge(const harpe_chooser *chooser, const program_pha
                                  const harpe_trial *trial) {
     double allowed = log1p(chooser->options.max_slowdown);
     const harpe_ratio *time = &trial->time;
-    if (trial->pairs >= FEWEST_REFUSED && time->mean - time->bound > allowed)
+    /* How slow it is must be known for the law that the next trial is chosen by. */
+    bool is_precise = time->error < law_error * time->mean || trial->pairs >= MOST_REFUSED;
+    if (trial->pairs >= FEWEST_REFUSED && time->mean - time->bound > allowed && is_precise)
         return HARPE_TRIAL_TOO_SLOW;
     if (trial->pairs < FEWEST_PAIRS) return HARPE_TRIAL_OPEN;
+    double most_s = fmax(most_trial_s, most_trial_units * unit_s(chooser, phase));
     bool is_given_up = trial->pairs >= TRIAL_PAIRS_MAX - 1 ||
-                       (trial->pairs >= most_trial_pairs && phase->trial_s > most_trial_s);
+                       (trial->pairs >= most_trial_pairs && phase->trial_s > most_s);
     if (time->mean + time->bound <= allowed) {
         bool is_known = trial->energy.error < energy_error || trial->pairs >= most_trial_pairs / 2;
         return is_known || is_given_up ? HARPE_TRIAL_ACCEPTED : HARPE_TRIAL_OPEN;
@@ -383,7 +420,7 @@ static harpe_trial_verdict judge(const harpe_chooser *chooser, const program_pha
     if (trial->pairs >= FEWEST_FORESEEN) {
         /* The bound falls with the root of the number of pairs. */
         double missing = time->bound / (allowed - time->mean);
-        is_given_up |= missing < 0 || missing * missing * phase->trial_s > most_trial_s;
+        is_given_up |= missing < 0 || missing * missing * phase->trial_s > most_s;
     }
     return is_given_up ? HARPE_TRIAL_UNDECIDED : HARPE_TRIAL_OPEN;
 }
@@ -391,21 +428,29 @@ static harpe_trial_verdict judge(const harpe_chooser *chooser, const program_pha
 /* Slices become longer while a trial is undecided, but not so long that phases are missed. */
 static void lengthen_slices(const harpe_chooser *chooser, program_phase *phase,
                             const harpe_trial *trial) {
-    if (trial->pairs % 4 != 0 || chooser->is_blended) return;
+    /* If only the energy is still unknown, longer slices cannot cost time. */
+    bool is_fast = trial->time.mean + trial->time.bound <= log1p(chooser->options.max_slowdown);
+    if (trial->pairs % (is_fast ? 2 : 4) != 0 || chooser->is_blended) return;
     double most_s = chooser->mean_stay_s > 0 ? chooser->mean_stay_s / 10 : most_slice_s;
     double longer_s = fmin(phase->slice_s * 1.5, fmin(most_s, most_slice_s));
     if (longer_s <= phase->slice_s) return;
-    double scale = sqrt(phase->slice_s / longer_s);
-    phase->noise[0] *= scale;
-    phase->noise[1] *= scale;
-    phase->slice_s = longer_s;
+    scale_noise(phase, phase, longer_s);
 }
 
-static void add_pair(harpe_chooser *chooser, program_phase *phase, harpe_trial *trial, double time,
-                     double energy) {
-    /* A pair of slices differs by more than a slice: by the slice and two halves of neighbours. */
-    double noise[2] = {phase->noise[0] * sqrt(1.5), phase->noise[1] * sqrt(1.5)};
-    harpe_trial_add(trial, time, energy, noise, phase->is_settled ? HELD_PAIRS : TRIAL_PAIRS_MAX);
+/* Adds the comparison of a slice at the trial's setting with its neighbours, or of neighbours at
+ * the setting with a slice at the highest. */
+static void add_pair(harpe_chooser *chooser, program_phase *phase, harpe_trial *trial,
+                     const slice *before, const slice *middle, const slice *after) {
+    double sign = trial->verdict == HARPE_TRIAL_OPEN ? 1 : -1;
+    harpe_pair pair = {
+        .time = sign * (middle->s - (before->s + after->s) / 2),
+        .energy = sign * (middle->j - (before->j + after->j) / 2),
+        .weight = fmin(middle->time_s, (before->time_s + after->time_s) / 2),
+    };
+    /* The neighbours add half of their variance. */
+    double scale = sqrt(1.5 * phase->slice_s);
+    double noise[2] = {phase->noise[0] * scale, phase->noise[1] * scale};
+    harpe_trial_add(trial, &pair, noise, phase->is_settled ? HELD_PAIRS : TRIAL_PAIRS_MAX);
     if (trial->verdict == HARPE_TRIAL_OPEN) {
         trial->verdict = judge(chooser, phase, trial);
         if (trial->verdict == HARPE_TRIAL_OPEN)
@@ -477,10 +522,7 @@ static void enter_phase(harpe_chooser *chooser, const slice *seen) {
         found = room_for_phase(chooser);
         program_phase begun = {.highest = *seen, .grain = left->grain, .search = {.best = -1}};
         begun.baseline_count = BASELINE_SLICES;
-        begun.slice_s = least_slice_s;
-        double scale = sqrt(left->slice_s / begun.slice_s);
-        begun.noise[0] = left->noise[0] * scale;
-        begun.noise[1] = left->noise[1] * scale;
+        scale_noise(&begun, left, fmax(least_slice_s, unit_s(chooser, &begun)));
         begun.search.highest_w =
             left->search.highest_w * exp(seen->j - seen->s - left->highest.j + left->highest.s);
         chooser->phases[found] = begun;
@@ -509,7 +551,7 @@ static bool fits_phase(harpe_chooser *chooser, const slice *seen) {
         restart(chooser, fmin(most_baseline_s, 2 * phase->slice_s));
         return false;
     }
-    follow(&chooser->strange, seen, 0.5);
+    follow(&chooser->strange, &chooser->strange, seen, 0.5);
     slice entered = chooser->strange;
     chooser->strange = (slice){0};
     chooser->strange_count = 0;
@@ -519,17 +561,28 @@ static bool fits_phase(harpe_chooser *chooser, const slice *seen) {
 
 /* ---- Slices ---------------------------------------------------------------------------------- */
 
+static double mean_of(const double values[BASELINE_SLICES]) {
+    double sum = 0;
+    for (size_t i = 0; i < BASELINE_SLICES; i++)
+        sum += values[i];
+    return sum / BASELINE_SLICES;
+}
+
+static double deviation_of(const double values[BASELINE_SLICES]) {
+    double mean = mean_of(values), squares = 0;
+    for (size_t i = 0; i < BASELINE_SLICES; i++)
+        squares += (values[i] - mean) * (values[i] - mean);
+    return fmax(sqrt(squares / (BASELINE_SLICES - 1)), least_noise);
+}
+
 static void finish_baseline(harpe_chooser *chooser, program_phase *phase) {
-    double mean[2] = {0}, squares[2] = {0};
+    double times[BASELINE_SLICES], energies[BASELINE_SLICES], powers[BASELINE_SLICES];
     for (size_t i = 0; i < BASELINE_SLICES; i++) {
-        mean[0] += phase->baseline[i].s / BASELINE_SLICES;
-        mean[1] += phase->baseline[i].j / BASELINE_SLICES;
+        times[i] = phase->baseline[i].s;
+        energies[i] = phase->baseline[i].j;
+        powers[i] = energies[i] - times[i];
     }
-    for (size_t i = 0; i < BASELINE_SLICES; i++) {
-        squares[0] += pow(phase->baseline[i].s - mean[0], 2) / (BASELINE_SLICES - 1);
-        squares[1] += pow(phase->baseline[i].j - mean[1], 2) / (BASELINE_SLICES - 1);
-    }
-    double deviation = sqrt(squares[0]);
+    double deviation = deviation_of(times);
     if (deviation > steady_spread && phase->slice_s < most_baseline_s) {
         phase->slice_s = fmin(2 * phase->slice_s, most_baseline_s);
         phase->baseline_count = 0;
@@ -540,10 +593,12 @@ static void finish_baseline(harpe_chooser *chooser, program_phase *phase) {
         return;
     }
     int gpus = chooser->options.gpu_count > 0 ? chooser->options.gpu_count : 1;
-    phase->highest = (slice){true, mean[0], mean[1]};
-    phase->noise[0] = fmax(deviation, 5e-4);
-    phase->noise[1] = fmax(sqrt(squares[1]), 5e-4);
-    phase->search.highest_w = exp(mean[1] - mean[0]) / gpus;
+    phase->highest = (slice){true, mean_of(times), mean_of(energies), 0};
+    phase->slice_s = fmax(phase->slice_s, unit_s(chooser, phase));
+    phase->noise[0] = deviation;
+    phase->noise[1] = deviation_of(energies);
+    phase->power_noise = deviation_of(powers);
+    phase->search.highest_w = exp(mean_of(powers)) / gpus;
     search_on(chooser);
 }
 
@@ -562,15 +617,14 @@ static void take_highest(harpe_chooser *chooser, const slice *seen) {
     slice before = chooser->before, middle = chooser->middle;
     chooser->before = *seen;
     if (phase->is_settled) {
-        follow(&phase->highest, seen, 0.2);
+        follow(&phase->highest, &phase->highest, seen, 0.5);
         return;
     }
     chooser->middle.is_valid = false;
-    follow(&phase->highest, seen, 0.1);
+    follow(&phase->highest, &phase->highest, seen, 0.5);
     harpe_trial *trial = open_trial(phase);
     if (!trial || !before.is_valid || !middle.is_valid) return;
-    add_pair(chooser, phase, trial, middle.s - (before.s + seen->s) / 2,
-             middle.j - (before.j + seen->j) / 2);
+    add_pair(chooser, phase, trial, &before, &middle, seen);
 }
 
 /* A slice at the chosen setting. After a check at the highest one, it ends a pair. */
@@ -584,23 +638,49 @@ static void take_held(harpe_chooser *chooser, const slice *seen, double time_s) 
         return;
     }
     phase->strange_count = 0;
-    follow(&phase->held, seen, 0.1);
+    /* What drifts at this setting drifts at the highest one, too. */
+    follow(&phase->highest, &phase->held, seen, 0.3);
+    follow(&phase->held, &phase->held, seen, 0.3);
     slice before = chooser->middle, check = chooser->before;
     chooser->middle = *seen;
     chooser->before.is_valid = false;
     int best = phase->search.best;
     if (best < 0 || !before.is_valid || !check.is_valid) return;
-    add_pair(chooser, phase, &phase->search.trials[best], (before.s + seen->s) / 2 - check.s,
-             (before.j + seen->j) / 2 - check.j);
+    add_pair(chooser, phase, &phase->search.trials[best], &before, &check, seen);
 }
 
-/* Returns the slice with a cut one's work corrected: the unit that it had begun counts in part, so
- * that the slice does not look slower than it was. */
+/* Returns the slice without its beginning, in which the setting before was still in force, and
+ * without the unit that it has cut. If there is no other, the unit counts as finished, and the
+ * slice looks faster than it was. */
 static harpe_tune_slice corrected(const harpe_chooser *chooser, const harpe_tune_slice *taken) {
     harpe_tune_slice whole = *taken;
-    bool is_cut = taken->work < chooser->order.work || taken->time_s < chooser->order.time_s * 0.98;
-    if (is_cut) whole.work += taken->work >= 4 * taken->grain ? taken->grain / 2 : taken->grain;
+    if (taken->work > 0) {
+        whole.time_s -= taken->rest_s;
+        whole.energy_j *= whole.time_s / taken->time_s;
+    } else {
+        whole.work = taken->grain;
+    }
+    if (taken->late_s > 0 && chooser->last.is_valid) {
+        whole.time_s -= taken->late_s;
+        whole.work -= taken->late_s * exp(-chooser->last.s);
+        whole.energy_j -= taken->late_s * exp(chooser->last.j - chooser->last.s);
+    }
     return whole;
+}
+
+/* Returns the time that the program has lost in a slice: what was measured, with its noise, but not
+ * more than is possible. Of a slice of few units that was cut, only the latter is known. */
+static double lost_in(const harpe_chooser *chooser, const program_phase *phase,
+                      const harpe_tune_slice *taken, const harpe_tune_slice *whole) {
+    const harpe_search *search = &phase->search;
+    if (phase->is_settled && search->best >= 0)
+        return whole->time_s * -expm1(-search->trials[search->best].time.mean);
+    double possible_s = taken->time_s * (1 - 1 / harpe_search_worst_ratio(&chooser->options, search,
+                                                                          &chooser->order.setting));
+    if (taken->work < 4 * taken->grain && taken->rest_s > 0) return possible_s;
+    double noise_s = phase->noise[0] * sqrt(phase->slice_s * taken->time_s);
+    double measured_s = taken->time_s - whole->work * exp(phase->highest.s);
+    return fmin(possible_s, measured_s + 2 * noise_s);
 }
 
 void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *taken) {
@@ -612,6 +692,7 @@ void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *taken) {
     harpe_tune_slice whole = corrected(chooser, taken);
     slice seen = slice_of(&whole);
     bool is_highest = is_same(&chooser->order.setting, &chooser->highest);
+    if (seen.is_valid) chooser->last = seen;
     bool has_begun = chooser->has_begun;
     chooser->has_begun = true;
     if (!seen.is_valid || !has_begun) {
@@ -622,14 +703,9 @@ void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *taken) {
     double at_highest_j = has_baseline(phase) ? whole.work * exp(phase->highest.j) : INFINITY;
     chooser->highest_j += is_highest || isinf(at_highest_j) ? taken->energy_j : at_highest_j;
     const harpe_trial *trial = open_trial(phase);
-    if (!is_highest) {
-        double lost_s = whole.time_s - whole.work * exp(phase->highest.s);
-        if (!trial && phase->search.best >= 0)
-            lost_s = whole.time_s * -expm1(-phase->search.trials[phase->search.best].time.mean);
-        add_loss(chooser, lost_s);
-    }
+    if (!is_highest) add_loss(chooser, lost_in(chooser, phase, taken, &whole));
     if (is_highest && (trial || phase->search.best >= 0 || !phase->is_settled ||
-                       phase->strange_count >= 2 || chooser->strange.is_valid)) {
+                       is_strange(chooser, phase) || chooser->strange.is_valid)) {
         take_highest(chooser, &seen);
     } else if (trial) {
         phase->trial_s += taken->time_s;

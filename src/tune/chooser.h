@@ -11,14 +11,16 @@
 
 #include "tune/setting.h"
 
-/* What was measured while one setting held. Time and energy exclude the time that the setting
- * needed to come into force. If work is counted in whole units, a slice begins and ends when the
- * count changes, so that the time of a unit is exact. */
+/* What was measured while one setting held. If work is counted in whole units, a slice begins and
+ * ends when the count changes, so that the time of a unit is exact. A slice may begin with the
+ * change of the setting; `late_s` is then the time until it is in force, which is taken out. A
+ * slice that ends early does not wait for the count: `rest_s` is the time since its last change. */
 typedef struct harpe_tune_slice {
-    double work;     /* units of work (steps, tokens) that were finished */
-    double time_s;   /* from the change of the count that began the slice to the last change */
-    double energy_j; /* of all GPUs, in the same time */
-    double grain;    /* work by which the count usually rises at once: 1 for steps */
+    double work;           /* units of work (steps, tokens) that were finished */
+    double time_s;         /* from the change of the count that began the slice to its end */
+    double energy_j;       /* of all GPUs, in the same time */
+    double late_s, rest_s; /* parts of time_s */
+    double grain;          /* work by which the count usually rises at once: 1 for steps */
 } harpe_tune_slice;
 
 typedef struct harpe_tune_order {
@@ -45,9 +47,9 @@ void harpe_chooser_free(harpe_chooser *chooser);
 /* Returns the next slice to measure. */
 harpe_tune_order harpe_chooser_next(const harpe_chooser *chooser);
 /* While a slice runs: returns true if it must end now, because it is slower than allowed. In
- * `so_far`, `time_s` and `energy_j` are those until now, also if the count has not changed for a
- * while. The caller then ends the slice at once, without waiting for the next change of the count,
- * and calls harpe_chooser_take with what it has; that slice's work may be 0. */
+ * `so_far`, `time_s` is the time until now, and `rest_s` that since the last change of the count.
+ * The caller then ends the slice at once and calls harpe_chooser_take with what it has; the work
+ * may be 0. */
 bool harpe_chooser_is_too_slow(const harpe_chooser *chooser, const harpe_tune_slice *so_far);
 /* The slice is over. A slice that is shorter than the order, or has less work, has ended early. */
 void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *slice);

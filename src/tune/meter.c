@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <harpe/power_limit.h>
+
 #include "base/array.h"
 #include "base/error.h"
 #include "base/number.h"
@@ -54,6 +56,10 @@ struct harpe_meter {
 
 static double read_marks(harpe_meter *meter) {
     return (double)atomic_load(&meter->options.marks->steps);
+}
+
+uint32_t harpe_meter_step_source(const harpe_meter *meter) {
+    return atomic_load(&meter->options.marks->source);
 }
 
 static double read_output(harpe_meter *meter) {
@@ -207,13 +213,21 @@ typedef struct meter_row {
 
 static const meter_row rows[HARPE_METER_KINDS] = {
     [HARPE_METER_PAGE] = {"the counter on the page of metrics", 1.0, true, read_page},
-    [HARPE_METER_FILE] = {"the number in the file", 0.1, true, read_number_file},
-    [HARPE_METER_OUTPUT] = {"the command's output", 0.05, true, read_output},
+    [HARPE_METER_FILE] = {"the number in the file", 0.02, true, read_number_file},
+    [HARPE_METER_OUTPUT] = {"the command's output", 0.02, true, read_output},
     [HARPE_METER_MARKS] = {"the program's marks", 0, false, read_marks},
     [HARPE_METER_PERIOD] = {"the period of the GPU's power", 0.02, false, read_period},
 };
 
-const char *harpe_meter_name(harpe_meter_kind kind) { return rows[kind].name; }
+const char *harpe_meter_name(const harpe_meter *meter, harpe_meter_kind kind) {
+    static const char *const sources[] = {
+        [HARPE_STEP_FORWARDS] = "calls of the program's model",
+        [HARPE_STEP_BATCHES] = "batches of the program's data",
+        [HARPE_STEP_UPDATES] = "steps of the program's optimizer",
+    };
+    uint32_t source = kind == HARPE_METER_MARKS ? harpe_meter_step_source(meter) : 0;
+    return source > 0 && source < HARPE_STEP_MARKS ? sources[source] : rows[kind].name;
+}
 
 double harpe_meter_pause_s(harpe_meter_kind kind) { return rows[kind].pause_s; }
 

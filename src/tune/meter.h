@@ -44,7 +44,9 @@ typedef enum harpe_meter_kind {
 typedef struct harpe_meter harpe_meter;
 
 /* Returns what a kind counts, for people, such as "the program's marks". */
-const char *harpe_meter_name(harpe_meter_kind kind);
+const char *harpe_meter_name(const harpe_meter *meter, harpe_meter_kind kind);
+/* Returns which units of work marks count (harpe_step_source). Before a change they were others. */
+uint32_t harpe_meter_step_source(const harpe_meter *meter);
 /* Returns the time between two readings, in seconds of GPU time; 0: marks wake the reader. */
 double harpe_meter_pause_s(harpe_meter_kind kind);
 /* Returns true if the user has asked for this kind, which is then the only one. */

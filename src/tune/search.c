@@ -20,7 +20,10 @@ static const double first_limit_share = 0.8, next_limit_share = 0.85;
  * limit than the noise cannot be accepted. */
 static const double aimed_share = 0.6;
 /* A trial that promises less is not made. */
-static const double least_gain = 0.004;
+static const double least_gain = 0.005;
+/* The energy falls at least and at most by these shares of a clock's fall, as the search assumes.
+ */
+static const double least_slope = 0.6, most_slope = 1.5;
 
 /* The trials of one knob as positions in its range: 0 is the highest value. */
 typedef struct bracket {
@@ -117,14 +120,19 @@ static bracket bracket_of(const harpe_chooser_options *options, const harpe_sear
                           harpe_tune_knob knob) {
     const harpe_tune_range *range = &options->range[knob];
     bracket found = {.next = range->count};
-    double best = 0;
+    double best = 0, best_error = 0;
     for (size_t i = 0; i < search->trial_count; i++) {
         const harpe_trial *trial = &search->trials[i];
+        if (trial->verdict != HARPE_TRIAL_ACCEPTED) continue;
+        size_t position = position_of(range, trial->setting.value[knob]);
         double value = harpe_search_value(options, search, trial);
-        if (trial->verdict != HARPE_TRIAL_ACCEPTED || value >= best) continue;
+        double error = value_error(options, trial);
+        /* Of two that are equally good, the search goes on below the lower one. */
+        if (value - best > (position > found.good ? fmax(error, best_error) : 0)) continue;
         best = value;
+        best_error = error;
         found.good_trial = trial;
-        found.good = position_of(range, trial->setting.value[knob]);
+        found.good = position;
     }
     for (size_t i = 0; i < search->trial_count; i++) {
         const harpe_trial *trial = &search->trials[i];
@@ -188,12 +196,12 @@ static double promising_value(const harpe_chooser_options *options, const harpe_
 static double promised_gain(const harpe_chooser_options *options, const harpe_search *search,
                             const harpe_tune_range *range, const bracket *at, size_t position) {
     double way = log((double)range->values[at->good] / range->values[position]);
-    double slope = 1;
+    double slope = 1; /* of the logarithms of energy and value */
     if (at->good_trial && at->good > 0) {
         double fallen = -harpe_search_value(options, search, at->good_trial);
-        slope = fmin(1.5, fallen / log((double)range->values[0] / range->values[at->good]));
+        slope = fallen / log((double)range->values[0] / range->values[at->good]);
     }
-    return slope * way;
+    return fmax(least_slope, fmin(most_slope, slope)) * way;
 }
 
 static bool next_of_knob(const harpe_chooser_options *options, const harpe_search *search,

@@ -33,34 +33,36 @@ static double median_of(double *values, size_t count) {
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
-/* Copies the values that are no outliers and returns their number. Of few values, all are kept. */
-static size_t without_outliers(const double *values, size_t count, double *kept) {
+/* Writes to `is_kept` which values are no outliers. Of few values, all are kept. */
+static void find_outliers(const double *values, const double *weights, size_t count,
+                          bool *is_kept) {
     double sorted[TRIAL_PAIRS_MAX];
-    memcpy(kept, values, count * sizeof *values);
-    if (count < 5) return count;
     memcpy(sorted, values, count * sizeof *values);
     double median = median_of(sorted, count);
     for (size_t i = 0; i < count; i++)
-        sorted[i] = fabs(values[i] - median);
+        sorted[i] = fabs(values[i] - median) * sqrt(weights[i]);
     double allowed = outlier_distance * 1.4826 * median_of(sorted, count) + 1e-4;
-    size_t kept_count = 0;
     for (size_t i = 0; i < count; i++)
-        if (fabs(values[i] - median) <= allowed) kept[kept_count++] = values[i];
-    return kept_count;
+        is_kept[i] = count < 5 || fabs(values[i] - median) * sqrt(weights[i]) <= allowed;
 }
 
-harpe_ratio harpe_ratio_of(const double *values, size_t count, double noise) {
-    double kept[TRIAL_PAIRS_MAX];
-    size_t kept_count = without_outliers(values, count, kept);
-    double sum = 0, squares = 0;
-    for (size_t i = 0; i < kept_count; i++)
-        sum += kept[i];
-    double mean = sum / (double)kept_count;
-    for (size_t i = 0; i < kept_count; i++)
-        squares += (kept[i] - mean) * (kept[i] - mean);
-    double freedom = noise_freedom + (double)kept_count - 1;
+harpe_ratio harpe_ratio_of(const double *values, const double *weights, size_t count,
+                           double noise) {
+    bool is_kept[TRIAL_PAIRS_MAX];
+    double sum = 0, weight = 0, squares = 0, kept = 0;
+    find_outliers(values, weights, count, is_kept);
+    for (size_t i = 0; i < count; i++) {
+        if (!is_kept[i]) continue;
+        sum += weights[i] * values[i];
+        weight += weights[i];
+        kept++;
+    }
+    double mean = sum / weight;
+    for (size_t i = 0; i < count; i++)
+        if (is_kept[i]) squares += weights[i] * (values[i] - mean) * (values[i] - mean);
+    double freedom = noise_freedom + kept - 1;
     double variance = (noise_freedom * noise * noise + squares) / freedom;
-    double deviation = sqrt(shared_neighbours * variance / (double)kept_count);
+    double deviation = sqrt(shared_neighbours * variance / weight);
     return (harpe_ratio){
         .mean = mean,
         .error = student(1.96, freedom) * deviation,
@@ -68,17 +70,19 @@ harpe_ratio harpe_ratio_of(const double *values, size_t count, double noise) {
     };
 }
 
-void harpe_trial_add(harpe_trial *trial, double time, double energy, const double noise[2],
+void harpe_trial_add(harpe_trial *trial, const harpe_pair *pair, const double noise[2],
                      size_t window) {
     if (trial->pairs >= window) {
         size_t kept = window - 1;
         size_t first = trial->pairs - kept;
         memmove(trial->times, trial->times + first, kept * sizeof *trial->times);
         memmove(trial->energies, trial->energies + first, kept * sizeof *trial->energies);
+        memmove(trial->weights, trial->weights + first, kept * sizeof *trial->weights);
         trial->pairs = kept;
     }
-    trial->times[trial->pairs] = time;
-    trial->energies[trial->pairs++] = energy;
-    trial->time = harpe_ratio_of(trial->times, trial->pairs, noise[0]);
-    trial->energy = harpe_ratio_of(trial->energies, trial->pairs, noise[1]);
+    trial->times[trial->pairs] = pair->time;
+    trial->energies[trial->pairs] = pair->energy;
+    trial->weights[trial->pairs++] = pair->weight;
+    trial->time = harpe_ratio_of(trial->times, trial->weights, trial->pairs, noise[0]);
+    trial->energy = harpe_ratio_of(trial->energies, trial->weights, trial->pairs, noise[1]);
 }

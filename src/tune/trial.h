@@ -23,21 +23,28 @@ typedef struct harpe_ratio {
     double bound; /* half of the interval that it leaves in 1 of 1,000 cases at each side */
 } harpe_ratio;
 
+/* A slice at the setting and its neighbours at the highest one. */
+typedef struct harpe_pair {
+    double time, energy; /* logarithms of ratios */
+    double weight;       /* seconds of the shorter side */
+} harpe_pair;
+
 typedef struct harpe_trial {
     harpe_tune_setting setting;
     harpe_tune_knob knob; /* the one whose range is searched */
     harpe_trial_verdict verdict;
-    double times[TRIAL_PAIRS_MAX], energies[TRIAL_PAIRS_MAX]; /* logarithms of ratios */
+    double times[TRIAL_PAIRS_MAX], energies[TRIAL_PAIRS_MAX], weights[TRIAL_PAIRS_MAX];
     size_t pairs;
     int disobeyed; /* slices in which the GPUs did not hold the setting */
     harpe_ratio time, energy;
 } harpe_trial;
 
-/* Estimates the mean of `count` >= 1 values that may have outliers. `noise` is the standard
- * deviation that is expected of one value, from earlier measurements. */
-harpe_ratio harpe_ratio_of(const double *values, size_t count, double noise);
+/* Estimates the mean of `count` >= 1 values that may have outliers. The variance of a value is in
+ * inverse proportion to its weight. `noise` is the standard deviation that is expected of a value
+ * of weight 1, from earlier measurements. */
+harpe_ratio harpe_ratio_of(const double *values, const double *weights, size_t count, double noise);
 /* Adds a pair and estimates again. Of more than `window` pairs, the oldest are forgotten. */
-void harpe_trial_add(harpe_trial *trial, double time, double energy, const double noise[2],
+void harpe_trial_add(harpe_trial *trial, const harpe_pair *pair, const double noise[2],
                      size_t window);
 
 #endif

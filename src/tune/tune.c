@@ -26,6 +26,7 @@
 
 #define LOOK_S 0.1           /* between two looks at a running slice, in GPU time */
 #define SLOW_LOOK_S 1.0      /* of a slice that is long */
+#define OFTEN_S 0.05         /* between two marks */
 #define FORCE_S 5.0          /* until a setting must be in force */
 #define MARKS_FIRST_S 30.0   /* marks that come within this time are preferred to the period */
 #define UNMEASURABLE_S 300.0 /* without any measure of work */
@@ -43,7 +44,8 @@ struct harpe_tuning {
     harpe_meter *meter;
     harpe_meter_kind kind; /* valid when work was found */
     harpe_work_count count;
-    double grain; /* by which the work rises at once; 0: not known */
+    uint32_t step_source; /* which steps marks count; 0: not known yet */
+    double grain;         /* by which the work rises at once; 0: not known */
     harpe_monitor *monitor;
     harpe_knob *knobs[HARPE_TUNE_KNOBS]; /* NULL: not tuned, or not opened yet */
     harpe_chooser *chooser;
@@ -254,9 +256,26 @@ static harpe_status knobs_were_held(harpe_tuning *tuning, harpe_error *error) {
 
 /* ---- Work ------------------------------------------------------------------------------------ */
 
+static void tell_meter(harpe_tuning *tuning) {
+    const char *name = harpe_meter_name(tuning->meter, tuning->kind);
+    harpe_log_line(&tuning->options.log, HARPE_LOG_INFO, "work is measured by %s", name);
+    harpe_lock(&tuning->lock);
+    tuning->report.meter = name;
+    harpe_unlock(&tuning->lock);
+}
+
 static harpe_work_news read_work(harpe_tuning *tuning) {
     double work = harpe_meter_read(tuning->meter, tuning->kind);
-    return harpe_work_count_take(&tuning->count, work, now_s(tuning));
+    uint32_t source = harpe_meter_step_source(tuning->meter);
+    harpe_work_news news = harpe_work_count_take(&tuning->count, work, now_s(tuning));
+    if (source == tuning->step_source || tuning->kind != HARPE_METER_MARKS) return news;
+    bool was_known = tuning->step_source != 0;
+    tuning->step_source = source;
+    if (!was_known || source == 0) return news;
+    /* Steps of another kind follow, such as batches after steps of an optimizer. */
+    tuning->grain = 0;
+    tell_meter(tuning);
+    return HARPE_WORK_LOST;
 }
 
 /* Waits for the next reading that may differ, for at most `longest_s`. */
@@ -278,14 +297,6 @@ static bool sees_work_finish(harpe_tuning *tuning, double longest_s, harpe_work_
     double rise = tuning->count.work - before;
     tuning->grain = tuning->grain > 0 ? 0.9 * tuning->grain + 0.1 * rise : rise;
     return true;
-}
-
-static void tell_meter(harpe_tuning *tuning) {
-    harpe_log_line(&tuning->options.log, HARPE_LOG_INFO, "work is measured by %s",
-                   harpe_meter_name(tuning->kind));
-    harpe_lock(&tuning->lock);
-    tuning->report.meter = harpe_meter_name(tuning->kind);
-    harpe_unlock(&tuning->lock);
 }
 
 /* Returns the kind that the user has asked for; HARPE_METER_KINDS: none. */
@@ -387,21 +398,20 @@ static slice_end run_slice(harpe_tuning *tuning, const harpe_tune_order *order,
     double begin_work = tuning->count.work;
     for (;;) {
         harpe_work_news news;
-        bool has_finished = false;
         double look_s = look_after_s(order, slice);
-        /* Marks need not wake this thread before the end of the slice. */
-        if (slice->time_s < order->time_s && harpe_meter_pause_s(tuning->kind) <= 0) {
+        /* Marks that come often need not wake this thread each time. */
+        if (harpe_meter_pause_s(tuning->kind) <= 0 && tuning->count.usual_gap_s < OFTEN_S) {
             pause_s(tuning, look_s);
-            news = read_work(tuning);
-        } else {
-            has_finished = sees_work_finish(tuning, look_s, &news);
+            if (read_work(tuning) == HARPE_WORK_LOST) return SLICE_DROPPED;
         }
+        bool has_finished = sees_work_finish(tuning, look_s, &news);
         double now = now_s(tuning);
         if (is_over(tuning)) return SLICE_OVER;
         if (news == HARPE_WORK_LOST) return SLICE_DROPPED;
         slice->time_s = now - begin_s;
         slice->work = tuning->count.work - begin_work;
         slice->grain = tuning->grain;
+        slice->rest_s = now - fmax(tuning->count.changed_s, begin_s);
         if (has_lost_work(tuning, slice, now)) return SLICE_DROPPED;
         bool is_seen = tuning->kind != HARPE_METER_PERIOD || slice->work > 0;
         if (is_seen && harpe_chooser_is_too_slow(tuning->chooser, slice)) return SLICE_TAKEN;

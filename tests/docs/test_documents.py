@@ -274,7 +274,7 @@ FIXTURES = [
 
 # Pages whose examples need GPUs or a training program. Their commands have tests of their own.
 NEED_GPUS = ("harpe-agent.", "harpe-gpus.", "harpe-emulate.", "harpe-monitor.",
-             "harpe-power-limit.", "harpe-profile.1", "harpe-run.")
+             "harpe-power-limit.", "harpe-profile.1", "harpe-run.", "harpe-tune.")
 
 
 def page_examples(page):

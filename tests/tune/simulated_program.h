@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,14 +33,14 @@ typedef struct program {
     double phase_s; /* time in a phase; 0: one phase */
     double noise;   /* standard deviation of a step's time, share */
     double energy_noise;
-    double outlier_share, outlier_factor; /* steps that take longer, such as those of checkpoints */
-    double drift, drift_s;                /* share and period of a slow change of all times */
-    int cycle;                            /* > 0: each so many steps, one takes twice as long */
-    double settle_s;                      /* until a new clock is in force */
-    double late_share;                    /* of slices: the clock comes 0.3 s too late, unnoticed */
-    int stuck_mhz;                        /* > 0: lower clocks are not held, and that is seen */
-    bool ignores;                         /* no clock is held, and nobody sees it */
-    double tick_s;                        /* of the energy counter */
+    double stall_share, stall_s; /* of steps that take longer: checkpoints, late data */
+    double drift, drift_s;       /* share and period of a slow change of all times */
+    int cycle;                   /* > 0: each so many steps, one takes twice as long */
+    double settle_s;             /* until a new clock is in force */
+    double late_share;           /* of slices: the clock comes 0.3 s too late, unnoticed */
+    int stuck_mhz;               /* > 0: lower clocks are not held, and that is seen */
+    bool ignores;                /* no clock is held, and nobody sees it */
+    double tick_s;               /* of the energy counter */
     /* State: */
     double now_s, energy_j, left; /* left: of the step that runs, share */
     double step_factor;
@@ -103,7 +104,8 @@ static inline void draw_step(program *of) {
     of->steps++;
     of->step_factor = exp(of->noise * random_normal(of));
     if (of->cycle > 0 && of->steps % of->cycle == 0) of->step_factor *= 2;
-    if (random_share(of) < of->outlier_share) of->step_factor *= of->outlier_factor;
+    if (random_share(of) < of->stall_share)
+        of->step_factor += of->stall_s / of->laws[phase_of(of)].step_s;
 }
 
 /* Runs for `time_s`, or until the step ends. Returns true if the step has ended. */
@@ -132,6 +134,9 @@ static inline bool run_program(program *of, double time_s, int mhz, int highest_
             spent_s += of->spent_s[i];
             needed_s += of->needed_s[i];
         }
+        if (getenv("TRACE") && spent_s > 59 &&
+            spent_s / needed_s - 1 > fmax(0.025, of->worst_minute))
+            fprintf(stderr, "minute %.4f at %.2f\n", spent_s / needed_s - 1, of->now_s);
         if (spent_s > 59) of->worst_minute = fmax(of->worst_minute, spent_s / needed_s - 1);
         of->spent_s[next] = of->needed_s[next] = 0;
     }
@@ -156,40 +161,39 @@ static inline void run_slice(program *of, harpe_chooser *chooser, int *current_m
         return;
     }
     int held_mhz = of->ignores ? highest_mhz : mhz;
-    double late_s = 0;
-    if (mhz != *current_mhz) {
-        int last_mhz = *current_mhz;
-        *current_mhz = mhz;
-        if (random_share(of) < of->late_share) late_s = 0.3;
-        const law *here = &of->laws[phase_of(of)];
-        bool is_at_boundary = of->left == 1;
-        if (of->settle_s > 0.01 * here->step_s || !is_at_boundary) {
-            for (double rest_s = of->settle_s; rest_s > 1e-9;) {
-                double begin_s = of->now_s;
-                run_program(of, rest_s, held_mhz, highest_mhz);
-                rest_s -= of->now_s - begin_s;
-            }
-            for (double begin_s = of->now_s; !run_program(of, 0.1, held_mhz, highest_mhz);)
-                if (of->now_s - begin_s > 100) break;
+    int last_mhz = *current_mhz;
+    /* A slice begins with a step: that of the change, or, if a slice was cut, the next one. */
+    if (of->left < 1)
+        while (!run_program(of, 0.1, held_mhz, highest_mhz)) {
         }
-        for (double rest_s = late_s; rest_s > 1e-9;) {
-            double begin_s = of->now_s;
-            run_program(of, fmin(rest_s, 0.1), last_mhz, highest_mhz);
-            rest_s -= of->now_s - begin_s;
-        }
-    }
     const law *here = &of->laws[phase_of(of)];
     double power_w = here->power_w * law_power(here, held_mhz, highest_mhz);
     double begin_s = of->now_s, begin_j = counted_j(of, power_w);
     harpe_tune_slice slice = {.grain = 1};
+    if (mhz != last_mhz) {
+        *current_mhz = mhz;
+        slice.late_s = of->settle_s;
+        double late_s = of->settle_s + (random_share(of) < of->late_share ? 0.3 : 0);
+        while (of->now_s - begin_s < late_s)
+            slice.work += run_program(of, begin_s + late_s - of->now_s + 1e-9,
+                                      of->ignores ? highest_mhz : last_mhz, highest_mhz);
+    }
+    double changed_s = begin_s;
     for (;;) {
         bool has_ended = run_program(of, 0.1, held_mhz, highest_mhz);
         slice.work += has_ended;
+        if (has_ended) changed_s = of->now_s;
         slice.time_s = of->now_s - begin_s;
+        slice.rest_s = of->now_s - changed_s;
         slice.energy_j = counted_j(of, power_w) - begin_j;
         if (has_ended && slice.work >= order.work && slice.time_s >= order.time_s) break;
         if (harpe_chooser_is_too_slow(chooser, &slice)) break;
     }
+    if (getenv("TRACE"))
+        fprintf(stderr,
+                "%9.2f ph %d mhz %4d work %4.0f time %.3f s/work %.5f J/work %.4f order %.2f s\n",
+                of->now_s, phase_of(of), mhz, slice.work, slice.time_s, slice.time_s / slice.work,
+                slice.energy_j / slice.work, order.time_s);
     harpe_chooser_take(chooser, &slice);
 }
 
@@ -240,8 +244,8 @@ static inline program random_program(uint64_t seed, double odd) {
         made.drift_s = random_between(&made, 600, 7200);
     }
     if (random_share(&made) < 0.3) {
-        made.outlier_share = random_between(&made, 0, 0.01);
-        made.outlier_factor = random_between(&made, 2, 10);
+        made.stall_share = made.laws[0].step_s / random_between(&made, 20, 600);
+        made.stall_s = random_between(&made, 0.2, 5);
     }
     if (random_share(&made) < 0.2) {
         made.phases = 2 + (random_share(&made) < 0.3);
