@@ -49,6 +49,10 @@ class Tune(CountedTest):
     def test_what_a_program_saves_and_traces_is_unchanged(self):
         self.check("saved", STEPS, "updates", extra=1)
 
+    @needs("cloudpickle")
+    def test_a_class_that_goes_to_another_process(self):
+        self.check("taken_along", 1, "forwards")
+
     @needs("transformers", "accelerate")
     def test_a_trainer_of_transformers(self):
         self.assertNotIn("harpe", self.run_python(SCRIPTS / "trainer.py", self.path / "out"))
