@@ -225,7 +225,7 @@ class Callbacks(TuneTest):
             one.begin(None)
         one.step_begins()
         one.end()
-        self.assertIn("knob must be", log.output[0])
+        self.assertIn("knob 'fan' must be", log.output[0])
 
     def test_accelerate(self):
         from harpe.integrations.accelerate import PowerLimit
