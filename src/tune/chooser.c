@@ -16,7 +16,8 @@
 
 enum {
     PHASES_MAX = 6,
-    BASELINE_SLICES = 4,
+    BASELINE_FEWEST = 4,
+    BASELINE_MOST = 8,
     LOSSES_MAX = 128,
     HELD_PAIRS = 48,    /* pairs that the choice is judged by while it is held */
     FEWEST_PAIRS = 3,   /* of an accepted trial */
@@ -41,8 +42,8 @@ static const double steady_spread = 0.08, measurable_spread = 0.3;
  */
 static const double loss_share = 1.1;
 static const double minute_s = 60;
-static const double least_noise =
-    1e-3; /* of a slice; a few slices may look steadier than they are */
+/* Few slices may look steadier than they are. */
+static const double least_noise = 1e-3;
 /* A slice that is too slow is noticed after this time, or after a unit of work. */
 static const double notice_s = 0.3;
 /* A trial is given up after so much time at its setting, but not before so many pairs. */
@@ -67,7 +68,7 @@ typedef struct program_phase {
     slice highest;   /* moving means at the highest setting */
     double noise[2]; /* standard deviation of a slice: time, energy */
     double power_noise;
-    slice baseline[BASELINE_SLICES];
+    slice baseline[BASELINE_MOST];
     size_t baseline_count;
     double slice_s;
     double grain;
@@ -181,7 +182,7 @@ static bool is_same(const harpe_tune_setting *a, const harpe_tune_setting *b) {
 static program_phase *phase_now(harpe_chooser *chooser) { return &chooser->phases[chooser->now]; }
 
 static bool has_baseline(const program_phase *phase) {
-    return phase->baseline_count == BASELINE_SLICES;
+    return phase->highest.is_valid;
 }
 
 static harpe_trial *open_trial(program_phase *phase) {
@@ -343,15 +344,16 @@ static double behind_s(const harpe_tune_slice *so_far, double log_s_per_work) {
 
 bool harpe_chooser_is_too_slow(const harpe_chooser *chooser, const harpe_tune_slice *so_far) {
     const program_phase *phase = &chooser->phases[chooser->now];
-    if (chooser->reason || is_same(&chooser->order.setting, &chooser->highest)) return false;
+    if (chooser->reason || chooser->is_blended) return false;
+    if (is_same(&chooser->order.setting, &chooser->highest)) return false;
     double noise_s = phase->noise[0] * sqrt(phase->slice_s * so_far->time_s);
     double left_s = fmax(0, budget_s(chooser) - lost_last_minute_s(chooser));
     double lost_s = behind_s(so_far, phase->highest.s);
     if (lost_s > left_s + 2 * noise_s) return true;
     /* One unit is waited for, to know how slow it is. */
-    if (so_far->time_s < notice_s || !(so_far->work > 0) || chooser->is_blended) return false;
+    if (so_far->time_s < notice_s || !(so_far->work > 0)) return false;
     double limit = chooser->options.max_slowdown;
-    if (phase->is_settled && phase->held.is_valid) {
+    if (phase->is_settled) {
         lost_s = behind_s(so_far, phase->held.s);
         limit = least_jump;
     }
@@ -375,6 +377,15 @@ static bool is_saved_choice(const harpe_chooser *chooser, const harpe_trial *tri
            fabs(trial->energy.mean - log(saved->energy_ratio)) < 0.03 + trial->energy.error;
 }
 
+/* Expects at the chosen setting what its trial has measured. */
+static void expect_held(program_phase *phase) {
+    const harpe_search *search = &phase->search;
+    phase->held = phase->highest;
+    if (search->best < 0) return;
+    phase->held.s += search->trials[search->best].time.mean;
+    phase->held.j += search->trials[search->best].energy.mean;
+}
+
 static void search_on(harpe_chooser *chooser) {
     program_phase *phase = phase_now(chooser);
     harpe_search *search = &phase->search;
@@ -394,7 +405,7 @@ static void search_on(harpe_chooser *chooser) {
         return;
     }
     phase->is_settled = true;
-    phase->held = search->best < 0 ? phase->highest : (slice){0};
+    expect_held(phase);
     if (!chooser->is_blended) scale_noise(phase, phase, fmax(held_slice_s, unit_s(chooser, phase)));
     phase->since_check_s = 0;
     phase->strange_count = 0;
@@ -464,7 +475,7 @@ static void add_pair(harpe_chooser *chooser, program_phase *phase, harpe_trial *
     if (trial->time.mean - trial->time.bound <= allowed) return;
     trial->verdict = HARPE_TRIAL_TOO_SLOW;
     harpe_search_choose(&chooser->options, &phase->search);
-    phase->held = (slice){0};
+    expect_held(phase);
 }
 
 /* ---- Phases of the program ------------------------------------------------------------------- */
@@ -521,7 +532,6 @@ static void enter_phase(harpe_chooser *chooser, const slice *seen) {
     if (found == chooser->phase_count) {
         found = room_for_phase(chooser);
         program_phase begun = {.highest = *seen, .grain = left->grain, .search = {.best = -1}};
-        begun.baseline_count = BASELINE_SLICES;
         scale_noise(&begun, left, fmax(least_slice_s, unit_s(chooser, &begun)));
         begun.search.highest_w =
             left->search.highest_w * exp(seen->j - seen->s - left->highest.j + left->highest.s);
@@ -561,44 +571,65 @@ static bool fits_phase(harpe_chooser *chooser, const slice *seen) {
 
 /* ---- Slices ---------------------------------------------------------------------------------- */
 
-static double mean_of(const double values[BASELINE_SLICES]) {
+static double mean_of(const double *values, size_t count) {
     double sum = 0;
-    for (size_t i = 0; i < BASELINE_SLICES; i++)
+    for (size_t i = 0; i < count; i++)
         sum += values[i];
-    return sum / BASELINE_SLICES;
+    return sum / (double)count;
 }
 
-static double deviation_of(const double values[BASELINE_SLICES]) {
-    double mean = mean_of(values), squares = 0;
-    for (size_t i = 0; i < BASELINE_SLICES; i++)
+static double deviation_of(const double *values, size_t count) {
+    double mean = mean_of(values, count), squares = 0;
+    for (size_t i = 0; i < count; i++)
         squares += (values[i] - mean) * (values[i] - mean);
-    return fmax(sqrt(squares / (BASELINE_SLICES - 1)), least_noise);
+    return fmax(sqrt(squares / (double)(count - 1)), least_noise);
 }
 
-static void finish_baseline(harpe_chooser *chooser, program_phase *phase) {
-    double times[BASELINE_SLICES], energies[BASELINE_SLICES], powers[BASELINE_SLICES];
-    for (size_t i = 0; i < BASELINE_SLICES; i++) {
+/* Moves the slices that are like slice `centre` to the front, and returns their number. */
+static size_t gather_alike(slice *slices, size_t count, size_t centre) {
+    slice middle = slices[centre];
+    size_t alike = 0;
+    for (size_t i = 0; i < count; i++) {
+        slice one = slices[i];
+        double power = (one.j - one.s) - (middle.j - middle.s);
+        if (fabs(one.s - middle.s) > steady_spread || fabs(power) > steady_spread) continue;
+        slices[i] = slices[alike];
+        slices[alike++] = one;
+    }
+    return alike;
+}
+
+/* Begins the search as soon as most of the first slices are alike: some may have been outliers. */
+static void try_baseline(harpe_chooser *chooser, program_phase *phase) {
+    size_t count = phase->baseline_count, alike = 0;
+    for (size_t i = 0; i < count && alike * 5 < count * 3; i++)
+        alike = gather_alike(phase->baseline, count, i);
+    bool is_last = count == BASELINE_MOST && phase->slice_s >= most_baseline_s;
+    if (alike < BASELINE_FEWEST || alike * 5 < count * 3) {
+        if (count < BASELINE_MOST) return;
+        phase->baseline_count = 0;
+        phase->slice_s = fmin(2 * phase->slice_s, most_baseline_s);
+        if (!is_last) return;
+        alike = count;
+    }
+    double times[BASELINE_MOST], energies[BASELINE_MOST], powers[BASELINE_MOST];
+    for (size_t i = 0; i < alike; i++) {
         times[i] = phase->baseline[i].s;
         energies[i] = phase->baseline[i].j;
         powers[i] = energies[i] - times[i];
     }
-    double deviation = deviation_of(times);
-    if (deviation > steady_spread && phase->slice_s < most_baseline_s) {
-        phase->slice_s = fmin(2 * phase->slice_s, most_baseline_s);
-        phase->baseline_count = 0;
-        return;
-    }
+    double deviation = deviation_of(times, alike);
     if (deviation > measurable_spread) {
         chooser->reason = "the rate of its work varies too much";
         return;
     }
     int gpus = chooser->options.gpu_count > 0 ? chooser->options.gpu_count : 1;
-    phase->highest = (slice){true, mean_of(times), mean_of(energies), 0};
+    phase->highest = (slice){true, mean_of(times, alike), mean_of(energies, alike), 0};
     phase->slice_s = fmax(phase->slice_s, unit_s(chooser, phase));
     phase->noise[0] = deviation;
-    phase->noise[1] = deviation_of(energies);
-    phase->power_noise = deviation_of(powers);
-    phase->search.highest_w = exp(mean_of(powers)) / gpus;
+    phase->noise[1] = deviation_of(energies, alike);
+    phase->power_noise = deviation_of(powers, alike);
+    phase->search.highest_w = exp(mean_of(powers, alike)) / gpus;
     search_on(chooser);
 }
 
@@ -607,8 +638,7 @@ static void take_highest(harpe_chooser *chooser, const slice *seen) {
     program_phase *phase = phase_now(chooser);
     if (!has_baseline(phase)) {
         phase->baseline[phase->baseline_count++] = *seen;
-        if (has_baseline(phase)) finish_baseline(chooser, phase);
-        if (has_baseline(phase)) chooser->before = *seen;
+        if (phase->baseline_count >= BASELINE_FEWEST) try_baseline(chooser, phase);
         return;
     }
     if (!fits_phase(chooser, seen)) return;
@@ -622,6 +652,7 @@ static void take_highest(harpe_chooser *chooser, const slice *seen) {
     }
     chooser->middle.is_valid = false;
     follow(&phase->highest, &phase->highest, seen, 0.5);
+    
     harpe_trial *trial = open_trial(phase);
     if (!trial || !before.is_valid || !middle.is_valid) return;
     add_pair(chooser, phase, trial, &before, &middle, seen);
@@ -631,7 +662,6 @@ static void take_highest(harpe_chooser *chooser, const slice *seen) {
 static void take_held(harpe_chooser *chooser, const slice *seen, double time_s) {
     program_phase *phase = phase_now(chooser);
     phase->since_check_s += time_s;
-    if (!phase->held.is_valid) phase->held = *seen;
     if (is_far(chooser, phase, seen, &phase->held)) {
         if (++phase->strange_count > 5) phase->held = *seen; /* the setting itself has changed */
         chooser->middle.is_valid = false;

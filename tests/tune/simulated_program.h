@@ -43,7 +43,8 @@ typedef struct program {
     double tick_s;               /* of the energy counter */
     /* State: */
     double now_s, energy_j, left; /* left: of the step that runs, share */
-    double step_factor;
+    double counted_j;             /* by the GPU's counter */
+    double step_factor, stall_left_s;
     long steps;
     double needed_s[MINUTE_BINS],
         spent_s[MINUTE_BINS]; /* the last minute in quarters of a second */
@@ -104,22 +105,27 @@ static inline void draw_step(program *of) {
     of->steps++;
     of->step_factor = exp(of->noise * random_normal(of));
     if (of->cycle > 0 && of->steps % of->cycle == 0) of->step_factor *= 2;
-    if (random_share(of) < of->stall_share)
-        of->step_factor += of->stall_s / of->laws[phase_of(of)].step_s;
+    if (random_share(of) < of->stall_share) of->stall_left_s = of->stall_s;
 }
 
 /* Runs for `time_s`, or until the step ends. Returns true if the step has ended. */
 static inline bool run_program(program *of, double time_s, int mhz, int highest_mhz) {
     const law *here = &of->laws[phase_of(of)];
-    double ratio = law_time(here, mhz, highest_mhz);
+    bool is_stalled = of->stall_left_s > 0;
+    double ratio = is_stalled ? 1 : law_time(here, mhz, highest_mhz);
     double drift = of->drift_s > 0 ? 1 + of->drift * sin(6.2832 * of->now_s / of->drift_s) : 1;
     double whole_s = here->step_s * drift * ratio * of->step_factor;
-    double run_s = fmin(time_s, of->left * whole_s);
-    bool has_ended = run_s >= of->left * whole_s;
-    of->left -= run_s / whole_s;
-    double power_w = here->power_w * law_power(here, mhz, highest_mhz);
-    of->energy_j += run_s * power_w * (1 + of->energy_noise * random_normal(of));
-    of->highest_total_j += run_s / ratio * here->power_w;
+    double run_s = fmin(time_s, is_stalled ? of->stall_left_s : of->left * whole_s);
+    bool has_ended = !is_stalled && run_s >= of->left * whole_s;
+    if (is_stalled) of->stall_left_s -= run_s;
+    else of->left -= run_s / whole_s;
+    double power_w = here->power_w * (is_stalled ? 0.3 : law_power(here, mhz, highest_mhz));
+    power_w *= 1 + of->energy_noise * random_normal(of);
+    double tick_s = of->tick_s > 0 ? of->tick_s : 1e-3;
+    double since_tick_s = fmod(of->now_s + run_s, tick_s);
+    of->energy_j += run_s * power_w;
+    if (since_tick_s < run_s) of->counted_j = of->energy_j - since_tick_s * power_w;
+    of->highest_total_j += run_s / ratio * here->power_w * (is_stalled ? 0.3 : 1);
     for (double rest_s = run_s; rest_s > 1e-12;) {
         double piece_s = fmin(rest_s, 0.25 - fmod(of->now_s, 0.25) + 1e-9);
         size_t bin = (size_t)(of->now_s * 4) % MINUTE_BINS;
@@ -144,10 +150,6 @@ static inline bool run_program(program *of, double time_s, int mhz, int highest_
     return has_ended;
 }
 
-static inline double counted_j(const program *of, double power_w) {
-    return of->energy_j - fmod(of->now_s, of->tick_s > 0 ? of->tick_s : 1e-9) * power_w;
-}
-
 /* Measures the chooser's order and tells it the result. */
 static inline void run_slice(program *of, harpe_chooser *chooser, int *current_mhz,
                              int highest_mhz) {
@@ -166,9 +168,7 @@ static inline void run_slice(program *of, harpe_chooser *chooser, int *current_m
     if (of->left < 1)
         while (!run_program(of, 0.1, held_mhz, highest_mhz)) {
         }
-    const law *here = &of->laws[phase_of(of)];
-    double power_w = here->power_w * law_power(here, held_mhz, highest_mhz);
-    double begin_s = of->now_s, begin_j = counted_j(of, power_w);
+    double begin_s = of->now_s, begin_j = of->counted_j;
     harpe_tune_slice slice = {.grain = 1};
     if (mhz != last_mhz) {
         *current_mhz = mhz;
@@ -185,7 +185,7 @@ static inline void run_slice(program *of, harpe_chooser *chooser, int *current_m
         if (has_ended) changed_s = of->now_s;
         slice.time_s = of->now_s - begin_s;
         slice.rest_s = of->now_s - changed_s;
-        slice.energy_j = counted_j(of, power_w) - begin_j;
+        slice.energy_j = of->counted_j - begin_j;
         if (has_ended && slice.work >= order.work && slice.time_s >= order.time_s) break;
         if (harpe_chooser_is_too_slow(chooser, &slice)) break;
     }
