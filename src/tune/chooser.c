@@ -181,9 +181,7 @@ static bool is_same(const harpe_tune_setting *a, const harpe_tune_setting *b) {
 
 static program_phase *phase_now(harpe_chooser *chooser) { return &chooser->phases[chooser->now]; }
 
-static bool has_baseline(const program_phase *phase) {
-    return phase->highest.is_valid;
-}
+static bool has_baseline(const program_phase *phase) { return phase->highest.is_valid; }
 
 static harpe_trial *open_trial(program_phase *phase) {
     harpe_search *search = &phase->search;
@@ -652,7 +650,7 @@ static void take_highest(harpe_chooser *chooser, const slice *seen) {
     }
     chooser->middle.is_valid = false;
     follow(&phase->highest, &phase->highest, seen, 0.5);
-    
+
     harpe_trial *trial = open_trial(phase);
     if (!trial || !before.is_valid || !middle.is_valid) return;
     add_pair(chooser, phase, trial, &before, &middle, seen);

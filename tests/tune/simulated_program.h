@@ -117,8 +117,10 @@ static inline bool run_program(program *of, double time_s, int mhz, int highest_
     double whole_s = here->step_s * drift * ratio * of->step_factor;
     double run_s = fmin(time_s, is_stalled ? of->stall_left_s : of->left * whole_s);
     bool has_ended = !is_stalled && run_s >= of->left * whole_s;
-    if (is_stalled) of->stall_left_s -= run_s;
-    else of->left -= run_s / whole_s;
+    if (is_stalled)
+        of->stall_left_s -= run_s;
+    else
+        of->left -= run_s / whole_s;
     double power_w = here->power_w * (is_stalled ? 0.3 : law_power(here, mhz, highest_mhz));
     power_w *= 1 + of->energy_noise * random_normal(of);
     double tick_s = of->tick_s > 0 ? of->tick_s : 1e-3;
