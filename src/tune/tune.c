@@ -292,13 +292,12 @@ static harpe_meter_kind asked_kind(const harpe_tuning *tuning) {
     return HARPE_METER_KINDS;
 }
 
-static void tell_unmeasurable(harpe_tuning *tuning, bool is_asked) {
-    const char *reason = is_asked
-                             ? "the counter that was named does not move"
-                             : "the program marks no steps, and its power has no stable period";
-    harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING,
-                   "cannot measure this program: %s; nothing is changed", reason);
-    set_phase(tuning, HARPE_TUNING_UNMEASURABLE, reason);
+/* Says that there is no measure of work. */
+static void set_unmeasurable(harpe_tuning *tuning) {
+    set_phase(tuning, HARPE_TUNING_UNMEASURABLE,
+              asked_kind(tuning) != HARPE_METER_KINDS
+                  ? "the counter that was named did not move"
+                  : "it marks no steps, and its power has no period that is stable for 20 periods");
 }
 
 /* Looks for work until there is some. Returns false if the thread must end. */
@@ -316,7 +315,10 @@ static bool find_work(harpe_tuning *tuning) {
             return true;
         }
         if (!has_told && now_s(tuning) > UNMEASURABLE_S) {
-            tell_unmeasurable(tuning, asked != HARPE_METER_KINDS);
+            set_unmeasurable(tuning);
+            harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING,
+                           "cannot measure this program: %s; nothing is changed",
+                           tuning->report.reason);
             has_told = true;
             samples = false; /* marks may still come */
         }
@@ -574,11 +576,14 @@ static harpe_status own_options(harpe_tuning *tuning, const harpe_tuning_options
 static harpe_status open_meter(harpe_tuning *tuning, const harpe_tune_sources *sources,
                                harpe_error *error) {
     const harpe_tuning_options *own = &tuning->options;
-    harpe_step_memory *marks = sources && sources->marks ? sources->marks : harpe_step_memory_own();
+    bool is_runners = false;
+    harpe_step_memory *marks =
+        sources && sources->marks ? sources->marks : harpe_step_memory_own(&is_runners);
     if (!marks) return harpe_fail_memory(error);
     tuning->meter_options = (harpe_meter_options){
         .gpus = own->gpus,
         .marks = marks,
+        .is_runners = is_runners,
         .output = sources ? sources->output : NULL,
         .url = own->rate_url,
         .name = own->rate_name,
@@ -658,6 +663,7 @@ void harpe_tune_stop(harpe_tuning *tuning, harpe_tuning_report *report) {
         read_totals(tuning);
     }
     close_knobs(tuning);
+    if (tuning->report.phase == HARPE_TUNING_WAITING) set_unmeasurable(tuning);
     save(tuning);
     if (report) *report = tuning->report;
     harpe_chooser_free(tuning->chooser);

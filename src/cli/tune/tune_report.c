@@ -119,12 +119,11 @@ static void append_money(harpe_text *text, const harpe_tuning_report *report,
 
 /* Says why there is no choice. */
 static void append_reason(harpe_text *text, const harpe_tuning_report *report) {
-    if (report->phase == HARPE_TUNING_WAITING)
-        harpe_text_printf(text, NAME
-                          "cannot measure this program: it marked no steps, and its power had no "
-                          "stable period for 20 periods; nothing was changed\n");
-    else if (report->reason)
-        harpe_text_printf(text, NAME "no setting was chosen: %s\n", report->reason);
+    harpe_text_printf(text, NAME "%s: %s; the GPUs %s\n",
+                      report->phase == HARPE_TUNING_STOPPED ? "no setting was chosen"
+                                                            : "cannot measure this program",
+                      report->reason ? report->reason : "its work is too uneven",
+                      report->is_restored ? "are as they were found" : "were not changed");
 }
 
 static void append_dry(harpe_text *text, const harpe_tuning_report *report) {
@@ -151,7 +150,8 @@ void harpe_tune_report_print(const harpe_tuning_report *report, const harpe_tune
     else
         append_reason(&text, report);
     if (!is_dry && report->highest_j > 0) append_money(&text, report, prices);
-    if (report->is_restored) harpe_text_printf(&text, NAME "the GPUs are as they were found\n");
+    if (is_chosen && report->is_restored)
+        harpe_text_printf(&text, NAME "the GPUs are as they were found\n");
     if (text.data) fputs(text.data, stderr);
     harpe_text_free(&text);
 }
