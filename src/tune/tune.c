@@ -33,6 +33,7 @@
 #define UNMEASURABLE_S 300.0 /* without any measure of work */
 #define STANDING_S 10.0      /* after which a standing program gets the highest setting back */
 #define LOST_S 60.0          /* without a period, in a slice */
+#define REQUESTS_S 60.0      /* for a percentile of the latency */
 #define LEAST_GUESS_S 1.0    /* of power, for a guess */
 #define SHORTEST_NS INT64_C(1000000)
 #define SLICE "tune slice" /* windows of the monitor */
@@ -378,6 +379,14 @@ static double look_after_s(const harpe_tune_order *order, const harpe_tune_slice
     return left_s > 0 ? fmin(left_s, longest_s) : LOOK_S;
 }
 
+/* A percentile of the latency needs many requests, so a slice waits for them for a while. */
+static bool is_long_enough(harpe_tuning *tuning, const harpe_tune_order *order,
+                           const harpe_tune_slice *slice) {
+    if (slice->time_s < order->time_s || slice->work < order->work) return false;
+    return !tuning->options.latency_name || slice->time_s > REQUESTS_S ||
+           !isnan(harpe_meter_latency_s(tuning->meter));
+}
+
 /* Lets a slice run until it is long enough, or too slow, or lost. */
 static slice_end run_slice(harpe_tuning *tuning, const harpe_tune_order *order,
                            harpe_tune_slice *slice) {
@@ -402,8 +411,7 @@ static slice_end run_slice(harpe_tuning *tuning, const harpe_tune_order *order,
         if (has_lost_work(tuning, slice, now)) return SLICE_DROPPED;
         bool is_seen = tuning->kind != HARPE_METER_PERIOD || slice->work > 0;
         if (is_seen && harpe_chooser_is_too_slow(tuning->chooser, slice)) return SLICE_TAKEN;
-        if (has_finished && slice->time_s >= order->time_s && slice->work >= order->work)
-            return SLICE_TAKEN;
+        if (has_finished && is_long_enough(tuning, order, slice)) return SLICE_TAKEN;
     }
 }
 
