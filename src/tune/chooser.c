@@ -42,6 +42,8 @@ static const double steady_spread = 0.08, measurable_spread = 0.3;
  */
 static const double loss_share = 1.1;
 static const double minute_s = 60;
+/* If changes of phase alone lose more than this part of it, the choice is not held for a while. */
+static const double changes_share = 1;
 /* Few slices may look steadier than they are. */
 static const double least_noise = 1e-3;
 /* A slice that is too slow is noticed after this time, or after a unit of work. */
@@ -94,6 +96,10 @@ struct harpe_chooser {
     slice strange;        /* a slice at the highest setting that does not fit the phase */
     int strange_count, drops, disobeyed;
     bool has_begun; /* the first slice, in which the program may still warm up, is over */
+    /* Time that slices may have lost because the program had changed its phase: since the last slice
+     * that fitted, and before, which fades over a minute. */
+    double doubt_s, doubt_time_s, doubt_work;
+    double doubts_s, doubts_at_s;
     loss losses[LOSSES_MAX];
     size_t loss_count;
     harpe_tune_order order;
@@ -262,6 +268,15 @@ static void add_loss(harpe_chooser *chooser, double lost_s) {
     chooser->loss_count = kept;
 }
 
+static void end_doubt(harpe_chooser *chooser) {
+    chooser->doubt_s = chooser->doubt_time_s = chooser->doubt_work = 0;
+}
+
+/* Returns what changes of phase have lost in about the last minute. */
+static double lost_in_changes_s(const harpe_chooser *chooser) {
+    return chooser->doubts_s * exp((chooser->doubts_at_s - chooser->clock_s) / minute_s);
+}
+
 /* Returns the time that a program may lose before a slice at a wrong setting ends. */
 static double loss_before_end_s(const harpe_chooser *chooser, const program_phase *phase,
                                 double worst) {
@@ -326,6 +341,8 @@ static void plan(harpe_chooser *chooser) {
                              : at_highest(chooser, phase->slice_s);
     } else if (is_strange(chooser, phase) || phase->since_check_s * check_share > phase->slice_s) {
         chooser->order = at_highest(chooser, phase->slice_s);
+    } else if (lost_in_changes_s(chooser) > changes_share * budget_s(chooser)) {
+        chooser->order = at_highest(chooser, held_slice_s);
     } else {
         double time_s = fmax(chooser->is_blended ? phase->slice_s : 0, held_slice_s);
         chooser->order = (harpe_tune_order){*chosen_setting(chooser), time_s, 1};
@@ -512,6 +529,13 @@ static size_t room_for_phase(harpe_chooser *chooser) {
 /* Finds the phase that a slice at the highest setting belongs to, or begins a new one. */
 static void enter_phase(harpe_chooser *chooser, const slice *seen) {
     program_phase *left = phase_now(chooser);
+    /* At the highest setting, the work needs at least this long in the faster of both phases. */
+    double needed_s = chooser->doubt_work * exp(fmin(left->highest.s, seen->s));
+    double lost_s = fmin(chooser->doubt_s, fmax(0, chooser->doubt_time_s - needed_s));
+    add_loss(chooser, lost_s);
+    chooser->doubts_s = lost_in_changes_s(chooser) + lost_s;
+    chooser->doubts_at_s = chooser->clock_s;
+    end_doubt(chooser);
     left->last_s = chooser->clock_s;
     left->strange_count = 0;
     if (is_too_short(chooser, left)) {
@@ -642,6 +666,7 @@ static void take_highest(harpe_chooser *chooser, const slice *seen) {
         return;
     }
     if (!fits_phase(chooser, seen)) return;
+    end_doubt(chooser);
     phase->strange_count = 0;
     phase->since_check_s = 0;
     slice before = chooser->before, middle = chooser->middle;
@@ -668,6 +693,7 @@ static void take_held(harpe_chooser *chooser, const slice *seen, double time_s) 
         return;
     }
     phase->strange_count = 0;
+    end_doubt(chooser);
     /* What drifts at this setting drifts at the highest one, too. */
     follow(&phase->highest, &phase->held, seen, 0.3);
     follow(&phase->held, &phase->held, seen, 0.3);
@@ -733,7 +759,15 @@ void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *taken) {
     double at_highest_j = has_baseline(phase) ? whole.work * exp(phase->highest.j) : INFINITY;
     chooser->highest_j += is_highest || isinf(at_highest_j) ? taken->energy_j : at_highest_j;
     const harpe_trial *trial = open_trial(phase);
-    if (!is_highest) add_loss(chooser, lost_in(chooser, phase, taken, &whole));
+    if (!is_highest) {
+        const harpe_search unknown = {.highest_w = phase->search.highest_w};
+        double worst =
+            harpe_search_worst_ratio(&chooser->options, &unknown, &chooser->order.setting);
+        chooser->doubt_s += taken->time_s * (1 - 1 / worst);
+        chooser->doubt_time_s += taken->time_s;
+        chooser->doubt_work += taken->work;
+        add_loss(chooser, lost_in(chooser, phase, taken, &whole));
+    }
     if (is_highest && (trial || phase->search.best >= 0 || !phase->is_settled ||
                        is_strange(chooser, phase) || chooser->strange.is_valid)) {
         take_highest(chooser, &seen);
