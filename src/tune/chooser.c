@@ -96,8 +96,8 @@ struct harpe_chooser {
     slice strange;        /* a slice at the highest setting that does not fit the phase */
     int strange_count, drops, disobeyed;
     bool has_begun; /* the first slice, in which the program may still warm up, is over */
-    /* Time that slices may have lost because the program had changed its phase: since the last slice
-     * that fitted, and before, which fades over a minute. */
+    /* Time that slices may have lost because the program had changed its phase: since the last
+     * slice that fitted, and before, which fades over a minute. */
     double doubt_s, doubt_time_s, doubt_work;
     double doubts_s, doubts_at_s;
     loss losses[LOSSES_MAX];
@@ -187,9 +187,7 @@ static bool is_same(const harpe_tune_setting *a, const harpe_tune_setting *b) {
 
 static program_phase *phase_now(harpe_chooser *chooser) { return &chooser->phases[chooser->now]; }
 
-static bool has_baseline(const program_phase *phase) {
-    return phase->highest.is_valid;
-}
+static bool has_baseline(const program_phase *phase) { return phase->highest.is_valid; }
 
 static harpe_trial *open_trial(program_phase *phase) {
     harpe_search *search = &phase->search;
@@ -677,7 +675,7 @@ static void take_highest(harpe_chooser *chooser, const slice *seen) {
     }
     chooser->middle.is_valid = false;
     follow(&phase->highest, &phase->highest, seen, 0.5);
-    
+
     harpe_trial *trial = open_trial(phase);
     if (!trial || !before.is_valid || !middle.is_valid) return;
     add_pair(chooser, phase, trial, &before, &middle, seen);

@@ -35,7 +35,7 @@ static double median_of(double *values, size_t count) {
 
 /* Writes to `is_kept` which values are no outliers. Of few values, all are kept. */
 static void leave_outliers(const double *values, const double *weights, size_t count,
-                          bool *is_kept) {
+                           bool *is_kept) {
     double sorted[TRIAL_PAIRS_MAX];
     memcpy(sorted, values, count * sizeof *values);
     double median = median_of(sorted, count);
@@ -81,8 +81,8 @@ void harpe_trial_add(harpe_trial *trial, const harpe_pair *pair, const double no
     trial->times[trial->pairs] = pair->time;
     trial->energies[trial->pairs] = pair->energy;
     trial->weights[trial->pairs++] = pair->weight;
-    /* What a counter of energy shows too late is in the next slice, so that its errors cancel; none of
-     * them is an outlier by itself. */
+    /* What a counter of energy shows too late is in the next slice, so that its errors cancel; none
+     * of them is an outlier by itself. */
     bool is_kept[TRIAL_PAIRS_MAX];
     leave_outliers(trial->times, trial->weights, trial->pairs, is_kept);
     trial->time = ratio_of(trial->times, trial->weights, is_kept, trial->pairs, noise[0]);

@@ -39,9 +39,9 @@ typedef struct harpe_trial {
     harpe_ratio time, energy;
 } harpe_trial;
 
-/* Adds a pair and estimates the means again, without pairs whose time is an outlier. `noise` has the
- * standard deviations that are expected of time and energy at weight 1, from earlier measurements.
- * Of more than `window` pairs, the oldest are forgotten. */
+/* Adds a pair and estimates the means again, without pairs whose time is an outlier. `noise` has
+ * the standard deviations that are expected of time and energy at weight 1, from earlier
+ * measurements. Of more than `window` pairs, the oldest are forgotten. */
 void harpe_trial_add(harpe_trial *trial, const harpe_pair *pair, const double noise[2],
                      size_t window);
 

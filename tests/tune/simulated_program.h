@@ -36,6 +36,7 @@ typedef struct program {
     double stall_share, stall_s; /* of steps that take longer: checkpoints, late data */
     double drift, drift_s;       /* share and period of a slow change of all times */
     int cycle;                   /* > 0: each so many steps, one takes twice as long */
+    bool is_odd;                 /* breaks what the chooser assumes */
     double settle_s;             /* until a new clock is in force */
     double late_share;           /* of slices: the clock comes 0.3 s too late, unnoticed */
     int stuck_mhz;               /* > 0: lower clocks are not held, and that is seen */
@@ -117,8 +118,10 @@ static inline bool run_program(program *of, double time_s, int mhz, int highest_
     double whole_s = here->step_s * drift * ratio * of->step_factor;
     double run_s = fmin(time_s, is_stalled ? of->stall_left_s : of->left * whole_s);
     bool has_ended = !is_stalled && run_s >= of->left * whole_s;
-    if (is_stalled) of->stall_left_s -= run_s;
-    else of->left -= run_s / whole_s;
+    if (is_stalled)
+        of->stall_left_s -= run_s;
+    else
+        of->left -= run_s / whole_s;
     double power_w = here->power_w * (is_stalled ? 0.3 : law_power(here, mhz, highest_mhz));
     power_w *= 1 + of->energy_noise * random_normal(of);
     double tick_s = of->tick_s > 0 ? of->tick_s : 1e-3;
