@@ -27,6 +27,7 @@ enum {
     MOST_DROPS = 30,
     MOST_DISOBEYED = 3,
     SHORT_STAYS = 4,
+    FEWEST_CHANGED = 3, /* slices at the chosen setting, each after one at the highest */
 };
 
 /* Energy counters of GPUs rise every 20 to 100 ms. */
@@ -70,7 +71,7 @@ typedef struct program_phase {
     double trial_s; /* time at the setting of the open trial */
     bool is_settled;
     slice held; /* moving means at the chosen setting */
-    int strange_count;
+    int strange_count, changed_count;
     double since_check_s, last_s; /* last_s: when the phase ran last */
 } program_phase;
 
@@ -321,13 +322,15 @@ static void plan(harpe_chooser *chooser) {
     const harpe_trial *trial = open_trial(phase);
     if (chooser->reason) {
         chooser->order = (harpe_tune_order){.time_s = MINUTE_S};
-    } else if (!has_baseline(phase) || chooser->strange.is_valid) {
+    } else if (!has_baseline(phase)) {
         chooser->order = at_highest(chooser, phase->slice_s);
+    } else if (chooser->strange.is_valid || (!trial && is_strange(chooser, phase))) {
+        chooser->order = at_highest(chooser, fmin(phase->slice_s, held_slice_s));
     } else if (trial) {
         chooser->order = chooser->before.is_valid && !chooser->middle.is_valid
                              ? order_trial(chooser, phase, trial)
                              : at_highest(chooser, phase->slice_s);
-    } else if (is_strange(chooser, phase) || phase->since_check_s * check_share > phase->slice_s) {
+    } else if (phase->since_check_s * check_share > phase->slice_s) {
         chooser->order = at_highest(chooser, phase->slice_s);
     } else if (chooser->faded_doubts_s > budget_s(chooser)) {
         chooser->order = at_highest(chooser, held_slice_s);
@@ -408,7 +411,16 @@ static void search_on(harpe_chooser *chooser) {
     expect_held(phase);
     if (!chooser->is_blended) scale_noise(phase, phase, fmax(held_slice_s, unit_s(chooser, phase)));
     phase->since_check_s = 0;
-    phase->strange_count = 0;
+    phase->strange_count = phase->changed_count = 0;
+}
+
+/* The program is as before at the highest setting, but not at the chosen one. */
+static void search_again(harpe_chooser *chooser) {
+    program_phase *phase = phase_now(chooser);
+    phase->search = (harpe_search){.best = -1, .highest_w = phase->search.highest_w};
+    phase->is_settled = false;
+    chooser->options.saved.time_ratio = 0;
+    search_on(chooser);
 }
 
 /* Judges a trial after each pair. */
@@ -652,11 +664,13 @@ static void take_held(harpe_chooser *chooser, const slice *seen, double time_s) 
     program_phase *phase = phase_now(chooser);
     phase->since_check_s += time_s;
     if (is_far(chooser, phase, seen, &phase->held)) {
-        if (++phase->strange_count > 5) phase->held = *seen; /* the setting itself has changed */
-        chooser->middle.is_valid = false;
+        phase->strange_count++;
+        phase->changed_count += chooser->before.is_valid;
+        chooser->before.is_valid = chooser->middle.is_valid = false;
+        if (phase->changed_count >= FEWEST_CHANGED) search_again(chooser);
         return;
     }
-    phase->strange_count = 0;
+    phase->strange_count = phase->changed_count = 0;
     end_doubt(chooser);
     /* What drifts at this setting drifts at the highest one, too. */
     follow(&phase->highest, &phase->held, seen, 0.3);
