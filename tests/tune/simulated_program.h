@@ -6,8 +6,6 @@
 
 #include <math.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tune/chooser.h"
@@ -36,6 +34,7 @@ typedef struct program {
     double stall_share, stall_s; /* of steps that take longer: checkpoints, late data */
     double drift, drift_s;       /* share and period of a slow change of all times */
     int cycle;                   /* > 0: each so many steps, one takes twice as long */
+    bool is_odd;                 /* breaks what the chooser assumes */
     double settle_s;             /* until a new clock is in force */
     double late_share;           /* of slices: the clock comes 0.3 s too late, unnoticed */
     int stuck_mhz;               /* > 0: lower clocks are not held, and that is seen */
@@ -93,6 +92,13 @@ static inline double law_power(const law *of, double mhz, double highest_mhz) {
     return (of->fixed + (1 - of->fixed) * pow(clock, of->exponent)) / top;
 }
 
+/* Returns the highest clock, at most `mhz`, at which the program draws no more than a limit. */
+static inline int limited_clock(const law *of, int mhz, int highest_mhz, int limit_w) {
+    while (mhz > 210 && of->power_w * law_power(of, mhz, highest_mhz) > limit_w)
+        mhz -= 5;
+    return mhz;
+}
+
 static inline int phase_of(const program *of) {
     if (of->phases < 2) return 0;
     return (int)(fmod(of->now_s / of->phase_s, of->phases));
@@ -142,9 +148,6 @@ static inline bool run_program(program *of, double time_s, int mhz, int highest_
             spent_s += of->spent_s[i];
             needed_s += of->needed_s[i];
         }
-        if (getenv("TRACE") && spent_s > 59 &&
-            spent_s / needed_s - 1 > fmax(0.025, of->worst_minute))
-            fprintf(stderr, "minute %.4f at %.2f\n", spent_s / needed_s - 1, of->now_s);
         if (spent_s > 59) of->worst_minute = fmax(of->worst_minute, spent_s / needed_s - 1);
         of->spent_s[next] = of->needed_s[next] = 0;
     }
@@ -158,6 +161,8 @@ static inline void run_slice(program *of, harpe_chooser *chooser, int *current_m
     harpe_tune_order order = harpe_chooser_next(chooser);
     int mhz = order.setting.value[HARPE_TUNE_CLOCK];
     if (mhz == 0) mhz = highest_mhz;
+    int limit_w = order.setting.value[HARPE_TUNE_LIMIT];
+    if (limit_w > 0) mhz = limited_clock(&of->laws[phase_of(of)], mhz, highest_mhz, limit_w);
     if (of->stuck_mhz > 0 && mhz < of->stuck_mhz) {
         run_program(of, 0.1, of->stuck_mhz, highest_mhz);
         *current_mhz = of->stuck_mhz;
@@ -191,11 +196,6 @@ static inline void run_slice(program *of, harpe_chooser *chooser, int *current_m
         if (has_ended && slice.work >= order.work && slice.time_s >= order.time_s) break;
         if (harpe_chooser_is_too_slow(chooser, &slice)) break;
     }
-    if (getenv("TRACE"))
-        fprintf(stderr,
-                "%9.2f ph %d mhz %4d work %4.0f time %.3f s/work %.5f J/work %.4f order %.2f s\n",
-                of->now_s, phase_of(of), mhz, slice.work, slice.time_s, slice.time_s / slice.work,
-                slice.energy_j / slice.work, order.time_s);
     harpe_chooser_take(chooser, &slice);
 }
 
