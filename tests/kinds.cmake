@@ -117,6 +117,7 @@ set(HARPE_ALSO_pytorch
     python_plan
     python_power_limit
     python_power_limit_fleet
+    python_counter
     python_tune)
 set(HARPE_ALSO_peers
     bench_search

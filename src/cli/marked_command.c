@@ -19,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <harpe/power_limit.h>
+
 #include "base/error.h"
 #include "base/process.h"
 #include "base/wait.h"
@@ -228,6 +230,7 @@ static void take_line(harpe_marked_command *child) {
     const harpe_marks *marks = child->marks;
     child->line[child->line_length] = '\0';
     if (strcmp(child->line, "step") == 0) {
+        atomic_store(&child->step_signals.shared->source, HARPE_STEP_MARKS);
         marks->step(marks->user);
     } else if (strcmp(child->line, "epoch") == 0) {
         marks->epoch(marks->user);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the hook of `harpe tune` counts in programs of the newest frameworks that name nothing of Harpe."""
 import importlib.util
+import json
 import unittest
 
 import jobs
@@ -59,6 +60,50 @@ class Tune(CountedTest):
         self.assertNotIn("harpe", self.run_python(SCRIPTS / "fit.py", self.path))
         self.assertEqual(self.memory.source, "updates")
         self.assertIn(self.memory.steps - 16, range(4))
+
+
+# A script with two lines of Harpe. It prints what the tuning has counted, and whether it holds the GPUs.
+CALLBACK = """
+import json, sys
+sys.argv[1:] = [{folder!r}]
+import {package}
+from harpe.integrations.{name} import PowerLimitCallback
+callback = PowerLimitCallback(knob="clock", dry_run=True)
+{add}
+exec(open({script!r}).read())
+print(json.dumps([callback.tuning.report().work, callback.optimizer, callback.tuning._session.tuning]))
+"""
+
+
+@needs("torch")
+class Callbacks(jobs.JobTest):
+    def work_of(self, name, package, script, add):
+        text = CALLBACK.format(folder=str(self.path / "out"), name=name, package=package, add=add,
+                               script=str(SCRIPTS / script))
+        done = world.python(text)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        work, optimizer, tuning = json.loads(done.stdout.splitlines()[-1])
+        self.assertIsNone(optimizer)
+        self.assertIsNone(tuning)
+        return work
+
+    @needs("transformers", "accelerate")
+    def test_transformers(self):
+        self.assertIn(self.work_of("transformers", "transformers", "trainer.py", """
+make = transformers.Trainer.__init__
+def with_callback(*arguments, **named):
+    make(*arguments, callbacks=[callback], **named)
+transformers.Trainer.__init__ = with_callback
+"""), range(158, 163))
+
+    @needs("lightning")
+    def test_lightning(self):
+        self.assertIn(self.work_of("lightning", "lightning", "fit.py", """
+make = lightning.Trainer.__init__
+def with_callback(*arguments, **named):
+    make(*arguments, callbacks=[callback], **named)
+lightning.Trainer.__init__ = with_callback
+"""), range(14, 18))
 
 
 if __name__ == "__main__":

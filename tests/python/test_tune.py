@@ -1,137 +1,241 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the hook of `harpe tune` counts in programs that name nothing of Harpe (torch_loops.py)."""
-import importlib.util
+"""harpe.tune() and harpe.step(), and the callbacks with knob="clock", on emulated GPUs. The choice itself is
+tested in tests/tune."""
+import ctypes
+import gc
+import logging
+import math
 import os
-import subprocess
-import sys
+import pathlib
+import pickle
+import tempfile
+import time
+import types
 import unittest
+from unittest import mock
 
 import world
-from counted import HERE, LIMIT_S, LOOPS, STEPS, CountedTest
+from step_memory import StepMemory
 
-HARPE = os.environ.get("HARPE", str(world.BUILD / "harpe"))
-HAS_TORCH = importlib.util.find_spec("torch") is not None
-IS_OLD = True
-if HAS_TORCH:
-    import torch
-    IS_OLD = torch.__version__.startswith("1.")
+import harpe
+from harpe.integrations import _power_limit
+from harpe.tuning import Tuning, TuningReport
+
+LOGGER = "harpe.tune"
+LIMIT_S = 300
 
 
-@unittest.skipUnless(HAS_TORCH, "PyTorch is not installed")
-class Loops(CountedTest):
-    def test_updates(self):
-        self.check("train", STEPS, "updates", extra=1)
+class TuneTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.machine = world.machine("2xA100", 200)
+        cls.machine.nvml.harpe_emulator_work.argtypes = [ctypes.c_int, ctypes.c_double, ctypes.c_double,
+                                                         ctypes.c_void_p]
 
-    def test_accumulated_gradients_are_one_update(self):
-        self.check("accumulated", STEPS, "updates", extra=4)
+    @classmethod
+    def tearDownClass(cls):
+        cls.machine.close()
 
-    def test_an_evaluation_has_no_counts(self):
-        self.check("evaluated", STEPS, "updates", extra=1)
+    def setUp(self):
+        ranks = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "RANK", "HARPE_STEP_MEMORY")
+        patch = mock.patch.dict(os.environ)
+        patch.start()
+        self.addCleanup(patch.stop)
+        [os.environ.pop(name, None) for name in ranks]
+        self.found = self.locked()
 
-    def test_workers_of_a_data_loader_count_nothing(self):
-        self.check("with_workers", STEPS, "updates", extra=1)
+    def locked(self):
+        """Returns the clocks of the idle GPUs, which are at their lowest unless a clock is locked."""
+        clocks = []
+        for handle in self.machine.handles:
+            mhz = ctypes.c_uint()
+            self.machine._must(self.machine.nvml.nvmlDeviceGetClockInfo(handle, 0, ctypes.byref(mhz)))
+            clocks.append(mhz.value)
+        return clocks
 
-    def test_a_schedule_of_the_learning_rate(self):
-        self.check("with_a_schedule", STEPS, "updates", extra=1)
+    def assert_restored(self):
+        self.assertIsNotNone(self.machine.wait_for(lambda: self.locked() == self.found, LIMIT_S))
 
-    def test_each_of_two_optimizers_counts(self):
-        self.check("two_optimizers", 2 * STEPS, "updates", extra=1)
+    def work(self):
+        """Half an emulated second of work on both GPUs, and its mark."""
+        for gpu in range(2):
+            self.machine._must(self.machine.nvml.harpe_emulator_work(gpu, 0.5, 1.0, None))
+        harpe.step()
 
-    def test_an_optimizer_of_the_program_itself(self):
-        self.check("own_optimizer", STEPS, "updates", extra=1)
+    def work_until(self, condition):
+        end = time.monotonic() + LIMIT_S
+        while not condition():
+            self.assertLess(time.monotonic(), end)
+            self.work()
 
-    def test_a_skipped_update_is_missing(self):
-        self.check("skipped", STEPS - 2, "updates", extra=2)
 
-    @unittest.skipIf(IS_OLD, "PyTorch 1 has no updates in the backward: tests/frameworks, transformers")
-    def test_updates_in_the_backward_count_for_each_parameter(self):
-        self.check("in_the_backward", 4 * STEPS, "updates", extra=1)
+class Program(TuneTest):
+    def test_a_program_is_tuned_and_the_gpus_are_restored(self):
+        before = self.machine.writes()
+        with harpe.tune() as tuning:
+            self.assertEqual(tuning.report().phase, "waiting")
+            self.work_until(lambda: tuning.report().trials > 0)
+            self.assertGreater(self.machine.writes(), before)
+            self.assertIn("the program's marks", str(tuning.report()))
+        report = tuning.report()
+        self.assertIn(report.phase, ("measuring", "trying", "settled"))
+        self.assertTrue(report.is_restored)
+        self.assertGreater(report.work, 1)
+        self.assertGreater(report.energy_j, 0)
+        self.assert_restored()
+        tuning.close()
+        self.assertEqual(tuning.report(), report)
 
-    def test_batches_without_an_optimizer(self):
-        self.check("no_optimizer", STEPS, "batches")
+    def test_units_are_counted(self):
+        with harpe.tune(dry_run=True) as tuning:
+            end = time.monotonic() + LIMIT_S
+            while tuning.report().meter is None:
+                harpe.step()
+                time.sleep(0.01)
+                self.assertLess(time.monotonic(), end)
+            before = tuning.report().work
+            harpe.step(1000)
+        self.assertGreaterEqual(tuning.report().work, before + 1000)
+        self.assertFalse(tuning.report().is_restored)
 
-    def test_calls_of_a_model(self):
-        self.check("infer", STEPS, "forwards")
+    def test_marks_without_a_tuning_do_nothing(self):
+        harpe.step()
+        harpe.step(units=3)
 
-    def test_calls_within_a_call_count_nothing(self):
-        self.check("infer_two", STEPS, "forwards")
+    def test_garbage_and_the_end_of_the_process_restore(self):
+        tuning = harpe.tune()
+        self.work_until(lambda: tuning.report().trials > 0)
+        del tuning
+        gc.collect()
+        self.assert_restored()
+        done = world.python("import harpe, time\ntuning = harpe.tune()\n"
+                            "for _ in range(50):\n    harpe.step(); time.sleep(0.01)\n")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assert_restored()
 
-    def test_calls_that_fail_count_nothing(self):
-        self.check("infer_that_fails", STEPS, "forwards")
+    def test_a_forked_child_leaves_the_tuning_alone(self):
+        with harpe.tune() as tuning:
+            child = os.fork()
+            if child == 0:
+                harpe.step()
+                tuning.close()
+                os._exit(tuning.report().phase != "stopped")
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            self.work_until(lambda: tuning.report().trials > 0)
+        self.assertTrue(tuning.report().is_restored)
 
-    def test_calls_in_threads(self):
-        self.check("infer_in_threads", 4 * STEPS, "forwards")
+    def test_a_second_tuning_ends_the_first(self):
+        first = harpe.tune()
+        with self.assertLogs(LOGGER, logging.WARNING) as log, harpe.tune() as second:
+            self.assertEqual(second.report().phase, "waiting")
+            self.assertIsNone(first._session.tuning)
+        self.assertIn("an earlier tuning", log.output[0])
 
-    @unittest.skipIf(IS_OLD, "PyTorch 1 has no torch.compile: tests/frameworks, transformers")
-    def test_a_compiled_model(self):
-        self.check("compiled", STEPS, "forwards")
-        self.check("compiled_in_place", 2 * STEPS, "forwards")
+    def test_wrong_arguments(self):
+        for arguments in ({"knob": "fan"}, {"knob": ""}, {"aim": "speed"}, {"max_slowdown": 0},
+                          {"max_slowdown": math.nan}, {"eta": 2}, {"rate_url": "http://127.0.0.1:1/"},
+                          {"rate": "tokens"}, {"latency": "x"}, {"gpu_indices": []}, {"gpu_indices": [2]},
+                          {"save": "a\0b"}):
+            with self.subTest(arguments), self.assertRaises(ValueError):
+                harpe.tune(**arguments)
 
-    def test_what_a_program_saves_and_traces_is_unchanged(self):
-        self.check("saved", STEPS, "updates", extra=1)
+    def test_a_result_is_saved_only_when_there_is_one(self):
+        with tempfile.TemporaryDirectory(prefix="harpe-tune-") as folder:
+            path = pathlib.Path(folder, "choice.json")
+            harpe.tune(save=path).close()
+            self.assertFalse(path.exists())
+            path.write_text("nonsense")
+            with self.assertRaises(ValueError):
+                harpe.tune(save=path)
 
-    def test_a_forked_child(self):
-        self.check("forked", STEPS, "updates", extra=1)
 
-    def test_all_ranks_add_up(self):
-        self.run_ranks("ddp", 2)
-        self.assertEqual(self.memory.source, "updates")
-        self.assertIn(self.memory.steps, range(2 * STEPS, 2 * STEPS + 3))
+class ElseWhere(TuneTest):
+    """Processes that must not tune, and go on."""
 
-    def test_marks_of_the_program_come_first(self):
-        (self.path / "marks.py").write_text(
-            "import sys\n"
-            f"sys.path[:0] = [{str(HERE)!r}, {str(world.SOURCE / 'python')!r}]\n"
-            "import torch_loops\nfrom harpe import lib\n"
-            "lib.harpe_power_limit_mark_step()\ntorch_loops.train()\n")
-        self.run_python("marks.py")
-        self.assertEqual((self.memory.steps, self.memory.source), (1, "marks"))
+    def stays_away(self, reason, **environment):
+        os.environ.update(environment)
+        with self.assertLogs(LOGGER, logging.INFO) as log, harpe.tune() as tuning:
+            harpe.step()
+            self.assertEqual(tuning.report().phase, "stopped")
+        self.assertRegex(log.output[-1], reason)
+        self.assertRegex(str(tuning.report()), f"^stopped: .*{reason}")
 
-    def test_a_source_that_has_ended_gives_way(self):
-        (self.path / "phases.py").write_text(
-            "import sys, time\n"
-            f"sys.path.insert(0, {str(HERE)!r})\n"
-            "import torch_loops\nfrom harpe._run import counter\n"
-            "torch_loops.train()\n"
-            "real = time.monotonic\n"
-            "time.monotonic = lambda: real() + 601\n"
-            "for _ in range(6):\n    torch_loops.infer()\n")
-        self.run_python("phases.py")
-        self.assertEqual(self.memory.source, "forwards")
-        self.assertEqual(self.memory.steps, STEPS + 1 + 6 * STEPS - 99)
+    def test_no_gpu(self):
+        self.stays_away("NVML", HARPE_NVML_LIBRARY="/nowhere/libnvidia-ml.so.1")
 
-    def test_harpe_run_within_power_limit_run_counts_too(self):
-        done = subprocess.run([HARPE, "power-limit", "run", "--json", "--", HARPE, "run", "--", sys.executable,
-                               "-W", "ignore", str(LOOPS), "train"], text=True, timeout=LIMIT_S, cwd=self.path,
-                              env=dict(os.environ, HARPE_NVML_LIBRARY="/nowhere/libnvidia-ml.so.1"),
-                              capture_output=True, check=False)
+    def test_the_second_rank(self):
+        self.stays_away("the first rank", LOCAL_RANK="1", LOCAL_WORLD_SIZE="2", WORLD_SIZE="2")
+
+    def test_several_machines(self):
+        self.stays_away("several machines", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2", WORLD_SIZE="4")
+
+    def test_ranks_with_a_gpu_each(self):
+        self.stays_away("use harpe tune", LOCAL_RANK="0", LOCAL_WORLD_SIZE="4", WORLD_SIZE="4")
+
+    def test_the_first_rank_tunes_all(self):
+        os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="2", WORLD_SIZE="2")
+        with harpe.tune() as tuning:
+            self.assertEqual(tuning.report().phase, "waiting")
+            self.assertEqual(harpe.lib.harpe_gpus_count(tuning._session.gpus), 2)
+
+    def test_a_command_that_tunes_itself(self):
+        memory = StepMemory()
+        self.addCleanup(memory.close)
+        done = world.python("import harpe, logging\nlogging.basicConfig(level=logging.INFO)\n"
+                            "with harpe.tune() as tuning:\n    harpe.step(); harpe.step(4)\n"
+                            "print(tuning.report())\n", HARPE_STEP_MEMORY=memory.name())
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(f'"steps": {STEPS + 1}', done.stdout)
-        self.assertNotIn("no known framework", done.stderr)
+        self.assertIn("the command that runs this program", done.stdout)
+        self.assertEqual((memory.steps, memory.source), (5, "marks"))
 
 
-class Hook(CountedTest):
-    """The hook without PyTorch."""
+class Report(unittest.TestCase):
+    def test_a_line_for_people(self):
+        report = TuningReport("settled", meter="marks", clock_mhz=1095, saved=0.241, saved_error=0.01,
+                              slowdown=0.008, slowdown_error=0.003)
+        self.assertEqual(str(report), "settled: 1095 MHz; 24.1 ± 1.0 % of the energy saved, 0.8 ± 0.3 % slower; "
+                                      "work is measured by marks")
+        self.assertEqual(str(TuningReport("waiting")), "waiting: no setting is chosen")
+        self.assertEqual(str(TuningReport("settled", clock_mhz=1, power_limit_w=2)), "settled: 1 MHz, 2 W")
 
-    def test_it_says_nothing_of_a_program_that_it_does_not_know(self):
-        self.assertEqual(self.run_python("-c", "print(1)"), "")
 
-    def test_it_installs_no_adapter(self):
-        (self.path / "transformers").mkdir()
-        (self.path / "transformers" / "__init__.py").touch()
-        (self.path / "transformers" / "trainer.py").write_text("class Trainer:\n    def train(self): pass\n")
-        self.assertEqual(self.run_python("-c", "import sys; sys.path.insert(0, '.')\n"
-                                         "from transformers.trainer import Trainer; Trainer().train()"), "")
+class Callbacks(TuneTest):
+    """The loops of frameworks, on stand-ins; the frameworks themselves are in tests/frameworks."""
 
-    def test_a_pytorch_that_it_cannot_count_runs_unchanged(self):
-        (self.path / "torch.py").write_text("value = 7\n")
-        said = self.run_python("-c", "import sys; sys.path.insert(0, '.'); import torch; assert torch.value == 7")
-        self.assertRegex(said, "^harpe tune: torch: .*; it stays unchanged\n$")
+    def test_steps_of_a_trainer_are_counted(self):
+        one = _power_limit.limiter_for(None, {"knob": "clock"})
+        one.begin(None)
+        self.assertIsNone(one.optimizer)
+        self.assertEqual(one.tuning.report().phase, "waiting")
+        with mock.patch.object(harpe, "step", one.step_begins):
+            self.work_until(lambda: one.tuning.report().trials > 0)
+        one.interrupted()
+        one.is_active()
+        self.assertIsNone(pickle.loads(pickle.dumps(one)).tuning)
+        one.end()
+        self.assert_restored()
+        with self.assertLogs(LOGGER, logging.WARNING) as log:
+            one.give_back("the training has ended with KeyboardInterrupt")
+        self.assertIn("KeyboardInterrupt: the GPUs are restored", log.output[0])
 
-    def test_without_a_memory_nothing_is_watched(self):
-        (self.path / "torch.py").write_text("value = 7\n")
-        del self.environment["HARPE_STEP_MEMORY"]
-        self.assertEqual(self.run_python("-c", "import sys; sys.path.insert(0, '.'); import torch"), "")
+    def test_a_wrong_option_is_a_line(self):
+        one = _power_limit.limiter_for(None, {"knob": "fan"})
+        with self.assertLogs(LOGGER, logging.WARNING) as log:
+            one.begin(None)
+        one.step_begins()
+        one.end()
+        self.assertIn("knob must be", log.output[0])
+
+    def test_accelerate(self):
+        from harpe.integrations.accelerate import PowerLimit
+        accelerator = types.SimpleNamespace(device=None, local_process_index=0, num_processes=1,
+                                            sync_gradients=True)
+        with PowerLimit(accelerator, knob="clock", max_slowdown=0.05) as limit:
+            limit.step()
+            limit.end_epoch()
+            self.assertIsNone(limit.optimizer)
+            self.assertIsInstance(limit.tuning, Tuning)
+        self.assertIsNone(limit.tuning._session.tuning)
 
 
 if __name__ == "__main__":

@@ -69,21 +69,11 @@ def _is_new(owner: Any, name: str) -> bool:
         return is_new
 
 
-def _never() -> bool:
-    return False
-
-
-def _is_compiling_of(torch: Any) -> Callable[[], bool]:
-    """Returns PyTorch's function. torch.compile takes its value as a constant when it compiles, and
-    leaves out the branch that counts."""
-    found: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", _never)
-    return found
-
-
 def count_work(torch: Any) -> None:
     """Counts from now on. torch: the module, after its import. A second call does nothing."""
     lib.harpe_version()  # Without a library, this raises, and not the program's first step.
-    is_compiling = _is_compiling_of(torch)
+    # torch.compile takes this for a constant, and leaves out the branch that counts.
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
     _count_updates(importlib.import_module("torch.optim.optimizer"), is_compiling)
     _count_batches(importlib.import_module("torch.utils.data.dataloader")._BaseDataLoaderIter)
     _find_models(torch.nn.Module, is_compiling)
@@ -93,7 +83,6 @@ def count_work(torch: Any) -> None:
 
 
 def _count_updates(module: Any, is_compiling: Callable[[], bool]) -> None:
-    """Optimizers made before this call count, too, except with PyTorch 1."""
     if not _is_new(module, "step"):
         return
 
@@ -104,16 +93,30 @@ def _count_updates(module: Any, is_compiling: Callable[[], bool]) -> None:
     if hasattr(module, "register_optimizer_step_post_hook"):
         module.register_optimizer_step_post_hook(count)
         return
-    prepare = module.Optimizer._hook_for_profile  # Every new optimizer calls this.
+    _count_in_pytorch_1(module.Optimizer, count)
+
+
+def _count_in_pytorch_1(optimizer: Any, count: Callable[[], None]) -> None:
+    """Changes the step of each class that has an object, now or later. PyTorch has marked the step
+    of such a class as `hooked`."""
+    prepare = optimizer._hook_for_profile  # Every new optimizer calls this.
+
+    def change(kind: Any) -> None:
+        step = vars(kind).get("step")
+        if getattr(step, "hooked", False) and _is_new(kind, "step"):
+            kind.step = _followed_by(step, count)
 
     @functools.wraps(prepare)
-    def and_count(optimizer: Any) -> None:
-        prepare(optimizer)
-        kind = next(kind for kind in type(optimizer).__mro__ if "step" in vars(kind))
-        if _is_new(kind, "step"):
-            kind.step = _followed_by(kind.step, count)
+    def and_count(one: Any) -> None:
+        prepare(one)
+        for kind in type(one).__mro__:
+            change(kind)
 
-    module.Optimizer._hook_for_profile = and_count
+    optimizer._hook_for_profile = and_count
+    kinds = [optimizer]
+    for kind in kinds:
+        change(kind)
+        kinds.extend(kind.__subclasses__())
 
 
 def _followed_by(function: Function, action: Callable[[], None]) -> Function:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The import hook of `harpe run` and `harpe tune`. Python imports this file when it starts, because its directory is
-in PYTHONPATH. The file then imports the sitecustomize that it hides, and watches the imports of the
-process. When a known framework is imported, adapters.py is imported as well. Until then nothing
-else is loaded. Nothing here may stop the script: an error is one line on standard error.
+"""The import hook of `harpe run` and `harpe tune`. Python imports this file when it starts, because
+its directory is in PYTHONPATH. The file then imports the sitecustomize that it hides, and watches
+the imports of the process. When a known framework is imported, adapters.py is imported as well.
+Until then nothing else is loaded. Nothing here may stop the script: an error is one line on
+standard error.
 
 The file imports only modules that Python has imported already, and old versions of Python must be
 able to read it."""

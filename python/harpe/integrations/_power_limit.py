@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common part of the power limit callbacks that are made when a training begins: a power limit
-optimizer that a failure replaces by nothing. Knows no particular framework."""
+optimizer, or a tuning of the clock, that a failure replaces by nothing. Knows no particular
+framework."""
 from __future__ import annotations
 
 import logging
@@ -11,6 +12,7 @@ from harpe.integrations._energy import visible_gpus
 from harpe.monitor import ZeusMonitor
 from harpe.optimizer.power_limit import GlobalPowerLimitOptimizer
 from harpe.optimizer.power_limit.idle import IDLE_S, IdleWatch
+from harpe.tuning import Tuning, step
 
 LOGGER = "harpe.power_limit"
 
@@ -21,6 +23,8 @@ class Limiter:
 
     optimizer: the optimizer; None before begin() and if it could not be made.
     """
+
+    tuning: Optional[Tuning] = None
 
     def __init__(self, gpu_indices: Optional[Sequence[int]], options: Dict[str, Any]) -> None:
         """options: arguments of the optimizer, and perhaps idle_s: after so many seconds without an
@@ -106,5 +110,44 @@ class Limiter:
         logging.getLogger(LOGGER).warning("%s: the original power limits are restored", why)
 
     def __getstate__(self) -> Dict[str, Any]:
-        """A copy has no optimizer until begin()."""
-        return {**self.__dict__, "optimizer": None, "_watch": None}
+        """A copy has no optimizer and no tuning until begin()."""
+        return {**self.__dict__, "optimizer": None, "tuning": None, "_watch": None}
+
+
+class Tuner(Limiter):
+    """A Tuning from begin() to end(). It notices itself that no steps come.
+
+    tuning: also after the end; None before begin() and if the options were wrong.
+    """
+
+    def begin(self, gpu_indices: Optional[Sequence[int]]) -> None:
+        """A training begins. With several ranks, Tuning finds their GPUs."""
+        self.end()
+        self.tuning = None
+        chosen = gpu_indices if self.gpu_indices is None else self.gpu_indices
+        try:
+            self.tuning = Tuning(chosen if distributed.world_size() == 1 else None, **self.options)
+        except Exception as error:
+            logging.getLogger("harpe.tune").warning("the GPUs are not tuned: %s; training goes on",
+                                                    error)
+
+    def step_begins(self) -> None:
+        """An update of the weights begins, so the one before has ended."""
+        if self.tuning is not None:
+            step()
+
+    def end(self) -> None:
+        """Restores the GPUs."""
+        if self.tuning is not None:
+            self.tuning.close()
+
+    def give_back(self, why: str) -> None:
+        """Ends as end() does, and says why."""
+        if self.tuning is not None:
+            self.tuning.close()
+            logging.getLogger("harpe.tune").warning("%s: the GPUs are restored", why)
+
+
+def limiter_for(gpu_indices: Optional[Sequence[int]], options: Dict[str, Any]) -> Limiter:
+    """Returns what a callback with these options tells of its events."""
+    return (Tuner if "knob" in options else Limiter)(gpu_indices, options)

@@ -25,8 +25,9 @@ from typing import Any, Dict, Iterator, Optional, Sequence
 
 from harpe.integrations._energy import (EVALUATION, LOGGER, TRAINING, EnergyTotals, Meter,
                                         own_gpus, size_of)
-from harpe.integrations._power_limit import Limiter
+from harpe.integrations._power_limit import limiter_for
 from harpe.optimizer.power_limit import GlobalPowerLimitOptimizer
+from harpe.tuning import Tuning
 
 __all__ = ["EnergyMeter", "EnergyTotals", "PowerLimit"]
 
@@ -165,9 +166,11 @@ class PowerLimit:
             profile_steps, pl_step, profile_path, fleet; and idle_s: so many seconds after the last
             call, the original limits are restored for good (600; None: never; with several ranks
             always never).
+            With knob="clock" or "clock,limit": arguments of harpe.tuning.Tuning, which then finds
+            the clock in place of a GlobalPowerLimitOptimizer.
         """
         self._accelerator = accelerator
-        self._limiter = Limiter(gpu_indices, options)
+        self._limiter = limiter_for(gpu_indices, options)
         self._limiter.begin(_gpus_of(accelerator))
         self._limiter.step_begins()
 
@@ -175,6 +178,11 @@ class PowerLimit:
     def optimizer(self) -> Optional[GlobalPowerLimitOptimizer]:
         """Returns the optimizer; None if limits cannot be set."""
         return self._limiter.optimizer
+
+    @property
+    def tuning(self) -> Optional[Tuning]:
+        """Returns the tuning of a callback with `knob`, also after its end."""
+        return self._limiter.tuning
 
     def step(self) -> None:
         """A batch has ended. If its gradients were applied, the next step begins."""

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence
 
 from harpe.integrations._energy import (EVALUATION, TRAINING, EnergyTotals, Meter, own_gpus,
                                         size_of)
-from harpe.integrations._power_limit import Limiter
+from harpe.integrations._power_limit import limiter_for
 from harpe.optimizer.power_limit import GlobalPowerLimitOptimizer
+from harpe.tuning import Tuning
 
 __all__ = ["EnergyCallback", "EnergyTotals", "PowerLimitCallback"]
 
@@ -181,9 +182,11 @@ class PowerLimitCallback(_Callback):  # type: ignore[misc]
             profile_steps, pl_step, profile_path, fleet; and idle_s: so many seconds after the last
             event, the original limits are restored until the next fit() (600; None: never; with
             several ranks always never).
+            With knob="clock" or "clock,limit": arguments of harpe.tuning.Tuning, which then finds
+            the clock in place of a GlobalPowerLimitOptimizer.
         """
         super().__init__()
-        self._limiter = Limiter(gpu_indices, options)
+        self._limiter = limiter_for(gpu_indices, options)
         self._last_step = -1
 
     @property
@@ -191,6 +194,11 @@ class PowerLimitCallback(_Callback):  # type: ignore[misc]
         """Returns the optimizer, also after the training; None before the training, and if limits
         cannot be set."""
         return self._limiter.optimizer
+
+    @property
+    def tuning(self) -> Optional[Tuning]:
+        """Returns the tuning of a callback with `knob`, also after its end."""
+        return self._limiter.tuning
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Makes the optimizer, which sets the highest limit."""

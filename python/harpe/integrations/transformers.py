@@ -15,10 +15,11 @@ import sys
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence
 
 from harpe.integrations._energy import (EVALUATION, TRAINING, EnergyTotals, Meter, own_gpus)
-from harpe.integrations._power_limit import Limiter
+from harpe.integrations._power_limit import limiter_for
 from harpe.optimizer.power_limit import GlobalPowerLimitOptimizer
 from harpe.optimizer.power_limit.hugging_face import (ClosingCallback,
                                                       HFGlobalPowerLimitOptimizer)
+from harpe.tuning import Tuning
 
 if TYPE_CHECKING:
     class ExportableState:
@@ -232,15 +233,22 @@ class PowerLimitCallback(ClosingCallback):
             profile_steps, pl_step, profile_path, fleet; and idle_s: so many seconds after the last
             event, the original limits are restored until the next train() (600; None: never; with
             several ranks always never).
+            With knob="clock" or "clock,limit": arguments of harpe.tuning.Tuning, which then finds
+            the clock in place of a GlobalPowerLimitOptimizer.
         """
         super().__init__()
-        self._limiter = Limiter(gpu_indices, options)
+        self._limiter = limiter_for(gpu_indices, options)
 
     @property
     def optimizer(self) -> Optional[GlobalPowerLimitOptimizer]:
         """Returns the optimizer, also after the training; None before the training, and if limits
         cannot be set."""
         return self._limiter.optimizer
+
+    @property
+    def tuning(self) -> Optional[Tuning]:
+        """Returns the tuning of a callback with `knob`, also after its end."""
+        return self._limiter.tuning
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Makes the optimizer, which sets the highest limit."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes as C
 import logging
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from harpe import _bindings as b
 from harpe import distributed
@@ -22,6 +22,28 @@ __all__: List[str] = []  # a part of GlobalPowerLimitOptimizer
 _LOGGER = "harpe.power_limit"
 
 _live: "weakref.WeakSet[Session]" = weakref.WeakSet()
+
+
+def open_gpus(choose: Callable[[int], Sequence[int]],
+              logger: str) -> Tuple[C.c_void_p, List[b.harpe_gpu_info]]:
+    """Opens GPUs, and returns them with what is known of each. choose: gets the number of visible
+    GPUs, and returns the indices of those that are opened."""
+    options = b.harpe_gpus_options(log=log_to(logger))
+    gpus = C.c_void_p()
+    call(lib.harpe_gpus_open, C.byref(options), C.byref(gpus))
+    try:
+        count = lib.harpe_gpus_count(gpus)
+        infos = [b.harpe_gpu_info.from_buffer_copy(lib.harpe_gpu_info_at(gpus, index).contents)
+                 for index in sorted(choose(count))]
+    except BaseException:
+        lib.harpe_gpus_close(gpus)
+        raise
+    if len(infos) < count:
+        lib.harpe_gpus_close(gpus)
+        gpus = C.c_void_p()
+        options.visible_devices = b",".join(info.uuid for info in infos)
+        call(lib.harpe_gpus_open, C.byref(options), C.byref(gpus))
+    return gpus, infos
 
 
 class Gpus:
@@ -42,23 +64,19 @@ class Gpus:
             lib.harpe_power_limit_gpus_device(self._limits).contents
 
     def _open(self, indices: Sequence[int]) -> None:
-        log = log_to(_LOGGER)
-        call(lib.harpe_gpus_open, C.byref(b.harpe_gpus_options(log=log)), C.byref(self._gpus))
-        count = lib.harpe_gpus_count(self._gpus)
-        if not indices:
-            raise InvalidArgumentError("power limit: the monitor has no GPU",
-                                       b.HARPE_INVALID_ARGUMENT)
-        if not all(0 <= index < count for index in indices):
-            raise InvalidArgumentError(f"power limit: the monitor names the GPUs {list(indices)}, "
-                                       f"but {count} are visible", b.HARPE_INVALID_ARGUMENT)
-        infos = [lib.harpe_gpu_info_at(self._gpus, index).contents for index in sorted(indices)]
+        def check(count: int) -> Sequence[int]:
+            if not indices:
+                raise InvalidArgumentError("power limit: the monitor has no GPU",
+                                           b.HARPE_INVALID_ARGUMENT)
+            if not all(0 <= index < count for index in indices):
+                raise InvalidArgumentError(
+                    f"power limit: the monitor names the GPUs {list(indices)}, but {count} are "
+                    "visible", b.HARPE_INVALID_ARGUMENT)
+            return indices
+
+        self._gpus, infos = open_gpus(check, _LOGGER)
         self.model: bytes = infos[0].name
         self.uuids: List[bytes] = [info.uuid for info in infos]
-        if len(self.uuids) < count:
-            lib.harpe_gpus_close(self._gpus)
-            self._gpus = C.c_void_p()
-            options = b.harpe_gpus_options(visible_devices=b",".join(self.uuids), log=log)
-            call(lib.harpe_gpus_open, C.byref(options), C.byref(self._gpus))
 
     def close(self) -> None:
         """Restores the original limits and ends the guard."""
