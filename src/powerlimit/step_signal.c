@@ -115,8 +115,10 @@ static harpe_step_memory *find_memory(void) {
     return shared;
 }
 
-harpe_step_memory *harpe_step_memory_own(void) {
+harpe_step_memory *harpe_step_memory_own(bool *is_runners) {
+    static _Atomic(harpe_step_memory *) own_memory;
     harpe_step_memory *shared = find_memory();
+    *is_runners = shared && shared != atomic_load(&own_memory);
     if (shared) return shared;
     /* Shared, so that marks of forked children count too. */
     void *memory =
@@ -124,10 +126,9 @@ harpe_step_memory *harpe_step_memory_own(void) {
     if (memory == MAP_FAILED) return NULL;
     shared = memory;
     shared->magic = HARPE_STEP_MEMORY_MAGIC;
-    harpe_step_memory *other = NULL;
-    if (atomic_compare_exchange_strong(&known_memory, &other, shared)) return shared;
-    (void)munmap(memory, sizeof *shared);
-    return other;
+    atomic_store(&own_memory, shared);
+    atomic_store_explicit(&known_memory, shared, memory_order_release);
+    return shared;
 }
 
 /* ---- Sending --------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@
 #define LEAST_REQUESTS 20.0 /* for a percentile */
 #define LEAST_PERIODS 20.0  /* for the first look at the power */
 #define SLICE_PERIODS 6.0   /* for the period of a slice */
+#define POLL_NS INT64_C(5000000)
 #define TO_S(ns) ((double)(ns)*1e-9)
 
 enum {
@@ -74,6 +75,11 @@ static double read_output(harpe_meter *meter) {
 /* See step_signal.c for the order of stores and loads. */
 void harpe_meter_wait_for_mark(harpe_meter *meter, int64_t longest_ns) {
     harpe_step_memory *shared = meter->options.marks;
+    if (meter->options.is_runners) {
+        int64_t pause_ns = longest_ns < POLL_NS ? longest_ns : POLL_NS;
+        (void)harpe_wait_while(meter->options.is_over, 0, pause_ns);
+        return;
+    }
     uint32_t heard = atomic_load(&shared->bell);
     double work = read_marks(meter);
     atomic_store(&shared->is_parked, 1);
@@ -84,7 +90,7 @@ void harpe_meter_wait_for_mark(harpe_meter *meter, int64_t longest_ns) {
 }
 
 void harpe_meter_wake(harpe_meter *meter) {
-    if (!meter || !meter->options.marks) return;
+    if (!meter || meter->options.is_runners) return;
     atomic_store(&meter->options.marks->is_parked, 0);
     harpe_wake(&meter->options.marks->is_parked);
 }
@@ -236,7 +242,7 @@ static bool is_there(harpe_meter_kind kind, const harpe_meter_options *options) 
     case HARPE_METER_PAGE: return options->url != NULL;
     case HARPE_METER_FILE: return options->file != NULL;
     case HARPE_METER_OUTPUT: return options->output != NULL;
-    case HARPE_METER_MARKS: return options->marks != NULL;
+    case HARPE_METER_MARKS: return true;
     default: return options->has_period;
     }
 }

@@ -23,7 +23,8 @@ typedef struct harpe_output_count {
 
 typedef struct harpe_meter_options {
     harpe_gpus *gpus;
-    harpe_step_memory *marks;         /* NULL: none */
+    harpe_step_memory *marks;
+    bool is_runners;                  /* another process waits for these marks */
     const harpe_output_count *output; /* NULL: none */
     const char *url, *name;           /* a page of metrics and the sum to read; NULL: none */
     const char *latency_name;         /* a histogram of the page; NULL: none */

@@ -191,7 +191,9 @@ print(mhz.value)"""))
         before = self.writes()
         self.wait_for(lambda: self.writes() > before + 4, "tuning goes on")
         (self.path / "slow").touch()  # the latency has become too long
-        time.sleep(0.5)
+        for line in process.stderr:
+            if b"the latency is above its limit" in line:
+                break
         out, _ = self.finish(process)
         report = json.loads(out)
         self.assertEqual(report["meter"], "the counter on the page of metrics")
@@ -283,7 +285,7 @@ print(mhz.value)"""))
                     break
             self.finish(process, 7)
             saved = json.loads((self.path / "result").read_text())
-            self.assertLess(saved["clock_mhz"], HIGHEST_MHZ)
+            self.assertLessEqual(saved["clock_mhz"], HIGHEST_MHZ)
         self.assertGreater(saved["energy_ratio"], 0)
 
     def test_the_live_line_is_for_terminals(self):
