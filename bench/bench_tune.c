@@ -273,7 +273,7 @@ static void run_random(const flags *chosen, bool has_phases) {
 int main(int argc, char **argv) {
     flags chosen = {.trials = 10, .seed = 1, .phase_s = 30, .noise = 0.02, .odd = 0.2};
     const char *part = argc > 1 ? argv[1] : "";
-    for (int i = 2; i < argc; i++) {
+    for (int i = 2; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "0";
         if (strcmp(argv[i], "--trials") == 0) chosen.trials = atoi(value);
         if (strcmp(argv[i], "--grid") == 0) chosen.step_mhz = atoi(value);
@@ -281,7 +281,6 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i], "--odd") == 0) chosen.odd = strtod(value, NULL);
         if (strcmp(argv[i], "--phase") == 0) chosen.phase_s = strtod(value, NULL);
         if (strcmp(argv[i], "--noise") == 0) chosen.noise = strtod(value, NULL);
-        i++;
     }
     if (strcmp(part, "workloads") == 0)
         run_workloads(&chosen);

@@ -89,9 +89,9 @@ struct harpe_chooser {
     slice strange;        /* a slice at the highest setting that does not fit the phase */
     int strange_count, drops;
     bool has_begun; /* the first slice, in which the program may still warm up, is over */
-    /* Time that slices may have lost because the program had changed its phase: since the last
-     * slice that fitted, and before, which fades over a minute. */
-    double doubt_s, doubt_time_s, doubt_work, faded_doubts_s;
+    /* Of the slices since the last one that fitted, in which the program may have changed its
+     * phase: the time that they may have lost, their time, and their work. */
+    double doubt_s, doubt_time_s, doubt_work;
     double lost_s[MINUTE_S]; /* in each second of the last minute */
     harpe_tune_order order;
     const char *reason;
@@ -264,7 +264,6 @@ static void pass_time(harpe_chooser *chooser, double time_s) {
     for (long second = last + 1; second <= now && second <= last + MINUTE_S; second++)
         chooser->lost_s[second % MINUTE_S] = 0;
     chooser->clock_s += time_s;
-    chooser->faded_doubts_s *= exp(-time_s / MINUTE_S);
 }
 
 static void end_doubt(harpe_chooser *chooser) {
@@ -332,8 +331,6 @@ static void plan(harpe_chooser *chooser) {
                              : at_highest(chooser, phase->slice_s);
     } else if (phase->since_check_s * check_share > phase->slice_s) {
         chooser->order = at_highest(chooser, phase->slice_s);
-    } else if (chooser->faded_doubts_s > budget_s(chooser)) {
-        chooser->order = at_highest(chooser, held_slice_s);
     } else {
         double time_s = fmax(chooser->is_blended ? phase->slice_s : 0, held_slice_s);
         chooser->order = (harpe_tune_order){*chosen_setting(chooser), time_s, 1};
@@ -526,9 +523,7 @@ static void enter_phase(harpe_chooser *chooser, const slice *seen) {
     program_phase *left = phase_now(chooser);
     /* At the highest setting, the work needs at least this long in the faster of both phases. */
     double needed_s = chooser->doubt_work * exp(fmin(left->highest.s, seen->s));
-    double lost_s = fmin(chooser->doubt_s, fmax(0, chooser->doubt_time_s - needed_s));
-    add_loss(chooser, lost_s);
-    chooser->faded_doubts_s += lost_s;
+    add_loss(chooser, fmin(chooser->doubt_s, chooser->doubt_time_s - needed_s));
     end_doubt(chooser);
     left->last_s = chooser->clock_s;
     left->strange_count = 0;

@@ -257,7 +257,8 @@ static inline program random_program(uint64_t seed, double odd) {
             made.laws[i].step_s = made.laws[0].step_s * random_between(&made, 0.3, 3);
         }
     }
-    if (random_share(&made) >= odd) return made;
+    made.is_odd = random_share(&made) < odd;
+    if (!made.is_odd) return made;
     double kind = random_share(&made);
     if (kind < 0.15)
         made.ignores = true;

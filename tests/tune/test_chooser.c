@@ -305,6 +305,32 @@ static void stalls_are_no_slow_clocks(void **state) {
     assert_int_equal(report.program_phases, 1);
 }
 
+static void slow_drift_is_no_phase(void **state) {
+    (void)state;
+    program of = steady_program(900, 0.8);
+    of.drift = 0.15;
+    of.drift_s = 1800;
+    harpe_chooser_options options = clock_options();
+    harpe_tune_report report = tune(&of, &options, 5400);
+    assert_true(chosen_clock(&report) <= 960);
+    assert_int_equal(report.program_phases, 1);
+}
+
+/* Some steps take three times as long, so that one slice of a trial is much slower. */
+static void rare_slow_steps_hide_no_saving(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        program of = steady_program(900, 0.8);
+        of.random = seed;
+        of.stall_share = 1.0 / 100;
+        of.stall_s = 0.3;
+        harpe_chooser_options options = clock_options();
+        harpe_tune_report report = tune(&of, &options, 2400);
+        assert_true(report.saved > 0.2);
+        assert_true(report.slowdown <= 0.02);
+    }
+}
+
 /* ---- Phases ---------------------------------------------------------------------------------- */
 
 static void each_phase_gets_its_clock(void **state) {
@@ -325,6 +351,20 @@ static void each_phase_gets_its_clock(void **state) {
     assert_true(chosen_clock(&second) <= 960);
     assert_true(of.worst_minute <= 0.025);
     harpe_chooser_free(chooser);
+}
+
+/* At the change to the other phase, the clock of this one loses time before it is noticed. */
+static void short_phases_do_not_slow_minutes_down(void **state) {
+    (void)state;
+    program of = steady_program(1410, 1);
+    of.phases = 2;
+    of.phase_s = 15;
+    of.laws[1] = of.laws[0];
+    of.laws[1].knee = 550.0 / 1410;
+    of.laws[1].step_s = 0.06;
+    harpe_chooser_options options = clock_options();
+    tune(&of, &options, 3600);
+    assert_true(of.worst_minute <= 0.03);
 }
 
 static void program_that_gets_slower_at_its_clock_is_searched_again(void **state) {
@@ -396,7 +436,10 @@ int main(void) {
         cmocka_unit_test(rate_without_a_mean_changes_nothing),
         cmocka_unit_test(pauses_end_no_search),
         cmocka_unit_test(stalls_are_no_slow_clocks),
+        cmocka_unit_test(slow_drift_is_no_phase),
+        cmocka_unit_test(rare_slow_steps_hide_no_saving),
         cmocka_unit_test(each_phase_gets_its_clock),
+        cmocka_unit_test(short_phases_do_not_slow_minutes_down),
         cmocka_unit_test(program_that_gets_slower_at_its_clock_is_searched_again),
         cmocka_unit_test(random_programs_are_not_slowed_down),
         cmocka_unit_test(same_slices_give_the_same_choice),
