@@ -67,7 +67,8 @@ typedef struct harpe_tuning_report {
     int trials;             /* settings that were compared with the highest one */
     double slowdown, slowdown_error; /* share of time */
     double saved, saved_error;       /* share of energy per unit of work */
-    bool is_noise;                   /* the saving's interval contains 0 */
+    double guess_low, guess_high; /* is_dry: of 20 measured programs, the saving of 19 is between */
+    bool is_noise;                /* the saving's interval contains 0 */
     double highest_j_per_work, chosen_j_per_work;
     double highest_s_per_work, chosen_s_per_work;
     double work, time_s, energy_j; /* since the start: all work, and time and energy of all GPUs */

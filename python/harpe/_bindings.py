@@ -1014,6 +1014,8 @@ harpe_tuning_report._fields_ = [
     ("slowdown_error", C.c_double),
     ("saved", C.c_double),
     ("saved_error", C.c_double),
+    ("guess_low", C.c_double),
+    ("guess_high", C.c_double),
     ("is_noise", C.c_bool),
     ("highest_j_per_work", C.c_double),
     ("chosen_j_per_work", C.c_double),

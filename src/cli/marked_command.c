@@ -19,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <harpe/power_limit.h>
+
 #include "base/error.h"
 #include "base/process.h"
 #include "base/wait.h"

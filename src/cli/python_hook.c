@@ -86,24 +86,22 @@ static void report_missing_hook(const char *program) {
                 program);
 }
 
-/* Says why a hook that was found cannot be used. */
-static void report_unusable_hook(const char *program, const char *hook, const harpe_error *error) {
-    if (error)
-        fprintf(stderr, "%s: %s; the command runs unchanged\n", program, error->message);
-    else
+bool harpe_python_hook_install(const char *program) {
+    harpe_error error;
+    char *hook = find_hook();
+    if (!hook) {
+        report_missing_hook(program);
+        return false;
+    }
+    bool has_colon = strchr(hook, ':');
+    bool is_set = !has_colon && set_python_path(hook, &error) == HARPE_OK;
+    if (has_colon)
         fprintf(stderr,
                 "%s: the Python package harpe is in '%.200s', and PYTHONPATH cannot contain a path "
                 "with a colon: move the package; the command runs unchanged\n",
                 program, hook);
-}
-
-bool harpe_python_hook_install(const char *program) {
-    harpe_error error;
-    char *hook = find_hook();
-    bool has_colon = hook && strchr(hook, ':');
-    bool is_set = hook && !has_colon && set_python_path(hook, &error) == HARPE_OK;
-    if (!hook && program) report_missing_hook(program);
-    if (hook && !is_set && program) report_unusable_hook(program, hook, has_colon ? NULL : &error);
+    else if (!is_set)
+        fprintf(stderr, "%s: %s; the command runs unchanged\n", program, error.message);
     free(hook);
     char *own = is_set ? realpath("/proc/self/exe", NULL) : NULL;
     if (own) (void)setenv("HARPE_PROGRAM", own, 0);

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 
 /* Puts the hook's directory first in PYTHONPATH, and sets HARPE_PROGRAM if it is not set. Returns
- * false if that is not possible; the environment is then unchanged. Says why, in a line that begins
- * with `program`, such as "harpe run"; NULL: says nothing. */
+ * false if that is not possible. It has then said why, in a line that begins with `program`, such
+ * as "harpe run", and the environment is unchanged. */
 bool harpe_python_hook_install(const char *program);
 
 #endif

@@ -89,8 +89,8 @@ static void set_options(const run_arguments *arguments) {
     if (arguments->server) set_or_unset("HARPE_SERVER", arguments->server);
     set_or_unset("HARPE_RUN_JOB", arguments->job);
     set_or_unset("HARPE_RUN_MEASURE_ONLY", arguments->only_measures ? "1" : NULL);
+    set_or_unset("HARPE_TUNE", NULL); /* its hook only counts */
     set_or_unset("HARPE_RUN_POWER_LIMIT", arguments->sets_power_limit ? "1" : NULL);
-    set_or_unset("HARPE_TUNE", NULL);
 }
 
 int harpe_run_command(int argc, char **argv) {

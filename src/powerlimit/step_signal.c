@@ -115,8 +115,10 @@ static harpe_step_memory *find_memory(void) {
     return shared;
 }
 
-harpe_step_memory *harpe_step_memory_own(void) {
+harpe_step_memory *harpe_step_memory_own(bool *is_runners) {
+    static _Atomic(harpe_step_memory *) own_memory;
     harpe_step_memory *shared = find_memory();
+    *is_runners = shared && shared != atomic_load(&own_memory);
     if (shared) return shared;
     /* Shared, so that marks of forked children count too. */
     void *memory =
@@ -124,10 +126,9 @@ harpe_step_memory *harpe_step_memory_own(void) {
     if (memory == MAP_FAILED) return NULL;
     shared = memory;
     shared->magic = HARPE_STEP_MEMORY_MAGIC;
-    harpe_step_memory *other = NULL;
-    if (atomic_compare_exchange_strong(&known_memory, &other, shared)) return shared;
-    (void)munmap(memory, sizeof *shared);
-    return other;
+    atomic_store(&own_memory, shared);
+    atomic_store_explicit(&known_memory, shared, memory_order_release);
+    return shared;
 }
 
 /* ---- Sending --------------------------------------------------------------------------------- */
@@ -140,32 +141,32 @@ static void ring(harpe_step_memory *shared) {
     harpe_wake(&shared->is_parked);
 }
 
-/* Returns false if a better source is counted. */
-static bool is_counted(harpe_step_memory *shared, harpe_step_source source) {
+/* Counts steps of a source, unless the memory already counts a better one. */
+static void count(harpe_step_memory *shared, harpe_step_source source, uint64_t steps) {
     uint32_t best = atomic_load(&shared->source);
     while (best < (uint32_t)source &&
            !atomic_compare_exchange_weak(&shared->source, &best, (uint32_t)source)) {
     }
-    return best <= (uint32_t)source;
-}
-
-void harpe_step_memory_add(harpe_step_memory *shared, harpe_step_source source, uint64_t steps) {
-    if (!is_counted(shared, source)) return;
+    if (best > (uint32_t)source) return;
     atomic_fetch_add(&shared->steps, steps);
     ring(shared);
 }
 
-void harpe_step_memory_count(uint64_t steps) {
-    harpe_step_memory *shared = find_memory();
-    if (shared) harpe_step_memory_add(shared, HARPE_STEP_MARKS, steps);
+void harpe_step_memory_add(harpe_step_memory *shared, uint64_t steps) {
+    count(shared, HARPE_STEP_MARKS, steps);
 }
 
-void harpe_power_limit_mark_step(void) { harpe_step_memory_count(1); }
+void harpe_step_memory_count(uint64_t steps) {
+    harpe_step_memory *shared = find_memory();
+    if (shared) count(shared, HARPE_STEP_MARKS, steps);
+}
 
 void harpe_power_limit_count_step(harpe_step_source source) {
     harpe_step_memory *shared = find_memory();
-    if (shared) harpe_step_memory_add(shared, source, 1);
+    if (shared) count(shared, source, 1);
 }
+
+void harpe_power_limit_mark_step(void) { harpe_power_limit_count_step(HARPE_STEP_MARKS); }
 
 void harpe_power_limit_end_source(harpe_step_source source) {
     harpe_step_memory *shared = find_memory();

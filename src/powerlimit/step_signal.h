@@ -8,9 +8,8 @@
 
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
-
-#include <harpe/power_limit.h>
 
 /* Environment variables that the runner sets for its command. */
 #define HARPE_STEP_LINES_VARIABLE "HARPE_STEP_FD"  /* descriptor of a pipe for lines */
@@ -39,12 +38,12 @@ typedef struct harpe_step_memory {
 } harpe_step_memory;
 
 /* Returns the memory of this process, which it makes if no runner has given one. It is never freed.
- * Returns NULL if memory runs out. Marks of this process then count in it. */
-harpe_step_memory *harpe_step_memory_own(void);
-/* Counts so many steps of a source at once in a memory, and wakes the runner. Does nothing if a
- * better source is counted. */
-void harpe_step_memory_add(harpe_step_memory *shared, harpe_step_source source, uint64_t steps);
-/* Counts marks in the memory of this process; does nothing if it has none. */
+ * Returns NULL if memory runs out. Marks of this process then count in it. `*is_runners` becomes
+ * true for the memory of a runner, who alone may wait for its marks. */
+harpe_step_memory *harpe_step_memory_own(bool *is_runners);
+/* Counts so many steps at once in a memory, and wakes the runner. */
+void harpe_step_memory_add(harpe_step_memory *shared, uint64_t steps);
+/* Does the same in the memory of this process; does nothing if it has none. */
 void harpe_step_memory_count(uint64_t steps);
 
 #endif

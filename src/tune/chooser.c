@@ -16,8 +16,9 @@
 
 enum {
     PHASES_MAX = 6,
-    BASELINE_SLICES = 4,
-    LOSSES_MAX = 128,
+    BASELINE_FEWEST = 4,
+    BASELINE_MOST = 8,
+    MINUTE_S = 60,
     HELD_PAIRS = 48,    /* pairs that the choice is judged by while it is held */
     FEWEST_PAIRS = 3,   /* of an accepted trial */
     FEWEST_REFUSED = 2, /* of a trial that is too slow: one slice may be an outlier */
@@ -26,6 +27,7 @@ enum {
     MOST_DROPS = 30,
     MOST_DISOBEYED = 3,
     SHORT_STAYS = 4,
+    FEWEST_CHANGED = 3, /* slices at the chosen setting, each after one at the highest */
 };
 
 /* Energy counters of GPUs rise every 20 to 100 ms. */
@@ -40,11 +42,10 @@ static const double steady_spread = 0.08, measurable_spread = 0.3;
 /* The part of a minute that trials may lose, against the allowed slowdown. The page promises 1.25.
  */
 static const double loss_share = 1.1;
-static const double minute_s = 60;
-static const double least_noise =
-    1e-3; /* of a slice; a few slices may look steadier than they are */
+/* Few slices may look steadier than they are. */
+static const double least_noise = 1e-3;
 /* A slice that is too slow is noticed after this time, or after a unit of work. */
-static const double notice_s = 0.3;
+static const double notice_s = 0.3, unit_share = 1.1;
 /* A trial is given up after so much time at its setting, but not before so many pairs. */
 static const double most_trial_s = 600, most_trial_units = 120;
 static const size_t most_trial_pairs = 60;
@@ -59,15 +60,10 @@ typedef struct slice {
     double time_s;
 } slice;
 
-typedef struct loss {
-    double end_s, lost_s; /* on the chooser's clock, the sum of all slices */
-} loss;
-
 typedef struct program_phase {
     slice highest;   /* moving means at the highest setting */
-    double noise[2]; /* standard deviation of a slice: time, energy */
-    double power_noise;
-    slice baseline[BASELINE_SLICES];
+    double noise[3]; /* standard deviation of a slice: time, energy, power */
+    slice baseline[BASELINE_MOST];
     size_t baseline_count;
     double slice_s;
     double grain;
@@ -75,7 +71,7 @@ typedef struct program_phase {
     double trial_s; /* time at the setting of the open trial */
     bool is_settled;
     slice held; /* moving means at the chosen setting */
-    int strange_count;
+    int strange_count, changed_count;
     double since_check_s, last_s; /* last_s: when the phase ran last */
 } program_phase;
 
@@ -91,10 +87,12 @@ struct harpe_chooser {
     slice last;           /* the last slice at any setting */
     slice before, middle; /* the last slices at the highest setting, and at another one */
     slice strange;        /* a slice at the highest setting that does not fit the phase */
-    int strange_count, drops, disobeyed;
+    int strange_count, drops;
     bool has_begun; /* the first slice, in which the program may still warm up, is over */
-    loss losses[LOSSES_MAX];
-    size_t loss_count;
+    /* Of the slices since the last one that fitted, in which the program may have changed its
+     * phase: the time that they may have lost, their time, and their work. */
+    double doubt_s, doubt_time_s, doubt_work;
+    double lost_s[MINUTE_S]; /* in each second of the last minute */
     harpe_tune_order order;
     const char *reason;
     double used_j, highest_j;
@@ -130,6 +128,12 @@ static harpe_status check_options(const harpe_chooser_options *options, harpe_er
     return HARPE_OK;
 }
 
+static bool has_value(const harpe_tune_range *range, int value) {
+    for (size_t i = 0; i < range->count; i++)
+        if (range->values[i] == value) return true;
+    return false;
+}
+
 static void begin_phase(program_phase *phase) {
     *phase = (program_phase){.slice_s = least_slice_s, .search = {.best = -1}};
 }
@@ -157,6 +161,8 @@ harpe_status harpe_chooser_new(const harpe_chooser_options *options, harpe_choos
         memcpy(chooser->values[k], range->values, range->count * sizeof(int));
         range->values = chooser->values[k];
         chooser->highest.value[k] = range->values[0];
+        if (!has_value(range, options->saved.setting.value[k]))
+            chooser->options.saved = (harpe_tune_saved){.time_ratio = 0};
     }
     chooser->phase_count = 1;
     begin_phase(&chooser->phases[0]);
@@ -180,9 +186,7 @@ static bool is_same(const harpe_tune_setting *a, const harpe_tune_setting *b) {
 
 static program_phase *phase_now(harpe_chooser *chooser) { return &chooser->phases[chooser->now]; }
 
-static bool has_baseline(const program_phase *phase) {
-    return phase->baseline_count == BASELINE_SLICES;
-}
+static bool has_baseline(const program_phase *phase) { return phase->highest.is_valid; }
 
 static harpe_trial *open_trial(program_phase *phase) {
     harpe_search *search = &phase->search;
@@ -196,6 +200,11 @@ static const harpe_tune_setting *chosen_setting(const harpe_chooser *chooser) {
     return search->best < 0 ? &chooser->highest : &search->trials[search->best].setting;
 }
 
+/* Returns the logarithm of time, energy or power. */
+static double part_of(const slice *one, int which) {
+    return which == 0 ? one->s : which == 1 ? one->j : one->j - one->s;
+}
+
 static slice slice_of(const harpe_tune_slice *taken) {
     if (!(taken->work > 0) || !(taken->time_s > 0) || !(taken->energy_j > 0)) return (slice){0};
     return (slice){true, log(taken->time_s / taken->work), log(taken->energy_j / taken->work),
@@ -207,9 +216,9 @@ static slice slice_of(const harpe_tune_slice *taken) {
 static bool is_far(const harpe_chooser *chooser, const program_phase *phase, const slice *a,
                    const slice *b) {
     if (chooser->is_blended) return false;
-    double power = (a->j - a->s) - (b->j - b->s);
+    double power = part_of(a, 2) - part_of(b, 2);
     return fabs(a->s - b->s) > fmax(least_jump, jump_deviations * phase->noise[0]) ||
-           fabs(power) > fmax(least_jump, jump_deviations * phase->power_noise);
+           fabs(power) > fmax(least_jump, jump_deviations * phase->noise[2]);
 }
 
 static void follow(slice *mean, const slice *from, const slice *to, double weight) {
@@ -220,9 +229,8 @@ static void follow(slice *mean, const slice *from, const slice *to, double weigh
 /* Sets the length of a phase's slices, and their noise from that of slices of another length. */
 static void scale_noise(program_phase *phase, const program_phase *from, double slice_s) {
     double scale = sqrt(from->slice_s / slice_s);
-    phase->noise[0] = from->noise[0] * scale;
-    phase->noise[1] = from->noise[1] * scale;
-    phase->power_noise = from->power_noise * scale;
+    for (int i = 0; i < 3; i++)
+        phase->noise[i] = from->noise[i] * scale;
     phase->slice_s = slice_s;
 }
 
@@ -236,49 +244,45 @@ static double unit_s(const harpe_chooser *chooser, const program_phase *phase) {
 
 static double budget_s(const harpe_chooser *chooser) {
     double share = loss_share * chooser->options.max_slowdown;
-    return isinf(share) ? INFINITY : minute_s * share / (1 + share);
+    return isinf(share) ? INFINITY : MINUTE_S * share / (1 + share);
 }
 
 static double lost_last_minute_s(const harpe_chooser *chooser) {
     double sum = 0;
-    for (size_t i = 0; i < chooser->loss_count; i++)
-        if (chooser->losses[i].end_s > chooser->clock_s - minute_s)
-            sum += chooser->losses[i].lost_s;
+    for (int i = 0; i < MINUTE_S; i++)
+        sum += chooser->lost_s[i];
     return sum;
 }
 
 static void add_loss(harpe_chooser *chooser, double lost_s) {
-    if (!(lost_s > 0)) return;
-    size_t kept = 0;
-    for (size_t i = 0; i < chooser->loss_count; i++)
-        if (chooser->losses[i].end_s > chooser->clock_s - minute_s)
-            chooser->losses[kept++] = chooser->losses[i];
-    if (kept == LOSSES_MAX) { /* the two oldest become one */
-        chooser->losses[1].lost_s += chooser->losses[0].lost_s;
-        memmove(chooser->losses, chooser->losses + 1, --kept * sizeof *chooser->losses);
-    }
-    chooser->losses[kept++] = (loss){chooser->clock_s, lost_s};
-    chooser->loss_count = kept;
+    chooser->lost_s[(long)chooser->clock_s % MINUTE_S] += fmax(0, lost_s);
+}
+
+/* The clock is the sum of all slices. */
+static void pass_time(harpe_chooser *chooser, double time_s) {
+    long last = (long)chooser->clock_s, now = (long)(chooser->clock_s + time_s);
+    for (long second = last + 1; second <= now && second <= last + MINUTE_S; second++)
+        chooser->lost_s[second % MINUTE_S] = 0;
+    chooser->clock_s += time_s;
+}
+
+static void end_doubt(harpe_chooser *chooser) {
+    chooser->doubt_s = chooser->doubt_time_s = chooser->doubt_work = 0;
 }
 
 /* Returns the time that a program may lose before a slice at a wrong setting ends. */
 static double loss_before_end_s(const harpe_chooser *chooser, const program_phase *phase,
                                 double worst) {
     if (worst <= 1 + loss_share * chooser->options.max_slowdown) return 0;
-    double unit = unit_s(chooser, phase);
-    return fmax(notice_s * (1 - 1 / worst), 1.1 * unit * (worst - 1));
+    return fmax(notice_s * (1 - 1 / worst), unit_share * unit_s(chooser, phase) * (worst - 1));
 }
 
 /* Returns the highest ratio of times at which a slice ends before it has lost a minute's budget. */
 static double worst_allowed(const harpe_chooser *chooser, const program_phase *phase) {
-    double low = 1 + loss_share * chooser->options.max_slowdown, high = 100;
-    if (isinf(low)) return INFINITY;
-    for (int i = 0; i < 40; i++) {
-        double middle = (low + high) / 2;
-        bool fits = loss_before_end_s(chooser, phase, middle) <= budget_s(chooser);
-        *(fits ? &low : &high) = middle;
-    }
-    return low;
+    double left_s = budget_s(chooser);
+    double by_unit = 1 + left_s / (unit_share * unit_s(chooser, phase));
+    double by_notice = left_s < notice_s ? notice_s / (notice_s - left_s) : INFINITY;
+    return fmax(fmin(by_unit, by_notice), 1 + loss_share * chooser->options.max_slowdown);
 }
 
 /* ---- The next slice -------------------------------------------------------------------------- */
@@ -316,14 +320,16 @@ static void plan(harpe_chooser *chooser) {
     program_phase *phase = phase_now(chooser);
     const harpe_trial *trial = open_trial(phase);
     if (chooser->reason) {
-        chooser->order = (harpe_tune_order){.time_s = minute_s};
-    } else if (!has_baseline(phase) || chooser->strange.is_valid) {
+        chooser->order = (harpe_tune_order){.time_s = MINUTE_S};
+    } else if (!has_baseline(phase)) {
         chooser->order = at_highest(chooser, phase->slice_s);
+    } else if (chooser->strange.is_valid || (!trial && is_strange(chooser, phase))) {
+        chooser->order = at_highest(chooser, fmin(phase->slice_s, held_slice_s));
     } else if (trial) {
         chooser->order = chooser->before.is_valid && !chooser->middle.is_valid
                              ? order_trial(chooser, phase, trial)
                              : at_highest(chooser, phase->slice_s);
-    } else if (is_strange(chooser, phase) || phase->since_check_s * check_share > phase->slice_s) {
+    } else if (phase->since_check_s * check_share > phase->slice_s) {
         chooser->order = at_highest(chooser, phase->slice_s);
     } else {
         double time_s = fmax(chooser->is_blended ? phase->slice_s : 0, held_slice_s);
@@ -343,15 +349,16 @@ static double behind_s(const harpe_tune_slice *so_far, double log_s_per_work) {
 
 bool harpe_chooser_is_too_slow(const harpe_chooser *chooser, const harpe_tune_slice *so_far) {
     const program_phase *phase = &chooser->phases[chooser->now];
-    if (chooser->reason || is_same(&chooser->order.setting, &chooser->highest)) return false;
+    if (chooser->reason || chooser->is_blended) return false;
+    if (is_same(&chooser->order.setting, &chooser->highest)) return false;
     double noise_s = phase->noise[0] * sqrt(phase->slice_s * so_far->time_s);
     double left_s = fmax(0, budget_s(chooser) - lost_last_minute_s(chooser));
     double lost_s = behind_s(so_far, phase->highest.s);
     if (lost_s > left_s + 2 * noise_s) return true;
     /* One unit is waited for, to know how slow it is. */
-    if (so_far->time_s < notice_s || !(so_far->work > 0) || chooser->is_blended) return false;
+    if (so_far->time_s < notice_s || !(so_far->work > 0)) return false;
     double limit = chooser->options.max_slowdown;
-    if (phase->is_settled && phase->held.is_valid) {
+    if (phase->is_settled) {
         lost_s = behind_s(so_far, phase->held.s);
         limit = least_jump;
     }
@@ -361,43 +368,56 @@ bool harpe_chooser_is_too_slow(const harpe_chooser *chooser, const harpe_tune_sl
 
 /* ---- Searching ------------------------------------------------------------------------------- */
 
-static void begin_trial(program_phase *phase, const harpe_tune_setting *setting,
-                        harpe_tune_knob knob) {
-    harpe_trial *trial = &phase->search.trials[phase->search.trial_count++];
-    *trial = (harpe_trial){.setting = *setting, .knob = knob};
-    phase->trial_s = 0;
+/* Returns true if a saved choice needs no search: its trial has found what was saved, or nothing
+ * was to be saved. */
+static bool is_confirmed(const harpe_chooser *chooser, const harpe_search *search) {
+    const harpe_tune_saved *saved = &chooser->options.saved;
+    if (!(saved->time_ratio > 0)) return false;
+    if (is_same(&saved->setting, &chooser->highest)) return true;
+    const harpe_trial *trial = &search->trials[0];
+    return search->trial_count == 1 && trial->verdict == HARPE_TRIAL_ACCEPTED &&
+           fabs(trial->energy.mean - log(saved->energy_ratio)) < 0.03 + trial->energy.error;
 }
 
-static bool is_saved_choice(const harpe_chooser *chooser, const harpe_trial *trial) {
-    const harpe_tune_saved *saved = &chooser->options.saved;
-    return saved->time_ratio > 0 && is_same(&saved->setting, &trial->setting) &&
-           trial->verdict == HARPE_TRIAL_ACCEPTED &&
-           fabs(trial->energy.mean - log(saved->energy_ratio)) < 0.03 + trial->energy.error;
+/* Expects at the chosen setting what its trial has measured. */
+static void expect_held(program_phase *phase) {
+    const harpe_search *search = &phase->search;
+    phase->held = phase->highest;
+    if (search->best < 0) return;
+    phase->held.s += search->trials[search->best].time.mean;
+    phase->held.j += search->trials[search->best].energy.mean;
 }
 
 static void search_on(harpe_chooser *chooser) {
     program_phase *phase = phase_now(chooser);
     harpe_search *search = &phase->search;
     harpe_search_choose(&chooser->options, search);
-    const harpe_tune_saved *saved = &chooser->options.saved;
-    harpe_tune_setting setting = saved->setting;
-    harpe_tune_knob knob = HARPE_TUNE_CLOCK;
-    if (search->trial_count == 0 && saved->time_ratio > 0) {
-        if (chooser->options.range[knob].count == 0) knob = HARPE_TUNE_LIMIT;
-        begin_trial(phase, &setting, knob);
-        return;
-    }
-    bool is_confirmed = search->trial_count == 1 && is_saved_choice(chooser, &search->trials[0]);
-    if (!is_confirmed && harpe_search_next(&chooser->options, search, worst_allowed(chooser, phase),
-                                           &setting, &knob)) {
-        begin_trial(phase, &setting, knob);
-        return;
+    harpe_tune_setting setting = chooser->options.saved.setting;
+    harpe_tune_knob knob =
+        setting.value[HARPE_TUNE_CLOCK] > 0 ? HARPE_TUNE_CLOCK : HARPE_TUNE_LIMIT;
+    if (!is_confirmed(chooser, search)) {
+        bool is_check = search->trial_count == 0 && chooser->options.saved.time_ratio > 0;
+        if (is_check || harpe_search_next(&chooser->options, search, worst_allowed(chooser, phase),
+                                          &setting, &knob)) {
+            search->trials[search->trial_count++] = (harpe_trial){.setting = setting, .knob = knob};
+            phase->trial_s = 0;
+            return;
+        }
     }
     phase->is_settled = true;
-    phase->held = search->best < 0 ? phase->highest : (slice){0};
+    expect_held(phase);
     if (!chooser->is_blended) scale_noise(phase, phase, fmax(held_slice_s, unit_s(chooser, phase)));
     phase->since_check_s = 0;
-    phase->strange_count = 0;
+    phase->strange_count = phase->changed_count = 0;
+}
+
+/* The program is as before at the highest setting, but not at the chosen one. */
+static void search_again(harpe_chooser *chooser) {
+    program_phase *phase = phase_now(chooser);
+    phase->search = (harpe_search){.best = -1, .highest_w = phase->search.highest_w};
+    phase->is_settled = false;
+    chooser->options.saved.time_ratio = 0;
+    search_on(chooser);
 }
 
 /* Judges a trial after each pair. */
@@ -464,7 +484,7 @@ static void add_pair(harpe_chooser *chooser, program_phase *phase, harpe_trial *
     if (trial->time.mean - trial->time.bound <= allowed) return;
     trial->verdict = HARPE_TRIAL_TOO_SLOW;
     harpe_search_choose(&chooser->options, &phase->search);
-    phase->held = (slice){0};
+    expect_held(phase);
 }
 
 /* ---- Phases of the program ------------------------------------------------------------------- */
@@ -501,6 +521,10 @@ static size_t room_for_phase(harpe_chooser *chooser) {
 /* Finds the phase that a slice at the highest setting belongs to, or begins a new one. */
 static void enter_phase(harpe_chooser *chooser, const slice *seen) {
     program_phase *left = phase_now(chooser);
+    /* At the highest setting, the work needs at least this long in the faster of both phases. */
+    double needed_s = chooser->doubt_work * exp(fmin(left->highest.s, seen->s));
+    add_loss(chooser, fmin(chooser->doubt_s, chooser->doubt_time_s - needed_s));
+    end_doubt(chooser);
     left->last_s = chooser->clock_s;
     left->strange_count = 0;
     if (is_too_short(chooser, left)) {
@@ -521,10 +545,9 @@ static void enter_phase(harpe_chooser *chooser, const slice *seen) {
     if (found == chooser->phase_count) {
         found = room_for_phase(chooser);
         program_phase begun = {.highest = *seen, .grain = left->grain, .search = {.best = -1}};
-        begun.baseline_count = BASELINE_SLICES;
         scale_noise(&begun, left, fmax(least_slice_s, unit_s(chooser, &begun)));
         begun.search.highest_w =
-            left->search.highest_w * exp(seen->j - seen->s - left->highest.j + left->highest.s);
+            left->search.highest_w * exp(part_of(seen, 2) - part_of(&left->highest, 2));
         chooser->phases[found] = begun;
     }
     chooser->now = found;
@@ -561,44 +584,51 @@ static bool fits_phase(harpe_chooser *chooser, const slice *seen) {
 
 /* ---- Slices ---------------------------------------------------------------------------------- */
 
-static double mean_of(const double values[BASELINE_SLICES]) {
-    double sum = 0;
-    for (size_t i = 0; i < BASELINE_SLICES; i++)
-        sum += values[i];
-    return sum / BASELINE_SLICES;
-}
-
-static double deviation_of(const double values[BASELINE_SLICES]) {
-    double mean = mean_of(values), squares = 0;
-    for (size_t i = 0; i < BASELINE_SLICES; i++)
-        squares += (values[i] - mean) * (values[i] - mean);
-    return fmax(sqrt(squares / (BASELINE_SLICES - 1)), least_noise);
-}
-
-static void finish_baseline(harpe_chooser *chooser, program_phase *phase) {
-    double times[BASELINE_SLICES], energies[BASELINE_SLICES], powers[BASELINE_SLICES];
-    for (size_t i = 0; i < BASELINE_SLICES; i++) {
-        times[i] = phase->baseline[i].s;
-        energies[i] = phase->baseline[i].j;
-        powers[i] = energies[i] - times[i];
+/* Moves the slices that are like slice `centre` to the front, and returns their number. */
+static size_t gather_alike(slice *slices, size_t count, size_t centre) {
+    slice middle = slices[centre];
+    size_t alike = 0;
+    for (size_t i = 0; i < count; i++) {
+        slice one = slices[i];
+        double power = part_of(&one, 2) - part_of(&middle, 2);
+        if (fabs(one.s - middle.s) > steady_spread || fabs(power) > steady_spread) continue;
+        slices[i] = slices[alike];
+        slices[alike++] = one;
     }
-    double deviation = deviation_of(times);
-    if (deviation > steady_spread && phase->slice_s < most_baseline_s) {
-        phase->slice_s = fmin(2 * phase->slice_s, most_baseline_s);
+    return alike;
+}
+
+/* Begins the search as soon as most of the first slices are alike: some may have been outliers. */
+static void try_baseline(harpe_chooser *chooser, program_phase *phase) {
+    size_t count = phase->baseline_count, alike = 0;
+    for (size_t i = 0; i < count && alike * 5 < count * 3; i++)
+        alike = gather_alike(phase->baseline, count, i);
+    bool is_last = count == BASELINE_MOST && phase->slice_s >= most_baseline_s;
+    if (alike < BASELINE_FEWEST || alike * 5 < count * 3) {
+        if (count < BASELINE_MOST) return;
         phase->baseline_count = 0;
-        return;
+        phase->slice_s = fmin(2 * phase->slice_s, most_baseline_s);
+        if (!is_last) return;
+        alike = count;
     }
-    if (deviation > measurable_spread) {
+    double mean[3];
+    for (int k = 0; k < 3; k++) {
+        double sum = 0, squares = 0;
+        for (size_t i = 0; i < alike; i++)
+            sum += part_of(&phase->baseline[i], k);
+        mean[k] = sum / (double)alike;
+        for (size_t i = 0; i < alike; i++)
+            squares += pow(part_of(&phase->baseline[i], k) - mean[k], 2);
+        phase->noise[k] = fmax(sqrt(squares / (double)(alike - 1)), least_noise);
+    }
+    if (phase->noise[0] > measurable_spread) {
         chooser->reason = "the rate of its work varies too much";
         return;
     }
     int gpus = chooser->options.gpu_count > 0 ? chooser->options.gpu_count : 1;
-    phase->highest = (slice){true, mean_of(times), mean_of(energies), 0};
+    phase->highest = (slice){true, mean[0], mean[1], 0};
     phase->slice_s = fmax(phase->slice_s, unit_s(chooser, phase));
-    phase->noise[0] = deviation;
-    phase->noise[1] = deviation_of(energies);
-    phase->power_noise = deviation_of(powers);
-    phase->search.highest_w = exp(mean_of(powers)) / gpus;
+    phase->search.highest_w = exp(mean[2]) / gpus;
     search_on(chooser);
 }
 
@@ -607,21 +637,18 @@ static void take_highest(harpe_chooser *chooser, const slice *seen) {
     program_phase *phase = phase_now(chooser);
     if (!has_baseline(phase)) {
         phase->baseline[phase->baseline_count++] = *seen;
-        if (has_baseline(phase)) finish_baseline(chooser, phase);
-        if (has_baseline(phase)) chooser->before = *seen;
+        if (phase->baseline_count >= BASELINE_FEWEST) try_baseline(chooser, phase);
         return;
     }
     if (!fits_phase(chooser, seen)) return;
+    end_doubt(chooser);
     phase->strange_count = 0;
     phase->since_check_s = 0;
     slice before = chooser->before, middle = chooser->middle;
     chooser->before = *seen;
-    if (phase->is_settled) {
-        follow(&phase->highest, &phase->highest, seen, 0.5);
-        return;
-    }
-    chooser->middle.is_valid = false;
     follow(&phase->highest, &phase->highest, seen, 0.5);
+    if (phase->is_settled) return; /* the next slice at the chosen setting ends the pair */
+    chooser->middle.is_valid = false;
     harpe_trial *trial = open_trial(phase);
     if (!trial || !before.is_valid || !middle.is_valid) return;
     add_pair(chooser, phase, trial, &before, &middle, seen);
@@ -631,13 +658,15 @@ static void take_highest(harpe_chooser *chooser, const slice *seen) {
 static void take_held(harpe_chooser *chooser, const slice *seen, double time_s) {
     program_phase *phase = phase_now(chooser);
     phase->since_check_s += time_s;
-    if (!phase->held.is_valid) phase->held = *seen;
     if (is_far(chooser, phase, seen, &phase->held)) {
-        if (++phase->strange_count > 5) phase->held = *seen; /* the setting itself has changed */
-        chooser->middle.is_valid = false;
+        phase->strange_count++;
+        phase->changed_count += chooser->before.is_valid;
+        chooser->before.is_valid = chooser->middle.is_valid = false;
+        if (phase->changed_count >= FEWEST_CHANGED) search_again(chooser);
         return;
     }
-    phase->strange_count = 0;
+    phase->strange_count = phase->changed_count = 0;
+    end_doubt(chooser);
     /* What drifts at this setting drifts at the highest one, too. */
     follow(&phase->highest, &phase->held, seen, 0.3);
     follow(&phase->held, &phase->held, seen, 0.3);
@@ -685,7 +714,7 @@ static double lost_in(const harpe_chooser *chooser, const program_phase *phase,
 
 void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *taken) {
     program_phase *phase = phase_now(chooser);
-    chooser->clock_s += taken->time_s;
+    pass_time(chooser, taken->time_s);
     chooser->drops = 0;
     if (chooser->reason) return;
     phase->grain = fmax(phase->grain, taken->grain);
@@ -703,7 +732,15 @@ void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *taken) {
     double at_highest_j = has_baseline(phase) ? whole.work * exp(phase->highest.j) : INFINITY;
     chooser->highest_j += is_highest || isinf(at_highest_j) ? taken->energy_j : at_highest_j;
     const harpe_trial *trial = open_trial(phase);
-    if (!is_highest) add_loss(chooser, lost_in(chooser, phase, taken, &whole));
+    if (!is_highest) {
+        const harpe_search unknown = {.highest_w = phase->search.highest_w};
+        double worst =
+            harpe_search_worst_ratio(&chooser->options, &unknown, &chooser->order.setting);
+        chooser->doubt_s += taken->time_s * (1 - 1 / worst);
+        chooser->doubt_time_s += taken->time_s;
+        chooser->doubt_work += taken->work;
+        add_loss(chooser, lost_in(chooser, phase, taken, &whole));
+    }
     if (is_highest && (trial || phase->search.best >= 0 || !phase->is_settled ||
                        is_strange(chooser, phase) || chooser->strange.is_valid)) {
         take_highest(chooser, &seen);
@@ -720,19 +757,17 @@ void harpe_chooser_drop(harpe_chooser *chooser, bool obeyed) {
     program_phase *phase = phase_now(chooser);
     harpe_trial *trial = open_trial(phase);
     chooser->before.is_valid = chooser->middle.is_valid = false;
-    if (++chooser->drops >= MOST_DROPS && !chooser->reason)
+    if (++chooser->drops >= MOST_DROPS && !has_baseline(phase))
         chooser->reason = "its work could not be counted";
-    if (!obeyed && !is_same(&chooser->order.setting, &chooser->highest)) {
-        int best = phase->search.best;
-        harpe_trial *held = trial ? trial : best < 0 ? NULL : &phase->search.trials[best];
-        if (held && ++held->disobeyed >= MOST_DISOBEYED) {
-            held->verdict = HARPE_TRIAL_DISOBEYED;
-            if (trial)
-                search_on(chooser);
-            else
-                harpe_search_choose(&chooser->options, &phase->search);
-            phase->held = (slice){0};
-        }
+    if (!trial && phase->search.best >= 0) trial = &phase->search.trials[phase->search.best];
+    bool is_highest = is_same(&chooser->order.setting, &chooser->highest);
+    if (!obeyed && !is_highest && trial && ++trial->disobeyed >= MOST_DISOBEYED) {
+        trial->verdict = HARPE_TRIAL_DISOBEYED;
+        harpe_search_choose(&chooser->options, &phase->search);
+        if (phase->is_settled)
+            expect_held(phase);
+        else
+            search_on(chooser);
     }
     plan(chooser);
 }

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <harpe/power_limit.h>
+
 #include "base/array.h"
 #include "base/error.h"
 #include "base/number.h"
@@ -26,6 +28,7 @@
 #define LEAST_REQUESTS 20.0 /* for a percentile */
 #define LEAST_PERIODS 20.0  /* for the first look at the power */
 #define SLICE_PERIODS 6.0   /* for the period of a slice */
+#define POLL_NS INT64_C(5000000)
 #define TO_S(ns) ((double)(ns)*1e-9)
 
 enum {
@@ -56,6 +59,10 @@ static double read_marks(harpe_meter *meter) {
     return (double)atomic_load(&meter->options.marks->steps);
 }
 
+uint32_t harpe_meter_step_source(const harpe_meter *meter) {
+    return atomic_load(&meter->options.marks->source);
+}
+
 static double read_output(harpe_meter *meter) {
     const harpe_output_count *count = meter->options.output;
     if (!atomic_load(&count->has_number)) return (double)atomic_load(&count->matches);
@@ -68,6 +75,11 @@ static double read_output(harpe_meter *meter) {
 /* See step_signal.c for the order of stores and loads. */
 void harpe_meter_wait_for_mark(harpe_meter *meter, int64_t longest_ns) {
     harpe_step_memory *shared = meter->options.marks;
+    if (meter->options.is_runners) {
+        int64_t pause_ns = longest_ns < POLL_NS ? longest_ns : POLL_NS;
+        (void)harpe_wait_while(meter->options.is_over, 0, pause_ns);
+        return;
+    }
     uint32_t heard = atomic_load(&shared->bell);
     double work = read_marks(meter);
     atomic_store(&shared->is_parked, 1);
@@ -78,7 +90,7 @@ void harpe_meter_wait_for_mark(harpe_meter *meter, int64_t longest_ns) {
 }
 
 void harpe_meter_wake(harpe_meter *meter) {
-    if (!meter || !meter->options.marks) return;
+    if (!meter || meter->options.is_runners) return;
     atomic_store(&meter->options.marks->is_parked, 0);
     harpe_wake(&meter->options.marks->is_parked);
 }
@@ -207,13 +219,21 @@ typedef struct meter_row {
 
 static const meter_row rows[HARPE_METER_KINDS] = {
     [HARPE_METER_PAGE] = {"the counter on the page of metrics", 1.0, true, read_page},
-    [HARPE_METER_FILE] = {"the number in the file", 0.1, true, read_number_file},
-    [HARPE_METER_OUTPUT] = {"the command's output", 0.05, true, read_output},
+    [HARPE_METER_FILE] = {"the number in the file", 0.02, true, read_number_file},
+    [HARPE_METER_OUTPUT] = {"the command's output", 0.02, true, read_output},
     [HARPE_METER_MARKS] = {"the program's marks", 0, false, read_marks},
     [HARPE_METER_PERIOD] = {"the period of the GPU's power", 0.02, false, read_period},
 };
 
-const char *harpe_meter_name(harpe_meter_kind kind) { return rows[kind].name; }
+const char *harpe_meter_name(const harpe_meter *meter, harpe_meter_kind kind) {
+    static const char *const sources[] = {
+        [HARPE_STEP_FORWARDS] = "calls of the program's model",
+        [HARPE_STEP_BATCHES] = "batches of the program's data",
+        [HARPE_STEP_UPDATES] = "steps of the program's optimizer",
+    };
+    uint32_t source = kind == HARPE_METER_MARKS ? harpe_meter_step_source(meter) : 0;
+    return source > 0 && source < HARPE_STEP_MARKS ? sources[source] : rows[kind].name;
+}
 
 double harpe_meter_pause_s(harpe_meter_kind kind) { return rows[kind].pause_s; }
 
@@ -222,7 +242,7 @@ static bool is_there(harpe_meter_kind kind, const harpe_meter_options *options) 
     case HARPE_METER_PAGE: return options->url != NULL;
     case HARPE_METER_FILE: return options->file != NULL;
     case HARPE_METER_OUTPUT: return options->output != NULL;
-    case HARPE_METER_MARKS: return options->marks != NULL;
+    case HARPE_METER_MARKS: return true;
     default: return options->has_period;
     }
 }

@@ -23,7 +23,8 @@ typedef struct harpe_output_count {
 
 typedef struct harpe_meter_options {
     harpe_gpus *gpus;
-    harpe_step_memory *marks;         /* NULL: none */
+    harpe_step_memory *marks;
+    bool is_runners;                  /* another process waits for these marks */
     const harpe_output_count *output; /* NULL: none */
     const char *url, *name;           /* a page of metrics and the sum to read; NULL: none */
     const char *latency_name;         /* a histogram of the page; NULL: none */
@@ -44,7 +45,9 @@ typedef enum harpe_meter_kind {
 typedef struct harpe_meter harpe_meter;
 
 /* Returns what a kind counts, for people, such as "the program's marks". */
-const char *harpe_meter_name(harpe_meter_kind kind);
+const char *harpe_meter_name(const harpe_meter *meter, harpe_meter_kind kind);
+/* Returns which units of work marks count (harpe_step_source). Before a change they were others. */
+uint32_t harpe_meter_step_source(const harpe_meter *meter);
 /* Returns the time between two readings, in seconds of GPU time; 0: marks wake the reader. */
 double harpe_meter_pause_s(harpe_meter_kind kind);
 /* Returns true if the user has asked for this kind, which is then the only one. */

@@ -12,34 +12,19 @@
 #include "base/file.h"
 #include "base/text.h"
 
-enum { BYTES_MAX = 1 << 16, VALUE_MAX = 1000000 };
+enum { BYTES_MAX = 1 << 16 };
 
-static const char *const setting_keys[HARPE_TUNE_KNOBS] = {
-    [HARPE_TUNE_CLOCK] = "clock_mhz",
-    [HARPE_TUNE_LIMIT] = "power_limit_w",
-};
-
-static bool read_ratio(const json_t *object, const char *key, double *out) {
-    const json_t *member = json_object_get(object, key);
-    double value = json_is_number(member) ? json_number_value(member) : 0;
-    if (!(value > 0) || value > 1e6) return false;
-    *out = value;
-    return true;
-}
-
-static harpe_status read_object(const json_t *object, const char *path, const harpe_gpus *gpus,
+static harpe_status read_object(json_t *object, const char *path, const harpe_gpus *gpus,
                                 harpe_tune_saved *out, harpe_error *error) {
     harpe_tune_saved saved = {.time_ratio = 0};
-    const char *model = json_string_value(json_object_get(object, "device_model"));
-    bool is_whole = model && read_ratio(object, "time_ratio", &saved.time_ratio) &&
-                    read_ratio(object, "energy_ratio", &saved.energy_ratio);
-    for (int i = 0; i < HARPE_TUNE_KNOBS; i++) {
-        const json_t *member = json_object_get(object, setting_keys[i]);
-        json_int_t value = json_integer_value(member);
-        if (!json_is_integer(member) || value < 0 || value > VALUE_MAX) is_whole = false;
-        saved.setting.value[i] = is_whole ? (int)value : 0;
-    }
-    if (!is_whole)
+    const char *model = NULL;
+    int *values = saved.setting.value;
+    bool is_read =
+        json_unpack(object, "{s:s, s:i, s:i, s:F, s:F}", "device_model", &model, "clock_mhz",
+                    &values[HARPE_TUNE_CLOCK], "power_limit_w", &values[HARPE_TUNE_LIMIT],
+                    "time_ratio", &saved.time_ratio, "energy_ratio", &saved.energy_ratio) == 0;
+    if (!is_read || values[0] < 0 || values[1] < 0 || !(saved.time_ratio > 0) ||
+        !(saved.energy_ratio > 0) || isinf(saved.time_ratio) || isinf(saved.energy_ratio))
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%.200s is no result of harpe tune: name another file, or remove it",
                           path);
@@ -69,10 +54,10 @@ harpe_status harpe_saved_choice_read(const char *path, const harpe_gpus *gpus,
 
 harpe_status harpe_saved_choice_write(const char *path, const harpe_gpus *gpus,
                                       const harpe_tune_saved *saved, harpe_error *error) {
+    const int *values = saved->setting.value;
     json_t *object =
         json_pack("{s:s, s:i, s:i, s:f, s:f}", "device_model", harpe_gpu_info_at(gpus, 0)->name,
-                  setting_keys[HARPE_TUNE_CLOCK], saved->setting.value[HARPE_TUNE_CLOCK],
-                  setting_keys[HARPE_TUNE_LIMIT], saved->setting.value[HARPE_TUNE_LIMIT],
+                  "clock_mhz", values[HARPE_TUNE_CLOCK], "power_limit_w", values[HARPE_TUNE_LIMIT],
                   "time_ratio", saved->time_ratio, "energy_ratio", saved->energy_ratio);
     char *line = object ? json_dumps(object, 0) : NULL;
     harpe_text text = {0};

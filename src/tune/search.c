@@ -238,7 +238,7 @@ bool harpe_search_next(const harpe_chooser_options *options, const harpe_search 
     bool has_clock = options->range[HARPE_TUNE_CLOCK].count > 1;
     size_t most[HARPE_TUNE_KNOBS] = {
         FIRST_KNOB_TRIALS, has_clock ? SEARCH_TRIALS_MAX - FIRST_KNOB_TRIALS : FIRST_KNOB_TRIALS};
-    for (int k = 0; k < HARPE_TUNE_KNOBS; k++) {
+    for (harpe_tune_knob k = HARPE_TUNE_CLOCK; k < HARPE_TUNE_KNOBS; k++) {
         if (options->range[k].count < 2 || tried[k] >= most[k]) continue;
         if (k == HARPE_TUNE_CLOCK && tried[HARPE_TUNE_LIMIT] > 0) continue;
         *setting = start;

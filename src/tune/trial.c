@@ -34,8 +34,8 @@ static double median_of(double *values, size_t count) {
 }
 
 /* Writes to `is_kept` which values are no outliers. Of few values, all are kept. */
-static void find_outliers(const double *values, const double *weights, size_t count,
-                          bool *is_kept) {
+static void leave_outliers(const double *values, const double *weights, size_t count,
+                           bool *is_kept) {
     double sorted[TRIAL_PAIRS_MAX];
     memcpy(sorted, values, count * sizeof *values);
     double median = median_of(sorted, count);
@@ -46,11 +46,9 @@ static void find_outliers(const double *values, const double *weights, size_t co
         is_kept[i] = count < 5 || fabs(values[i] - median) * sqrt(weights[i]) <= allowed;
 }
 
-harpe_ratio harpe_ratio_of(const double *values, const double *weights, size_t count,
-                           double noise) {
-    bool is_kept[TRIAL_PAIRS_MAX];
+static harpe_ratio ratio_of(const double *values, const double *weights, const bool *is_kept,
+                            size_t count, double noise) {
     double sum = 0, weight = 0, squares = 0, kept = 0;
-    find_outliers(values, weights, count, is_kept);
     for (size_t i = 0; i < count; i++) {
         if (!is_kept[i]) continue;
         sum += weights[i] * values[i];
@@ -83,6 +81,10 @@ void harpe_trial_add(harpe_trial *trial, const harpe_pair *pair, const double no
     trial->times[trial->pairs] = pair->time;
     trial->energies[trial->pairs] = pair->energy;
     trial->weights[trial->pairs++] = pair->weight;
-    trial->time = harpe_ratio_of(trial->times, trial->weights, trial->pairs, noise[0]);
-    trial->energy = harpe_ratio_of(trial->energies, trial->weights, trial->pairs, noise[1]);
+    /* What a counter of energy shows too late is in the next slice, so that its errors cancel; none
+     * of them is an outlier by itself. */
+    bool is_kept[TRIAL_PAIRS_MAX];
+    leave_outliers(trial->times, trial->weights, trial->pairs, is_kept);
+    trial->time = ratio_of(trial->times, trial->weights, is_kept, trial->pairs, noise[0]);
+    trial->energy = ratio_of(trial->energies, trial->weights, is_kept, trial->pairs, noise[1]);
 }

@@ -39,11 +39,9 @@ typedef struct harpe_trial {
     harpe_ratio time, energy;
 } harpe_trial;
 
-/* Estimates the mean of `count` >= 1 values that may have outliers. The variance of a value is in
- * inverse proportion to its weight. `noise` is the standard deviation that is expected of a value
- * of weight 1, from earlier measurements. */
-harpe_ratio harpe_ratio_of(const double *values, const double *weights, size_t count, double noise);
-/* Adds a pair and estimates again. Of more than `window` pairs, the oldest are forgotten. */
+/* Adds a pair and estimates the means again, without pairs whose time is an outlier. `noise` has
+ * the standard deviations that are expected of time and energy at weight 1, from earlier
+ * measurements. Of more than `window` pairs, the oldest are forgotten. */
 void harpe_trial_add(harpe_trial *trial, const harpe_pair *pair, const double noise[2],
                      size_t window);
 

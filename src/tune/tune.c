@@ -20,32 +20,38 @@
 #include "base/wait.h"
 #include "gpu/gpus.h"
 #include "monitor/monitor.h"
+#include "tune/guess.h"
 #include "tune/knob.h"
 #include "tune/saved_choice.h"
 #include "tune/work_count.h"
 
 #define LOOK_S 0.1           /* between two looks at a running slice, in GPU time */
 #define SLOW_LOOK_S 1.0      /* of a slice that is long */
+#define OFTEN_S 0.05         /* between two marks */
 #define FORCE_S 5.0          /* until a setting must be in force */
 #define MARKS_FIRST_S 30.0   /* marks that come within this time are preferred to the period */
 #define UNMEASURABLE_S 300.0 /* without any measure of work */
 #define STANDING_S 10.0      /* after which a standing program gets the highest setting back */
 #define LOST_S 60.0          /* without a period, in a slice */
+#define REQUESTS_S 60.0      /* for a percentile of the latency */
+#define LEAST_GUESS_S 1.0    /* of power, for a guess */
 #define SHORTEST_NS INT64_C(1000000)
 #define SLICE "tune slice" /* windows of the monitor */
 #define WHOLE "tune whole"
 
-enum { TEXT_SIZE = 512 };
+enum { SETTING_SIZE = 48 };
 
 struct harpe_tuning {
-    harpe_tuning_options options; /* its texts are owned */
+    harpe_tuning_options options; /* its texts are in `texts` */
+    harpe_arena texts;
     harpe_meter_options meter_options;
     harpe_meter *meter;
     harpe_meter_kind kind; /* valid when work was found */
     harpe_work_count count;
-    double grain; /* by which the work rises at once; 0: not known */
+    uint32_t step_source; /* which steps marks count; 0: not known yet */
+    double grain;         /* by which the work rises at once; 0: not known */
     harpe_monitor *monitor;
-    harpe_knob *knobs[HARPE_TUNE_KNOBS]; /* NULL: not tuned, or not opened yet */
+    harpe_knobs *knobs; /* NULL: not opened yet, or closed */
     harpe_chooser *chooser;
     harpe_tune_saved saved;         /* of an earlier run */
     int64_t start_ns, start_gpu_ns; /* the same moment on both clocks */
@@ -121,8 +127,8 @@ static void read_chooser(harpe_tuning *tuning) {
     harpe_tuning_report *report = &tuning->report;
     report->phase = public_phase(known.phase);
     report->reason = known.reason;
-    report->clock_mhz = tuning->knobs[HARPE_TUNE_CLOCK] ? known.chosen.value[HARPE_TUNE_CLOCK] : 0;
-    report->limit_w = tuning->knobs[HARPE_TUNE_LIMIT] ? known.chosen.value[HARPE_TUNE_LIMIT] : 0;
+    report->clock_mhz = known.chosen.value[HARPE_TUNE_CLOCK];
+    report->limit_w = known.chosen.value[HARPE_TUNE_LIMIT];
     report->now_mhz = tuning->now.value[HARPE_TUNE_CLOCK];
     report->now_w = tuning->now.value[HARPE_TUNE_LIMIT];
     report->trials = known.trials;
@@ -148,18 +154,24 @@ void harpe_tune_get_report(harpe_tuning *tuning, harpe_tuning_report *out) {
 
 /* ---- Settings -------------------------------------------------------------------------------- */
 
+/* Writes a setting for people, such as "1185 MHz, 300 W". */
+static const char *describe(char text[SETTING_SIZE], int clock_mhz, int limit_w) {
+    if (clock_mhz > 0 && limit_w > 0)
+        snprintf(text, SETTING_SIZE, "%d MHz, %d W", clock_mhz, limit_w);
+    else
+        snprintf(text, SETTING_SIZE, "%d %s", clock_mhz > 0 ? clock_mhz : limit_w,
+                 clock_mhz > 0 ? "MHz" : "W");
+    return text;
+}
+
 static void close_knobs(harpe_tuning *tuning) {
-    bool was_open = false;
-    /* The clock was opened last. */
-    for (int i = 0; i < HARPE_TUNE_KNOBS; i++) {
-        was_open = was_open || tuning->knobs[i];
-        harpe_knob_close(tuning->knobs[i]);
-        tuning->knobs[i] = NULL;
-    }
+    bool was_open = tuning->knobs != NULL;
+    harpe_knobs_close(tuning->knobs);
+    tuning->knobs = NULL;
     tuning->now = (harpe_tune_setting){.value = {0}};
     harpe_lock(&tuning->lock);
     tuning->report.now_mhz = tuning->report.now_w = 0;
-    if (was_open) tuning->report.is_restored = true;
+    tuning->report.is_restored = tuning->report.is_restored || was_open;
     harpe_unlock(&tuning->lock);
 }
 
@@ -173,14 +185,11 @@ static void stop_tuning(harpe_tuning *tuning, const harpe_error *error) {
 }
 
 static harpe_status open_knobs(harpe_tuning *tuning, harpe_error *error) {
-    const bool wanted[HARPE_TUNE_KNOBS] = {[HARPE_TUNE_CLOCK] = tuning->options.tunes_clock,
-                                           [HARPE_TUNE_LIMIT] = tuning->options.tunes_limit};
-    harpe_status status = HARPE_OK;
-    for (int i = HARPE_TUNE_KNOBS - 1; status == HARPE_OK && i >= 0; i--)
-        if (wanted[i])
-            status = harpe_knob_open((harpe_tune_knob)i, tuning->options.gpus, &tuning->gives_up,
-                                     tuning->options.log, &tuning->knobs[i], error);
-    return status;
+    const harpe_tuning_options *options = &tuning->options;
+    const bool wanted[HARPE_TUNE_KNOBS] = {
+        [HARPE_TUNE_CLOCK] = options->tunes_clock, [HARPE_TUNE_LIMIT] = options->tunes_limit};
+    return harpe_knobs_open(options->gpus, wanted, &tuning->gives_up, options->log, &tuning->knobs,
+                            error);
 }
 
 /* Returns the highest power limits of all GPUs together, in W. */
@@ -208,55 +217,51 @@ static harpe_status make_chooser(harpe_tuning *tuning, harpe_error *error) {
                                  .highest_w = highest_w(tuning),
                                  .saved = tuning->saved};
     for (int i = 0; i < HARPE_TUNE_KNOBS; i++)
-        if (tuning->knobs[i]) own.range[i] = harpe_knob_range(tuning->knobs[i]);
+        own.range[i] = harpe_knobs_range(tuning->knobs, (harpe_tune_knob)i);
     return harpe_chooser_new(&own, &tuning->chooser, error);
-}
-
-/* Returns true when all knobs have their value. */
-static harpe_status check_knobs(harpe_tuning *tuning, bool *are_in_force, harpe_error *error) {
-    harpe_status status = HARPE_OK;
-    *are_in_force = true;
-    for (int i = 0; status == HARPE_OK && i < HARPE_TUNE_KNOBS; i++) {
-        bool is_in_force = true;
-        if (tuning->knobs[i]) status = harpe_knob_check(tuning->knobs[i], &is_in_force, error);
-        *are_in_force = *are_in_force && is_in_force;
-    }
-    return status;
 }
 
 /* Sets the GPUs, and waits until the setting is in force. */
 static harpe_status apply(harpe_tuning *tuning, harpe_tune_setting setting, harpe_error *error) {
-    harpe_status status = HARPE_OK;
-    bool are_in_force = false;
+    char text[SETTING_SIZE];
+    bool is_in_force = false;
     double give_up_s = now_s(tuning) + FORCE_S;
-    for (int i = 0; status == HARPE_OK && i < HARPE_TUNE_KNOBS; i++)
-        if (tuning->knobs[i]) status = harpe_knob_set(tuning->knobs[i], setting.value[i], error);
+    harpe_status status = harpe_knobs_set(tuning->knobs, setting, error);
     tuning->now = setting;
-    while (status == HARPE_OK && !are_in_force && !is_over(tuning)) {
-        status = check_knobs(tuning, &are_in_force, error);
-        if (status != HARPE_OK || are_in_force) break;
+    while (status == HARPE_OK && !is_over(tuning)) {
+        status = harpe_knobs_check(tuning->knobs, &is_in_force, error);
+        if (status != HARPE_OK || is_in_force) break;
         if (now_s(tuning) > give_up_s)
-            return harpe_fail(error, HARPE_DRIVER_ERROR,
-                              "the GPUs ignore %d MHz and %d W (0: not set), or another program "
-                              "sets them",
-                              setting.value[HARPE_TUNE_CLOCK], setting.value[HARPE_TUNE_LIMIT]);
+            return harpe_fail(
+                error, HARPE_DRIVER_ERROR, "the GPUs ignore %s, or another program sets them",
+                describe(text, setting.value[HARPE_TUNE_CLOCK], setting.value[HARPE_TUNE_LIMIT]));
         pause_s(tuning, LOOK_S / 4);
     }
     return status;
 }
 
-static harpe_status knobs_were_held(harpe_tuning *tuning, harpe_error *error) {
-    harpe_status status = HARPE_OK;
-    for (int i = 0; status == HARPE_OK && i < HARPE_TUNE_KNOBS; i++)
-        if (tuning->knobs[i]) status = harpe_knob_was_held(tuning->knobs[i], error);
-    return status;
-}
-
 /* ---- Work ------------------------------------------------------------------------------------ */
+
+static void tell_meter(harpe_tuning *tuning) {
+    const char *name = harpe_meter_name(tuning->meter, tuning->kind);
+    harpe_log_line(&tuning->options.log, HARPE_LOG_INFO, "work is measured by %s", name);
+    harpe_lock(&tuning->lock);
+    tuning->report.meter = name;
+    harpe_unlock(&tuning->lock);
+}
 
 static harpe_work_news read_work(harpe_tuning *tuning) {
     double work = harpe_meter_read(tuning->meter, tuning->kind);
-    return harpe_work_count_take(&tuning->count, work, now_s(tuning));
+    uint32_t source = harpe_meter_step_source(tuning->meter);
+    harpe_work_news news = harpe_work_count_take(&tuning->count, work, now_s(tuning));
+    if (source == tuning->step_source || tuning->kind != HARPE_METER_MARKS) return news;
+    bool was_known = tuning->step_source != 0;
+    tuning->step_source = source;
+    if (!was_known || source == 0) return news;
+    /* Steps of another kind follow, such as batches after steps of an optimizer. */
+    tuning->grain = 0;
+    tell_meter(tuning);
+    return HARPE_WORK_LOST;
 }
 
 /* Waits for the next reading that may differ, for at most `longest_s`. */
@@ -280,14 +285,6 @@ static bool sees_work_finish(harpe_tuning *tuning, double longest_s, harpe_work_
     return true;
 }
 
-static void tell_meter(harpe_tuning *tuning) {
-    harpe_log_line(&tuning->options.log, HARPE_LOG_INFO, "work is measured by %s",
-                   harpe_meter_name(tuning->kind));
-    harpe_lock(&tuning->lock);
-    tuning->report.meter = harpe_meter_name(tuning->kind);
-    harpe_unlock(&tuning->lock);
-}
-
 /* Returns the kind that the user has asked for; HARPE_METER_KINDS: none. */
 static harpe_meter_kind asked_kind(const harpe_tuning *tuning) {
     for (int i = 0; i < HARPE_METER_KINDS; i++)
@@ -296,13 +293,12 @@ static harpe_meter_kind asked_kind(const harpe_tuning *tuning) {
     return HARPE_METER_KINDS;
 }
 
-static void tell_unmeasurable(harpe_tuning *tuning, bool is_asked) {
-    const char *reason = is_asked
-                             ? "the counter that was named does not move"
-                             : "the program marks no steps, and its power has no stable period";
-    harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING,
-                   "cannot measure this program: %s; nothing is changed", reason);
-    set_phase(tuning, HARPE_TUNING_UNMEASURABLE, reason);
+/* Says that there is no measure of work. */
+static void set_unmeasurable(harpe_tuning *tuning) {
+    set_phase(tuning, HARPE_TUNING_UNMEASURABLE,
+              asked_kind(tuning) != HARPE_METER_KINDS
+                  ? "the counter that was named did not move"
+                  : "it marks no steps, and its power has no period that is stable for 20 periods");
 }
 
 /* Looks for work until there is some. Returns false if the thread must end. */
@@ -320,7 +316,10 @@ static bool find_work(harpe_tuning *tuning) {
             return true;
         }
         if (!has_told && now_s(tuning) > UNMEASURABLE_S) {
-            tell_unmeasurable(tuning, asked != HARPE_METER_KINDS);
+            set_unmeasurable(tuning);
+            harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING,
+                           "cannot measure this program: %s; nothing is changed",
+                           tuning->report.reason);
             has_told = true;
             samples = false; /* marks may still come */
         }
@@ -380,6 +379,14 @@ static double look_after_s(const harpe_tune_order *order, const harpe_tune_slice
     return left_s > 0 ? fmin(left_s, longest_s) : LOOK_S;
 }
 
+/* A percentile of the latency needs many requests, so a slice waits for them for a while. */
+static bool is_long_enough(harpe_tuning *tuning, const harpe_tune_order *order,
+                           const harpe_tune_slice *slice) {
+    if (slice->time_s < order->time_s || slice->work < order->work) return false;
+    return !tuning->options.latency_name || slice->time_s > REQUESTS_S ||
+           !isnan(harpe_meter_latency_s(tuning->meter));
+}
+
 /* Lets a slice run until it is long enough, or too slow, or lost. */
 static slice_end run_slice(harpe_tuning *tuning, const harpe_tune_order *order,
                            harpe_tune_slice *slice) {
@@ -387,26 +394,24 @@ static slice_end run_slice(harpe_tuning *tuning, const harpe_tune_order *order,
     double begin_work = tuning->count.work;
     for (;;) {
         harpe_work_news news;
-        bool has_finished = false;
         double look_s = look_after_s(order, slice);
-        /* Marks need not wake this thread before the end of the slice. */
-        if (slice->time_s < order->time_s && harpe_meter_pause_s(tuning->kind) <= 0) {
+        /* Marks that come often need not wake this thread each time. */
+        if (harpe_meter_pause_s(tuning->kind) <= 0 && tuning->count.usual_gap_s < OFTEN_S) {
             pause_s(tuning, look_s);
-            news = read_work(tuning);
-        } else {
-            has_finished = sees_work_finish(tuning, look_s, &news);
+            if (read_work(tuning) == HARPE_WORK_LOST) return SLICE_DROPPED;
         }
+        bool has_finished = sees_work_finish(tuning, look_s, &news);
         double now = now_s(tuning);
         if (is_over(tuning)) return SLICE_OVER;
         if (news == HARPE_WORK_LOST) return SLICE_DROPPED;
         slice->time_s = now - begin_s;
         slice->work = tuning->count.work - begin_work;
         slice->grain = tuning->grain;
+        slice->rest_s = now - fmax(tuning->count.changed_s, begin_s);
         if (has_lost_work(tuning, slice, now)) return SLICE_DROPPED;
         bool is_seen = tuning->kind != HARPE_METER_PERIOD || slice->work > 0;
         if (is_seen && harpe_chooser_is_too_slow(tuning->chooser, slice)) return SLICE_TAKEN;
-        if (has_finished && slice->time_s >= order->time_s && slice->work >= order->work)
-            return SLICE_TAKEN;
+        if (has_finished && is_long_enough(tuning, order, slice)) return SLICE_TAKEN;
     }
 }
 
@@ -435,8 +440,7 @@ static slice_end measure(harpe_tuning *tuning, const harpe_tune_order *order,
     slice_end end = align(tuning, error);
     if (end != SLICE_TAKEN) return end;
     harpe_meter_begin(tuning->meter);
-    for (int i = 0; i < HARPE_TUNE_KNOBS; i++)
-        if (tuning->knobs[i]) harpe_knob_begin(tuning->knobs[i]);
+    harpe_knobs_begin(tuning->knobs);
     if (harpe_monitor_begin(tuning->monitor, SLICE, true, error) != HARPE_OK) return SLICE_FAULT;
     end = run_slice(tuning, order, slice);
     if (end != SLICE_TAKEN) {
@@ -446,30 +450,55 @@ static slice_end measure(harpe_tuning *tuning, const harpe_tune_order *order,
     harpe_status status = harpe_monitor_end(tuning->monitor, SLICE, false, &window, NULL);
     slice->energy_j = window.total_gpu_energy_j;
     harpe_window_measurement_clear(&window);
-    if (knobs_were_held(tuning, error) != HARPE_OK) return SLICE_FAULT;
+    if (harpe_knobs_were_held(tuning->knobs, error) != HARPE_OK) return SLICE_FAULT;
     judge_latency(tuning, slice);
     return status == HARPE_OK ? SLICE_TAKEN : SLICE_DROPPED; /* a counter restarted */
 }
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
+/* Guesses the saving from the power since work began, as a share of the power limits. */
+static void guess(harpe_tuning *tuning) {
+    harpe_window_measurement window = {0};
+    double limit_w = 0;
+    for (int gpu = 0; gpu < harpe_gpus_count(tuning->options.gpus); gpu++) {
+        uint32_t limit_mw = 0;
+        (void)harpe_gpu_power_limit(tuning->options.gpus, gpu, &limit_mw, NULL);
+        limit_w += limit_mw * 1e-3;
+    }
+    if (harpe_monitor_peek(tuning->monitor, SLICE, &window, NULL) != HARPE_OK || !(limit_w > 0))
+        return;
+    if (window.time_s > LEAST_GUESS_S) {
+        harpe_tune_guess guessed =
+            harpe_tune_guess_saving(window.total_gpu_energy_j / window.time_s / limit_w);
+        harpe_lock(&tuning->lock);
+        tuning->report.phase = HARPE_TUNING_MEASURING;
+        tuning->report.saved = guessed.saved;
+        tuning->report.guess_low = guessed.low;
+        tuning->report.guess_high = guessed.high;
+        harpe_unlock(&tuning->lock);
+    }
+    harpe_window_measurement_clear(&window);
+}
+
 /* Counts the work on without changing anything. */
 static void follow(harpe_tuning *tuning) {
     while (!is_over(tuning)) {
         (void)read_work(tuning);
         read_totals(tuning);
+        if (tuning->options.is_dry) guess(tuning);
         pause_s(tuning, SLOW_LOOK_S);
     }
 }
 
 static void tell_phase(harpe_tuning *tuning, harpe_tuning_phase before) {
+    char text[SETTING_SIZE];
     harpe_tuning_report report;
     harpe_tune_get_report(tuning, &report);
     if (report.phase == before) return;
     if (report.phase == HARPE_TUNING_SETTLED)
-        harpe_log_line(&tuning->options.log, HARPE_LOG_INFO,
-                       "settled after %d trials: %d MHz, %d W (0: as found)", report.trials,
-                       report.clock_mhz, report.limit_w);
+        harpe_log_line(&tuning->options.log, HARPE_LOG_INFO, "settled after %d trials: %s",
+                       report.trials, describe(text, report.clock_mhz, report.limit_w));
     if (report.phase == HARPE_TUNING_UNMEASURABLE)
         harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING,
                        "cannot measure this program: %s; the GPUs are as they were found",
@@ -503,7 +532,9 @@ static void *run(void *user) {
     harpe_error error;
     if (!find_work(tuning)) return NULL;
     tell_meter(tuning);
-    if (!tuning->options.is_dry) {
+    if (tuning->options.is_dry) {
+        (void)harpe_monitor_begin(tuning->monitor, SLICE, true, NULL);
+    } else {
         harpe_status status = open_knobs(tuning, &error);
         if (status == HARPE_OK) status = make_chooser(tuning, &error);
         if (status == HARPE_OK)
@@ -534,35 +565,33 @@ static harpe_status check_options(const harpe_tuning_options *options, harpe_err
     return HARPE_OK;
 }
 
-/* Copies a text of the options. Returns false if memory runs out. */
-static bool own_text(const char **text) {
-    if (!*text) return true;
-    *text = strdup(*text);
-    return *text != NULL;
-}
-
 static harpe_status own_options(harpe_tuning *tuning, const harpe_tuning_options *options,
                                 harpe_error *error) {
     harpe_tuning_options *own = &tuning->options;
+    *own = *options;
     const char **texts[] = {&own->rate_url, &own->rate_name, &own->latency_name, &own->rate_file,
                             &own->save_path};
-    bool is_whole = true;
-    *own = *options;
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        is_whole = own_text(texts[i]) && is_whole;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (!*texts[i]) continue;
+        *texts[i] = harpe_arena_strdup(&tuning->texts, *texts[i], strlen(*texts[i]));
+        if (!*texts[i]) return harpe_fail_memory(error);
+    }
     if (!own->tunes_limit) own->tunes_clock = true;
     if (!(own->max_slowdown > 0)) own->max_slowdown = 0.02;
-    return is_whole ? HARPE_OK : harpe_fail_memory(error);
+    return HARPE_OK;
 }
 
 static harpe_status open_meter(harpe_tuning *tuning, const harpe_tune_sources *sources,
                                harpe_error *error) {
     const harpe_tuning_options *own = &tuning->options;
-    harpe_step_memory *marks = sources && sources->marks ? sources->marks : harpe_step_memory_own();
+    bool is_runners = false;
+    harpe_step_memory *marks =
+        sources && sources->marks ? sources->marks : harpe_step_memory_own(&is_runners);
     if (!marks) return harpe_fail_memory(error);
     tuning->meter_options = (harpe_meter_options){
         .gpus = own->gpus,
         .marks = marks,
+        .is_runners = is_runners,
         .output = sources ? sources->output : NULL,
         .url = own->rate_url,
         .name = own->rate_name,
@@ -642,16 +671,13 @@ void harpe_tune_stop(harpe_tuning *tuning, harpe_tuning_report *report) {
         read_totals(tuning);
     }
     close_knobs(tuning);
+    if (tuning->report.phase == HARPE_TUNING_WAITING) set_unmeasurable(tuning);
     save(tuning);
     if (report) *report = tuning->report;
     harpe_chooser_free(tuning->chooser);
     harpe_meter_close(tuning->meter);
     harpe_monitor_free(tuning->monitor);
     pthread_mutex_destroy(&tuning->lock);
-    free((void *)tuning->options.rate_url);
-    free((void *)tuning->options.rate_name);
-    free((void *)tuning->options.latency_name);
-    free((void *)tuning->options.rate_file);
-    free((void *)tuning->options.save_path);
+    harpe_arena_free(&tuning->texts);
     free(tuning);
 }

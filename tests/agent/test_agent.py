@@ -1064,6 +1064,38 @@ print(*sorted({agents.exchange(own, request)["status"] for _ in range(200)}))
         self.check_restored(agent)
 
 
+# A program that works in steps and marks them.
+MARKING = """
+import ctypes, os
+work = ctypes.CDLL(os.environ["HARPE_NVML_LIBRARY"]).harpe_emulator_work
+work.argtypes = [ctypes.c_uint, ctypes.c_double, ctypes.c_double, ctypes.c_void_p]
+while not os.path.exists(os.environ["STOP"]):
+    assert work(0, 0.05, 0.1, None) == 0
+    os.write(int(os.environ["HARPE_STEP_FD"]), b"step\\n")
+"""
+
+
+class Tuning(AgentTest):
+    def test_a_command_is_tuned_through_leases(self):
+        """`harpe tune` needs no right to change GPUs, and tries only what the agent's rules allow."""
+        agent = self.agent(rules="lowest_clock_mhz = 1200\nlowest_power_limit_w = 200\n")
+        stop = self.machine.path / "stop"
+        job = self.machine.start("tune", "--knob", "clock,limit", "--json", "--", sys.executable, "-c", MARKING,
+                                 gpu_environment={"STOP": str(stop)}, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE)
+        self.addCleanup(end_group, job)
+        self.wait(lambda: sorted(lease["control"] for lease in agent.leases()) ==
+                  ["clocks", "clocks", "power", "power"], "all leases")
+        self.wait(lambda: 1200 <= self.machine.clocks()[0] < HIGHEST_MHZ or
+                  self.machine.limits()[0] < DEFAULT_W, "something lower is tried")
+        stop.touch()
+        out, err = job.communicate(timeout=LIMIT_S)
+        self.assertEqual(job.returncode, 0, err)
+        self.assertNotIn("untuned", err)
+        self.assertTrue(json.loads(out)["is_restored"])
+        self.check_restored(agent)
+
+
 if __name__ == "__main__":
     agents.tell_where_it_hangs()
     unittest.main()

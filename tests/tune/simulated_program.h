@@ -6,8 +6,6 @@
 
 #include <math.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tune/chooser.h"
@@ -36,6 +34,7 @@ typedef struct program {
     double stall_share, stall_s; /* of steps that take longer: checkpoints, late data */
     double drift, drift_s;       /* share and period of a slow change of all times */
     int cycle;                   /* > 0: each so many steps, one takes twice as long */
+    bool is_odd;                 /* breaks what the chooser assumes */
     double settle_s;             /* until a new clock is in force */
     double late_share;           /* of slices: the clock comes 0.3 s too late, unnoticed */
     int stuck_mhz;               /* > 0: lower clocks are not held, and that is seen */
@@ -43,7 +42,8 @@ typedef struct program {
     double tick_s;               /* of the energy counter */
     /* State: */
     double now_s, energy_j, left; /* left: of the step that runs, share */
-    double step_factor;
+    double counted_j;             /* by the GPU's counter */
+    double step_factor, stall_left_s;
     long steps;
     double needed_s[MINUTE_BINS],
         spent_s[MINUTE_BINS]; /* the last minute in quarters of a second */
@@ -92,6 +92,13 @@ static inline double law_power(const law *of, double mhz, double highest_mhz) {
     return (of->fixed + (1 - of->fixed) * pow(clock, of->exponent)) / top;
 }
 
+/* Returns the highest clock, at most `mhz`, at which the program draws no more than a limit. */
+static inline int limited_clock(const law *of, int mhz, int highest_mhz, int limit_w) {
+    while (mhz > 210 && of->power_w * law_power(of, mhz, highest_mhz) > limit_w)
+        mhz -= 5;
+    return mhz;
+}
+
 static inline int phase_of(const program *of) {
     if (of->phases < 2) return 0;
     return (int)(fmod(of->now_s / of->phase_s, of->phases));
@@ -104,22 +111,29 @@ static inline void draw_step(program *of) {
     of->steps++;
     of->step_factor = exp(of->noise * random_normal(of));
     if (of->cycle > 0 && of->steps % of->cycle == 0) of->step_factor *= 2;
-    if (random_share(of) < of->stall_share)
-        of->step_factor += of->stall_s / of->laws[phase_of(of)].step_s;
+    if (random_share(of) < of->stall_share) of->stall_left_s = of->stall_s;
 }
 
 /* Runs for `time_s`, or until the step ends. Returns true if the step has ended. */
 static inline bool run_program(program *of, double time_s, int mhz, int highest_mhz) {
     const law *here = &of->laws[phase_of(of)];
-    double ratio = law_time(here, mhz, highest_mhz);
+    bool is_stalled = of->stall_left_s > 0;
+    double ratio = is_stalled ? 1 : law_time(here, mhz, highest_mhz);
     double drift = of->drift_s > 0 ? 1 + of->drift * sin(6.2832 * of->now_s / of->drift_s) : 1;
     double whole_s = here->step_s * drift * ratio * of->step_factor;
-    double run_s = fmin(time_s, of->left * whole_s);
-    bool has_ended = run_s >= of->left * whole_s;
-    of->left -= run_s / whole_s;
-    double power_w = here->power_w * law_power(here, mhz, highest_mhz);
-    of->energy_j += run_s * power_w * (1 + of->energy_noise * random_normal(of));
-    of->highest_total_j += run_s / ratio * here->power_w;
+    double run_s = fmin(time_s, is_stalled ? of->stall_left_s : of->left * whole_s);
+    bool has_ended = !is_stalled && run_s >= of->left * whole_s;
+    if (is_stalled)
+        of->stall_left_s -= run_s;
+    else
+        of->left -= run_s / whole_s;
+    double power_w = here->power_w * (is_stalled ? 0.3 : law_power(here, mhz, highest_mhz));
+    power_w *= 1 + of->energy_noise * random_normal(of);
+    double tick_s = of->tick_s > 0 ? of->tick_s : 1e-3;
+    double since_tick_s = fmod(of->now_s + run_s, tick_s);
+    of->energy_j += run_s * power_w;
+    if (since_tick_s < run_s) of->counted_j = of->energy_j - since_tick_s * power_w;
+    of->highest_total_j += run_s / ratio * here->power_w * (is_stalled ? 0.3 : 1);
     for (double rest_s = run_s; rest_s > 1e-12;) {
         double piece_s = fmin(rest_s, 0.25 - fmod(of->now_s, 0.25) + 1e-9);
         size_t bin = (size_t)(of->now_s * 4) % MINUTE_BINS;
@@ -134,18 +148,11 @@ static inline bool run_program(program *of, double time_s, int mhz, int highest_
             spent_s += of->spent_s[i];
             needed_s += of->needed_s[i];
         }
-        if (getenv("TRACE") && spent_s > 59 &&
-            spent_s / needed_s - 1 > fmax(0.025, of->worst_minute))
-            fprintf(stderr, "minute %.4f at %.2f\n", spent_s / needed_s - 1, of->now_s);
         if (spent_s > 59) of->worst_minute = fmax(of->worst_minute, spent_s / needed_s - 1);
         of->spent_s[next] = of->needed_s[next] = 0;
     }
     if (has_ended) draw_step(of);
     return has_ended;
-}
-
-static inline double counted_j(const program *of, double power_w) {
-    return of->energy_j - fmod(of->now_s, of->tick_s > 0 ? of->tick_s : 1e-9) * power_w;
 }
 
 /* Measures the chooser's order and tells it the result. */
@@ -154,6 +161,8 @@ static inline void run_slice(program *of, harpe_chooser *chooser, int *current_m
     harpe_tune_order order = harpe_chooser_next(chooser);
     int mhz = order.setting.value[HARPE_TUNE_CLOCK];
     if (mhz == 0) mhz = highest_mhz;
+    int limit_w = order.setting.value[HARPE_TUNE_LIMIT];
+    if (limit_w > 0) mhz = limited_clock(&of->laws[phase_of(of)], mhz, highest_mhz, limit_w);
     if (of->stuck_mhz > 0 && mhz < of->stuck_mhz) {
         run_program(of, 0.1, of->stuck_mhz, highest_mhz);
         *current_mhz = of->stuck_mhz;
@@ -166,9 +175,7 @@ static inline void run_slice(program *of, harpe_chooser *chooser, int *current_m
     if (of->left < 1)
         while (!run_program(of, 0.1, held_mhz, highest_mhz)) {
         }
-    const law *here = &of->laws[phase_of(of)];
-    double power_w = here->power_w * law_power(here, held_mhz, highest_mhz);
-    double begin_s = of->now_s, begin_j = counted_j(of, power_w);
+    double begin_s = of->now_s, begin_j = of->counted_j;
     harpe_tune_slice slice = {.grain = 1};
     if (mhz != last_mhz) {
         *current_mhz = mhz;
@@ -185,15 +192,10 @@ static inline void run_slice(program *of, harpe_chooser *chooser, int *current_m
         if (has_ended) changed_s = of->now_s;
         slice.time_s = of->now_s - begin_s;
         slice.rest_s = of->now_s - changed_s;
-        slice.energy_j = counted_j(of, power_w) - begin_j;
+        slice.energy_j = of->counted_j - begin_j;
         if (has_ended && slice.work >= order.work && slice.time_s >= order.time_s) break;
         if (harpe_chooser_is_too_slow(chooser, &slice)) break;
     }
-    if (getenv("TRACE"))
-        fprintf(stderr,
-                "%9.2f ph %d mhz %4d work %4.0f time %.3f s/work %.5f J/work %.4f order %.2f s\n",
-                of->now_s, phase_of(of), mhz, slice.work, slice.time_s, slice.time_s / slice.work,
-                slice.energy_j / slice.work, order.time_s);
     harpe_chooser_take(chooser, &slice);
 }
 
@@ -255,7 +257,8 @@ static inline program random_program(uint64_t seed, double odd) {
             made.laws[i].step_s = made.laws[0].step_s * random_between(&made, 0.3, 3);
         }
     }
-    if (random_share(&made) >= odd) return made;
+    made.is_odd = random_share(&made) < odd;
+    if (!made.is_odd) return made;
     double kind = random_share(&made);
     if (kind < 0.15)
         made.ignores = true;

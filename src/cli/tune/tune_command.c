@@ -304,30 +304,28 @@ static int tell(tune_run *run, int code) {
 
 static void take_step(void *user) {
     tune_run *run = user;
-    harpe_step_memory_add(run->child.step_signals.shared, HARPE_STEP_MARKS, 1);
+    harpe_step_memory_add(run->child.step_signals.shared, 1);
 }
 
 static void take_epoch(void *user) { (void)user; }
-
-/* Has the steps of PyTorch counted in the command's Python processes, which mark none themselves,
- * unless the user has named another counter. */
-static void count_python(const tune_arguments *arguments) {
-    const harpe_tuning_options *options = &arguments->options;
-    if (arguments->expression || options->rate_url || options->rate_file) return;
-    if (harpe_python_hook_install(NULL)) (void)setenv("HARPE_TUNE", "1", 1);
-}
 
 static harpe_status start_child(tune_run *run, harpe_error *error) {
     posix_spawn_file_actions_t actions;
     bool reads_output = run->arguments.expression != NULL;
     posix_spawn_file_actions_init(&actions);
     if (reads_output) harpe_tune_output_pass(&run->output, &actions);
-    count_python(&run->arguments);
     harpe_status status =
         harpe_marked_command_start(&run->child, run->arguments.command, &actions, error);
     posix_spawn_file_actions_destroy(&actions);
     if (status == HARPE_OK && reads_output) status = harpe_tune_output_follow(&run->output, error);
     return status;
+}
+
+/* Lets Python processes of the command count what their frameworks do, if nothing else is named. */
+static void install_hook(const tune_arguments *arguments) {
+    const harpe_tuning_options *options = &arguments->options;
+    if (options->rate_url || options->rate_file || arguments->expression) return;
+    if (harpe_python_hook_install(NAME)) (void)setenv("HARPE_TUNE", "1", 1);
 }
 
 static int run_child(tune_run *run) {
@@ -345,6 +343,7 @@ static int run_child(tune_run *run) {
     if (arguments->expression)
         status = harpe_tune_output_open(&run->output, arguments->expression, &error);
     if (status == HARPE_OK) status = harpe_marked_command_prepare(&run->child, &marks, &error);
+    if (status == HARPE_OK) install_hook(arguments);
     if (status == HARPE_OK) status = start_tuning(run, &error);
     if (status != HARPE_OK) return harpe_command_fail("tune", &error);
     if (start_child(run, &error) != HARPE_OK) {
