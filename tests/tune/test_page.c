@@ -96,6 +96,9 @@ static void a_histogram_is_read_in_order(void **state) {
     selector = selector_of("wait_seconds{path=\"/b\"}");
     assert_true(harpe_page_read_histogram(page, strlen(page), &selector, &one));
     assert_close(one.count[1], 2, 0);
+    static const char negative[] = "wait_seconds_bucket{le=\"-0.1\"} 1\n";
+    selector = selector_of("wait_seconds");
+    assert_false(harpe_page_read_histogram(negative, strlen(negative), &selector, &one));
     selector = selector_of("steps");
     assert_false(harpe_page_read_histogram(page, strlen(page), &selector, &one));
 }
