@@ -17,9 +17,10 @@ import ctypes as C
 import logging
 import os
 import sys
+import threading
 import weakref
 from dataclasses import dataclass
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, Optional, Sequence, Union
 
 from harpe import _bindings as b
 from harpe import distributed
@@ -30,7 +31,6 @@ from harpe.optimizer.power_limit.session import open_gpus
 __all__ = ["Tuning", "TuningReport", "step", "tune"]
 
 _LOGGER = "harpe.tune"
-_KNOBS = ("clock", "limit")
 _AIMS = {"energy": b.HARPE_TUNING_ENERGY, "cost": b.HARPE_TUNING_COST, "time": b.HARPE_TUNING_TIME}
 _PHASES = {b.HARPE_TUNING_WAITING: "waiting", b.HARPE_TUNING_MEASURING: "measuring",
            b.HARPE_TUNING_TRYING: "trying", b.HARPE_TUNING_SETTLED: "settled",
@@ -49,6 +49,7 @@ class TuningReport:
     trials: settings that were compared with the highest one.
     saved, slowdown: shares of the energy and of the time of a unit of work.
     is_noise: the saving's interval contains 0.
+    guess_low, guess_high: with dry_run, 19 of 20 measured programs have a saving between these.
     work, time_s, energy_j: units of work, time, and energy of all GPUs since the start.
     highest_j_per_unit, chosen_j_per_unit, highest_s_per_unit, chosen_s_per_unit: of a unit of work.
     is_restored: settings were changed, and are as they were found.
@@ -73,6 +74,8 @@ class TuningReport:
     highest_s_per_unit: Optional[float] = None
     chosen_s_per_unit: Optional[float] = None
     is_restored: bool = False
+    guess_low: Optional[float] = None
+    guess_high: Optional[float] = None
 
     def __str__(self) -> str:
         """Returns the report as a line for people."""
@@ -94,8 +97,11 @@ def _report_of(found: b.harpe_tuning_report) -> TuningReport:
     def text(value: Optional[bytes]) -> Optional[str]:
         return value.decode("utf-8", "replace") if value else None
 
-    shares = {name: getattr(found, name) if found.saved_error > 0 else None
-              for name in ("saved", "saved_error", "slowdown", "slowdown_error")}
+    is_compared, is_guessed = found.saved_error > 0, found.guess_high > 0
+    shares = {name: getattr(found, name) if is_known else None for name, is_known in (
+        ("saved", is_compared or is_guessed), ("saved_error", is_compared),
+        ("slowdown", is_compared), ("slowdown_error", is_compared),
+        ("guess_low", is_guessed), ("guess_high", is_guessed))}
     per_unit = {f"{name}_per_unit": getattr(found, f"{name}_per_work") or None
                 for name in ("highest_j", "chosen_j", "highest_s", "chosen_s")}
     return TuningReport(
@@ -142,6 +148,7 @@ class _Session:
         self.gpus: Any = None
         self.tuning: Any = None
         self.last = TuningReport("stopped")
+        self._lock = threading.Lock()  # no report of a tuning that another thread closes
         abandon_in_children(self)
 
     def start(self, options: b.harpe_tuning_options, indices: Optional[Sequence[int]]) -> None:
@@ -165,25 +172,29 @@ class _Session:
             raise
 
     def report(self) -> TuningReport:
-        if self.tuning is None:
+        with self._lock:
+            if self.tuning is not None:
+                found = b.harpe_tuning_report()
+                lib.harpe_tune_get_report(self.tuning, C.byref(found))
+                self.last = _report_of(found)
             return self.last
-        found = b.harpe_tuning_report()
-        lib.harpe_tune_get_report(self.tuning, C.byref(found))
-        return _report_of(found)
 
     def close(self) -> None:
-        tuning, self.tuning = self.tuning, None
-        gpus, self.gpus = self.gpus, None
-        if tuning is not None:
-            found = b.harpe_tuning_report()
-            lib.harpe_tune_stop(tuning, C.byref(found))
-            self.last = _report_of(found)
-        if gpus is not None:
-            lib.harpe_gpus_close(gpus)
+        with self._lock:
+            tuning, self.tuning = self.tuning, None
+            gpus, self.gpus = self.gpus, None
+            if tuning is not None:
+                found = b.harpe_tuning_report()
+                lib.harpe_tune_stop(tuning, C.byref(found))
+                self.last = _report_of(found)
+            if gpus is not None:
+                lib.harpe_gpus_close(gpus)
 
     def abandon(self) -> None:
         """Forgets the C objects in a forked child: they belong to the parent."""
         self.tuning = self.gpus = None
+        self.last = TuningReport("stopped")
+        self._lock = threading.Lock()
 
 
 # ---- Tuning --------------------------------------------------------------------------------------
@@ -225,18 +236,16 @@ class Tuning:
 
         Raises ValueError for values outside these ranges, and if `save` cannot be read.
         """
-        knobs = _knobs_of(knob)
-        if aim not in _AIMS:
-            raise InvalidArgumentError(f"aim must be one of {', '.join(_AIMS)}, not {aim!r}",
-                                       b.HARPE_INVALID_ARGUMENT)
+        knobs = set(knob.split(","))
+        if not knobs <= {"clock", "limit"} or aim not in _AIMS or not max_slowdown > 0:
+            raise InvalidArgumentError(
+                f"tuning: knob {knob!r} must be clock, limit or clock,limit, aim {aim!r} energy, "
+                f"cost or time, and max_slowdown {max_slowdown} above 0", b.HARPE_INVALID_ARGUMENT)
         options = b.harpe_tuning_options(
             tunes_clock="clock" in knobs, tunes_limit="limit" in knobs, max_slowdown=max_slowdown,
             aim=_AIMS[aim], eta=eta, is_dry=dry_run, save_path=encoded(save),
             rate_url=encoded(rate_url), rate_name=encoded(rate), latency_name=encoded(latency),
             latency_p95_s=latency_p95_s, rate_file=encoded(rate_file), log=log_to(_LOGGER))
-        if not max_slowdown > 0:
-            raise InvalidArgumentError(f"max_slowdown must be above 0, not {max_slowdown}",
-                                       b.HARPE_INVALID_ARGUMENT)
         self._session = _Session()
         self._finalizer = weakref.finalize(self, self._session.close)
         if "HARPE_STEP_MEMORY" in os.environ:
@@ -280,14 +289,6 @@ class Tuning:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _knobs_of(text: str) -> List[str]:
-    knobs = text.split(",")
-    if not set(knobs) <= set(_KNOBS):
-        raise InvalidArgumentError(f"knob must be \"clock\", \"limit\" or \"clock,limit\", not "
-                                   f"{text!r}", b.HARPE_INVALID_ARGUMENT)
-    return knobs
 
 
 def _end_latest(new: Tuning) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the hook of `harpe tune` counts in programs of the newest frameworks that name nothing of Harpe."""
+import importlib.metadata
 import importlib.util
 import json
 import unittest
@@ -17,6 +18,12 @@ def needs(*names):
     return unittest.skipIf(missing, f"{missing} is not installed")
 
 
+def needs_gloo_of_fsdp():
+    """Skips a test of FSDP on CPUs with a PyTorch before 2.6."""
+    found = importlib.util.find_spec("torch") and importlib.metadata.version("torch").split(".")
+    return unittest.skipIf(found and tuple(map(int, found[:2])) < (2, 6), "FSDP on CPUs needs PyTorch 2.6")
+
+
 @needs("torch")
 class Tune(CountedTest):
     def torchrun(self, name):
@@ -30,9 +37,11 @@ class Tune(CountedTest):
     def test_ddp(self):
         self.assertIn(self.torchrun("ddp") - STEPS, (0, 0.5, 1))
 
+    @needs_gloo_of_fsdp()
     def test_fsdp(self):
         self.assertIn(self.torchrun("fsdp") - STEPS, (0, 0.5, 1))
 
+    @needs_gloo_of_fsdp()
     def test_fsdp2(self):
         self.assertIn(self.torchrun("fsdp2") - STEPS, (0, 0.5, 1))
 
@@ -48,6 +57,10 @@ class Tune(CountedTest):
 
     def test_what_a_program_saves_and_traces_is_unchanged(self):
         self.check("saved", STEPS, "updates", extra=1)
+
+    @needs("cloudpickle")
+    def test_a_class_that_goes_to_another_process(self):
+        self.check("taken_along", 1, "forwards")
 
     @needs("transformers", "accelerate")
     def test_a_trainer_of_transformers(self):

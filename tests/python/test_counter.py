@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the hook of `harpe tune` counts in programs that name nothing of Harpe (torch_loops.py)."""
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -99,6 +100,14 @@ class Loops(CountedTest):
         self.run_python("phases.py")
         self.assertEqual(self.memory.source, "forwards")
         self.assertEqual(self.memory.steps, STEPS + 1 + 6 * STEPS - 99)
+
+    def test_harpe_tune_counts_a_program_that_marks_nothing(self):
+        done = subprocess.run([HARPE, "emulate", "--gpus", "1xA100", "--", HARPE, "tune", "--json", "--",
+                               sys.executable, "-W", "ignore", str(LOOPS), "train"], text=True, timeout=LIMIT_S,
+                              cwd=self.path, capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual((report["meter"], report["work"]), ("steps of the program's optimizer", STEPS + 1))
 
     def test_harpe_run_within_power_limit_run_counts_too(self):
         done = subprocess.run([HARPE, "power-limit", "run", "--json", "--", HARPE, "run", "--", sys.executable,

@@ -62,9 +62,10 @@ class TuneTest(unittest.TestCase):
             self.machine._must(self.machine.nvml.harpe_emulator_work(gpu, 0.5, 1.0, None))
         harpe.step()
 
-    def work_until(self, condition):
+    def work_until_set(self, tuning):
+        """Works until the tuning has set the GPUs and measured. A busy machine may make work too uneven later."""
         end = time.monotonic() + LIMIT_S
-        while not condition():
+        while tuning.report().phase == "waiting":
             self.assertLess(time.monotonic(), end)
             self.work()
 
@@ -74,11 +75,11 @@ class Program(TuneTest):
         before = self.machine.writes()
         with harpe.tune() as tuning:
             self.assertEqual(tuning.report().phase, "waiting")
-            self.work_until(lambda: tuning.report().trials > 0)
+            self.work_until_set(tuning)
             self.assertGreater(self.machine.writes(), before)
             self.assertIn("the program's marks", str(tuning.report()))
         report = tuning.report()
-        self.assertIn(report.phase, ("measuring", "trying", "settled"))
+        self.assertNotEqual(report.phase, "waiting")
         self.assertTrue(report.is_restored)
         self.assertGreater(report.work, 1)
         self.assertGreater(report.energy_j, 0)
@@ -104,7 +105,7 @@ class Program(TuneTest):
 
     def test_garbage_and_the_end_of_the_process_restore(self):
         tuning = harpe.tune()
-        self.work_until(lambda: tuning.report().trials > 0)
+        self.work_until_set(tuning)
         del tuning
         gc.collect()
         self.assert_restored()
@@ -121,7 +122,7 @@ class Program(TuneTest):
                 tuning.close()
                 os._exit(tuning.report().phase != "stopped")
             self.assertEqual(os.waitpid(child, 0)[1], 0)
-            self.work_until(lambda: tuning.report().trials > 0)
+            self.work_until_set(tuning)
         self.assertTrue(tuning.report().is_restored)
 
     def test_a_second_tuning_ends_the_first(self):
@@ -208,7 +209,7 @@ class Callbacks(TuneTest):
         self.assertIsNone(one.optimizer)
         self.assertEqual(one.tuning.report().phase, "waiting")
         with mock.patch.object(harpe, "step", one.step_begins):
-            self.work_until(lambda: one.tuning.report().trials > 0)
+            self.work_until_set(one.tuning)
         one.interrupted()
         one.is_active()
         self.assertIsNone(pickle.loads(pickle.dumps(one)).tuning)
@@ -224,7 +225,7 @@ class Callbacks(TuneTest):
             one.begin(None)
         one.step_begins()
         one.end()
-        self.assertIn("knob must be", log.output[0])
+        self.assertIn("knob 'fan' must be", log.output[0])
 
     def test_accelerate(self):
         from harpe.integrations.accelerate import PowerLimit

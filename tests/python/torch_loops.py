@@ -196,6 +196,19 @@ def saved():
     torch.jit.script(net)
 
 
+def taken_along():
+    """A script's class and its object go to a Python that has nothing of Harpe, as Ray does it."""
+    import subprocess
+    import cloudpickle
+    net = Net().eval()
+    expected = net(torch.ones(1, 4))
+    text = cloudpickle.dumps(net)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", "import pickle, sys, torch\n"
+                           "net = pickle.load(sys.stdin.buffer)\nprint(net(torch.ones(1, 4)).item())"],
+                          input=text, env={"PATH": os.environ["PATH"]}, stdout=subprocess.PIPE, check=True)
+    assert float(done.stdout) == expected.item(), (done.stdout, expected)
+
+
 def forked():
     """A process that trains in a forked child, as some launchers do."""
     child = os.fork()

@@ -17,6 +17,7 @@ import functools
 import importlib
 import threading
 import time
+import types
 from typing import Any, Callable, Set, Tuple
 
 from harpe import _bindings as b
@@ -56,7 +57,6 @@ class _Counter:
 
 
 _counter = _Counter()
-_inside = threading.local()  # `module`: true in a call of an outermost module
 _lock = threading.Lock()
 _changed: Set[Tuple[Any, str]] = set()
 
@@ -146,11 +146,33 @@ def _find_models(kind: Any, is_compiling: Callable[[], bool]) -> None:
 def _finding(method: Function, is_compiling: Callable[[], bool]) -> Function:
     @functools.wraps(method)
     def and_find(module: Any, *arguments: Any, **named: Any) -> Any:
-        if not is_compiling() and next(module.children(), None) is not None:
+        if not is_compiling() and getattr(module, "_modules", None):  # it has parts
             count_calls(type(module), is_compiling)
         return method(module, *arguments, **named)
 
     return and_find
+
+
+# cloudpickle (Ray) takes a script's classes along, with the function `call` below, to processes that
+# may not have Harpe. There, what `call` uses is an object that counts nothing.
+
+
+class _Inside(threading.local):
+    module = False  # true in a call of an outermost module
+
+    def __reduce__(self) -> Any:
+        return types.SimpleNamespace, (), {"module": False}
+
+
+class _CallCounter:
+    def __call__(self) -> None:
+        _counter.count(b.HARPE_STEP_FORWARDS)
+
+    def __reduce__(self) -> Any:
+        return type, (0,)  # int, whose call does nothing
+
+
+_inside, _count_call = _Inside(), _CallCounter()
 
 
 def count_calls(kind: Any, is_compiling: Callable[[], bool]) -> None:
@@ -162,14 +184,14 @@ def count_calls(kind: Any, is_compiling: Callable[[], bool]) -> None:
     def call(module: Any, *arguments: Any, **named: Any) -> Any:
         # Looked up for each call, because torch.fx replaces it for a while.
         inner = own.__get__(module) if own is not None else super(kind, module).__call__
-        if is_compiling() or getattr(_inside, "module", False):
+        if is_compiling() or _inside.module:
             return inner(*arguments, **named)
         _inside.module = True
         try:
             result = inner(*arguments, **named)
         finally:
             _inside.module = False
-        _counter.count(b.HARPE_STEP_FORWARDS)
+        _count_call()
         return result
 
     kind.__call__ = call
