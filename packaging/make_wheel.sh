@@ -43,7 +43,7 @@ make_wheel() {
     printf 'wheel: building\n'
     rm -rf -- "$folder/plain" "$folder/repaired"
     # C has no exceptions: without the tables for them the wheel is 2.6 % smaller.
-    CFLAGS="-include $PWD/packaging/wheel/glibc.h -fno-asynchronous-unwind-tables" CMAKE_ARGS='-DHARPE_LINK_GNUTLS=ON' \
+    CFLAGS="-include $PWD/packaging/wheel/glibc.h -fno-asynchronous-unwind-tables" \
         PKG_CONFIG_PATH=$prefix/lib/pkgconfig \
         "$folder/tools/bin/pip" wheel -q --disable-pip-version-check --no-deps --no-index \
         --no-build-isolation -w "$folder/plain" "$folder/harpe-$version.tar.gz" >"$folder/build.log" 2>&1 ||

@@ -31,7 +31,7 @@ NOT_IN_SDIST = ("bench/", "demo", "fuzz/", "tests/", "check", ".")
 PROGRAMS = {"cc": "gcc", "cmake": "cmake", "ninja": "ninja-build", "pkg-config": "pkg-config",
             "gzip": "gzip", "scdoc": "scdoc"}
 MODULES = {"jansson": "libjansson-dev", "cminpack": "libcminpack-dev",
-           "libcurl": "libcurl4-openssl-dev", "gnutls": "libgnutls28-dev",
+           "libcurl": "libcurl4-openssl-dev", "openssl": "libssl-dev",
            "sqlite3": "libsqlite3-dev", "libpq": "libpq-dev", "zlib": "zlib1g-dev"}
 SUMMARY = "Saves energy in large-model training: measures, plans and controls GPUs"
 KEYWORDS = "energy,power,GPU,NVML,large-model training,pipeline parallelism"

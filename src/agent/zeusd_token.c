@@ -3,17 +3,20 @@
  * of a forged token reaches the JSON parser. */
 #include "agent/zeusd_internal.h"
 
+#include <limits.h>
+#include <openssl/crypto.h>
+#include <openssl/hmac.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
-#include "base/sha256.h"
 
-enum { DIGEST_SIZE = HARPE_SHA256_BYTES, BLOCK_SIZE = 64 };
+enum { DIGEST_SIZE = 32 };
 
 struct harpe_zeusd_tokens {
-    unsigned char key[BLOCK_SIZE]; /* of HMAC: with zeros at its end; a longer key is hashed */
+    size_t length;
+    unsigned char key[]; /* of HMAC-SHA256 */
 };
 
 /* ---- Groups ---------------------------------------------------------------------------------- */
@@ -53,54 +56,20 @@ harpe_status harpe_zeusd_tokens_new(const void *key, size_t length, harpe_zeusd_
     if (length == 0)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "the key for zeusd's tokens is empty: give at least 32 random bytes");
-    harpe_zeusd_tokens *tokens = calloc(1, sizeof *tokens);
+    if (length > INT_MAX)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the key for zeusd's tokens is too long");
+    harpe_zeusd_tokens *tokens = malloc(sizeof *tokens + length);
     if (!tokens) return harpe_fail_memory(error);
-    if (length > BLOCK_SIZE) {
-        harpe_sha256 hash;
-        harpe_sha256_begin(&hash);
-        harpe_sha256_append(&hash, key, length);
-        harpe_sha256_end(&hash, tokens->key);
-    } else {
-        memcpy(tokens->key, key, length);
-    }
+    tokens->length = length;
+    memcpy(tokens->key, key, length);
     *out = tokens;
     return HARPE_OK;
 }
 
 void harpe_zeusd_tokens_free(harpe_zeusd_tokens *tokens) {
     if (!tokens) return;
-    explicit_bzero(tokens, sizeof *tokens);
+    explicit_bzero(tokens->key, tokens->length);
     free(tokens);
-}
-
-/* Begins one of the two hashes of HMAC (RFC 2104) with the key, whose bytes are changed by `pad`.
- */
-static void begin_hash(harpe_sha256 *hash, const harpe_zeusd_tokens *tokens, unsigned char pad) {
-    unsigned char block[BLOCK_SIZE];
-    for (size_t i = 0; i < BLOCK_SIZE; i++)
-        block[i] = tokens->key[i] ^ pad;
-    harpe_sha256_begin(hash);
-    harpe_sha256_append(hash, block, sizeof block);
-    explicit_bzero(block, sizeof block);
-}
-
-static void sign(const harpe_zeusd_tokens *tokens, const char *text, size_t length,
-                 unsigned char out[DIGEST_SIZE]) {
-    harpe_sha256 hash;
-    begin_hash(&hash, tokens, 0x36);
-    harpe_sha256_append(&hash, text, length);
-    harpe_sha256_end(&hash, out);
-    begin_hash(&hash, tokens, 0x5c);
-    harpe_sha256_append(&hash, out, DIGEST_SIZE);
-    harpe_sha256_end(&hash, out);
-}
-
-/* Takes the same time wherever the signatures differ, so that nobody can guess one byte by byte. */
-static bool is_same(const unsigned char a[DIGEST_SIZE], const unsigned char b[DIGEST_SIZE]) {
-    volatile unsigned char difference = 0;
-    for (size_t i = 0; i < DIGEST_SIZE; i++)
-        difference |= a[i] ^ b[i];
-    return difference == 0;
 }
 
 /* ---- Parts of a token ------------------------------------------------------------------------ */
@@ -182,8 +151,13 @@ static harpe_status check_signature(const harpe_zeusd_tokens *tokens, const char
     if (signature.length > sizeof given * 4 / 3) return fail_token(error, "InvalidSignature");
     if (harpe_zeusd_base64url(signature.text, signature.length, given) != DIGEST_SIZE)
         return fail_token(error, "InvalidSignature");
-    sign(tokens, signed_text, length, expected);
-    return is_same(expected, given) ? HARPE_OK : fail_token(error, "InvalidSignature");
+    if (!HMAC(EVP_sha256(), tokens->key, (int)tokens->length, (const unsigned char *)signed_text,
+              length, expected, NULL))
+        return harpe_fail_memory(error);
+    /* CRYPTO_memcmp takes the same time wherever the signatures differ, so that nobody can guess
+     * one byte by byte. */
+    return CRYPTO_memcmp(expected, given, DIGEST_SIZE) == 0 ? HARPE_OK
+                                                            : fail_token(error, "InvalidSignature");
 }
 
 static harpe_status read_scopes(const json_t *scopes, harpe_zeusd_claims *claims,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <libpq-fe.h>
+#include <openssl/crypto.h>
 #include <sqlite3.h>
 
 #include "base/file_processes.h"
@@ -46,14 +47,14 @@ enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 /* ---- Version --------------------------------------------------------------------------------- */
 
 /* Prints the version. The first line is for programs. The second line is for bug reports and
- * contains the versions of the loaded libraries. GnuTLS is loaded only by a server with a
- * certificate. */
+ * contains the versions of the loaded libraries. */
 static void print_version(FILE *stream, struct argp_state *state) {
     (void)state;
     fprintf(stream, "harpe %s\n", harpe_build_version());
     int libpq = PQlibVersion();
-    fprintf(stream, "With SQLite %s, PostgreSQL (libpq %d.%d), TLS (GnuTLS)", sqlite3_libversion(),
-            libpq / 10000, libpq % 10000);
+    fprintf(stream, "With SQLite %s, PostgreSQL (libpq %d.%d), TLS (OpenSSL %s)",
+            sqlite3_libversion(), libpq / 10000, libpq % 10000,
+            OpenSSL_version(OPENSSL_VERSION_STRING));
 #ifdef HARPE_HAVE_MPI
     fprintf(stream, ", MPI");
 #endif

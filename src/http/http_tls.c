@@ -1,72 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Implements TLS 1.2 and 1.3 with GnuTLS. GnuTLS is loaded at run time through one table of its
- * functions. This file sets nothing but the oldest TLS version that is allowed. */
+/* Implements TLS 1.2 and 1.3 with OpenSSL. This file sets nothing but the oldest TLS version that
+ * is allowed, and what keeps a connection that waits small. */
 #include "http/http_tls.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <gnutls/gnutls.h>
-#include <gnutls/x509.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 
-/* The name by which dlopen finds GnuTLS. NULL is the program itself, which then loads GnuTLS as it
- * starts. */
-#ifdef HARPE_GNUTLS_IS_LINKED
-#define GNUTLS_LIBRARY NULL
-#else
-#define GNUTLS_LIBRARY "libgnutls.so.30"
-#endif
-
-static const char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
-
-#define GNUTLS_FUNCTIONS(X) \
-    X(certificate_allocate_credentials) \
-    X(certificate_set_x509_key_mem) \
-    X(certificate_free_credentials) \
-    X(x509_crt_init) \
-    X(x509_crt_deinit) \
-    X(x509_crt_import) \
-    X(x509_crt_get_activation_time) \
-    X(x509_crt_get_expiration_time) \
-    X(priority_init) \
-    X(priority_deinit) \
-    X(init) \
-    X(deinit) \
-    X(credentials_set) \
-    X(priority_set) \
-    X(transport_set_int2) \
-    X(handshake) \
-    X(record_recv) \
-    X(record_send) \
-    X(bye) \
-    X(strerror)
-
-struct harpe_http_tls {
-    void *library;
-    gnutls_certificate_credentials_t credentials;
-    gnutls_priority_t priority;
-    size_t users; /* its owner and the sessions, which may outlive the owner's use */
-#define POINTER(name) __typeof__(gnutls_##name) *name;
-    GNUTLS_FUNCTIONS(POINTER)
-#undef POINTER
-};
-
-struct harpe_http_tls_session {
-    harpe_http_tls *tls;
-    gnutls_session_t session;
-};
+/* OpenSSL counts the users of a context and frees it with the last one. The context is the owner's,
+ * and each session has its own reference. */
+static SSL_CTX *context_of(harpe_http_tls *tls) { return (SSL_CTX *)tls; }
+static SSL *session_of(harpe_http_tls_session *session) { return (SSL *)session; }
 
 /* ---- What can be wrong with a certificate ---------------------------------------------------- */
 
-/* Explains why a certificate and a key cannot be used. For most mistakes GnuTLS reports only that
- * data is missing. So this code examines the texts and the certificate's dates itself. */
+/* Explains why a certificate and a key cannot be used. For most mistakes OpenSSL reports only that
+ * a line is missing. So this code examines the texts and the certificate's dates itself. */
 
 static const char begin[] = "-----BEGIN ";
 
@@ -89,8 +46,8 @@ static bool is_encrypted(const char *pem) {
     return has_block(pem, "ENCRYPTED PRIVATE KEY") || strstr(pem, "Proc-Type: 4,ENCRYPTED");
 }
 
-/* Check the two texts before GnuTLS gets them, and the dates of a certificate (-1: unknown). The
- * error explains what is wrong with them. */
+/* Check the two texts before OpenSSL gets them, and the dates of a certificate. The error explains
+ * what is wrong with them. */
 static harpe_status check_texts(const char *cert_pem, const char *key_pem, harpe_error *error) {
     bool has_cert = has_block(cert_pem, "CERTIFICATE");
     bool has_key = has_block(key_pem, "PRIVATE KEY");
@@ -116,14 +73,15 @@ static harpe_status check_texts(const char *cert_pem, const char *key_pem, harpe
     return fault ? harpe_fail(error, HARPE_INVALID_INPUT, "%s", fault) : HARPE_OK;
 }
 
-static harpe_status check_dates(time_t valid_from, time_t valid_until, harpe_error *error) {
+static harpe_status check_dates(const X509 *certificate, harpe_error *error) {
     time_t now = harpe_clock_wall_whole_s();
-    bool is_early = valid_from != (time_t)-1 && now < valid_from;
-    bool is_late = valid_until != (time_t)-1 && now > valid_until;
+    bool is_early = X509_cmp_time(X509_get0_notBefore(certificate), &now) > 0;
+    bool is_late = X509_cmp_time(X509_get0_notAfter(certificate), &now) < 0;
     char when[32];
     struct tm utc;
     if (!is_early && !is_late) return HARPE_OK;
-    (void)gmtime_r(is_early ? &valid_from : &valid_until, &utc);
+    (void)ASN1_TIME_to_tm(
+        is_early ? X509_get0_notBefore(certificate) : X509_get0_notAfter(certificate), &utc);
     (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &utc);
     return is_early ? harpe_fail(error, HARPE_INVALID_INPUT,
                                  "tls_cert: the certificate is not valid before %s UTC; is the "
@@ -135,131 +93,128 @@ static harpe_status check_dates(time_t valid_from, time_t valid_until, harpe_err
 
 /* ---- Certificate ----------------------------------------------------------------------------- */
 
-static harpe_status load_functions(harpe_http_tls *tls, harpe_error *error) {
-    tls->library = dlopen(GNUTLS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (!tls->library)
-        return harpe_fail(error, HARPE_UNAVAILABLE, "TLS needs GnuTLS: %s", dlerror());
-#define LOAD(name) \
-    *(void **)&tls->name = dlsym(tls->library, "gnutls_" #name); \
-    if (!tls->name) return harpe_fail(error, HARPE_UNAVAILABLE, "GnuTLS lacks gnutls_" #name);
-    GNUTLS_FUNCTIONS(LOAD)
-#undef LOAD
-    return HARPE_OK;
+/* Fails with the newest error of OpenSSL, and empties its queue. */
+static harpe_status fail_tls(const char *what, harpe_error *error) {
+    char reason[128];
+    ERR_error_string_n(ERR_peek_last_error(), reason, sizeof reason);
+    const char *text = ERR_reason_error_string(ERR_peek_last_error());
+    harpe_status status =
+        harpe_fail(error, HARPE_INVALID_INPUT, "%s: %s", what, text ? text : reason);
+    ERR_clear_error();
+    return status;
 }
 
-static gnutls_datum_t datum(const char *text) {
-    return (gnutls_datum_t){.data = (unsigned char *)text, .size = (unsigned)strlen(text)};
+/* Refuses to ask for a passphrase on the terminal. */
+static int no_passphrase(char *buffer, int size, int is_written, void *user) {
+    (void)buffer, (void)size, (void)is_written, (void)user;
+    return -1;
 }
 
-/* Checks the first certificate of the chain, which must be the server's own. GnuTLS 3.7 leaks
- * memory if it gets a key with a certificate that it cannot parse. */
-static harpe_status check_certificate(harpe_http_tls *tls, const gnutls_datum_t *pem,
-                                      harpe_error *error) {
-    gnutls_x509_crt_t crt;
-    if (tls->x509_crt_init(&crt) < 0) return harpe_fail_memory(error);
-    int failed = tls->x509_crt_import(crt, pem, GNUTLS_X509_FMT_PEM);
-    time_t from = failed < 0 ? -1 : tls->x509_crt_get_activation_time(crt);
-    time_t until = failed < 0 ? -1 : tls->x509_crt_get_expiration_time(crt);
-    tls->x509_crt_deinit(crt);
-    if (failed < 0)
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "tls_cert: the certificate cannot be used: %s", tls->strerror(failed));
-    return check_dates(from, until, error);
-}
-
-static harpe_status load_certificate(harpe_http_tls *tls, const char *cert_pem, const char *key_pem,
-                                     harpe_error *error) {
-    gnutls_datum_t cert = datum(cert_pem), key = datum(key_pem);
-    harpe_status status = check_texts(cert_pem, key_pem, error);
-    if (status == HARPE_OK) status = check_certificate(tls, &cert, error);
+/* Uses the first certificate, which must be the server's own, and sends the others with it. */
+static harpe_status use_certificates(SSL_CTX *context, BIO *pem, harpe_error *error) {
+    X509 *own = PEM_read_bio_X509_AUX(pem, NULL, no_passphrase, NULL);
+    harpe_status status = own ? check_dates(own, error) : HARPE_OK;
+    bool is_used = own && (status != HARPE_OK || SSL_CTX_use_certificate(context, own) == 1);
+    X509_free(own);
     if (status != HARPE_OK) return status;
-    if (tls->certificate_allocate_credentials(&tls->credentials) < 0)
-        return harpe_fail_memory(error);
-    int failed =
-        tls->certificate_set_x509_key_mem(tls->credentials, &cert, &key, GNUTLS_X509_FMT_PEM);
-    if (failed == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "tls_key: is not the key of the certificate in tls_cert (whose first "
-                          "certificate must be the server's own)");
-    if (failed < 0)
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "the TLS certificate and its key cannot be used: %s",
-                          tls->strerror(failed));
-    failed = tls->priority_init(&tls->priority, priorities, NULL);
-    if (failed < 0)
-        return harpe_fail(error, HARPE_UNAVAILABLE, "GnuTLS refuses '%s': %s", priorities,
-                          tls->strerror(failed));
+    if (!is_used) return fail_tls("tls_cert: the certificate cannot be used", error);
+    X509 *next = PEM_read_bio_X509(pem, NULL, no_passphrase, NULL);
+    while (next && SSL_CTX_add0_chain_cert(context, next) == 1)
+        next = PEM_read_bio_X509(pem, NULL, no_passphrase, NULL);
+    X509_free(next);
+    bool is_end = !next && ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+    if (!is_end) return fail_tls("tls_cert: a certificate of the chain cannot be used", error);
+    ERR_clear_error();
     return HARPE_OK;
+}
+
+static harpe_status use_key(SSL_CTX *context, BIO *pem, harpe_error *error) {
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(pem, NULL, no_passphrase, NULL);
+    bool is_used = key && SSL_CTX_use_PrivateKey(context, key) == 1;
+    EVP_PKEY_free(key);
+    if (is_used) return HARPE_OK;
+    int reason = ERR_GET_REASON(ERR_peek_last_error());
+    if (!key || (reason != X509_R_KEY_VALUES_MISMATCH && reason != X509_R_KEY_TYPE_MISMATCH))
+        return fail_tls("the TLS certificate and its key cannot be used", error);
+    ERR_clear_error();
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "tls_key: is not the key of the certificate in tls_cert (whose first "
+                      "certificate must be the server's own)");
+}
+
+/* A session that is idle keeps no buffers. No session is kept for a client that comes back. */
+static SSL_CTX *new_context(void) {
+    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    if (!context) return NULL;
+    (void)SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+    (void)SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    (void)SSL_CTX_set_num_tickets(context, 0);
+    (void)SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
+    (void)SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                        SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    return context;
 }
 
 harpe_status harpe_http_tls_new(const char *cert_pem, const char *key_pem, harpe_http_tls **out,
                                 harpe_error *error) {
-    harpe_http_tls *tls = calloc(1, sizeof *tls);
-    if (!tls) return harpe_fail_memory(error);
-    tls->users = 1;
-    harpe_status status = load_functions(tls, error);
-    if (status == HARPE_OK) status = load_certificate(tls, cert_pem, key_pem, error);
+    harpe_status status = check_texts(cert_pem, key_pem, error);
+    if (status != HARPE_OK) return status;
+    SSL_CTX *context = new_context();
+    BIO *certificates = BIO_new_mem_buf(cert_pem, -1), *key = BIO_new_mem_buf(key_pem, -1);
+    status = context && certificates && key ? HARPE_OK : harpe_fail_memory(error);
+    if (status == HARPE_OK) status = use_certificates(context, certificates, error);
+    if (status == HARPE_OK) status = use_key(context, key, error);
+    BIO_free(certificates);
+    BIO_free(key);
     if (status != HARPE_OK) {
-        harpe_http_tls_free(tls);
+        SSL_CTX_free(context);
         return status;
     }
-    *out = tls;
+    *out = (harpe_http_tls *)context;
     return HARPE_OK;
 }
 
-void harpe_http_tls_free(harpe_http_tls *tls) {
-    if (!tls || --tls->users > 0) return;
-    if (tls->priority) tls->priority_deinit(tls->priority);
-    if (tls->credentials) tls->certificate_free_credentials(tls->credentials);
-    if (tls->library) dlclose(tls->library);
-    free(tls);
-}
+void harpe_http_tls_free(harpe_http_tls *tls) { SSL_CTX_free(context_of(tls)); }
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
 harpe_http_tls_session *harpe_http_tls_session_new(harpe_http_tls *tls, int fd) {
-    harpe_http_tls_session *session = malloc(sizeof *session);
-    if (!session) return NULL;
-    *session = (harpe_http_tls_session){.tls = tls};
-    if (tls->init(&session->session, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL) < 0) {
-        free(session);
-        return NULL;
+    SSL *session = SSL_new(context_of(tls));
+    if (session && SSL_set_fd(session, fd) == 1) {
+        SSL_set_accept_state(session);
+        return (harpe_http_tls_session *)session;
     }
-    tls->users++;
-    if (tls->priority_set(session->session, tls->priority) < 0 ||
-        tls->credentials_set(session->session, GNUTLS_CRD_CERTIFICATE, tls->credentials) < 0) {
-        harpe_http_tls_session_free(session);
-        return NULL;
-    }
-    tls->transport_set_int2(session->session, fd, fd);
-    return session;
+    SSL_free(session);
+    return NULL;
 }
 
-void harpe_http_tls_session_free(harpe_http_tls_session *session) {
-    if (!session) return;
-    session->tls->deinit(session->session);
-    harpe_http_tls_free(session->tls);
-    free(session);
-}
+void harpe_http_tls_session_free(harpe_http_tls_session *session) { SSL_free(session_of(session)); }
 
-static ssize_t as_errno(ssize_t result) {
-    if (result >= 0) return result;
-    errno = result == GNUTLS_E_AGAIN || result == GNUTLS_E_INTERRUPTED ? EAGAIN : EPROTO;
+/* Returns what recv and send return, for a call that has returned `result`. */
+static ssize_t as_errno(harpe_http_tls_session *session, int result) {
+    if (result > 0) return result;
+    int failure = SSL_get_error(session_of(session), result);
+    ERR_clear_error();
+    if (failure == SSL_ERROR_ZERO_RETURN) return 0;
+    errno = failure == SSL_ERROR_WANT_READ || failure == SSL_ERROR_WANT_WRITE ? EAGAIN : EPROTO;
     return -1;
 }
 
 int harpe_http_tls_handshake(harpe_http_tls_session *session) {
-    return (int)as_errno(session->tls->handshake(session->session));
+    ssize_t result = as_errno(session, SSL_do_handshake(session_of(session)));
+    if (result == 0) errno = EPROTO; /* the peer has ended */
+    return result > 0 ? 0 : -1;
 }
 
 ssize_t harpe_http_tls_receive(harpe_http_tls_session *session, void *buffer, size_t size) {
-    return as_errno(session->tls->record_recv(session->session, buffer, size));
+    return as_errno(session, SSL_read(session_of(session), buffer, (int)size));
 }
 
 ssize_t harpe_http_tls_send(harpe_http_tls_session *session, const void *bytes, size_t length) {
-    return as_errno(session->tls->record_send(session->session, bytes, length));
+    return as_errno(session, SSL_write(session_of(session), bytes, (int)length));
 }
 
 void harpe_http_tls_end(harpe_http_tls_session *session) {
-    session->tls->bye(session->session, GNUTLS_SHUT_WR);
+    (void)SSL_shutdown(session_of(session));
+    ERR_clear_error();
 }

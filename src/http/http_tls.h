@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TLS over a connected, non-blocking socket. GnuTLS is loaded with the first certificate, so a
- * server without TLS does not load it. Private to the HTTP server. */
+/* TLS over a connected, non-blocking socket. The process must ignore SIGPIPE. Private to the HTTP
+ * server. */
 #ifndef HARPE_HTTP_HTTP_TLS_H
 #define HARPE_HTTP_HTTP_TLS_H
 

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -390,25 +392,26 @@ bool harpe_tokens_remove(harpe_tokens *tokens, const char *name) {
 
 /* ---- Secrets --------------------------------------------------------------------------------- */
 
-static void hash_secret(const unsigned char *salt, const char *secret,
-                        unsigned char out[HARPE_SHA256_BYTES]) {
-    harpe_sha256 hash;
-    harpe_sha256_begin(&hash);
-    harpe_sha256_append(&hash, salt, HARPE_TOKEN_SALT_BYTES);
-    harpe_sha256_append(&hash, secret, strlen(secret));
-    harpe_sha256_end(&hash, out);
+/* Writes the SHA-256 of salt and secret. Returns false if memory runs out. */
+static bool hash_secret(const unsigned char *salt, const char *secret,
+                        unsigned char out[HARPE_TOKEN_HASH_BYTES]) {
+    EVP_MD_CTX *hash = EVP_MD_CTX_new();
+    bool is_made = hash && EVP_DigestInit_ex(hash, EVP_sha256(), NULL) == 1 &&
+                   EVP_DigestUpdate(hash, salt, HARPE_TOKEN_SALT_BYTES) == 1 &&
+                   EVP_DigestUpdate(hash, secret, strlen(secret)) == 1 &&
+                   EVP_DigestFinal_ex(hash, out, NULL) == 1;
+    EVP_MD_CTX_free(hash);
+    return is_made;
 }
 
 const harpe_named_token *harpe_tokens_find(const harpe_tokens *tokens, const char *text) {
     const char *dot = strchr(text, '.');
     const harpe_named_token *token = dot ? find_name(tokens, text, (size_t)(dot - text)) : NULL;
     if (!token) return NULL;
-    unsigned char hash[HARPE_SHA256_BYTES];
-    hash_secret(token->salt, dot + 1, hash);
-    unsigned difference = 0;
-    for (size_t i = 0; i < sizeof hash; i++)
-        difference |= (unsigned)(hash[i] ^ token->hash[i]);
-    return difference == 0 ? token : NULL;
+    unsigned char hash[HARPE_TOKEN_HASH_BYTES];
+    bool is_same = hash_secret(token->salt, dot + 1, hash) &&
+                   CRYPTO_memcmp(hash, token->hash, sizeof hash) == 0;
+    return is_same ? token : NULL;
 }
 
 static harpe_status draw(void *bytes, size_t length, harpe_error *error) {
@@ -424,8 +427,9 @@ static harpe_status make_secret(harpe_named_token *token, char **text, harpe_err
     if (status == HARPE_OK) status = draw(token->salt, sizeof token->salt, error);
     if (status != HARPE_OK) return status;
     harpe_hex_put(secret, random, sizeof random);
-    hash_secret(token->salt, secret, token->hash);
-    if (asprintf(text, "%s.%s", token->name, secret) < 0) status = harpe_fail_memory(error);
+    if (!hash_secret(token->salt, secret, token->hash) ||
+        asprintf(text, "%s.%s", token->name, secret) < 0)
+        status = harpe_fail_memory(error);
     explicit_bzero(random, sizeof random);
     explicit_bzero(secret, sizeof secret);
     return status;
@@ -569,7 +573,7 @@ char *harpe_tokens_format(const harpe_tokens *tokens) {
     harpe_text_append(&text, HEADING, sizeof HEADING - 1);
     for (size_t i = 0; i < tokens->count; i++) {
         const harpe_named_token *token = &tokens->tokens[i];
-        char salt[2 * HARPE_TOKEN_SALT_BYTES + 1], hash[2 * HARPE_SHA256_BYTES + 1];
+        char salt[2 * HARPE_TOKEN_SALT_BYTES + 1], hash[2 * HARPE_TOKEN_HASH_BYTES + 1];
         harpe_hex_put(salt, token->salt, sizeof token->salt);
         harpe_hex_put(hash, token->hash, sizeof token->hash);
         harpe_text_printf(&text, "%s %s %s %" PRId64 " %s %s", token->name, ROLES[token->role],

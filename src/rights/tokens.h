@@ -11,7 +11,6 @@
 #include <harpe/status.h>
 
 #include "base/file_processes.h"
-#include "base/sha256.h"
 
 /* ---- The tree of groups ---------------------------------------------------------------------- */
 
@@ -89,6 +88,7 @@ typedef enum harpe_role {
 enum {
     HARPE_TOKEN_NAME_MAX = 64, /* bytes */
     HARPE_TOKEN_SALT_BYTES = 16,
+    HARPE_TOKEN_HASH_BYTES = 32, /* SHA-256 */
     HARPE_NAMED_TOKENS_MAX = 10000,
     HARPE_TOKEN_WATTS_MAX = 1000000000,
     HARPE_TOKEN_WATTS_OF_GROUPS = 1000000, /* for tokens with groups whose line does not say it */
@@ -100,7 +100,7 @@ typedef struct harpe_named_token {
     char *scope; /* see above; NULL: all groups */
     int64_t added_s;
     int64_t watts; /* all members that are declared with the token; negative: not said */
-    unsigned char salt[HARPE_TOKEN_SALT_BYTES], hash[HARPE_SHA256_BYTES];
+    unsigned char salt[HARPE_TOKEN_SALT_BYTES], hash[HARPE_TOKEN_HASH_BYTES];
 } harpe_named_token;
 
 /* Initialise it with zeros. The tokens are in the order of the file. */
