@@ -26,6 +26,9 @@ enum {
     FEWEST_FORESEEN = 12, /* after which it can be foreseen that a trial stays undecided */
     MOST_DROPS = 30,
     MOST_DISOBEYED = 3,
+    FEWEST_OF_KNOWN = 2, /* slices of another phase, of which one or two may be outliers */
+    FEWEST_OF_NEW = 3,
+    MOST_STRANGE = 12, /* slices in a row that are of no phase */
     SHORT_STAYS = 4,
     FEWEST_CHANGED = 3, /* slices at the chosen setting, each after one at the highest */
 };
@@ -87,7 +90,7 @@ struct harpe_chooser {
     slice last;           /* the last slice at any setting */
     slice before, middle; /* the last slices at the highest setting, and at another one */
     slice strange;        /* a slice at the highest setting that does not fit the phase */
-    int strange_count, drops;
+    int strange_count, alike_count, drops;
     bool has_begun; /* the first slice, in which the program may still warm up, is over */
     /* Of the slices since the last one that fitted, in which the program may have changed its
      * phase: the time that they may have lost, their time, and their work. */
@@ -359,7 +362,7 @@ bool harpe_chooser_is_too_slow(const harpe_chooser *chooser, const harpe_tune_sl
     if (so_far->time_s < notice_s || !(so_far->work > 0)) return false;
     double limit = chooser->options.max_slowdown;
     if (phase->is_settled) {
-        lost_s = behind_s(so_far, phase->held.s);
+        lost_s = fabs(behind_s(so_far, phase->held.s)); /* faster is another phase, too */
         limit = least_jump;
     }
     double limit_s = limit * so_far->time_s / (1 + limit);
@@ -518,7 +521,22 @@ static size_t room_for_phase(harpe_chooser *chooser) {
     return oldest;
 }
 
-/* Finds the phase that a slice at the highest setting belongs to, or begins a new one. */
+/* Returns the phase that a slice at the highest setting belongs to, or the number of phases. */
+static size_t known_phase(const harpe_chooser *chooser, const slice *seen) {
+    const program_phase *now = &chooser->phases[chooser->now];
+    size_t found = chooser->phase_count;
+    double nearest = INFINITY;
+    for (size_t i = 0; i < chooser->phase_count; i++) {
+        const slice *known = &chooser->phases[i].highest;
+        double distance = fabs(known->s - seen->s) + fabs(known->j - seen->j);
+        if (is_far(chooser, now, known, seen) || distance >= nearest) continue;
+        nearest = distance;
+        found = i;
+    }
+    return found;
+}
+
+/* Goes to the phase that a slice at the highest setting belongs to, or begins a new one. */
 static void enter_phase(harpe_chooser *chooser, const slice *seen) {
     program_phase *left = phase_now(chooser);
     /* At the highest setting, the work needs at least this long in the faster of both phases. */
@@ -533,15 +551,7 @@ static void enter_phase(harpe_chooser *chooser, const slice *seen) {
         restart(chooser, long_s);
         return;
     }
-    size_t found = chooser->phase_count;
-    double nearest = INFINITY;
-    for (size_t i = 0; i < chooser->phase_count; i++) {
-        const slice *known = &chooser->phases[i].highest;
-        double distance = fabs(known->s - seen->s) + fabs(known->j - seen->j);
-        if (is_far(chooser, left, known, seen) || distance >= nearest) continue;
-        nearest = distance;
-        found = i;
-    }
+    size_t found = known_phase(chooser, seen);
     if (found == chooser->phase_count) {
         found = room_for_phase(chooser);
         program_phase begun = {.highest = *seen, .grain = left->grain, .search = {.best = -1}};
@@ -567,18 +577,21 @@ static bool fits_phase(harpe_chooser *chooser, const slice *seen) {
     }
     chooser->before.is_valid = chooser->middle.is_valid = false;
     bool is_alike = chooser->strange.is_valid && !is_far(chooser, phase, seen, &chooser->strange);
-    if (!is_alike) {
+    chooser->alike_count = is_alike ? chooser->alike_count + 1 : 1;
+    if (is_alike)
+        follow(&chooser->strange, &chooser->strange, seen, 0.5);
+    else
         chooser->strange = *seen;
-        if (++chooser->strange_count < 12) return false;
+    bool is_known = known_phase(chooser, &chooser->strange) < chooser->phase_count;
+    if (chooser->alike_count >= (is_known ? FEWEST_OF_KNOWN : FEWEST_OF_NEW)) {
+        slice entered = chooser->strange;
+        chooser->strange = (slice){0};
+        chooser->strange_count = 0;
+        enter_phase(chooser, &entered);
+    } else if (++chooser->strange_count >= MOST_STRANGE) {
         chooser->strange_count = 0;
         restart(chooser, fmin(most_baseline_s, 2 * phase->slice_s));
-        return false;
     }
-    follow(&chooser->strange, &chooser->strange, seen, 0.5);
-    slice entered = chooser->strange;
-    chooser->strange = (slice){0};
-    chooser->strange_count = 0;
-    enter_phase(chooser, &entered);
     return false;
 }
 
@@ -659,7 +672,7 @@ static void take_held(harpe_chooser *chooser, const slice *seen, double time_s) 
     program_phase *phase = phase_now(chooser);
     phase->since_check_s += time_s;
     if (is_far(chooser, phase, seen, &phase->held)) {
-        phase->strange_count++;
+        phase->strange_count += seen->s > phase->held.s ? 1 : 2; /* a stall is not faster */
         phase->changed_count += chooser->before.is_valid;
         chooser->before.is_valid = chooser->middle.is_valid = false;
         if (phase->changed_count >= FEWEST_CHANGED) search_again(chooser);

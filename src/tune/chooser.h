@@ -46,7 +46,8 @@ void harpe_chooser_free(harpe_chooser *chooser);
 
 /* Returns the next slice to measure. */
 harpe_tune_order harpe_chooser_next(const harpe_chooser *chooser);
-/* While a slice runs: returns true if it must end now, because it is slower than allowed. In
+/* While a slice runs: returns true if it must end now, because it is slower than allowed or because
+ * the program works at another rate than it did. In
  * `so_far`, `time_s` is the time until now, and `rest_s` that since the last change of the count.
  * The caller then ends the slice at once and calls harpe_chooser_take with what it has; the work
  * may be 0. */

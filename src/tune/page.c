@@ -210,7 +210,7 @@ bool harpe_page_read_histogram(const char *text, size_t length, const harpe_page
     while (next_line(&at, text + length, &line)) {
         bool is_wrong = false;
         if (!read_sample(line, selector, "_bucket", &sample, &is_wrong)) continue;
-        if (is_wrong || sample.value < 0 || isnan(sample.bound)) return false;
+        if (is_wrong || sample.value < 0 || !(sample.bound >= 0)) return false; /* also NaN */
         if (!add_bucket(out, sample.bound, sample.value)) return false;
     }
     return out->bucket_count > 0;

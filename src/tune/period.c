@@ -9,7 +9,6 @@
 #define LEAST_CORRELATION 0.5 /* at the period, and at many of them */
 #define AS_GOOD 0.85          /* a lag whose correlation is this part of the highest is as good */
 #define LEAST_SAMPLES 6       /* of a period; a shorter one is not seen */
-#define MOST_DIFFERENT 0.03   /* the periods of the two halves */
 #define LEAST_DEVIATION 0.01  /* of the power, as a share; less is noise of the sensor */
 
 /* An even grid of values with mean 0, and the sum of the squares. */
@@ -71,10 +70,10 @@ static bool centre(grid *samples) {
 
 /* ---- Correlation ----------------------------------------------------------------------------- */
 
-/* Returns the correlation of the grid's part [first, first + count) with itself `lag` later. */
-static double correlation(const grid *samples, size_t first, size_t count, size_t lag) {
+/* Returns the correlation of the grid with itself `lag` later. */
+static double correlation(const grid *samples, size_t lag) {
     double sum = 0, before = 0, after = 0;
-    for (size_t i = first; i + lag < first + count; i++) {
+    for (size_t i = 0; i + lag < samples->count; i++) {
         double a = samples->value[i];
         double b = samples->value[i + lag];
         sum += a * b;
@@ -86,20 +85,20 @@ static double correlation(const grid *samples, size_t first, size_t count, size_
 
 /* Returns the place of the highest correlation near `lag`, between the steps of the grid; 0 if
  * there is no such place or it is too low. */
-static double peak_near(const grid *samples, size_t first, size_t count, double lag, double reach) {
+static double peak_near(const grid *samples, double lag, double reach) {
     size_t low = (size_t)fmax(lag - reach, 1);
     size_t high = (size_t)(lag + reach) + 1;
     size_t best = 0;
     double best_value = LEAST_CORRELATION;
-    for (size_t k = low; k <= high && k + 2 < count; k++) {
-        double value = correlation(samples, first, count, k);
+    for (size_t k = low; k <= high && k + 2 < samples->count; k++) {
+        double value = correlation(samples, k);
         if (value <= best_value) continue;
         best_value = value;
         best = k;
     }
     if (best < 2) return 0;
-    double left = correlation(samples, first, count, best - 1);
-    double right = correlation(samples, first, count, best + 1);
+    double left = correlation(samples, best - 1);
+    double right = correlation(samples, best + 1);
     double bend = left - 2 * best_value + right;
     double shift = bend < 0 ? (left - right) / (2 * bend) : 0;
     return (double)best + fmin(fmax(shift, -1), 1);
@@ -109,7 +108,7 @@ static double peak_near(const grid *samples, size_t first, size_t count, double 
 static size_t first_peak(const grid *samples, size_t shortest, size_t longest) {
     double value[HARPE_PERIOD_SAMPLES], highest = LEAST_CORRELATION;
     for (size_t k = shortest - 1; k <= longest + 1; k++)
-        value[k] = correlation(samples, 0, samples->count, k);
+        value[k] = correlation(samples, k);
     for (size_t k = shortest; k <= longest; k++)
         if (value[k] > value[k - 1] && value[k] >= value[k + 1]) highest = fmax(highest, value[k]);
     for (size_t k = shortest; k <= longest; k++)
@@ -119,12 +118,12 @@ static size_t first_peak(const grid *samples, size_t shortest, size_t longest) {
     return 0;
 }
 
-/* Makes a period of a part of the grid exact: looks at 2, 4, 8... of them, as many as half of the
- * part has. Returns it in steps; 0 if it does not hold so long. */
-static double refine(const grid *samples, size_t first, size_t count, double lag) {
-    double period = peak_near(samples, first, count, lag, fmax(lag * 0.1, 1));
-    for (double many = 2; period > 0 && many * period < (double)count * 0.5; many *= 2)
-        period = peak_near(samples, first, count, many * period, fmax(period * 0.25, 1)) / many;
+/* Makes a period exact: looks at 2, 4, 8... of them, up to half of the samples. Returns it in steps
+ * of the grid; 0 if it does not hold so long. */
+static double refine(const grid *samples, double lag) {
+    double period = peak_near(samples, lag, fmax(lag * 0.1, 1));
+    for (double many = 2; period > 0 && many * period < (double)samples->count * 0.5; many *= 2)
+        period = peak_near(samples, many * period, fmax(period * 0.25, 1)) / many;
     return period;
 }
 
@@ -140,12 +139,8 @@ bool harpe_period_find(const harpe_power_samples *samples, double near_s, double
     if (!(shortest + 1 < longest)) return false;
     size_t lag = first_peak(&even, (size_t)shortest, (size_t)longest);
     if (lag == 0) return false;
-    size_t half = even.count / 2;
-    double whole = refine(&even, 0, even.count, (double)lag);
-    double early = refine(&even, 0, half, (double)lag);
-    double late = refine(&even, half, even.count - half, (double)lag);
-    if (!(whole > 0) || !(early > 0) || !(late > 0)) return false;
-    if (fabs(early - late) > MOST_DIFFERENT * whole) return false;
-    *period_s = whole * even.step_s;
+    double period = refine(&even, (double)lag);
+    if (!(period > 0)) return false;
+    *period_s = period * even.step_s;
     return true;
 }

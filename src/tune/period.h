@@ -18,8 +18,8 @@ void harpe_power_samples_add(harpe_power_samples *samples, double time_s, double
 
 /* Finds the period in the latest samples, which are at least `least` periods of it. `near_s` is a
  * period that is known (the result is then between 0.8 and 1.7 times as long); 0: none. Returns
- * false if there is no period that is stable over these samples: their autocorrelation is low, or
- * their halves have different periods. */
+ * false if there is no period that is stable over these samples: the power is not like itself many
+ * periods later. */
 bool harpe_period_find(const harpe_power_samples *samples, double near_s, double least,
                        double *period_s);
 

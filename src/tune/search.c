@@ -34,8 +34,10 @@ typedef struct bracket {
     const harpe_trial *beyond;                  /* the nearest below `next` that was too slow */
 } bracket;
 
-double harpe_search_value(const harpe_chooser_options *options, const harpe_search *search,
-                          const harpe_trial *trial) {
+/* Returns the aim's value of a trial, as a logarithm against the highest setting; less is better.
+ */
+static double value_of(const harpe_chooser_options *options, const harpe_search *search,
+                       const harpe_trial *trial) {
     if (options->aim == HARPE_TUNE_TIME) return trial->time.mean;
     if (options->aim == HARPE_TUNE_ENERGY) return trial->energy.mean;
     int gpus = options->gpu_count > 0 ? options->gpu_count : 1;
@@ -57,7 +59,7 @@ void harpe_search_choose(const harpe_chooser_options *options, harpe_search *sea
     for (size_t i = 0; i < search->trial_count; i++) {
         const harpe_trial *trial = &search->trials[i];
         if (trial->verdict != HARPE_TRIAL_ACCEPTED) continue;
-        double value = harpe_search_value(options, search, trial);
+        double value = value_of(options, search, trial);
         if (value < best && value + value_error(options, trial) < 0) {
             best = value;
             search->best = (int)i;
@@ -125,7 +127,7 @@ static bracket bracket_of(const harpe_chooser_options *options, const harpe_sear
         const harpe_trial *trial = &search->trials[i];
         if (trial->verdict != HARPE_TRIAL_ACCEPTED) continue;
         size_t position = position_of(range, trial->setting.value[knob]);
-        double value = harpe_search_value(options, search, trial);
+        double value = value_of(options, search, trial);
         double error = value_error(options, trial);
         /* Of two that are equally good, the search goes on below the lower one. */
         if (value - best > (position > found.good ? fmax(error, best_error) : 0)) continue;
@@ -198,7 +200,7 @@ static double promised_gain(const harpe_chooser_options *options, const harpe_se
     double way = log((double)range->values[at->good] / range->values[position]);
     double slope = 1; /* of the logarithms of energy and value */
     if (at->good_trial && at->good > 0) {
-        double fallen = -harpe_search_value(options, search, at->good_trial);
+        double fallen = -value_of(options, search, at->good_trial);
         slope = fallen / log((double)range->values[0] / range->values[at->good]);
     }
     return fmax(least_slope, fmin(most_slope, slope)) * way;

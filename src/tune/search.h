@@ -16,10 +16,6 @@ typedef struct harpe_search {
     double highest_w; /* power of one GPU at the highest setting */
 } harpe_search;
 
-/* Returns the aim's value of a trial, as a logarithm against the highest setting; less is better.
- */
-double harpe_search_value(const harpe_chooser_options *options, const harpe_search *search,
-                          const harpe_trial *trial);
 /* Chooses the best of the accepted trials, if it is certainly better than the highest setting. */
 void harpe_search_choose(const harpe_chooser_options *options, harpe_search *search);
 /* Returns a bound of the time at a setting against the highest one: time grows at most as the clock

@@ -33,6 +33,7 @@
 #define UNMEASURABLE_S 300.0 /* without any measure of work */
 #define STANDING_S 10.0      /* after which a standing program gets the highest setting back */
 #define LOST_S 60.0          /* without a period, in a slice */
+#define PAUSE_GAPS 2.0       /* times the usual gap between two units */
 #define REQUESTS_S 60.0      /* for a percentile of the latency */
 #define LEAST_GUESS_S 1.0    /* of power, for a guess */
 #define SHORTEST_NS INT64_C(1000000)
@@ -379,6 +380,13 @@ static double look_after_s(const harpe_tune_order *order, const harpe_tune_slice
     return left_s > 0 ? fmin(left_s, longest_s) : LOOK_S;
 }
 
+/* Returns false while it is not known why work does not come: after units that came in time, a long
+ * gap is a pause of the program and no slow clock. */
+static bool can_judge_speed(const harpe_tuning *tuning, const harpe_tune_slice *slice) {
+    if (slice->work > 0) return slice->rest_s < PAUSE_GAPS * tuning->count.usual_gap_s;
+    return tuning->kind != HARPE_METER_PERIOD;
+}
+
 /* A percentile of the latency needs many requests, so a slice waits for them for a while. */
 static bool is_long_enough(harpe_tuning *tuning, const harpe_tune_order *order,
                            const harpe_tune_slice *slice) {
@@ -409,8 +417,8 @@ static slice_end run_slice(harpe_tuning *tuning, const harpe_tune_order *order,
         slice->grain = tuning->grain;
         slice->rest_s = now - fmax(tuning->count.changed_s, begin_s);
         if (has_lost_work(tuning, slice, now)) return SLICE_DROPPED;
-        bool is_seen = tuning->kind != HARPE_METER_PERIOD || slice->work > 0;
-        if (is_seen && harpe_chooser_is_too_slow(tuning->chooser, slice)) return SLICE_TAKEN;
+        if (can_judge_speed(tuning, slice) && harpe_chooser_is_too_slow(tuning->chooser, slice))
+            return SLICE_TAKEN;
         if (has_finished && is_long_enough(tuning, order, slice)) return SLICE_TAKEN;
     }
 }

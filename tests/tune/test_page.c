@@ -21,6 +21,8 @@ static const char page[] =
     "nan_total NaN\n"
     "inf_total +Inf\n"
     "huge_total 1e300\n"
+    "mixed_total{a=\"1\"} 5\n"
+    "mixed_total{a=\"2\"} NaN\n"
     "wait_seconds_bucket{le=\"0.1\",path=\"/a\"} 10\n"
     "wait_seconds_bucket{le=\"+Inf\",path=\"/a\"} 30\n"
     "wait_seconds_bucket{le=\"0.2\",path=\"/a\"} 20\n"
@@ -57,6 +59,7 @@ static void labels_select(void **state) {
     assert_close(sum_of("vllm:generation_tokens_total{ model_name = \"a \\\"b\\\" \\\\ c\" , }"),
                  100, 0);
     assert_true(isnan(sum_of("vllm:generation_tokens_total{engine=\"2\"}")));
+    assert_true(isnan(sum_of("mixed_total{a=\"1\",b=\"\"}")));
     assert_true(isnan(sum_of("steps{engine=\"1\"}")));
     assert_close(sum_of("steps{}"), 7, 0);
 }
@@ -66,6 +69,8 @@ static void what_cannot_be_is_no_reading(void **state) {
     assert_true(isnan(sum_of("nan_total")));
     assert_true(isnan(sum_of("inf_total")));
     assert_true(isnan(sum_of("huge_total")));
+    assert_true(isnan(sum_of("mixed_total")));
+    assert_close(sum_of("mixed_total{a=\"1\"}"), 5, 0);
     assert_true(isnan(sum_of("broken")));
     assert_true(isnan(sum_of("absent")));
 }
@@ -96,6 +101,9 @@ static void a_histogram_is_read_in_order(void **state) {
     selector = selector_of("wait_seconds{path=\"/b\"}");
     assert_true(harpe_page_read_histogram(page, strlen(page), &selector, &one));
     assert_close(one.count[1], 2, 0);
+    static const char negative[] = "wait_seconds_bucket{le=\"-0.1\"} 1\n";
+    selector = selector_of("wait_seconds");
+    assert_false(harpe_page_read_histogram(negative, strlen(negative), &selector, &one));
     selector = selector_of("steps");
     assert_false(harpe_page_read_histogram(page, strlen(page), &selector, &one));
 }

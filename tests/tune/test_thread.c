@@ -21,6 +21,7 @@ typedef struct program {
     bool marks;          /* its steps */
     const char *file;    /* it writes its steps to this file; NULL: none */
     double idle_s;       /* between two steps */
+    int pause_every;     /* after so many steps it pauses for 3 s; 0: never */
     double restart_at_s; /* the count in the file begins again; 0: never */
     harpe_tuning_options options;
     pid_t process;
@@ -55,6 +56,7 @@ static void work_steps(double begin_s) {
         double jitter_s = now.jitter_s * (double)harpe_world_draw(1000) / 1000;
         (void)work(0, now.step_s + jitter_s, now.compute_share, NULL);
         if (now.idle_s > 0) pause_s(now.idle_s);
+        if (now.pause_every > 0 && step % now.pause_every == 0) pause_s(3);
         if (now.marks) harpe_tune_mark(NULL, 1);
         if (now.restart_at_s > 0 && !has_restarted &&
             harpe_clock_s() > begin_s + now.restart_at_s) {
@@ -152,6 +154,21 @@ static void a_program_that_computes_keeps_its_clock(void **state) {
         .run_s = 300, .step_s = 0.2, .compute_share = 1, .jitter_s = 0.002, .marks = true});
     assert_string_equal(now.line, "");
     assert_true(now.report.clock_mhz >= HIGHEST_MHZ * 0.975);
+    assert_restored();
+}
+
+/* Evaluations and checkpoints do not look like a clock that is too low. */
+static void pauses_are_left_out(void **state) {
+    (void)state;
+    finish((program){.run_s = 600,
+                     .step_s = 0.2,
+                     .compute_share = 0.1,
+                     .jitter_s = 0.002,
+                     .marks = true,
+                     .pause_every = 200});
+    assert_string_equal(now.line, "");
+    assert_true(now.report.clock_mhz < HIGHEST_MHZ);
+    assert_true(now.report.saved > 0.1 && now.report.slowdown < 0.02);
     assert_restored();
 }
 
@@ -299,6 +316,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         IN_WORLD(a_program_that_marks_is_tuned_and_restored),
         IN_WORLD(a_program_that_computes_keeps_its_clock),
+        IN_WORLD(pauses_are_left_out),
         IN_WORLD(limits_are_tuned_too),
         IN_WORLD(a_killed_tuning_is_restored),
         IN_WORLD(a_program_that_cannot_be_measured_is_unchanged),

@@ -53,14 +53,14 @@ print("steps", run(done))
 """
 SERVING = PROGRAM + """
 import http.server, threading
-count = 0
+count = fast = 0
 class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if os.path.exists("away"):
             self.send_error(503)
             return
         text = f"# TYPE tokens_total counter\\ntokens_total{{engine=\\"0\\"}} {count * 100}\\nother NaN\\n"
-        bounds = [("0.1", 0 if os.path.exists("slow") else count), ("10", count), ("+Inf", count)]
+        bounds = [("0.1", fast), ("10", count), ("+Inf", count)]
         text += "".join(f'wait_seconds_bucket{{le="{bound}"}} {n}\\n' for bound, n in bounds)
         self.send_response(200); self.end_headers(); self.wfile.write(text.encode())
     def log_message(self, *_):
@@ -71,7 +71,11 @@ with open("port.new", "w") as port:
     port.write(str(server.server_port))
 os.rename("port.new", "port")
 def done(step):
-    global count
+    # Answers are slow at all clocks but the highest one, and at all while the file "slow" exists.
+    global count, fast
+    mhz = ctypes.c_uint()
+    emulator.harpe_emulator_clock(0, ctypes.byref(mhz), None, None)
+    fast += mhz.value == 1410 and not os.path.exists("slow")
     count = step
 run(done)
 """
@@ -179,12 +183,25 @@ print(mhz.value)"""))
         self.assertIn("work is measured by the program's marks", err)
         self.check_restored()
 
-    def test_a_counter_on_a_page(self):
+    def tune_server(self, *arguments):
         server = self.start(sys.executable, "-c", SERVING)
         self.wait_for((self.path / "port").exists, "the server is there")
         url = f"http://127.0.0.1:{(self.path / 'port').read_text()}/metrics"
-        process = self.tune("--json", "--attach", str(server.pid), "--rate-url", url, "--rate",
-                            'tokens_total{engine="0"}', "--latency-p95", "wait_seconds:5")
+        return self.tune("--json", "--attach", str(server.pid), "--rate-url", url, "--rate",
+                         'tokens_total{engine="0"}', *arguments)
+
+    def test_a_setting_with_long_latencies_is_too_slow(self):
+        process = self.tune_server("--selector", "energy", "--latency-p95", "wait_seconds:5")
+        for line in process.stderr:
+            if b"settled after" in line:
+                break
+        out, _ = self.finish(process)
+        report = json.loads(out)
+        self.assertEqual((report["phase"], report["clock_mhz"]), ("settled", HIGHEST_MHZ))
+        self.assertGreater(report["trials"], 0)
+
+    def test_a_counter_on_a_page(self):
+        process = self.tune_server("--latency-p95", "wait_seconds:5")
         self.wait_for_trial(process)
         (self.path / "away").touch()  # the page is gone for a while
         time.sleep(0.5)

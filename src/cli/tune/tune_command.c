@@ -317,7 +317,10 @@ static harpe_status start_child(tune_run *run, harpe_error *error) {
     harpe_status status =
         harpe_marked_command_start(&run->child, run->arguments.command, &actions, error);
     posix_spawn_file_actions_destroy(&actions);
-    if (status == HARPE_OK && reads_output) status = harpe_tune_output_follow(&run->output, error);
+    harpe_error reason;
+    if (status == HARPE_OK && reads_output &&
+        harpe_tune_output_follow(&run->output, &reason) != HARPE_OK)
+        fprintf(stderr, NAME ": the output is not read: %s\n", reason.message);
     return status;
 }
 

@@ -61,8 +61,7 @@ void harpe_tune_live_draw(harpe_tune_live *live, const harpe_tuning_report *repo
 }
 
 void harpe_tune_live_clear(harpe_tune_live *live) {
-    if (live->is_drawn) fputs("\r\033[K", stderr);
-    live->is_drawn = false;
+    if (atomic_exchange(&live->is_drawn, false)) fputs("\r\033[K", stderr);
 }
 
 /* ---- The report ------------------------------------------------------------------------------ */

@@ -3,6 +3,7 @@
 #ifndef HARPE_CLI_TUNE_TUNE_REPORT_H
 #define HARPE_CLI_TUNE_TUNE_REPORT_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -16,7 +17,7 @@ typedef struct harpe_tune_prices {
 
 /* The line that is rewritten while the program runs. Initialise with zeros. */
 typedef struct harpe_tune_live {
-    bool is_drawn;
+    _Atomic bool is_drawn;             /* any thread may clear the line */
     double last_time_s, last_energy_j; /* for the power since the last line */
 } harpe_tune_live;
 
