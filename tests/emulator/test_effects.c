@@ -25,8 +25,7 @@ static emulator_effects must_parse(const char *text) {
     return out;
 }
 
-static void a_file_replaces_single_effects(void **unused) {
-    (void)unused;
+TEST(a_file_replaces_single_effects) {
     emulator_effects ideal, real;
     emulator_effects_ideal(&ideal);
     emulator_effects_real(a100(), &real);
@@ -47,8 +46,7 @@ static void a_file_replaces_single_effects(void **unused) {
     assert_int_equal(read.latency_count, 0);
 }
 
-static void a_table_is_sorted_by_clock(void **unused) {
-    (void)unused;
+TEST(a_table_is_sorted_by_clock) {
     emulator_effects read =
         must_parse("{\"switch_latency_s\": {\"1410\": 0.005, \"210\": 2e-2, \"900\": 0}}");
     assert_int_equal(read.latency_count, 3);
@@ -57,8 +55,7 @@ static void a_table_is_sorted_by_clock(void **unused) {
     assert_true(read.latency[2].clock_mhz == 1410 && read.latency[2].latency_s == 0.005);
 }
 
-static void a_tail_has_a_share_and_a_factor(void **unused) {
-    (void)unused;
+TEST(a_tail_has_a_share_and_a_factor) {
     emulator_effects read =
         must_parse("{\"switch_tail\": {\"factor\": 5, \"share\": 0.25}, \"outliers\": "
                    "{\"share\": 1, \"factor\": 1}}");
@@ -66,8 +63,7 @@ static void a_tail_has_a_share_and_a_factor(void **unused) {
     assert_true(read.outliers.share == 1);
 }
 
-static void mistakes_are_refused_in_one_line(void **unused) {
-    (void)unused;
+TEST(mistakes_are_refused_in_one_line) {
     static const struct {
         const char *text, *says;
     } cases[] = {
@@ -126,8 +122,7 @@ static void mistakes_are_refused_in_one_line(void **unused) {
     }
 }
 
-static void too_many_clocks_are_refused(void **unused) {
-    (void)unused;
+TEST(too_many_clocks_are_refused) {
     for (int count = EMULATOR_LATENCY_MAX; count <= EMULATOR_LATENCY_MAX + 1; count++) {
         char text[4096] = "{\"switch_latency_s\": {", problem[512];
         for (int i = 0; i < count; i++)
@@ -139,8 +134,7 @@ static void too_many_clocks_are_refused(void **unused) {
     }
 }
 
-static void names_and_files_have_identities(void **unused) {
-    (void)unused;
+TEST(names_and_files_have_identities) {
     emulator_effects out;
     uint64_t ideal, real, missing;
     char problem[512];
@@ -156,8 +150,7 @@ static void names_and_files_have_identities(void **unused) {
 
 /* ---- Every model ----------------------------------------------------------------------------- */
 
-static void real_has_every_kind_of_effect_for_every_model(void **unused) {
-    (void)unused;
+TEST(real_has_every_kind_of_effect_for_every_model) {
     const emulator_model *model;
     for (unsigned int i = 0; (model = emulator_model_at(i)); i++) {
         emulator_effects real;
@@ -200,8 +193,7 @@ static bool is_key(const char *name, size_t length) {
 }
 
 /* Each key has an entry in the manual page, and each entry there has a key. */
-static void the_document_lists_every_key_once(void **unused) {
-    (void)unused;
+TEST(the_document_lists_every_key_once) {
     char *section = read_section();
     const char *key;
     for (size_t i = 0; (key = emulator_effect_key(i)); i++) {
@@ -222,16 +214,4 @@ static void the_document_lists_every_key_once(void **unused) {
     free(section);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_replaces_single_effects),
-        cmocka_unit_test(a_table_is_sorted_by_clock),
-        cmocka_unit_test(a_tail_has_a_share_and_a_factor),
-        cmocka_unit_test(mistakes_are_refused_in_one_line),
-        cmocka_unit_test(too_many_clocks_are_refused),
-        cmocka_unit_test(names_and_files_have_identities),
-        cmocka_unit_test(real_has_every_kind_of_effect_for_every_model),
-        cmocka_unit_test(the_document_lists_every_key_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

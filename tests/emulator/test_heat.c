@@ -99,8 +99,7 @@ static void run_case(const emulator_effects *effects, const setting *set, double
     assert_true(fabs(finished_s - expected.finished_s) < 2e-3 + tolerance * expected.finished_s);
 }
 
-static void state_equals_a_simulation_in_steps(void **unused) {
-    (void)unused;
+TEST(state_equals_a_simulation_in_steps) {
     static const double works_s[] = {0.5, 7, 40, 90};
     for (size_t i = 0; i < 16; i++) {
         emulator_effects effects;
@@ -128,8 +127,7 @@ static void make_hot(gpu *g) {
     emulator_state_start(&g->state, &g->chip, START_NS);
 }
 
-static void readers_change_nothing(void **unused) {
-    (void)unused;
+TEST(readers_change_nothing) {
     gpu watched, alone;
     uint64_t random = 3;
     make_hot(&watched);
@@ -145,8 +143,7 @@ static void readers_change_nothing(void **unused) {
     assert_true(fabs(watched.state.temperature_c - alone.state.temperature_c) < 1e-5);
 }
 
-static void a_hot_gpu_lowers_its_clock_and_says_why(void **unused) {
-    (void)unused;
+TEST(a_hot_gpu_lowers_its_clock_and_says_why) {
     gpu g;
     make_hot(&g);
     put_work(&g, 1e5);
@@ -162,8 +159,7 @@ static void a_hot_gpu_lowers_its_clock_and_says_why(void **unused) {
     assert_int_equal(hot.graphics_mhz, 1980 - 15 * (g.state.degrees_c - 85));
 }
 
-static void a_very_hot_gpu_halves_its_clock(void **unused) {
-    (void)unused;
+TEST(a_very_hot_gpu_halves_its_clock) {
     gpu g;
     start(&g, "A100");
     g.effects.heating_k = 80;
@@ -182,8 +178,7 @@ static void a_very_hot_gpu_halves_its_clock(void **unused) {
     assert_true(was_slow && was_fast_again);
 }
 
-static void a_rewind_restores_the_temperature(void **unused) {
-    (void)unused;
+TEST(a_rewind_restores_the_temperature) {
     gpu g;
     make_hot(&g);
     put_work(&g, 20);
@@ -204,8 +199,7 @@ static void a_rewind_restores_the_temperature(void **unused) {
 }
 
 /* Long times must not need more than one event for each degree. */
-static void a_year_takes_few_steps(void **unused) {
-    (void)unused;
+TEST(a_year_takes_few_steps) {
     gpu g;
     start(&g, "A100");
     g.effects.leakage_share = 0.5;
@@ -218,8 +212,7 @@ static void a_year_takes_few_steps(void **unused) {
     assert_true(isfinite(g.state.energy_mj));
 }
 
-static void an_ideal_gpu_ignores_its_temperature(void **unused) {
-    (void)unused;
+TEST(an_ideal_gpu_ignores_its_temperature) {
     gpu g;
     start(&g, "GH200");
     put_work(&g, 100);
@@ -229,22 +222,9 @@ static void an_ideal_gpu_ignores_its_temperature(void **unused) {
     assert_int_equal(g.state.history_count, 1);
 }
 
-static void the_own_exponential_function_is_exact(void **unused) {
-    (void)unused;
+TEST(the_own_exponential_function_is_exact) {
     for (double x = -40; x < 40; x += 0x1p-9)
         assert_true(fabs(emulator_exp(x) / exp(x) - 1) < 1e-14);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(state_equals_a_simulation_in_steps),
-        cmocka_unit_test(readers_change_nothing),
-        cmocka_unit_test(a_hot_gpu_lowers_its_clock_and_says_why),
-        cmocka_unit_test(a_very_hot_gpu_halves_its_clock),
-        cmocka_unit_test(a_rewind_restores_the_temperature),
-        cmocka_unit_test(a_year_takes_few_steps),
-        cmocka_unit_test(an_ideal_gpu_ignores_its_temperature),
-        cmocka_unit_test(the_own_exponential_function_is_exact),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

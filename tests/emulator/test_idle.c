@@ -34,8 +34,7 @@ static void lock(gpu *g, uint32_t minimum_mhz, uint32_t maximum_mhz) {
 
 static emulator_operation operate(const gpu *g) { return emulator_operate(&g->state, &g->chip); }
 
-static void a_context_raises_clock_and_power(void **unused) {
-    (void)unused;
+TEST(a_context_raises_clock_and_power) {
     gpu g;
     for (unsigned int i = 0; emulator_model_at(i); i++) {
         start(&g, i);
@@ -53,8 +52,7 @@ static void a_context_raises_clock_and_power(void **unused) {
     }
 }
 
-static void idle_power_rises_with_the_locked_clock(void **unused) {
-    (void)unused;
+TEST(idle_power_rises_with_the_locked_clock) {
     gpu g;
     for (unsigned int i = 0; emulator_model_at(i); i++) {
         start(&g, i);
@@ -74,8 +72,7 @@ static void idle_power_rises_with_the_locked_clock(void **unused) {
 
 /* Compares with the measurements of EnergAIzer (emulator/models.c): an A100-PCIE-40GB from 44.47 to
  * 67.34 W, an H100 from 72.1 to 120.14 W. */
-static void the_shape_of_idle_power_is_the_measured_one(void **unused) {
-    (void)unused;
+TEST(the_shape_of_idle_power_is_the_measured_one) {
     static const struct {
         const char *model;
         double x, rise;
@@ -99,8 +96,7 @@ static void the_shape_of_idle_power_is_the_measured_one(void **unused) {
 }
 
 /* Without a context only the lower end of a range that is locked raises the clock. */
-static void a_range_raises_the_clock_without_a_context(void **unused) {
-    (void)unused;
+TEST(a_range_raises_the_clock_without_a_context) {
     gpu g;
     start(&g, (unsigned int)emulator_model_find("H100", 4));
     lock(&g, 210, 1980);
@@ -112,8 +108,7 @@ static void a_range_raises_the_clock_without_a_context(void **unused) {
     assert_true(fabs(operate(&g).power_w / 77 - 1) < 0.1);
 }
 
-static void energy_follows_a_clock_that_comes_late(void **unused) {
-    (void)unused;
+TEST(energy_follows_a_clock_that_comes_late) {
     gpu g;
     start(&g, (unsigned int)emulator_model_find("H100", 4));
     open_context(&g);
@@ -124,13 +119,4 @@ static void energy_follows_a_clock_that_comes_late(void **unused) {
     assert_true(fabs(g.state.energy_mj * 1e-3 - (2 * 130 + 3 * 71)) < 1e-6);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_context_raises_clock_and_power),
-        cmocka_unit_test(idle_power_rises_with_the_locked_clock),
-        cmocka_unit_test(the_shape_of_idle_power_is_the_measured_one),
-        cmocka_unit_test(a_range_raises_the_clock_without_a_context),
-        cmocka_unit_test(energy_follows_a_clock_that_comes_late),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -138,8 +138,7 @@ static stepped simulate(const timing *t, const request *requests, int count, dou
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-static void old_clock_holds_until_the_transition(void **unused) {
-    (void)unused;
+TEST(old_clock_holds_until_the_transition) {
     gpu g;
     start(&g, "A100");
     g.effects.switch_call_s = 0.004;
@@ -155,8 +154,7 @@ static void old_clock_holds_until_the_transition(void **unused) {
     assert_true(fabs(g.state.work[0].remaining - (1 - 0.020 / 10 - 0.010 / 10)) < 1e-12);
 }
 
-static void a_request_that_changes_nothing_makes_no_transition(void **unused) {
-    (void)unused;
+TEST(a_request_that_changes_nothing_makes_no_transition) {
     gpu g;
     start(&g, "A100");
     set_latency(&g, 0, 0, 0.01);
@@ -168,8 +166,7 @@ static void a_request_that_changes_nothing_makes_no_transition(void **unused) {
     assert_true(emulator_next_change_ns(&g.state) == INT64_MAX);
 }
 
-static void faster_requests_are_merged(void **unused) {
-    (void)unused;
+TEST(faster_requests_are_merged) {
     gpu g;
     start(&g, "A100");
     set_latency(&g, 0, 0, 0.05);
@@ -237,15 +234,13 @@ static void run_trial(void) {
     assert_true(fabs(g.state.energy_mj * 1e-3 - expected.energy_j) < 0.4); /* one ms of 388 W */
 }
 
-static void state_equals_a_simulation_in_steps(void **unused) {
-    (void)unused;
+TEST(state_equals_a_simulation_in_steps) {
     random_state = 11;
     for (int i = 0; i < 400; i++)
         run_trial();
 }
 
-static void latency_is_interpolated_between_targets(void **unused) {
-    (void)unused;
+TEST(latency_is_interpolated_between_targets) {
     static const struct {
         uint32_t mhz;
         int64_t after_ms;
@@ -261,8 +256,7 @@ static void latency_is_interpolated_between_targets(void **unused) {
 }
 
 /* A process may die at any moment. Nothing but the state is needed to continue. */
-static void a_pending_transition_is_part_of_the_state(void **unused) {
-    (void)unused;
+TEST(a_pending_transition_is_part_of_the_state) {
     gpu g;
     start(&g, "H100");
     g.effects.switch_call_s = 0.01;
@@ -278,8 +272,7 @@ static void a_pending_transition_is_part_of_the_state(void **unused) {
     assert_int_equal(clock_now(&g), 990);
 }
 
-static void a_rewind_restores_the_older_clock(void **unused) {
-    (void)unused;
+TEST(a_rewind_restores_the_older_clock) {
     gpu g;
     start(&g, "A100");
     set_latency(&g, 0, 0, 0.02);
@@ -297,8 +290,7 @@ static void a_rewind_restores_the_older_clock(void **unused) {
 }
 
 /* A host that was late says when it would have asked. */
-static void a_late_request_changes_the_work_in_flight(void **unused) {
-    (void)unused;
+TEST(a_late_request_changes_the_work_in_flight) {
     for (int is_done = 0; is_done < 2; is_done++) {
         gpu g;
         start(&g, "A100");
@@ -316,8 +308,7 @@ static void a_late_request_changes_the_work_in_flight(void **unused) {
     }
 }
 
-static void many_changes_are_forgotten_in_order(void **unused) {
-    (void)unused;
+TEST(many_changes_are_forgotten_in_order) {
     gpu g;
     start(&g, "A100");
     set_latency(&g, 0, 0, 0.001);
@@ -337,8 +328,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void latency_has_the_median_the_spread_and_the_tail(void **unused) {
-    (void)unused;
+TEST(latency_has_the_median_the_spread_and_the_tail) {
     enum { DRAWS = 20000 };
     static double latency_s[DRAWS];
     gpu g;
@@ -364,8 +354,7 @@ static void latency_has_the_median_the_spread_and_the_tail(void **unused) {
     assert_true(latency_s[DRAWS - 1] < 0.1 * exp(0.35) && latency_s[DRAWS - 1] > 0.08);
 }
 
-static void draws_depend_on_seed_gpu_and_number(void **unused) {
-    (void)unused;
+TEST(draws_depend_on_seed_gpu_and_number) {
     double first = emulator_draw_deviation(1, 0, EMULATOR_DRAW_LATENCY, 0);
     assert_true(first == emulator_draw_deviation(1, 0, EMULATOR_DRAW_LATENCY, 0));
     assert_true(first != emulator_draw_deviation(2, 0, EMULATOR_DRAW_LATENCY, 0));
@@ -374,19 +363,4 @@ static void draws_depend_on_seed_gpu_and_number(void **unused) {
     assert_true(first != emulator_draw_deviation(1, 0, EMULATOR_DRAW_LATENCY, 1));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(old_clock_holds_until_the_transition),
-        cmocka_unit_test(a_request_that_changes_nothing_makes_no_transition),
-        cmocka_unit_test(faster_requests_are_merged),
-        cmocka_unit_test(state_equals_a_simulation_in_steps),
-        cmocka_unit_test(latency_is_interpolated_between_targets),
-        cmocka_unit_test(a_pending_transition_is_part_of_the_state),
-        cmocka_unit_test(a_rewind_restores_the_older_clock),
-        cmocka_unit_test(a_late_request_changes_the_work_in_flight),
-        cmocka_unit_test(many_changes_are_forgotten_in_order),
-        cmocka_unit_test(latency_has_the_median_the_spread_and_the_tail),
-        cmocka_unit_test(draws_depend_on_seed_gpu_and_number),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -52,8 +52,7 @@ static unsigned int fit_mhz(const gpu *g, double waste) {
     return emulator_clock_mhz(g->chip.model, i);
 }
 
-static void a_steady_gpu_has_the_highest_clock_that_fits(void **unused) {
-    (void)unused;
+TEST(a_steady_gpu_has_the_highest_clock_that_fits) {
     for (int wasteful = 0; wasteful < 2; wasteful++) {
         gpu g;
         start(&g, 0, 0.1 * wasteful, 0);
@@ -69,8 +68,7 @@ static void a_steady_gpu_has_the_highest_clock_that_fits(void **unused) {
     }
 }
 
-static void a_clock_that_fits_neither_wanders_nor_wastes(void **unused) {
-    (void)unused;
+TEST(a_clock_that_fits_neither_wanders_nor_wastes) {
     gpu g;
     start(&g, 0.05, 0.1, 0);
     unsigned int mhz = fit_mhz(&g, 0);
@@ -111,8 +109,7 @@ static double covariance(const double *mhz, double mean, int lag) {
     return sum / (PERIODS - lag);
 }
 
-static void the_clock_wanders_around_the_one_that_fits(void **unused) {
-    (void)unused;
+TEST(the_clock_wanders_around_the_one_that_fits) {
     static double mhz[PERIODS];
     gpu g;
     start(&g, 0.05, 0, 0);
@@ -128,8 +125,7 @@ static void the_clock_wanders_around_the_one_that_fits(void **unused) {
 }
 
 /* A clock just above the one that fits is the highest that the GPU may have. */
-static void the_clock_never_exceeds_the_set_one(void **unused) {
-    (void)unused;
+TEST(the_clock_never_exceeds_the_set_one) {
     static double mhz[PERIODS];
     gpu g;
     start(&g, 0.05, 0, 0);
@@ -144,8 +140,7 @@ static void the_clock_never_exceeds_the_set_one(void **unused) {
     assert_true(at_set > PERIODS / 4 && at_set < PERIODS);
 }
 
-static void the_seed_and_the_gpu_decide(void **unused) {
-    (void)unused;
+TEST(the_seed_and_the_gpu_decide) {
     static double one[PERIODS], again[PERIODS], other[PERIODS];
     gpu g;
     start(&g, 0.05, 0, 0);
@@ -163,8 +158,7 @@ static void the_seed_and_the_gpu_decide(void **unused) {
 
 /* Energy, and the end of a work, are the same in one advance and in steps of 1 ms that use only the
  * operation of each step. */
-static void one_advance_is_as_good_as_many(void **unused) {
-    (void)unused;
+TEST(one_advance_is_as_good_as_many) {
     gpu once, stepped;
     start(&once, 0.05, 0.1, 3);
     once.state.work[0].full_speed_s = 2.5;
@@ -192,8 +186,7 @@ static void one_advance_is_as_good_as_many(void **unused) {
 }
 
 /* What a user loses at the limit: the constant clock with the mean speed needs less energy. */
-static void a_constant_clock_is_as_fast_and_needs_less(void **unused) {
-    (void)unused;
+TEST(a_constant_clock_is_as_fast_and_needs_less) {
     for (int wasteful = 0; wasteful < 2; wasteful++) {
         gpu g;
         start(&g, 0.08, 0.1 * wasteful, 0);
@@ -210,15 +203,4 @@ static void a_constant_clock_is_as_fast_and_needs_less(void **unused) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_steady_gpu_has_the_highest_clock_that_fits),
-        cmocka_unit_test(a_clock_that_fits_neither_wanders_nor_wastes),
-        cmocka_unit_test(the_clock_wanders_around_the_one_that_fits),
-        cmocka_unit_test(the_clock_never_exceeds_the_set_one),
-        cmocka_unit_test(the_seed_and_the_gpu_decide),
-        cmocka_unit_test(one_advance_is_as_good_as_many),
-        cmocka_unit_test(a_constant_clock_is_as_fast_and_needs_less),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -45,8 +45,7 @@ static emulator_operation operate(const gpu *g) { return emulator_operate(&g->st
 
 /* Under a limit of exactly the model's full power, the clocks of GPUs are spread over the range
  * `variability`. The faster half is held back by the highest clock. */
-static void clocks_under_a_limit_have_the_range(void **unused) {
-    (void)unused;
+TEST(clocks_under_a_limit_have_the_range) {
     emulator_effects effects;
     emulator_effects_ideal(&effects);
     effects.variability = 0.16;
@@ -68,8 +67,7 @@ static void clocks_under_a_limit_have_the_range(void **unused) {
     assert_true(lowest_mhz >= 1980 * 0.92 - 15 && lowest_mhz < 1980 * 0.925);
 }
 
-static void gpus_differ_in_power_and_not_in_speed_at_a_low_clock(void **unused) {
-    (void)unused;
+TEST(gpus_differ_in_power_and_not_in_speed_at_a_low_clock) {
     emulator_effects effects;
     emulator_effects_ideal(&effects);
     effects.variability = 0.08;
@@ -89,8 +87,7 @@ static void gpus_differ_in_power_and_not_in_speed_at_a_low_clock(void **unused) 
 }
 
 /* A measured profile says what the measured GPU needed under the default limit. */
-static void measured_work_slows_only_a_gpu_above_the_limit(void **unused) {
-    (void)unused;
+TEST(measured_work_slows_only_a_gpu_above_the_limit) {
     emulator_effects effects;
     emulator_effects_ideal(&effects);
     effects.variability = 0.2;
@@ -122,8 +119,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void outliers_are_rare_and_held_down_by_the_board(void **unused) {
-    (void)unused;
+TEST(outliers_are_rare_and_held_down_by_the_board) {
     emulator_effects effects;
     emulator_effects_ideal(&effects);
     effects.outliers = (emulator_tail){0.05, 1.5};
@@ -140,8 +136,7 @@ static void outliers_are_rare_and_held_down_by_the_board(void **unused) {
     assert_true(outliers > GPUS * 0.035 && outliers < GPUS * 0.065);
 }
 
-static void leakage_and_cooling_have_the_spread(void **unused) {
-    (void)unused;
+TEST(leakage_and_cooling_have_the_spread) {
     static double leakage[GPUS], heating[GPUS];
     emulator_effects effects;
     emulator_effects_ideal(&effects);
@@ -163,8 +158,7 @@ static void leakage_and_cooling_have_the_spread(void **unused) {
     assert_true(leakage[GPUS - 1] < exp(0.7) && heating[0] > 40 * exp(-0.35));
 }
 
-static void the_seed_decides_everything(void **unused) {
-    (void)unused;
+TEST(the_seed_decides_everything) {
     emulator_effects first, again, other;
     emulator_effects_real(find("A100"), &first);
     first.seed = 7;
@@ -181,8 +175,7 @@ static void the_seed_decides_everything(void **unused) {
 
 /* ---- Work ------------------------------------------------------------------------------------ */
 
-static void jitter_has_the_spread_and_the_tail(void **unused) {
-    (void)unused;
+TEST(jitter_has_the_spread_and_the_tail) {
     enum { WORKS = 20000 };
     static double pace[WORKS];
     emulator_effects effects;
@@ -204,8 +197,7 @@ static void jitter_has_the_spread_and_the_tail(void **unused) {
     assert_true(pace[WORKS - 1] > 2.5 && pace[WORKS - 1] < 3 * exp(0.035));
 }
 
-static void pace_lengthens_the_work_and_not_its_power(void **unused) {
-    (void)unused;
+TEST(pace_lengthens_the_work_and_not_its_power) {
     emulator_effects effects;
     emulator_effects_ideal(&effects);
     gpu g;
@@ -218,8 +210,7 @@ static void pace_lengthens_the_work_and_not_its_power(void **unused) {
     assert_true(fabs(emulator_time_left_s(&g.state, &g.chip, 0) - 1.25 * left_s) < 1e-12);
 }
 
-static void an_administrator_and_a_board_limit_the_gpu(void **unused) {
-    (void)unused;
+TEST(an_administrator_and_a_board_limit_the_gpu) {
     emulator_effects effects;
     emulator_effects_ideal(&effects);
     effects.administrator_lock_mhz = 1200;
@@ -240,8 +231,7 @@ static void an_administrator_and_a_board_limit_the_gpu(void **unused) {
     assert_int_equal(emulator_enforced_limit_mw(&g.state), 250000);
 }
 
-static void some_locks_are_ignored(void **unused) {
-    (void)unused;
+TEST(some_locks_are_ignored) {
     emulator_effects effects;
     emulator_effects_ideal(&effects);
     int ignored = 0;
@@ -253,18 +243,4 @@ static void some_locks_are_ignored(void **unused) {
     assert_true(ignored > 2300 && ignored < 2700);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clocks_under_a_limit_have_the_range),
-        cmocka_unit_test(gpus_differ_in_power_and_not_in_speed_at_a_low_clock),
-        cmocka_unit_test(measured_work_slows_only_a_gpu_above_the_limit),
-        cmocka_unit_test(outliers_are_rare_and_held_down_by_the_board),
-        cmocka_unit_test(leakage_and_cooling_have_the_spread),
-        cmocka_unit_test(the_seed_decides_everything),
-        cmocka_unit_test(jitter_has_the_spread_and_the_tail),
-        cmocka_unit_test(pace_lengthens_the_work_and_not_its_power),
-        cmocka_unit_test(an_administrator_and_a_board_limit_the_gpu),
-        cmocka_unit_test(some_locks_are_ignored),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

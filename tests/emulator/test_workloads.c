@@ -44,8 +44,7 @@ static emulator_operation operate(const gpu *g) { return emulator_operate(&g->st
 
 /* ---- The laws -------------------------------------------------------------------------------- */
 
-static void names_are_found(void **unused) {
-    (void)unused;
+TEST(names_are_found) {
     for (unsigned int i = 0; i < WORKLOADS; i++)
         assert_int_equal(emulator_workload_find(emulator_workload_at(i)->name), (int)i);
     assert_null(emulator_workload_at(WORKLOADS));
@@ -72,15 +71,13 @@ static void assert_laws(const emulator_workload *workload, const emulator_model 
     }
 }
 
-static void lower_clocks_are_slower_down_to_the_floor(void **unused) {
-    (void)unused;
+TEST(lower_clocks_are_slower_down_to_the_floor) {
     for (unsigned int m = 0; emulator_model_at(m); m++)
         for (unsigned int i = 0; i < WORKLOADS; i++)
             assert_laws(emulator_workload_at(i), emulator_model_at(m));
 }
 
-static void a_slow_host_leaves_the_gpu_cool(void **unused) {
-    (void)unused;
+TEST(a_slow_host_leaves_the_gpu_cool) {
     const emulator_model *model = model_of("A100-PCIe");
     const emulator_workload *small =
         emulator_workload_at((unsigned int)emulator_workload_find("gpt2-bf16-b8-s128"));
@@ -94,8 +91,7 @@ static void a_slow_host_leaves_the_gpu_cool(void **unused) {
 }
 
 /* At the same share of the highest clock. The factors are those of bench/workload_laws.py. */
-static void an_h100_is_faster_with_a_faster_host(void **unused) {
-    (void)unused;
+TEST(an_h100_is_faster_with_a_faster_host) {
     const emulator_model *a100 = model_of("A100-PCIe"), *h100 = model_of("H100");
     for (unsigned int i = 0; i < WORKLOADS; i++) {
         const emulator_workload *workload = emulator_workload_at(i);
@@ -116,8 +112,7 @@ static void an_h100_is_faster_with_a_faster_host(void **unused) {
 /* ---- In the emulator ------------------------------------------------------------------------- */
 
 /* At the lowest clock nothing can lower the power further. */
-static void power_stays_below_the_limit(void **unused) {
-    (void)unused;
+TEST(power_stays_below_the_limit) {
     static const char *const keys[] = {"A100-PCIe", "A100", "H100", "V100"};
     gpu g;
     for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
@@ -140,8 +135,7 @@ static void power_stays_below_the_limit(void **unused) {
 }
 
 /* Measured: 134.7 ms and 241 W at 1134 MHz, because of the limit of 250 W. */
-static void a_large_workload_is_at_the_limit(void **unused) {
-    (void)unused;
+TEST(a_large_workload_is_at_the_limit) {
     gpu g;
     start(&g, "A100-PCIe", (unsigned int)emulator_workload_find("bert-large-bf16-b32-s512"));
     emulator_operation operation = operate(&g);
@@ -153,8 +147,7 @@ static void a_large_workload_is_at_the_limit(void **unused) {
     assert_true(fabs(operation.power_w / 241 - 1) < 0.02);
 }
 
-static void an_iteration_takes_its_time_and_energy(void **unused) {
-    (void)unused;
+TEST(an_iteration_takes_its_time_and_energy) {
     gpu g;
     for (unsigned int i = 0; i < WORKLOADS; i++) {
         start(&g, "A100-PCIe", i);
@@ -234,8 +227,7 @@ static bool is_odd(const emulator_workload *workload) {
 }
 
 /* Errors of docs/emulator.md. */
-static void laws_fit_the_measurements(void **unused) {
-    (void)unused;
+TEST(laws_fit_the_measurements) {
     char line[512], file[256];
     FILE *data = open_data("energaizer_dvfs.csv");
     sum time = {0}, power = {0}, odd_time = {0}, odd_power = {0};
@@ -257,8 +249,7 @@ static void laws_fit_the_measurements(void **unused) {
 }
 
 /* The H100 was measured at 1830 MHz. */
-static void laws_fit_the_measurements_of_an_h100(void **unused) {
-    (void)unused;
+TEST(laws_fit_the_measurements_of_an_h100) {
     char line[512], file[256];
     FILE *data = open_data("energaizer_h100.csv");
     sum time = {0}, power = {0};
@@ -277,17 +268,4 @@ static void laws_fit_the_measurements_of_an_h100(void **unused) {
     assert_true(power.total / power.count < 0.044 && power.worst < 0.1);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_found),
-        cmocka_unit_test(lower_clocks_are_slower_down_to_the_floor),
-        cmocka_unit_test(a_slow_host_leaves_the_gpu_cool),
-        cmocka_unit_test(an_h100_is_faster_with_a_faster_host),
-        cmocka_unit_test(power_stays_below_the_limit),
-        cmocka_unit_test(a_large_workload_is_at_the_limit),
-        cmocka_unit_test(an_iteration_takes_its_time_and_energy),
-        cmocka_unit_test(laws_fit_the_measurements),
-        cmocka_unit_test(laws_fit_the_measurements_of_an_h100),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

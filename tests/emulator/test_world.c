@@ -139,8 +139,9 @@ static int64_t run(unsigned int gpu) {
 
 /* ---- Exact times ----------------------------------------------------------------------------- */
 
-static void instruction_ends_after_one_wait(void **state) {
-    (void)state;
+#define FIXTURE_TEST(name) TEST_WITH(name, NULL, end)
+
+FIXTURE_TEST(instruction_ends_after_one_wait) {
     begin("1xA100", "ideal");
     double before_j = energy_j(0);
     assert_int_equal(run(0), 10 * MS);
@@ -156,8 +157,7 @@ static void instruction_ends_after_one_wait(void **state) {
 static void lower_clock(void) { lock(0, 705); }
 
 /* The half that is left takes twice as long. */
-static void clock_holds_from_its_change_on(void **state) {
-    (void)state;
+FIXTURE_TEST(clock_holds_from_its_change_on) {
     begin("1xA100", "ideal");
     double before_j = energy_j(0);
     world.event_ns = world.now_ns + 5 * MS;
@@ -167,8 +167,7 @@ static void clock_holds_from_its_change_on(void **state) {
     assert_drawn(before_j, 1.0 + 0.8);
 }
 
-static void clock_set_at_the_start_holds_for_all(void **state) {
-    (void)state;
+FIXTURE_TEST(clock_set_at_the_start_holds_for_all) {
     begin("1xA100", "ideal");
     world.event_ns = world.now_ns;
     world.event = lower_clock;
@@ -176,8 +175,7 @@ static void clock_set_at_the_start_holds_for_all(void **state) {
 }
 
 /* The floor of this workload is 7.881 ms; see emulator/workloads.c. */
-static void iterations_of_a_workload_are_exact(void **state) {
-    (void)state;
+FIXTURE_TEST(iterations_of_a_workload_are_exact) {
     begin("1xA100-PCIe", "ideal");
     int64_t from_ns = world.now_ns, end_ns = from_ns;
     for (int i = 0; i < 10; i++)
@@ -198,8 +196,7 @@ static int is_held(void *user) {
     return 1;
 }
 
-static void no_work_is_held(void **state) {
-    (void)state;
+FIXTURE_TEST(no_work_is_held) {
     begin("1xA100", "ideal");
     int64_t finished_ns, from_ns = world.now_ns;
     assert_int_equal(
@@ -217,8 +214,7 @@ static void kill_worker(void) {
     longjmp(world.killed, 1);
 }
 
-static void work_ends_with_its_process(void **state) {
-    (void)state;
+FIXTURE_TEST(work_ends_with_its_process) {
     nvmlUtilization_t rates;
     begin("1xA100", "ideal");
     world.event_ns = world.now_ns + 4 * MS;
@@ -233,8 +229,7 @@ static void work_ends_with_its_process(void **state) {
     assert_int_equal(run(0), 10 * MS);
 }
 
-static void settings_stay_without_processes(void **state) {
-    (void)state;
+FIXTURE_TEST(settings_stay_without_processes) {
     begin("1xA100", "ideal");
     lock(0, 705);
     assert_int_equal(nvmlShutdown(), NVML_SUCCESS);
@@ -245,8 +240,7 @@ static void settings_stay_without_processes(void **state) {
     assert_int_equal(run(0), 10 * MS);
 }
 
-static void faults_change_at_any_time(void **state) {
-    (void)state;
+FIXTURE_TEST(faults_change_at_any_time) {
     begin("1xA100", "ideal");
     assert_true(harpe_emulator_use_faults("no_permission"));
     assert_int_equal(nvmlDeviceSetGpuLockedClocks(device_of(0), 705, 705),
@@ -286,7 +280,7 @@ static void simulate(const char *cluster, pid_t process, numbers *out) {
     unsetenv("HARPE_EMULATOR_CLUSTER");
 }
 
-static void runs_have_the_same_numbers(void **state) {
+FIXTURE_TEST(runs_have_the_same_numbers) {
     static numbers first, second;
     (void)state;
     simulate("one", 7, &first);
@@ -297,8 +291,7 @@ static void runs_have_the_same_numbers(void **state) {
 
 /* ---- Many GPUs ------------------------------------------------------------------------------- */
 
-static void thousands_of_gpus_work(void **state) {
-    (void)state;
+FIXTURE_TEST(thousands_of_gpus_work) {
     begin("4000xA100,96xV100", "ideal");
     unsigned int count = 0;
     assert_int_equal(nvmlDeviceGetCount_v2(&count), NVML_SUCCESS);
@@ -308,7 +301,7 @@ static void thousands_of_gpus_work(void **state) {
     assert_int_equal(world.waits, 1024);
 }
 
-static void names_open_only_their_gpus(void **state) {
+FIXTURE_TEST(names_open_only_their_gpus) {
     char text[128], first[48], last[48];
     harpe_gpus *gpus;
     harpe_error error;
@@ -335,19 +328,4 @@ static void names_open_only_their_gpus(void **state) {
     harpe_gpus_close(gpus);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(instruction_ends_after_one_wait, end),
-        cmocka_unit_test_teardown(clock_holds_from_its_change_on, end),
-        cmocka_unit_test_teardown(clock_set_at_the_start_holds_for_all, end),
-        cmocka_unit_test_teardown(iterations_of_a_workload_are_exact, end),
-        cmocka_unit_test_teardown(no_work_is_held, end),
-        cmocka_unit_test_teardown(work_ends_with_its_process, end),
-        cmocka_unit_test_teardown(settings_stay_without_processes, end),
-        cmocka_unit_test_teardown(faults_change_at_any_time, end),
-        cmocka_unit_test_teardown(runs_have_the_same_numbers, end),
-        cmocka_unit_test_teardown(thousands_of_gpus_work, end),
-        cmocka_unit_test_teardown(names_open_only_their_gpus, end),
-    };
-    return cmocka_run_group_tests(tests, write_profile, remove_profile);
-}
+int main(void) { return run_listed_tests_within(write_profile, remove_profile); }

@@ -224,8 +224,7 @@ static harpe_clock_switch random_cost(test_random *random, double most_s) {
     return cost;
 }
 
-static void no_plan_is_below_the_bound(void **state) {
-    (void)state;
+TEST(no_plan_is_below_the_bound) {
     static const shape shapes[] = {{1, 4, 3}, {2, 2, 3}, {2, 3, 2},
                                    {1, 3, 4}, {3, 2, 2}, {2, 2, 2}};
     test_random random = {71};
@@ -286,8 +285,7 @@ static double cost_of_clocks(const harpe_clock_bound *b, const harpe_rank_run *r
     return sum_j;
 }
 
-static void chosen_clocks_of_a_rank_cost_least(void **state) {
-    (void)state;
+TEST(chosen_clocks_of_a_rank_cost_least) {
     test_random random = {74};
     int with_waits = 0;
     for (int trial = 0; trial < few_trials(400); trial++) {
@@ -371,8 +369,7 @@ static void assert_corners(const harpe_frontier *frontier) {
 
 /* Also says that the bound of plans is the frontier's, less the energy of their changes, and that a
  * frontier without plans knows the cost too. */
-static void no_plan_of_the_planner_is_below_the_bound(void **state) {
-    (void)state;
+TEST(no_plan_of_the_planner_is_below_the_bound) {
     test_random random = {72};
     double allowed_j = 0, relaxed_j = 0, alone_j = 0;
     for (int trial = 0; trial < few_trials(9); trial++) {
@@ -420,8 +417,7 @@ static void no_plan_of_the_planner_is_below_the_bound(void **state) {
 
 /* Without room for the plan's own time, a bound can be above the relaxation's, never below. For a
  * time that leaves room for all clocks, it is the relaxation's. */
-static void without_latency_it_is_the_relaxations(void **state) {
-    (void)state;
+TEST(without_latency_it_is_the_relaxations) {
     test_random random = {73};
     static const harpe_clock_switch nothing = {0};
     for (int trial = 0; trial < few_trials(16); trial++) {
@@ -451,8 +447,7 @@ static void without_latency_it_is_the_relaxations(void **state) {
 }
 
 /* A chain of one rank whose clock may not change: the bound is the least energy of one clock. */
-static void one_rank_without_room_for_two_clocks(void **state) {
-    (void)state;
+TEST(one_rank_without_room_for_two_clocks) {
     test_rows rows = {0};
     for (int k = 0; k < 4; k++)
         for (int b = 0; b < 2; b++)
@@ -478,13 +473,4 @@ static void one_rank_without_room_for_two_clocks(void **state) {
     harpe_problem_free(problem);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_plan_is_below_the_bound),
-        cmocka_unit_test(chosen_clocks_of_a_rank_cost_least),
-        cmocka_unit_test(no_plan_of_the_planner_is_below_the_bound),
-        cmocka_unit_test(without_latency_it_is_the_relaxations),
-        cmocka_unit_test(one_rank_without_room_for_two_clocks),
-    };
-    return cmocka_run_group_tests_name("clock_bound", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -57,8 +57,7 @@ static double random_share(void) { return (double)rand() / RAND_MAX; }
 
 /* ---- Hull ------------------------------------------------------------------------------------ */
 
-static void hull_curve_is_the_corners_of_the_options(void **state) {
-    (void)state;
+TEST(hull_curve_is_the_corners_of_the_options) {
     srand(11);
     for (int round = 0; round < 1000; round++) {
         harpe_profile_point points[POINTS_MAX];
@@ -85,8 +84,7 @@ static void hull_curve_is_the_corners_of_the_options(void **state) {
     }
 }
 
-static void hull_of_nothing_is_refused(void **state) {
-    (void)state;
+TEST(hull_of_nothing_is_refused) {
     harpe_curve curve = {0};
     assert_int_equal(harpe_curve_from_hull(NULL, 0, &curve, NULL), HARPE_INVALID_ARGUMENT);
     assert_null(curve.time_s);
@@ -108,8 +106,7 @@ static size_t exponential_points(double a, double b, double c, double noise,
     return count;
 }
 
-static void known_coefficients_are_found(void **state) {
-    (void)state;
+TEST(known_coefficients_are_found) {
     static const double bends[] = {-1, -20, -100, -400};
     for (size_t i = 0; i < 4; i++) {
         harpe_profile_point points[POINTS_MAX];
@@ -129,8 +126,7 @@ static void known_coefficients_are_found(void **state) {
     }
 }
 
-static void noise_is_smoothed(void **state) {
-    (void)state;
+TEST(noise_is_smoothed) {
     srand(5);
     for (int round = 0; round < 200; round++) {
         harpe_profile_point points[POINTS_MAX];
@@ -150,8 +146,7 @@ static void noise_is_smoothed(void **state) {
     }
 }
 
-static void no_start_nearby_gives_a_better_fit(void **state) {
-    (void)state;
+TEST(no_start_nearby_gives_a_better_fit) {
     srand(9);
     for (int round = 0; round < 100; round++) {
         harpe_profile_point points[POINTS_MAX];
@@ -185,8 +180,7 @@ static void no_start_nearby_gives_a_better_fit(void **state) {
     }
 }
 
-static void grid_has_unit_time_and_both_ends(void **state) {
-    (void)state;
+TEST(grid_has_unit_time_and_both_ends) {
     harpe_profile_point points[POINTS_MAX];
     size_t count = exponential_points(10 * exp(60 * 0.05), -60, 14, 0, points);
     made_curve made = fit(points, count, 80, 0.0009, 0.95);
@@ -206,8 +200,7 @@ static void grid_has_unit_time_and_both_ends(void **state) {
     clear(&made);
 }
 
-static void too_fine_a_grid_is_refused(void **state) {
-    (void)state;
+TEST(too_fine_a_grid_is_refused) {
     harpe_profile_point points[POINTS_MAX];
     size_t count = exponential_points(10 * exp(60 * 0.05), -60, 14, 0, points);
     made_curve made = fit(points, count, 80, 1.6e-6, 0.95);
@@ -229,8 +222,7 @@ static void too_fine_a_grid_is_refused(void **state) {
     clear(&made);
 }
 
-static void one_and_two_points_keep_their_hull(void **state) {
-    (void)state;
+TEST(one_and_two_points_keep_their_hull) {
     harpe_profile_point points[] = {{1410, 1, 10}, {1200, 2, 4}};
     for (size_t count = 1; count <= 2; count++) {
         made_curve made = fit(points, count, 0, 0.001, 0.95);
@@ -241,8 +233,7 @@ static void one_and_two_points_keep_their_hull(void **state) {
     }
 }
 
-static void three_points_are_met_exactly(void **state) {
-    (void)state;
+TEST(three_points_are_met_exactly) {
     harpe_profile_point points[] = {{1410, 0.1, 10}, {1200, 0.15, 7}, {1000, 0.2, 6}};
     made_curve made = fit(points, 3, 0, 0.05, 0.95);
     assert_true(made.fitted);
@@ -252,8 +243,7 @@ static void three_points_are_met_exactly(void **state) {
     clear(&made);
 }
 
-static void linear_and_concave_points_work(void **state) {
-    (void)state;
+TEST(linear_and_concave_points_work) {
     for (int shape = 0; shape < 2; shape++) {
         harpe_profile_point points[20];
         for (int i = 0; i < 20; i++) {
@@ -270,8 +260,7 @@ static void linear_and_concave_points_work(void **state) {
     }
 }
 
-static void identical_points_keep_their_hull(void **state) {
-    (void)state;
+TEST(identical_points_keep_their_hull) {
     harpe_profile_point points[] = {{1410, 1, 10}, {1200, 1, 10}, {1000, 1, 10}, {800, 1, 10}};
     made_curve made = fit(points, 4, 70, 0.001, 0.95);
     assert_false(made.fitted);
@@ -286,8 +275,7 @@ static void identical_points_keep_their_hull(void **state) {
     clear(&made);
 }
 
-static void short_fronts_are_filtered_with_the_noise_factor(void **state) {
-    (void)state;
+TEST(short_fronts_are_filtered_with_the_noise_factor) {
     /* The true front consists of the first two points. The others cost 2, 4 and 10 % more than the
      * second. */
     harpe_profile_point points[] = {
@@ -304,8 +292,7 @@ static void short_fronts_are_filtered_with_the_noise_factor(void **state) {
     clear(&relaxed);
 }
 
-static void steep_curves_far_from_zero_time_keep_their_hull_or_fit(void **state) {
-    (void)state;
+TEST(steep_curves_far_from_zero_time_keep_their_hull_or_fit) {
     for (int digits = 1; digits < 9; digits++) {
         harpe_profile_point points[10];
         for (int i = 0; i < 10; i++) {
@@ -321,8 +308,7 @@ static void steep_curves_far_from_zero_time_keep_their_hull_or_fit(void **state)
     }
 }
 
-static void random_points_always_give_a_valid_curve(void **state) {
-    (void)state;
+TEST(random_points_always_give_a_valid_curve) {
     srand(21);
     static const double blocking_w[] = {0, 1, 83.64, 3000};
     for (int round = 0; round < 1500; round++) {
@@ -337,8 +323,7 @@ static void random_points_always_give_a_valid_curve(void **state) {
     }
 }
 
-static void senseless_arguments_are_refused(void **state) {
-    (void)state;
+TEST(senseless_arguments_are_refused) {
     harpe_profile_point point = {1410, 1, 10};
     harpe_option option = {.time_s = 1, .energy_j = 10, .effective_energy_j = 10};
     harpe_curve curve = {0};
@@ -372,8 +357,7 @@ static harpe_profile *read_data(const char *name) {
     return profile;
 }
 
-static void measured_profiles_are_fitted_closely(void **state) {
-    (void)state;
+TEST(measured_profiles_are_fitted_closely) {
     static const char *const names[] = {"pipeline/gpt3-175b_a100.csv",
                                         "pipeline/bloom-176b_a100.csv"};
     for (size_t n = 0; n < 2; n++) {
@@ -398,24 +382,4 @@ static void measured_profiles_are_fitted_closely(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hull_curve_is_the_corners_of_the_options),
-        cmocka_unit_test(hull_of_nothing_is_refused),
-        cmocka_unit_test(known_coefficients_are_found),
-        cmocka_unit_test(noise_is_smoothed),
-        cmocka_unit_test(no_start_nearby_gives_a_better_fit),
-        cmocka_unit_test(grid_has_unit_time_and_both_ends),
-        cmocka_unit_test(too_fine_a_grid_is_refused),
-        cmocka_unit_test(one_and_two_points_keep_their_hull),
-        cmocka_unit_test(three_points_are_met_exactly),
-        cmocka_unit_test(linear_and_concave_points_work),
-        cmocka_unit_test(identical_points_keep_their_hull),
-        cmocka_unit_test(short_fronts_are_filtered_with_the_noise_factor),
-        cmocka_unit_test(steep_curves_far_from_zero_time_keep_their_hull_or_fit),
-        cmocka_unit_test(random_points_always_give_a_valid_curve),
-        cmocka_unit_test(senseless_arguments_are_refused),
-        cmocka_unit_test(measured_profiles_are_fitted_closely),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

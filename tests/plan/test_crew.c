@@ -88,8 +88,7 @@ static bool count_report(void *user, size_t begun) {
 
 /* ---- Each number once ------------------------------------------------------------------------ */
 
-static void results_do_not_depend_on_the_number_of_threads(void **state) {
-    (void)state;
+TEST(results_do_not_depend_on_the_number_of_threads) {
     static const int threads[] = {1, 2, 5, 64, 0};
     parts p;
     parts_usual(&p, 61);
@@ -116,8 +115,7 @@ static void results_do_not_depend_on_the_number_of_threads(void **state) {
     parts_clear(&p);
 }
 
-static void crews_are_not_larger_than_the_machine(void **state) {
-    (void)state;
+TEST(crews_are_not_larger_than_the_machine) {
     parts p;
     parts_usual(&p, 62);
     static const int expected[][3] = {{1, 0, 1}, {1, 8, 1},    {3, 0, 3},
@@ -133,8 +131,7 @@ static void crews_are_not_larger_than_the_machine(void **state) {
     parts_clear(&p);
 }
 
-static void nothing_to_do(void **state) {
-    (void)state;
+TEST(nothing_to_do) {
     parts p;
     parts_usual(&p, 63);
     harpe_crew crew;
@@ -148,8 +145,7 @@ static void nothing_to_do(void **state) {
     parts_clear(&p);
 }
 
-static void failures_and_stops_end_a_run(void **state) {
-    (void)state;
+TEST(failures_and_stops_end_a_run) {
     parts p;
     parts_usual(&p, 64);
     static shared s;
@@ -205,8 +201,7 @@ static harpe_status fail_together(void *user, harpe_tools *tools, size_t number,
 }
 
 /* A crew without a problem has no tools. */
-static void of_several_failures_that_with_the_lowest_number_is_returned(void **state) {
-    (void)state;
+TEST(of_several_failures_that_with_the_lowest_number_is_returned) {
     for (int trial = 0; trial < 5; trial++) {
         harpe_crew crew;
         harpe_error error = {.message = ""};
@@ -245,8 +240,7 @@ static bool report_of_the_caller(void *user, size_t begun) {
 }
 
 /* The calling thread has no number left, and the last step of another one is long. */
-static void the_caller_reports_while_others_work(void **state) {
-    (void)state;
+TEST(the_caller_reports_while_others_work) {
     parts p;
     parts_usual(&p, 66);
     harpe_crew crew;
@@ -266,14 +260,4 @@ static void the_caller_reports_while_others_work(void **state) {
     parts_clear(&p);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_do_not_depend_on_the_number_of_threads),
-        cmocka_unit_test(crews_are_not_larger_than_the_machine),
-        cmocka_unit_test(nothing_to_do),
-        cmocka_unit_test(failures_and_stops_end_a_run),
-        cmocka_unit_test(of_several_failures_that_with_the_lowest_number_is_returned),
-        cmocka_unit_test(the_caller_reports_while_others_work),
-    };
-    return cmocka_run_group_tests_name("crew", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

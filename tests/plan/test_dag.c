@@ -108,57 +108,48 @@ static void expect_failure(const char *const *texts, const char *expected) {
 
 /* ---- Arcs ------------------------------------------------------------------------------------ */
 
-static void forwards_go_down_and_backwards_up(void **state) {
-    (void)state;
+TEST(forwards_go_down_and_backwards_up) {
     const char *const texts[] = {"0F0 0B0", "1F0 1B0", "2F0 2B0", NULL};
     expect_arcs(texts, "0>1 3>1 0>2 2>3 5>3 2>4 4>5");
 }
 
-static void microbatches_do_not_wait_for_each_other(void **state) {
-    (void)state;
+TEST(microbatches_do_not_wait_for_each_other) {
     const char *const texts[] = {"0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1", NULL};
     expect_arcs(texts, "0>1 1>2 5>2 2>3 7>3 0>4 4>5 5>6 1>6 6>7");
 }
 
-static void what_the_list_implies_is_left_out(void **state) {
-    (void)state;
+TEST(what_the_list_implies_is_left_out) {
     const char *const texts[] = {"0F0 1F0 1B0 0B0", NULL};
     expect_arcs(texts, "0>1 1>2 2>3");
 }
 
-static void recomputation_is_nobody_elses_business(void **state) {
-    (void)state;
+TEST(recomputation_is_nobody_elses_business) {
     const char *const texts[] = {"0F0 0R0 0B0", "1F0 1X0", NULL};
     expect_arcs(texts, "0>1 1>2 4>2 0>3 3>4");
 }
 
-static void backward_waits_for_recomputation_on_another_rank(void **state) {
-    (void)state;
+TEST(backward_waits_for_recomputation_on_another_rank) {
     const char *const texts[] = {"0F0 0B0", "0R0", NULL};
     expect_arcs(texts, "0>1 2>1 0>2");
 }
 
-static void previous_stage_waits_for_the_input_half_only(void **state) {
-    (void)state;
+TEST(previous_stage_waits_for_the_input_half_only) {
     const char *const texts[] = {"0F0 0I0 0W0", "1F0 1I0 1W0", NULL};
     expect_arcs(texts, "0>1 4>1 1>2 0>3 3>4 4>5");
 }
 
-static void whole_and_split_backwards_mix(void **state) {
-    (void)state;
+TEST(whole_and_split_backwards_mix) {
     const char *const texts[] = {"0F0 0B0", "1F0 1I0 1W0", "2F0 2X0", NULL};
     expect_arcs(texts, "0>1 3>1 0>2 2>3 6>3 3>4 2>5 5>6");
 }
 
-static void overlapped_pair_waits_for_both_sides(void **state) {
-    (void)state;
+TEST(overlapped_pair_waits_for_both_sides) {
     const char *const texts[] = {"0F0 0F1 0B0 0B1", "1F0 1F1+1B0 1B1", NULL};
     /* Node 5 waits for 0F1 (1), and 0B0 (2) waits for node 5. */
     expect_arcs(texts, "0>1 1>2 5>2 2>3 6>3 0>4 4>5 1>5 5>6");
 }
 
-static void double_arcs_between_pairs_are_one(void **state) {
-    (void)state;
+TEST(double_arcs_between_pairs_are_one) {
     /* Both halves of the second pair wait for the first pair: 1F1 for 0F1, 2B0 for 3B0. */
     const char *const texts[] = {"0F0 3F0 0F1+3B0 3F1 3B1 0B0 0B1",
                                  "1F0 2F0 1F1+2B0 2F1 2B1 1B0 1B1", NULL};
@@ -172,16 +163,14 @@ static void double_arcs_between_pairs_are_one(void **state) {
     harpe_dag_clear(&dag);
 }
 
-static void standalone_instructions_only_keep_their_place(void **state) {
-    (void)state;
+TEST(standalone_instructions_only_keep_their_place) {
     const char *const texts[] = {"0S-1 0F0 0B0 0S-1 0S-1", "1S-1 1F0 1B0", NULL};
     expect_arcs(texts, "0>1 1>2 7>2 2>3 3>4 5>6 1>6 6>7");
     const char *const alone[] = {"0S-1", "0S-1 0S-1", NULL};
     expect_arcs(alone, "1>2");
 }
 
-static void empty_lists_make_an_empty_graph(void **state) {
-    (void)state;
+TEST(empty_lists_make_an_empty_graph) {
     const char *const texts[] = {"", "", NULL};
     expect_arcs(texts, "");
     const char *const none[] = {NULL};
@@ -191,16 +180,14 @@ static void empty_lists_make_an_empty_graph(void **state) {
     harpe_dag_clear(&dag);
 }
 
-static void an_idle_rank_holds_nobody_up(void **state) {
-    (void)state;
+TEST(an_idle_rank_holds_nobody_up) {
     const char *const texts[] = {"0F0 0B0", "", "1F0 1B0", NULL};
     expect_arcs(texts, "0>1 3>1 0>2 2>3");
 }
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
-static void refuses_the_same_work_twice(void **state) {
-    (void)state;
+TEST(refuses_the_same_work_twice) {
     const char *const twice[] = {"0F0 0B0", "1F0 1B0 1F0", NULL};
     expect_failure(twice,
                    "rank 1's forward 1F0 and rank 1's forward 1F0 do the same work: stage 1, "
@@ -210,8 +197,7 @@ static void refuses_the_same_work_twice(void **state) {
                           "stage 0, microbatch 0");
 }
 
-static void refuses_missing_work(void **state) {
-    (void)state;
+TEST(refuses_missing_work) {
     const char *const no_stage[] = {"0F0", "3F0", NULL};
     expect_failure(no_stage, "stage 1 does nothing for microbatch 0, though stages run up to 3 and "
                              "microbatches up to 0");
@@ -235,8 +221,7 @@ static void refuses_missing_work(void **state) {
                                   "0 at stage 0, which no rank runs");
 }
 
-static void refuses_stages_and_microbatches_out_of_range(void **state) {
-    (void)state;
+TEST(refuses_stages_and_microbatches_out_of_range) {
     const char *const negative[] = {"-1F0", NULL};
     expect_failure(negative,
                    "rank 0's forward -1F0: stages run from 0 to 65535 and microbatches from 0");
@@ -252,8 +237,7 @@ static void refuses_stages_and_microbatches_out_of_range(void **state) {
                            "and microbatches up to 2147483646");
 }
 
-static void refuses_an_order_that_cannot_finish(void **state) {
-    (void)state;
+TEST(refuses_an_order_that_cannot_finish) {
     const char *const same_rank[] = {"0B0 0F0", NULL};
     expect_failure(same_rank, "the order can never finish: rank 0's backward 0B0 waits for rank "
                               "0's forward 0F0, which comes after rank 0's backward 0B0");
@@ -267,8 +251,7 @@ static void refuses_an_order_that_cannot_finish(void **state) {
                            "rank 0's overlap_f_b 0F0;0B0");
 }
 
-static void names_the_cycle_and_not_who_waits_for_it(void **state) {
-    (void)state;
+TEST(names_the_cycle_and_not_who_waits_for_it) {
     const char *const texts[] = {"0F0 0B0", "1F0 1B0", "2F0 2B0", "3B0 3F0", NULL};
     expect_failure(texts, "the order can never finish: rank 3's backward 3B0 waits for rank 3's "
                           "forward 3F0, which comes after rank 3's backward 3B0");
@@ -276,8 +259,7 @@ static void names_the_cycle_and_not_who_waits_for_it(void **state) {
 
 /* ---- Size ------------------------------------------------------------------------------------ */
 
-static void a_large_graph_is_built_in_linear_time(void **state) {
-    (void)state;
+TEST(a_large_graph_is_built_in_linear_time) {
     harpe_schedule_options options = {.name = "zb-h1", .ranks = 64, .microbatches = 4000};
     harpe_schedule *schedule = NULL;
     assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
@@ -296,8 +278,7 @@ static void a_large_graph_is_built_in_linear_time(void **state) {
 
 /* ---- Waits ----------------------------------------------------------------------------------- */
 
-static void waits_are_further_arcs(void **state) {
-    (void)state;
+TEST(waits_are_further_arcs) {
     const char *const texts[] = {"0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1", NULL};
     expect_arcs(texts, "0>1 1>2 5>2 2>3 7>3 0>4 4>5 5>6 1>6 6>7");
     /* 2 waits for 5 anyway, 3 comes after 1 in its list, and 0 > 6 is new. */
@@ -305,8 +286,7 @@ static void waits_are_further_arcs(void **state) {
     expect_arcs_with_waits(texts, waits, 4, "0>1 1>2 5>2 6>2 2>3 7>3 0>4 4>5 5>6 1>6 0>6 6>7");
 }
 
-static void a_wait_can_close_a_cycle(void **state) {
-    (void)state;
+TEST(a_wait_can_close_a_cycle) {
     const char *const texts[] = {"0F0 0B0", "1F0 1B0", NULL};
     const harpe_wait wait = {1, 2};
     lists input;
@@ -323,28 +303,4 @@ static void a_wait_can_close_a_cycle(void **state) {
     assert_int_equal(dag.node_count, 99);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forwards_go_down_and_backwards_up),
-        cmocka_unit_test(microbatches_do_not_wait_for_each_other),
-        cmocka_unit_test(what_the_list_implies_is_left_out),
-        cmocka_unit_test(recomputation_is_nobody_elses_business),
-        cmocka_unit_test(backward_waits_for_recomputation_on_another_rank),
-        cmocka_unit_test(previous_stage_waits_for_the_input_half_only),
-        cmocka_unit_test(whole_and_split_backwards_mix),
-        cmocka_unit_test(overlapped_pair_waits_for_both_sides),
-        cmocka_unit_test(double_arcs_between_pairs_are_one),
-        cmocka_unit_test(standalone_instructions_only_keep_their_place),
-        cmocka_unit_test(empty_lists_make_an_empty_graph),
-        cmocka_unit_test(an_idle_rank_holds_nobody_up),
-        cmocka_unit_test(refuses_the_same_work_twice),
-        cmocka_unit_test(refuses_missing_work),
-        cmocka_unit_test(refuses_stages_and_microbatches_out_of_range),
-        cmocka_unit_test(refuses_an_order_that_cannot_finish),
-        cmocka_unit_test(names_the_cycle_and_not_who_waits_for_it),
-        cmocka_unit_test(waits_are_further_arcs),
-        cmocka_unit_test(a_wait_can_close_a_cycle),
-        cmocka_unit_test(a_large_graph_is_built_in_linear_time),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -90,8 +90,7 @@ static bool is_whole(const harpe_problem *problem, const harpe_schedule *schedul
     return harpe_problem_instruction_count(problem) == harpe_schedule_instruction_count(schedule);
 }
 
-static void evaluation_matches_the_simulation(void **state) {
-    (void)state;
+TEST(evaluation_matches_the_simulation) {
     test_random random = {61};
     const char *name;
     int later = 0;
@@ -148,8 +147,7 @@ static void evaluation_matches_the_simulation(void **state) {
 
 /* The search and the evaluation agree about the energy of a plan, also where a wait ends with a
  * transfer and kinds of waits have different powers. */
-static void search_and_evaluation_agree(void **state) {
-    (void)state;
+TEST(search_and_evaluation_agree) {
     test_random random = {64};
     for (int trial = 0; trial < few_trials(60); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
@@ -182,8 +180,7 @@ static void search_and_evaluation_agree(void **state) {
 }
 
 /* Every mode of the planner gives plans that the checker accepts. */
-static void plans_pass_the_checker(void **state) {
-    (void)state;
+TEST(plans_pass_the_checker) {
     test_random random = {62};
     for (int trial = 0; trial < few_trials(60); trial++) {
         const char *name = harpe_schedule_name_at(trial % 6);
@@ -210,8 +207,7 @@ static void plans_pass_the_checker(void **state) {
 }
 
 /* The bound is nowhere above a plan, for all plans of small pipelines. */
-static void no_plan_is_below_the_bound(void **state) {
-    (void)state;
+TEST(no_plan_is_below_the_bound) {
     test_random random = {63};
     int checked = 0, trials = few_trials(60);
     for (int trial = 0; trial < trials; trial++) {
@@ -242,8 +238,7 @@ static void no_plan_is_below_the_bound(void **state) {
 }
 
 /* A graph has the lags of its pipeline, and the same frontier. */
-static void the_graph_has_the_lags(void **state) {
-    (void)state;
+TEST(the_graph_has_the_lags) {
     test_random random = {64};
     for (int trial = 0; trial < few_trials(30); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 2, 4),
@@ -273,8 +268,7 @@ static void the_graph_has_the_lags(void **state) {
     }
 }
 
-static void refuses_times_that_are_none(void **state) {
-    (void)state;
+TEST(refuses_times_that_are_none) {
     static const double bad_s[] = {-1e-9, 1.1e6, NAN, INFINITY};
     test_random random = {65};
     pair p = random_pair(&(harpe_schedule_options){.ranks = 2, .microbatches = 2}, false, &random);
@@ -295,14 +289,4 @@ static void refuses_times_that_are_none(void **state) {
     clear_pair(&p);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(evaluation_matches_the_simulation),
-        cmocka_unit_test(search_and_evaluation_agree),
-        cmocka_unit_test(plans_pass_the_checker),
-        cmocka_unit_test(no_plan_is_below_the_bound),
-        cmocka_unit_test(the_graph_has_the_lags),
-        cmocka_unit_test(refuses_times_that_are_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -44,8 +44,7 @@ static void dive(parts *p, harpe_diver *diver, int width) {
 
 /* ---- Soundness ------------------------------------------------------------------------------- */
 
-static void dives_are_sound(void **state) {
-    (void)state;
+TEST(dives_are_sound) {
     test_random random = {51};
     for (int trial = 0; trial < few_trials(150); trial++) {
         parts p;
@@ -75,8 +74,7 @@ static harpe_problem *tiny_problem(test_random *random) {
     }
 }
 
-static void tiny_problems_against_all_plans(void **state) {
-    (void)state;
+TEST(tiny_problems_against_all_plans) {
     test_random random = {52};
     int trials = test_trials(120), at_optimum = 0;
     for (int trial = 0; trial < trials; trial++) {
@@ -106,8 +104,7 @@ static bool end_after(void *user) {
 
 /* Wider dives need less energy, summed over some problems and times. The result does not depend on
  * what the diver did before, a dive that was ended included. */
-static void wider_dives_find_better_plans(void **state) {
-    (void)state;
+TEST(wider_dives_find_better_plans) {
     test_random random = {55};
     double least_saved_j = 0, sum_j[3] = {0};
     static const int widths[] = {1, 4, 32};
@@ -143,11 +140,4 @@ static void wider_dives_find_better_plans(void **state) {
     assert_true(sum_j[2] < sum_j[1] - least_saved_j);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dives_are_sound),
-        cmocka_unit_test(tiny_problems_against_all_plans),
-        cmocka_unit_test(wider_dives_find_better_plans),
-    };
-    return cmocka_run_group_tests_name("dive", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -98,8 +98,7 @@ static double enumerate_j(const harpe_problem *problem, const harpe_clock_switch
     return least_j;
 }
 
-static void small_problems_against_all_plans(void **state) {
-    (void)state;
+TEST(small_problems_against_all_plans) {
     test_random random = {71};
     int at_optimum = 0, trials = few_trials(40);
     for (int trial = 0; trial < trials; trial++) {
@@ -200,8 +199,7 @@ static void run_greedy(greedy *g, const harpe_clock_switch *cost) {
 
 /* At each asked time, the plan of a set is not worse than the greedy's, nor than the best with one
  * clock per rank, and it keeps the dwell time. */
-static void sets_against_the_greedy(void **state) {
-    (void)state;
+TEST(sets_against_the_greedy) {
     test_random random = {72};
     int better = 0, compared = 0;
     for (int trial = 0; trial < few_trials(6); trial++) {
@@ -288,8 +286,7 @@ static double search_ranks_j(const harpe_problem *problem, const harpe_clock_swi
 
 /* With more ranks and clocks than can be enumerated, and clocks that must hold for ever, no plan
  * is worse than those of a simple search over pairs of ranks. */
-static void many_ranks_against_a_search_over_pairs(void **state) {
-    (void)state;
+TEST(many_ranks_against_a_search_over_pairs) {
     test_random random = {74};
     int better = 0, compared = 0;
     for (int trial = 0; trial < few_trials(4); trial++) {
@@ -319,8 +316,7 @@ static void many_ranks_against_a_search_over_pairs(void **state) {
 /* ---- Any problem ----------------------------------------------------------------------------- */
 
 /* All plans of sets keep the dwell time, unless the profile lacks the clocks for it. */
-static void all_plans_of_a_set_keep_the_dwell_time(void **state) {
-    (void)state;
+TEST(all_plans_of_a_set_keep_the_dwell_time) {
     test_random random = {73};
     for (int trial = 0; trial < few_trials(12); trial++) {
         harpe_problem *problem =
@@ -343,12 +339,4 @@ static void all_plans_of_a_set_keep_the_dwell_time(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_problems_against_all_plans),
-        cmocka_unit_test(sets_against_the_greedy),
-        cmocka_unit_test(many_ranks_against_a_search_over_pairs),
-        cmocka_unit_test(all_plans_of_a_set_keep_the_dwell_time),
-    };
-    return cmocka_run_group_tests_name("dwell", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

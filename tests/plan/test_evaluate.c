@@ -30,8 +30,7 @@ static harpe_plan evaluate(const harpe_problem *problem, const int *frequency_mh
 }
 
 /* Rank 0: F0 F1 B0 B1, rank 1: F0 B0 F1 B1. */
-static void one_iteration_by_hand(void **state) {
-    (void)state;
+TEST(one_iteration_by_hand) {
     harpe_problem *problem = two_ranks(2, 50);
     double start_s[8];
     const int frequency_mhz[8] = {1400, 1400, 1000, 1400, 1400, 1400, 1400, 1400};
@@ -49,8 +48,7 @@ static void one_iteration_by_hand(void **state) {
     harpe_problem_free(problem);
 }
 
-static void frequencies_that_are_not_worth_having_are_evaluated_too(void **state) {
-    (void)state;
+TEST(frequencies_that_are_not_worth_having_are_evaluated_too) {
     harpe_problem *problem = two_ranks(1, 0);
     const int frequency_mhz[4] = {1000, 600, 1400, 600};
     harpe_plan plan = evaluate(problem, frequency_mhz, NULL);
@@ -60,8 +58,7 @@ static void frequencies_that_are_not_worth_having_are_evaluated_too(void **state
     harpe_problem_free(problem);
 }
 
-static void zero_stands_for_the_highest_frequency(void **state) {
-    (void)state;
+TEST(zero_stands_for_the_highest_frequency) {
     harpe_problem *problem = two_ranks(1, 20);
     const int zero[4] = {0, 0, 0, 0}, highest[4] = {1400, 1400, 1400, 1400};
     harpe_plan a = evaluate(problem, zero, NULL), b = evaluate(problem, highest, NULL), c;
@@ -75,8 +72,7 @@ static void zero_stands_for_the_highest_frequency(void **state) {
 
 /* At 0 MHz an instruction has the clock that the one before leaves, perhaps in the iteration
  * before. */
-static void zero_leaves_the_clock_as_it_is(void **state) {
-    (void)state;
+TEST(zero_leaves_the_clock_as_it_is) {
     harpe_problem *problem = two_ranks(1, 20);
     harpe_plan plan = evaluate(problem, (int[]){1000, 0, 0, 1000}, NULL);
     assert_near(plan.time_s, 2 + 2 + 3 + 3, 1e-12);
@@ -91,8 +87,7 @@ static void zero_leaves_the_clock_as_it_is(void **state) {
 }
 
 /* A clock that is left alone is profiled as 0 MHz. Beside other clocks, 0 means that row. */
-static void zero_is_a_row_of_its_own_where_it_was_measured(void **state) {
-    (void)state;
+TEST(zero_is_a_row_of_its_own_where_it_was_measured) {
     test_rows rows = {0};
     add_row(&rows, 0, "forward", 0, 5, 10);
     add_row(&rows, 0, "forward", 1000, 1, 20);
@@ -106,8 +101,7 @@ static void zero_is_a_row_of_its_own_where_it_was_measured(void **state) {
     free(rows.rows);
 }
 
-static void unknown_frequencies_are_named_and_nothing_is_written(void **state) {
-    (void)state;
+TEST(unknown_frequencies_are_named_and_nothing_is_written) {
     harpe_problem *problem = two_ranks(1, 0);
     static const int wrong[] = {1399, 1, 99999, -5, 1401, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -158,8 +152,7 @@ static double simulate(const harpe_problem *problem, const int *frequency_mhz, d
     return length_s;
 }
 
-static void random_plans_take_what_a_simulation_says(void **state) {
-    (void)state;
+TEST(random_plans_take_what_a_simulation_says) {
     test_random random = {1};
     const char *name;
     for (int trial = 0; trial < test_trials(5); trial++) {
@@ -193,15 +186,4 @@ static void random_plans_take_what_a_simulation_says(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_iteration_by_hand),
-        cmocka_unit_test(frequencies_that_are_not_worth_having_are_evaluated_too),
-        cmocka_unit_test(zero_stands_for_the_highest_frequency),
-        cmocka_unit_test(zero_leaves_the_clock_as_it_is),
-        cmocka_unit_test(zero_is_a_row_of_its_own_where_it_was_measured),
-        cmocka_unit_test(unknown_frequencies_are_named_and_nothing_is_written),
-        cmocka_unit_test(random_plans_take_what_a_simulation_says),
-    };
-    return cmocka_run_group_tests_name("evaluate", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

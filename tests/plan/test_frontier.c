@@ -193,8 +193,7 @@ static void assert_matches_lp(const harpe_problem *problem, const relaxation *r,
     harpe_frontier_free(frontier);
 }
 
-static void frontier_matches_lp_optimum(void **state) {
-    (void)state;
+TEST(frontier_matches_lp_optimum) {
     test_random random = {1};
     for (int trial = 0; trial < test_trials(400); trial++) {
         test_profile_shape shape = random_shape(&random);
@@ -214,8 +213,7 @@ static void frontier_matches_lp_optimum(void **state) {
     }
 }
 
-static void frontier_matches_lp_optimum_on_every_schedule(void **state) {
-    (void)state;
+TEST(frontier_matches_lp_optimum_on_every_schedule) {
     test_random random = {2};
     static const char *const before[] = {"load", NULL}, *const after[] = {"reduce", "step", NULL};
     for (int trial = 0; trial < test_trials(10); trial++) {
@@ -235,8 +233,7 @@ static void frontier_matches_lp_optimum_on_every_schedule(void **state) {
     }
 }
 
-static void frontier_matches_lp_optimum_with_a_blocking_power_for_each_rank(void **state) {
-    (void)state;
+TEST(frontier_matches_lp_optimum_with_a_blocking_power_for_each_rank) {
     test_random random = {3};
     for (int trial = 0; trial < test_trials(30); trial++) {
         double blocking_w[3] = {0, random_between(&random, 0, 200),
@@ -272,14 +269,12 @@ static void assert_measured_match_lp(int microbatches, harpe_cost_model cost_mod
     }
 }
 
-static void frontier_matches_lp_optimum_on_measured_profiles(void **state) {
-    (void)state;
+TEST(frontier_matches_lp_optimum_on_measured_profiles) {
     assert_measured_match_lp(all_trials() ? 12 : 6, HARPE_COST_HULL, 2);
     if (all_trials()) assert_measured_match_lp(24, HARPE_COST_HULL, 1);
 }
 
-static void frontier_of_exponential_curves_matches_lp_optimum(void **state) {
-    (void)state;
+TEST(frontier_of_exponential_curves_matches_lp_optimum) {
     assert_measured_match_lp(4, HARPE_COST_EXPONENTIAL, 2);
 }
 
@@ -384,8 +379,7 @@ static harpe_problem *tiny_problem(test_random *random) {
     return problem;
 }
 
-static void no_plan_at_all_is_below_the_bound(void **state) {
-    (void)state;
+TEST(no_plan_at_all_is_below_the_bound) {
     test_random random = {4};
     static enumeration all;
     for (int trial = 0; trial < test_trials(200); trial++) {
@@ -430,8 +424,7 @@ static bool is_integral(const harpe_walk *walk, harpe_relaxed *relaxed) {
     return true;
 }
 
-static void bound_is_attained_where_the_relaxation_is_integral(void **state) {
-    (void)state;
+TEST(bound_is_attained_where_the_relaxation_is_integral) {
     test_random random = {5};
     static enumeration all;
     int attained = 0, fractional = 0;
@@ -464,8 +457,7 @@ static void bound_is_attained_where_the_relaxation_is_integral(void **state) {
     assert_true(attained > test_trials(200) && fractional > 0);
 }
 
-static void every_vertex_of_a_chain_is_a_plan(void **state) {
-    (void)state;
+TEST(every_vertex_of_a_chain_is_a_plan) {
     test_random random = {6};
     static enumeration all;
     for (int trial = 0; trial < test_trials(100); trial++) {
@@ -486,8 +478,7 @@ static void every_vertex_of_a_chain_is_a_plan(void **state) {
     }
 }
 
-static void plan_sets_hold_nothing_that_enumeration_refutes(void **state) {
-    (void)state;
+TEST(plan_sets_hold_nothing_that_enumeration_refutes) {
     test_random random = {7};
     static enumeration all;
     for (int trial = 0; trial < test_trials(100); trial++) {
@@ -541,8 +532,7 @@ static void assert_vertices(const harpe_frontier *frontier, const harpe_frontier
 }
 
 /* Slowing down the backward saves more, so it comes first on the way from T_min. */
-static void one_rank_by_hand(void **state) {
-    (void)state;
+TEST(one_rank_by_hand) {
     test_rows rows = {0};
     add_hand_made_rows(&rows, 1);
     harpe_problem *problem =
@@ -562,8 +552,7 @@ static void one_rank_by_hand(void **state) {
 /* Two ranks, one microbatch: F0 F1 B1 B0 run one after the other. While one rank works, the other
  * waits at 9 W. Slowing down a forward saves 8 W but makes the other rank wait at 9 W, so it does
  * not pay. */
-static void two_ranks_by_hand(void **state) {
-    (void)state;
+TEST(two_ranks_by_hand) {
     test_rows rows = {0};
     add_hand_made_rows(&rows, 2);
     harpe_problem *problem =
@@ -620,8 +609,7 @@ static void assert_scales(const harpe_problem *problem, const harpe_problem *sca
     harpe_frontier_free(b);
 }
 
-static void times_and_energies_scale_the_frontier(void **state) {
-    (void)state;
+TEST(times_and_energies_scale_the_frontier) {
     for (int trial = 0; trial < test_trials(20); trial++) {
         test_rows rows = rows_for_3_stages((uint64_t)trial);
         harpe_problem *problem = scaled_problem(&rows, 1, 1, 70);
@@ -650,8 +638,7 @@ static void assert_same_frontier(const harpe_problem *a, const harpe_problem *b)
     harpe_frontier_free(second);
 }
 
-static void frontier_is_deterministic_and_ignores_the_order_of_rows(void **state) {
-    (void)state;
+TEST(frontier_is_deterministic_and_ignores_the_order_of_rows) {
     test_random random = {8};
     for (int trial = 0; trial < test_trials(20); trial++) {
         test_rows rows = rows_for_3_stages(100 + (uint64_t)trial);
@@ -671,8 +658,7 @@ static void frontier_is_deterministic_and_ignores_the_order_of_rows(void **state
     }
 }
 
-static void names_of_instructions_do_not_matter(void **state) {
-    (void)state;
+TEST(names_of_instructions_do_not_matter) {
     static const char *const load[] = {"a-load", NULL}, *const other[] = {"z:load.2", NULL};
     const char *const *prologues[] = {load, other};
     harpe_problem *problems[2];
@@ -690,8 +676,7 @@ static void names_of_instructions_do_not_matter(void **state) {
     harpe_problem_free(problems[1]);
 }
 
-static void identical_options_give_a_single_vertex(void **state) {
-    (void)state;
+TEST(identical_options_give_a_single_vertex) {
     test_random random = {9};
     for (int trial = 0; trial < test_trials(20); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
@@ -713,8 +698,7 @@ static void identical_options_give_a_single_vertex(void **state) {
 }
 
 /* On one rank, a straight line stays straight, however many options are on it. */
-static void exactly_linear_options_give_one_edge(void **state) {
-    (void)state;
+TEST(exactly_linear_options_give_one_edge) {
     test_rows rows = {0};
     for (int i = 0; i < 20; i++) {
         add_row(&rows, 0, "forward", 1410 - 15 * i, 0.05 + 0.001 * i, 15 - 0.1 * i);
@@ -730,8 +714,7 @@ static void exactly_linear_options_give_one_edge(void **state) {
 }
 
 /* Waiting costs more than any instruction, so being slower never pays. */
-static void blocking_power_above_all_instructions_makes_the_fastest_the_best(void **state) {
-    (void)state;
+TEST(blocking_power_above_all_instructions_makes_the_fastest_the_best) {
     for (int trial = 0; trial < test_trials(10); trial++) {
         test_rows rows = rows_for_3_stages(300 + (uint64_t)trial);
         harpe_problem *waiting = scaled_problem(&rows, 1, 1, 50000);
@@ -754,8 +737,7 @@ static void blocking_power_above_all_instructions_makes_the_fastest_the_best(voi
     }
 }
 
-static void few_microbatches_and_single_ranks_are_solved(void **state) {
-    (void)state;
+TEST(few_microbatches_and_single_ranks_are_solved) {
     static const int shapes[][2] = {{1, 1}, {1, 7}, {5, 1}, {8, 3}, {2, 1}};
     test_random random = {10};
     for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++) {
@@ -770,8 +752,7 @@ static void few_microbatches_and_single_ranks_are_solved(void **state) {
     }
 }
 
-static void every_schedule_is_solved_on_a_made_up_profile(void **state) {
-    (void)state;
+TEST(every_schedule_is_solved_on_a_made_up_profile) {
     const char *name;
     for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
         harpe_profile *profile = NULL;
@@ -807,8 +788,7 @@ static void every_schedule_is_solved_on_a_made_up_profile(void **state) {
     }
 }
 
-static void exponential_curves_are_solved_on_measured_profiles(void **state) {
-    (void)state;
+TEST(exponential_curves_are_solved_on_measured_profiles) {
     for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
         harpe_problem *problem =
             measured_problem(i, 6, (harpe_problem_options){.cost_model = HARPE_COST_EXPONENTIAL});
@@ -838,8 +818,7 @@ static bool report_until_tired(void *user, const char *phase, double fraction) {
     return p->reports_left-- > 0;
 }
 
-static void progress_can_stop_the_solver_at_any_report(void **state) {
-    (void)state;
+TEST(progress_can_stop_the_solver_at_any_report) {
     test_rows rows = rows_for_3_stages(11);
     harpe_problem *problem =
         problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 3, .microbatches = 60}, 20);
@@ -865,35 +844,6 @@ static void progress_can_stop_the_solver_at_any_report(void **state) {
     free(rows.rows);
 }
 
-static void freeing_nothing_is_allowed(void **state) {
-    (void)state;
-    harpe_frontier_free(NULL);
-}
+TEST(freeing_nothing_is_allowed) { harpe_frontier_free(NULL); }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frontier_matches_lp_optimum),
-        cmocka_unit_test(frontier_matches_lp_optimum_on_every_schedule),
-        cmocka_unit_test(frontier_matches_lp_optimum_with_a_blocking_power_for_each_rank),
-        cmocka_unit_test(frontier_matches_lp_optimum_on_measured_profiles),
-        cmocka_unit_test(frontier_of_exponential_curves_matches_lp_optimum),
-        cmocka_unit_test(no_plan_at_all_is_below_the_bound),
-        cmocka_unit_test(bound_is_attained_where_the_relaxation_is_integral),
-        cmocka_unit_test(every_vertex_of_a_chain_is_a_plan),
-        cmocka_unit_test(plan_sets_hold_nothing_that_enumeration_refutes),
-        cmocka_unit_test(one_rank_by_hand),
-        cmocka_unit_test(two_ranks_by_hand),
-        cmocka_unit_test(times_and_energies_scale_the_frontier),
-        cmocka_unit_test(frontier_is_deterministic_and_ignores_the_order_of_rows),
-        cmocka_unit_test(names_of_instructions_do_not_matter),
-        cmocka_unit_test(identical_options_give_a_single_vertex),
-        cmocka_unit_test(exactly_linear_options_give_one_edge),
-        cmocka_unit_test(blocking_power_above_all_instructions_makes_the_fastest_the_best),
-        cmocka_unit_test(few_microbatches_and_single_ranks_are_solved),
-        cmocka_unit_test(every_schedule_is_solved_on_a_made_up_profile),
-        cmocka_unit_test(exponential_curves_are_solved_on_measured_profiles),
-        cmocka_unit_test(progress_can_stop_the_solver_at_any_report),
-        cmocka_unit_test(freeing_nothing_is_allowed),
-    };
-    return cmocka_run_group_tests_name("frontier", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

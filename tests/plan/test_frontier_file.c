@@ -32,8 +32,7 @@ static void put(const char *text) {
     fclose(stream);
 }
 
-static void a_row_compares_with_maximum_frequency(void **state) {
-    (void)state;
+TEST(a_row_compares_with_maximum_frequency) {
     harpe_plan maximum = {.time_s = 2, .energy_j = 400};
     harpe_plan plan = {.time_s = 2.1, .energy_j = 300, .lower_bound_j = 240};
     harpe_frontier_row row = harpe_frontier_row_of(&plan, 5, &maximum);
@@ -46,8 +45,7 @@ static void a_row_compares_with_maximum_frequency(void **state) {
     assert_true(row.gap_percent == 0); /* no known bound */
 }
 
-static void another_overhead_changes_energies_and_what_follows(void **state) {
-    (void)state;
+TEST(another_overhead_changes_energies_and_what_follows) {
     harpe_plan maximum = {.time_s = 2, .energy_j = 600, .overhead_energy_j = 200};
     harpe_plan plan = {
         .time_s = 2.5, .energy_j = 550, .lower_bound_j = 500, .overhead_energy_j = 250};
@@ -64,8 +62,7 @@ static void another_overhead_changes_energies_and_what_follows(void **state) {
     assert_true(row.time_s == 2.5 && row.slowdown_percent == 25);
 }
 
-static void what_is_written_reads_back_exactly(void **state) {
-    (void)state;
+TEST(what_is_written_reads_back_exactly) {
     harpe_frontier_row rows[2] = {
         {1, 1.0 / 3, 2.0 / 3, 0.1 + 0.2, 0.019, 1e-9, 12345678.9, 83.64, -0.6, 11.25, 17.5, 4000.5,
          812.25, 0.7 / 3, 5.1 / 3, 0, 0},
@@ -101,8 +98,7 @@ static void what_is_written_reads_back_exactly(void **state) {
     free(found);
 }
 
-static void the_header_is_the_documented_one(void **state) {
-    (void)state;
+TEST(the_header_is_the_documented_one) {
     harpe_text text = {0};
     harpe_frontier_csv_format(&text, NULL, 0);
     assert_string_equal(text.data,
@@ -132,8 +128,7 @@ static void assert_refused(const char *text, const char *message) {
     "plan,time_s,energy_j,lower_bound_j,gap_percent,compute_energy_j,blocking_energy_j," \
     "average_power_w,slowdown_percent,savings_percent\n"
 
-static void damaged_files_are_refused(void **state) {
-    (void)state;
+TEST(damaged_files_are_refused) {
     assert_refused("", "empty");
     assert_refused("plan,time_s\n", ":1: the column 'energy_j' is missing");
     assert_refused("time,energy\n1,2\n", ":1: the column 'plan' is missing");
@@ -145,8 +140,7 @@ static void damaged_files_are_refused(void **state) {
     assert_refused(HEADER "0,0,2,3,4,5,6,7,8,9\n", ":2:3: time_s");
 }
 
-static void a_million_plans_are_the_limit(void **state) {
-    (void)state;
+TEST(a_million_plans_are_the_limit) {
     static const char row[] = "0,1,2,3,4,5,6,7,8,9\n";
     harpe_text text = {0};
     harpe_text_append(&text, HEADER, strlen(HEADER));
@@ -157,8 +151,7 @@ static void a_million_plans_are_the_limit(void **state) {
     harpe_text_free(&text);
 }
 
-static void columns_may_stand_in_any_order(void **state) {
-    (void)state;
+TEST(columns_may_stand_in_any_order) {
     put("savings_percent,plan,time_s,energy_j,lower_bound_j,gap_percent,compute_energy_j,"
         "blocking_energy_j,average_power_w,slowdown_percent,note\n9,3,1,2,3,4,5,6,7,8,hello\n");
     harpe_frontier_row *rows = NULL;
@@ -171,8 +164,7 @@ static void columns_may_stand_in_any_order(void **state) {
 }
 
 /* Files of older versions lack the columns after savings_percent. */
-static void columns_that_older_files_lack_are_not_invented(void **state) {
-    (void)state;
+TEST(columns_that_older_files_lack_are_not_invented) {
     put(HEADER "0,1,2,3,4,5,6,7,8,9\n");
     harpe_frontier_row *rows = NULL;
     size_t count = 0;
@@ -183,16 +175,4 @@ static void columns_that_older_files_lack_are_not_invented(void **state) {
     assert_refused("swing_w," HEADER "x,0,1,2,3,4,5,6,7,8,9\n", ":2:1: swing_w");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_row_compares_with_maximum_frequency),
-        cmocka_unit_test(another_overhead_changes_energies_and_what_follows),
-        cmocka_unit_test(what_is_written_reads_back_exactly),
-        cmocka_unit_test(the_header_is_the_documented_one),
-        cmocka_unit_test(damaged_files_are_refused),
-        cmocka_unit_test(a_million_plans_are_the_limit),
-        cmocka_unit_test(columns_may_stand_in_any_order),
-        cmocka_unit_test(columns_that_older_files_lack_are_not_invented),
-    };
-    return cmocka_run_group_tests(tests, make_path, remove_path);
-}
+int main(void) { return run_listed_tests_within(make_path, remove_path); }

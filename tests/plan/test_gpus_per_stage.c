@@ -80,8 +80,7 @@ static void assert_several_times(const harpe_problem *one, const harpe_problem *
 
 /* The measured character, because in profiles with ties two vertices near T* can differ by a
  * microwatt only. */
-static void equal_gpus_change_nothing_but_the_energy(void **state) {
-    (void)state;
+TEST(equal_gpus_change_nothing_but_the_energy) {
     test_random random = {11};
     const char *name;
     for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
@@ -112,8 +111,7 @@ static void equal_gpus_change_nothing_but_the_energy(void **state) {
 
 /* Stages have different numbers of GPUs. This file gives the LP the sum of their blocking powers.
  */
-static void different_gpus_match_an_lp(void **state) {
-    (void)state;
+TEST(different_gpus_match_an_lp) {
     test_random random = {12};
     for (int trial = 0; trial < test_trials(20); trial++) {
         int gpus[3];
@@ -178,8 +176,7 @@ static harpe_profile *parse(const char *text) {
     return profile;
 }
 
-static void an_aggregated_profile_keeps_its_gpus(void **state) {
-    (void)state;
+TEST(an_aggregated_profile_keeps_its_gpus) {
     harpe_profile *profile = parse("rank,stage,instruction,frequency,time,energy\n"
                                    "0,0,forward,1410,1,10\n1,0,forward,1410,1,12\n"
                                    "2,1,forward,1410,1,10\n");
@@ -199,8 +196,7 @@ static void an_aggregated_profile_keeps_its_gpus(void **state) {
     harpe_text_free(&text);
 }
 
-static void ranks_may_be_several_gpus_themselves(void **state) {
-    (void)state;
+TEST(ranks_may_be_several_gpus_themselves) {
     harpe_profile *profile = parse("rank,stage,instruction,frequency,time,energy,gpus\n"
                                    "0,0,forward,1410,1,10,4\n1,0,forward,1410,1,12,2\n"
                                    "0,0,backward,1410,1,10,4\n1,0,backward,1410,1,12,2\n");
@@ -218,8 +214,7 @@ static void assert_refused(const char *text, const char *expected) {
     assert_null(profile);
 }
 
-static void contradicting_gpus_are_refused(void **state) {
-    (void)state;
+TEST(contradicting_gpus_are_refused) {
 #define GPUS_HEADER "stage,instruction,frequency,time,energy,gpus\n"
     assert_refused(GPUS_HEADER "0,forward,1410,1,10,4\n0,forward,1395,1,10,4\n"
                                "0,backward,1410,1,10,8\n",
@@ -246,8 +241,7 @@ static void assert_problem_refused(const char *csv, const harpe_schedule_options
     harpe_profile_free(profile);
 }
 
-static void gpus_that_do_not_fit_the_problem_are_refused(void **state) {
-    (void)state;
+TEST(gpus_that_do_not_fit_the_problem_are_refused) {
     const harpe_schedule_options one = {.ranks = 1, .microbatches = 1};
     const char *four = GPUS_HEADER "0,forward,1410,1,10,4\n0,backward,1410,1,10,4\n";
     assert_problem_refused(four, &one, 8,
@@ -268,16 +262,4 @@ static void gpus_that_do_not_fit_the_problem_are_refused(void **state) {
     harpe_text_free(&csv);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_gpus_change_nothing_but_the_energy),
-#ifdef HARPE_HAVE_CLP
-        cmocka_unit_test(different_gpus_match_an_lp),
-#endif
-        cmocka_unit_test(an_aggregated_profile_keeps_its_gpus),
-        cmocka_unit_test(ranks_may_be_several_gpus_themselves),
-        cmocka_unit_test(contradicting_gpus_are_refused),
-        cmocka_unit_test(gpus_that_do_not_fit_the_problem_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

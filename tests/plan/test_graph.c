@@ -82,8 +82,7 @@ static const char by_hand[] =
     "                 {\"time\": 0.1, \"energy\": 40, \"frequency\": 1400}]},"
     "  {\"name\": \"c\", \"resource\": \"gpu2\", \"release\": 0.3, \"time\": 0.1}]}";
 
-static void example_has_the_plan_computed_by_hand(void **state) {
-    (void)state;
+TEST(example_has_the_plan_computed_by_hand) {
     harpe_graph *graph = graph_of_text(by_hand);
     solution s = solve(graph, &all_plans);
     assert_int_equal(harpe_plan_set_count(s.plans), 1);
@@ -105,8 +104,7 @@ static void example_has_the_plan_computed_by_hand(void **state) {
     harpe_graph_free(graph);
 }
 
-static void reference_is_the_highest_frequency(void **state) {
-    (void)state;
+TEST(reference_is_the_highest_frequency) {
     harpe_graph *graph = graph_of_text(by_hand);
     harpe_problem *problem = problem_of_graph(graph, 0);
     harpe_plan maximum;
@@ -117,8 +115,7 @@ static void reference_is_the_highest_frequency(void **state) {
     harpe_graph_free(graph);
 }
 
-static void reference_without_frequencies_is_the_fastest_option(void **state) {
-    (void)state;
+TEST(reference_without_frequencies_is_the_fastest_option) {
     harpe_graph *graph = graph_of_text("{\"activities\": [{\"name\": \"a\", \"options\": ["
                                        "{\"time\": 3, \"energy\": 1}, {\"time\": 1, \"energy\": 9},"
                                        "{\"time\": 2, \"energy\": 4}]}]}");
@@ -138,8 +135,7 @@ static void reference_without_frequencies_is_the_fastest_option(void **state) {
 }
 
 /* An activity without energy draws what its resource draws while it waits. */
-static void fixed_time_without_energy_costs_waiting(void **state) {
-    (void)state;
+TEST(fixed_time_without_energy_costs_waiting) {
     harpe_graph *graph = graph_of_text(
         "{\"resources\": [{\"name\": \"r\", \"blocking_power\": 7}], \"activities\": ["
         "{\"name\": \"wait\", \"resource\": \"r\", \"time\": 2}]}");
@@ -381,15 +377,9 @@ static void check_enumeration(uint64_t seed, bool has_deadlines, int trials) {
     }
 }
 
-static void plans_match_the_enumeration(void **state) {
-    (void)state;
-    check_enumeration(11, false, test_trials(300));
-}
+TEST(plans_match_the_enumeration) { check_enumeration(11, false, test_trials(300)); }
 
-static void plans_with_deadlines_match_the_enumeration(void **state) {
-    (void)state;
-    check_enumeration(21, true, test_trials(300));
-}
+TEST(plans_with_deadlines_match_the_enumeration) { check_enumeration(21, true, test_trials(300)); }
 
 /* ---- An independent LP ----------------------------------------------------------------------- */
 
@@ -490,22 +480,15 @@ static void check_against_lp(uint64_t seed, bool has_deadlines, int trials) {
     }
 }
 
-static void frontier_matches_lp_optimum(void **state) {
-    (void)state;
-    check_against_lp(12, false, test_trials(400));
-}
+TEST(frontier_matches_lp_optimum) { check_against_lp(12, false, test_trials(400)); }
 
-static void frontier_with_deadlines_matches_lp_optimum(void **state) {
-    (void)state;
-    check_against_lp(22, true, few_trials(300));
-}
+TEST(frontier_with_deadlines_matches_lp_optimum) { check_against_lp(22, true, few_trials(300)); }
 
 #endif
 
 /* ---- Pipelines ------------------------------------------------------------------------------- */
 
-static void graph_of_a_pipeline_has_the_same_frontier_and_plans(void **state) {
-    (void)state;
+TEST(graph_of_a_pipeline_has_the_same_frontier_and_plans) {
     test_random random = {13};
     const char *name;
     for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
@@ -544,8 +527,7 @@ static void graph_of_a_pipeline_has_the_same_frontier_and_plans(void **state) {
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void written_graph_reads_back(void **state) {
-    (void)state;
+TEST(written_graph_reads_back) {
     test_random random = {14};
     for (int trial = 0; trial < few_trials(100); trial++) {
         random_graph g;
@@ -659,8 +641,7 @@ static void assert_refused(const char *text, const char *expected) {
     assert_int_equal(harpe_graph_parse_json(text, strlen(text), "f.json", &graph, NULL), status);
 }
 
-static void bad_graph_is_refused_with_a_line_that_names_the_activity(void **state) {
-    (void)state;
+TEST(bad_graph_is_refused_with_a_line_that_names_the_activity) {
     for (size_t i = 0; i < sizeof bad_graphs / sizeof bad_graphs[0]; i++) {
         harpe_text text = {0};
         harpe_text_printf(&text,
@@ -672,8 +653,7 @@ static void bad_graph_is_refused_with_a_line_that_names_the_activity(void **stat
     }
 }
 
-static void bad_document_is_refused(void **state) {
-    (void)state;
+TEST(bad_document_is_refused) {
     assert_refused("", "f.json:1:0: not JSON");
     assert_refused("[]", "must be an object with a list \"activities\"");
     assert_refused("{}", "must be an object with a list \"activities\"");
@@ -691,8 +671,7 @@ static void bad_document_is_refused(void **state) {
 }
 
 /* Between the two activities of a resource another one may stand. */
-static void order_on_a_resource_may_be_indirect(void **state) {
-    (void)state;
+TEST(order_on_a_resource_may_be_indirect) {
     harpe_graph *graph = graph_of_text(
         "{\"resources\": [{\"name\": \"g\", \"blocking_power\": 1}], \"activities\": ["
         "{\"name\": \"c\", \"resource\": \"g\", \"time\": 1, \"after\": [\"b\"]},"
@@ -707,8 +686,7 @@ static void order_on_a_resource_may_be_indirect(void **state) {
 
 /* A length that is no whole number of picoseconds moves the activity beside it, which is steep: 15
  * MW between two of its options. The verification must allow for that. */
-static void verification_allows_for_rounded_lags(void **state) {
-    (void)state;
+TEST(verification_allows_for_rounded_lags) {
     harpe_graph *graph = graph_of_text(
         "{\"activities\": [{\"name\": \"b\", \"after\": [{\"name\": \"a\", \"lag\": "
         "0.3552936243039824}], \"options\": [{\"time\": 0.09308917780452752, \"energy\": "
@@ -720,8 +698,7 @@ static void verification_allows_for_rounded_lags(void **state) {
     harpe_graph_free(graph);
 }
 
-static void changes_of_clock_are_refused(void **state) {
-    (void)state;
+TEST(changes_of_clock_are_refused) {
     harpe_graph *graph = graph_of_text(by_hand);
     harpe_problem *problem = problem_of_graph(graph, 0);
     harpe_plan_request request = {.clock_switch = {.minimum_dwell_s = 0.1}};
@@ -741,8 +718,7 @@ static void changes_of_clock_are_refused(void **state) {
     harpe_graph_free(graph);
 }
 
-static void runs_of_a_pipeline_are_refused(void **state) {
-    (void)state;
+TEST(runs_of_a_pipeline_are_refused) {
     test_random random = {15};
     harpe_schedule_options options = {.ranks = 2, .microbatches = 2};
     harpe_problem *pipeline = random_problem(&options, &random);
@@ -753,26 +729,4 @@ static void runs_of_a_pipeline_are_refused(void **state) {
     harpe_problem_free(pipeline);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(example_has_the_plan_computed_by_hand),
-        cmocka_unit_test(reference_is_the_highest_frequency),
-        cmocka_unit_test(reference_without_frequencies_is_the_fastest_option),
-        cmocka_unit_test(fixed_time_without_energy_costs_waiting),
-        cmocka_unit_test(plans_match_the_enumeration),
-        cmocka_unit_test(plans_with_deadlines_match_the_enumeration),
-#ifdef HARPE_HAVE_CLP
-        cmocka_unit_test(frontier_matches_lp_optimum),
-        cmocka_unit_test(frontier_with_deadlines_matches_lp_optimum),
-#endif
-        cmocka_unit_test(graph_of_a_pipeline_has_the_same_frontier_and_plans),
-        cmocka_unit_test(written_graph_reads_back),
-        cmocka_unit_test(bad_graph_is_refused_with_a_line_that_names_the_activity),
-        cmocka_unit_test(bad_document_is_refused),
-        cmocka_unit_test(order_on_a_resource_may_be_indirect),
-        cmocka_unit_test(verification_allows_for_rounded_lags),
-        cmocka_unit_test(changes_of_clock_are_refused),
-        cmocka_unit_test(runs_of_a_pipeline_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

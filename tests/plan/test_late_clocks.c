@@ -30,8 +30,7 @@ static harpe_late_plan late_of(const harpe_problem *problem, const int *mhz,
     return late;
 }
 
-static void changes_in_time_cost_nothing(void **state) {
-    (void)state;
+TEST(changes_in_time_cost_nothing) {
     harpe_problem *problem = one_rank();
     const int mhz[] = {1000, 1400, 1000, 1400};
     harpe_late_instruction parts[4];
@@ -50,8 +49,7 @@ static void changes_in_time_cost_nothing(void **state) {
     harpe_problem_free(problem);
 }
 
-static void late_changes_split_an_instruction(void **state) {
-    (void)state;
+TEST(late_changes_split_an_instruction) {
     harpe_problem *problem = one_rank();
     const harpe_clock_switch cost = {.latency_s = 0.5, .energy_j = 10};
     const int mhz[] = {1000, 1400, 1000, 1400};
@@ -71,8 +69,7 @@ static void late_changes_split_an_instruction(void **state) {
 
 /* The change at B0 needs 2.5 s after that before it, which is at F0, 2 s earlier: it is 0.5 s late.
  * The change at F0 comes in time. */
-static void requests_wait_for_the_change_before(void **state) {
-    (void)state;
+TEST(requests_wait_for_the_change_before) {
     harpe_problem *problem = one_rank();
     const int mhz[] = {1000, 1400, 1400, 1400};
     harpe_late_instruction parts[4];
@@ -91,8 +88,7 @@ static void requests_wait_for_the_change_before(void **state) {
     harpe_problem_free(problem);
 }
 
-static void instructions_without_a_clock_keep_the_present_one(void **state) {
-    (void)state;
+TEST(instructions_without_a_clock_keep_the_present_one) {
     harpe_problem *problem = one_rank();
     harpe_late_instruction parts[4];
     harpe_late_plan late =
@@ -104,8 +100,7 @@ static void instructions_without_a_clock_keep_the_present_one(void **state) {
     harpe_problem_free(problem);
 }
 
-static void bad_arguments_are_refused(void **state) {
-    (void)state;
+TEST(bad_arguments_are_refused) {
     harpe_problem *problem = one_rank();
     harpe_late_plan late;
     harpe_error error = {.message = ""};
@@ -290,8 +285,7 @@ static void simulate(const harpe_problem *problem, const int *mhz, const harpe_c
     out->energy_j += 50 * problem->rank_count * out->time_s;
 }
 
-static void evaluation_agrees_with_a_simulation(void **state) {
-    (void)state;
+TEST(evaluation_agrees_with_a_simulation) {
     test_random random = {.state = 7};
     int late_instructions = 0;
     for (int trial = 0; trial < 24; trial++) {
@@ -361,8 +355,7 @@ static bool are_equal(const harpe_plan_set *one, const harpe_plan_set *other,
     return true;
 }
 
-static void plans_have_no_late_change(void **state) {
-    (void)state;
+TEST(plans_have_no_late_change) {
     test_random random = {.state = 3};
     double ideal_j = 0, late_j = 0, slowest_j = 0;
     for (int trial = 0; trial < test_trials(8); trial++) {
@@ -388,8 +381,7 @@ static void plans_have_no_late_change(void **state) {
 }
 
 /* A plan whose changes lie badly becomes one whose changes lie well. */
-static void changes_move_where_they_pay(void **state) {
-    (void)state;
+TEST(changes_move_where_they_pay) {
     harpe_problem *problem = one_rank();
     harpe_error error = {.message = ""};
     const harpe_clock_switch cost = {.latency_s = 2};
@@ -418,16 +410,4 @@ static void changes_move_where_they_pay(void **state) {
     harpe_problem_free(problem);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(changes_in_time_cost_nothing),
-        cmocka_unit_test(late_changes_split_an_instruction),
-        cmocka_unit_test(requests_wait_for_the_change_before),
-        cmocka_unit_test(instructions_without_a_clock_keep_the_present_one),
-        cmocka_unit_test(bad_arguments_are_refused),
-        cmocka_unit_test(evaluation_agrees_with_a_simulation),
-        cmocka_unit_test(plans_have_no_late_change),
-        cmocka_unit_test(changes_move_where_they_pay),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

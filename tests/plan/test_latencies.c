@@ -16,8 +16,7 @@ static harpe_latencies table_of(const char *text) {
     return table;
 }
 
-static void rows_are_read_in_any_order(void **state) {
-    (void)state;
+TEST(rows_are_read_in_any_order) {
     static const char *const texts[] = {
         HEADER "A100,1410,0.02,0.03,0.002,7\nA100,210,0.06,0.07,0.002,7\n",
         "\xEF\xBB\xBF\"latency_s\",frequency\r\n2e-2,1410\r\n\r\n\"0.06\",210",
@@ -34,8 +33,7 @@ static void rows_are_read_in_any_order(void **state) {
     }
 }
 
-static void bad_tables_are_refused(void **state) {
-    (void)state;
+TEST(bad_tables_are_refused) {
     static const struct {
         const char *text, *says;
     } cases[] = {
@@ -74,8 +72,7 @@ static void bad_tables_are_refused(void **state) {
     }
 }
 
-static void large_tables_are_refused(void **state) {
-    (void)state;
+TEST(large_tables_are_refused) {
     harpe_text text = {0};
     harpe_latencies table;
     harpe_error error = {.message = ""};
@@ -97,8 +94,7 @@ static void large_tables_are_refused(void **state) {
     harpe_text_free(&text);
 }
 
-static void a_missing_file_is_named(void **state) {
-    (void)state;
+TEST(a_missing_file_is_named) {
     harpe_latencies table = {0};
     harpe_error error = {.message = ""};
     assert_int_not_equal(harpe_latencies_read_csv("/no/such/s.csv", &table, &error), HARPE_OK);
@@ -107,8 +103,7 @@ static void a_missing_file_is_named(void **state) {
 }
 
 /* Each row is at its frequency; the values between two rows are on the line through them. */
-static void latencies_are_interpolated(void **state) {
-    (void)state;
+TEST(latencies_are_interpolated) {
     test_random random = {.state = 7};
     for (int trial = 0; trial < test_trials(50); trial++) {
         harpe_latency rows[9];
@@ -138,8 +133,7 @@ static void latencies_are_interpolated(void **state) {
 }
 
 /* The table replaces the latencies of the profile, on all ranks. */
-static void a_problem_gets_the_latencies(void **state) {
-    (void)state;
+TEST(a_problem_gets_the_latencies) {
     test_rows rows = {0};
     for (int stage = 0; stage < 2; stage++)
         for (int k = 0; k < 3; k++) {
@@ -164,14 +158,4 @@ static void a_problem_gets_the_latencies(void **state) {
     harpe_problem_free(problem);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_read_in_any_order),
-        cmocka_unit_test(bad_tables_are_refused),
-        cmocka_unit_test(large_tables_are_refused),
-        cmocka_unit_test(a_missing_file_is_named),
-        cmocka_unit_test(latencies_are_interpolated),
-        cmocka_unit_test(a_problem_gets_the_latencies),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -65,8 +65,7 @@ static void check_plan(const harpe_problem *problem, const harpe_plan *plan, dou
         fail_msg("the plan needs %.9g J, one clock per rank %.9g J", plan->energy_j, other_j);
 }
 
-static void clocks_hold_where_times_are_noise(void **state) {
-    (void)state;
+TEST(clocks_hold_where_times_are_noise) {
     test_random random = {.state = 1};
     for (int trial = 0; trial < few_trials(40); trial++) {
         harpe_problem *problem = limited_by_power(&random);
@@ -168,8 +167,7 @@ static const int other_mhz[CLOCKS] = {1395, 1335, 1275, 1185};
 
 /* The highest clocks differ, so the fastest plan of all changes the clock, but all instructions of
  * a rank have lower clocks in common. */
-static void clocks_hold_where_the_highest_differ(void **state) {
-    (void)state;
+TEST(clocks_hold_where_the_highest_differ) {
     test_random random = {.state = 2};
     for (int trial = 0; trial < few_trials(12); trial++) {
         harpe_problem *problem = with_clocks("1f1b", usual_mhz, lower_mhz, other_mhz, 0, &random);
@@ -180,8 +178,7 @@ static void clocks_hold_where_the_highest_differ(void **state) {
 }
 
 /* The first rank has no clock in common. The others hold theirs, and plans still save energy. */
-static void other_ranks_hold_where_one_cannot(void **state) {
-    (void)state;
+TEST(other_ranks_hold_where_one_cannot) {
     test_random random = {.state = 3};
     microbatches = all_trials() ? MOST_MICROBATCHES : 4;
     for (int trial = 0; trial < few_trials(12); trial++) {
@@ -195,8 +192,7 @@ static void other_ranks_hold_where_one_cannot(void **state) {
 
 /* No rank has a clock in common, but all forwards come before all backwards, so two clocks per
  * iteration are enough, and they hold for a third of it. */
-static void clocks_hold_without_a_common_one(void **state) {
-    (void)state;
+TEST(clocks_hold_without_a_common_one) {
     test_random random = {.state = 4};
     for (int trial = 0; trial < few_trials(12); trial++) {
         harpe_problem *problem =
@@ -206,12 +202,4 @@ static void clocks_hold_without_a_common_one(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clocks_hold_where_times_are_noise),
-        cmocka_unit_test(clocks_hold_where_the_highest_differ),
-        cmocka_unit_test(other_ranks_hold_where_one_cannot),
-        cmocka_unit_test(clocks_hold_without_a_common_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

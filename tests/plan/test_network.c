@@ -64,8 +64,7 @@ static const harpe_network_curve *curve_of_edge(const harpe_network *network, in
 
 /* ---- Curves ---------------------------------------------------------------------------------- */
 
-static void times_are_picoseconds_and_rates_microwatts(void **state) {
-    (void)state;
+TEST(times_are_picoseconds_and_rates_microwatts) {
     rows r = {.count = 0};
     add_plain_stage(&r, 0);
     harpe_problem *problem = make_problem(&r, 1, 1, 25);
@@ -93,8 +92,7 @@ static double rebuilt_energy_j(const harpe_network_curve *curve, int32_t k) {
     return energy_j;
 }
 
-static void rounded_curves_are_convex_and_never_above_the_options(void **state) {
-    (void)state;
+TEST(rounded_curves_are_convex_and_never_above_the_options) {
     srand(7);
     for (int trial = 0; trial < 200; trial++) {
         rows r = {.count = 0};
@@ -126,8 +124,7 @@ static void rounded_curves_are_convex_and_never_above_the_options(void **state) 
     }
 }
 
-static void times_are_rounded_down_but_for_what_doubles_blur(void **state) {
-    (void)state;
+TEST(times_are_rounded_down_but_for_what_doubles_blur) {
     static const double whole_s[] = {0.1, 0.050162, 0.3, 1e-9, 1e6, 123.456789012};
     for (size_t i = 0; i < sizeof whole_s / sizeof whole_s[0]; i++) {
         assert_int_equal(harpe_round_down(whole_s[i] * HARPE_PS_PER_S),
@@ -139,8 +136,7 @@ static void times_are_rounded_down_but_for_what_doubles_blur(void **state) {
     assert_int_equal(harpe_round_down(1e12 - 0.125), 999999999999);
 }
 
-static void options_of_the_same_picosecond_are_the_cheaper_one(void **state) {
-    (void)state;
+TEST(options_of_the_same_picosecond_are_the_cheaper_one) {
     rows r = {.count = 0};
     add(&r, 0, "forward", 1400, 0.05, 10);
     add(&r, 0, "forward", 1395, 0.05 + 1e-13, 9);
@@ -163,8 +159,7 @@ static void options_of_the_same_picosecond_are_the_cheaper_one(void **state) {
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
-static void a_chain_has_one_event_between_neighbours(void **state) {
-    (void)state;
+TEST(a_chain_has_one_event_between_neighbours) {
     rows r = {.count = 0};
     add_plain_stage(&r, 0);
     harpe_problem *problem = make_problem(&r, 1, 5, 0);
@@ -201,8 +196,7 @@ static int64_t longest_path_ps(const harpe_network *network, bool slowest) {
 
 /* Merging must neither lose nor invent a dependency: the longest path stays that of the
  * instructions, which harpe_plan_evaluate computes from the dependency graph. */
-static void merging_keeps_the_length_of_the_iteration(void **state) {
-    (void)state;
+TEST(merging_keeps_the_length_of_the_iteration) {
     for (int ranks = 1; ranks <= 5; ranks++) {
         for (int microbatches = 1; microbatches <= 9; microbatches += 2) {
             rows r = {.count = 0};
@@ -228,8 +222,7 @@ static void merging_keeps_the_length_of_the_iteration(void **state) {
     }
 }
 
-static void every_edge_stands_in_the_lists_of_both_its_ends(void **state) {
-    (void)state;
+TEST(every_edge_stands_in_the_lists_of_both_its_ends) {
     rows r = {.count = 0};
     for (int s = 0; s < 3; s++)
         add_plain_stage(&r, s);
@@ -285,8 +278,7 @@ static void assert_refused(const rows *r, int microbatches, harpe_status expecte
     assert_refused_on(r, 1, microbatches, expected, parts);
 }
 
-static void an_impossible_slope_is_refused_with_its_points(void **state) {
-    (void)state;
+TEST(an_impossible_slope_is_refused_with_its_points) {
     rows r = {.count = 0};
     add(&r, 0, "forward", 1400, 0.05, 10);
     add(&r, 0, "backward", 1400, 1e-9, 1e9);
@@ -296,8 +288,7 @@ static void an_impossible_slope_is_refused_with_its_points(void **state) {
                                     "1000000000 J", "5 J", "1e+09 W is the limit", NULL});
 }
 
-static void slopes_that_would_overflow_together_are_refused(void **state) {
-    (void)state;
+TEST(slopes_that_would_overflow_together_are_refused) {
     rows r = {.count = 0};
     add(&r, 0, "forward", 1400, 1e-7, 100);
     add(&r, 0, "forward", 700, 2e-7, 1);
@@ -306,8 +297,7 @@ static void slopes_that_would_overflow_together_are_refused(void **state) {
                    (const char *[]){"W", "seconds", "joules", NULL});
 }
 
-static void an_endless_iteration_is_refused(void **state) {
-    (void)state;
+TEST(an_endless_iteration_is_refused) {
     rows r = {.count = 0};
     add(&r, 0, "forward", 1400, 1e5, 100);
     add(&r, 0, "backward", 1400, 1e5, 100);
@@ -316,8 +306,7 @@ static void an_endless_iteration_is_refused(void **state) {
 
 /* The limit is one of the iteration, not of all instructions together, which may run at the same
  * time: 64 stages with 512 microbatches of 20 s are refused only if one rank runs them all. */
-static void instructions_together_may_take_longer_than_the_limit(void **state) {
-    (void)state;
+TEST(instructions_together_may_take_longer_than_the_limit) {
     rows r = {.count = 0};
     for (int stage = 0; stage < 64; stage++) {
         add(&r, stage, "forward", 1400, 10, 200);
@@ -339,8 +328,7 @@ static void instructions_together_may_take_longer_than_the_limit(void **state) {
 
 /* Iterations of up to the limit on two ranks, so that the instructions together take almost twice
  * the limit, are solved and verified. */
-static void iterations_as_long_as_the_limit_are_solved(void **state) {
-    (void)state;
+TEST(iterations_as_long_as_the_limit_are_solved) {
     rows r = {.count = 0};
     for (int stage = 0; stage < 2; stage++) {
         add(&r, stage, "forward", 1400, 1e4, 3e6);
@@ -361,8 +349,7 @@ static void iterations_as_long_as_the_limit_are_solved(void **state) {
 }
 
 /* Numbers just inside the limits are solved and verified like all others. */
-static void the_largest_numbers_that_are_accepted_are_solved(void **state) {
-    (void)state;
+TEST(the_largest_numbers_that_are_accepted_are_solved) {
     const double times_s[] = {1e-9, 1e-6, 1.0, 1e4};
     for (size_t i = 0; i < sizeof times_s / sizeof times_s[0]; i++) {
         for (int s = 0; s < 2; s++) {
@@ -387,8 +374,7 @@ static void the_largest_numbers_that_are_accepted_are_solved(void **state) {
     }
 }
 
-static void too_many_instructions_are_refused_with_an_estimate(void **state) {
-    (void)state;
+TEST(too_many_instructions_are_refused_with_an_estimate) {
     harpe_error error = {.message = ""};
     assert_int_equal(harpe_problem_check_size(1000, 0, &error), HARPE_OK);
     assert_int_equal(harpe_problem_check_size(20000000, 0, &error), HARPE_LIMIT_EXCEEDED);
@@ -399,8 +385,7 @@ static void too_many_instructions_are_refused_with_an_estimate(void **state) {
 }
 
 /* The size of fitted curves depends on the profile and the unit time, not on the schedule. */
-static void fitted_curves_count_against_the_memory_limit(void **state) {
-    (void)state;
+TEST(fitted_curves_count_against_the_memory_limit) {
     rows r = {.count = 0};
     for (int i = 0; i < 8; i++) {
         add(&r, 0, "forward", 1400 - 100 * i, 0.05 + 0.02 * i, 5 + 5.0 / (1 + i));
@@ -426,23 +411,4 @@ static void fitted_curves_count_against_the_memory_limit(void **state) {
     harpe_profile_free(profile);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(times_are_picoseconds_and_rates_microwatts),
-        cmocka_unit_test(rounded_curves_are_convex_and_never_above_the_options),
-        cmocka_unit_test(times_are_rounded_down_but_for_what_doubles_blur),
-        cmocka_unit_test(options_of_the_same_picosecond_are_the_cheaper_one),
-        cmocka_unit_test(a_chain_has_one_event_between_neighbours),
-        cmocka_unit_test(merging_keeps_the_length_of_the_iteration),
-        cmocka_unit_test(every_edge_stands_in_the_lists_of_both_its_ends),
-        cmocka_unit_test(an_impossible_slope_is_refused_with_its_points),
-        cmocka_unit_test(slopes_that_would_overflow_together_are_refused),
-        cmocka_unit_test(an_endless_iteration_is_refused),
-        cmocka_unit_test(instructions_together_may_take_longer_than_the_limit),
-        cmocka_unit_test(iterations_as_long_as_the_limit_are_solved),
-        cmocka_unit_test(the_largest_numbers_that_are_accepted_are_solved),
-        cmocka_unit_test(fitted_curves_count_against_the_memory_limit),
-        cmocka_unit_test(too_many_instructions_are_refused_with_an_estimate),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

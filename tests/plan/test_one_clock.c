@@ -82,8 +82,7 @@ static void check_instance(const harpe_problem *problem) {
     harpe_plan_set_free(plans);
 }
 
-static void least_energy_is_that_of_an_enumeration(void **state) {
-    (void)state;
+TEST(least_energy_is_that_of_an_enumeration) {
     test_random random = {.state = 20260};
     int trials = few_trials(40);
     for (int t = 0; t < trials; t++) {
@@ -100,8 +99,7 @@ static harpe_problem *two_ranks(const test_rows *rows) {
 }
 
 /* A lower clock may be as fast, because of a power limit, and need less energy. */
-static void a_lower_clock_may_be_as_fast(void **state) {
-    (void)state;
+TEST(a_lower_clock_may_be_as_fast) {
     test_rows rows = {0};
     for (int s = 0; s < 2; s++) {
         add_row(&rows, s, "forward", 1400, 1, 300);
@@ -128,8 +126,7 @@ static void a_lower_clock_may_be_as_fast(void **state) {
 }
 
 /* Without a clock in common, only the highest clocks are left. */
-static void stages_without_a_clock_in_common_have_the_highest_clocks(void **state) {
-    (void)state;
+TEST(stages_without_a_clock_in_common_have_the_highest_clocks) {
     test_rows rows = {0};
     for (int s = 0; s < 2; s++) {
         add_row(&rows, s, "forward", 1400 - s, 1, 300);
@@ -148,8 +145,7 @@ static void stages_without_a_clock_in_common_have_the_highest_clocks(void **stat
 }
 
 /* A row at 0 MHz is no clock: alone it stays, and beside clocks it is not taken. */
-static void zero_is_no_clock(void **state) {
-    (void)state;
+TEST(zero_is_no_clock) {
     test_rows rows = {0};
     add_row(&rows, 0, "forward", 0, 5, 1);
     add_row(&rows, 0, "backward", 1000, 1, 20);
@@ -169,8 +165,7 @@ static void zero_is_no_clock(void **state) {
     free(rows.rows);
 }
 
-static void a_graph_has_no_clocks(void **state) {
-    (void)state;
+TEST(a_graph_has_no_clocks) {
     test_rows rows = {0};
     add_row(&rows, 0, "forward", 1000, 1, 20);
     add_row(&rows, 0, "backward", 1000, 1, 20);
@@ -190,13 +185,4 @@ static void a_graph_has_no_clocks(void **state) {
     free(rows.rows);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(least_energy_is_that_of_an_enumeration),
-        cmocka_unit_test(a_lower_clock_may_be_as_fast),
-        cmocka_unit_test(stages_without_a_clock_in_common_have_the_highest_clocks),
-        cmocka_unit_test(zero_is_no_clock),
-        cmocka_unit_test(a_graph_has_no_clocks),
-    };
-    return cmocka_run_group_tests_name("one_clock", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -124,8 +124,7 @@ static size_t random_points(int shape, harpe_profile_point *points) {
     return count;
 }
 
-static void options_are_exactly_the_unbeaten_points(void **state) {
-    (void)state;
+TEST(options_are_exactly_the_unbeaten_points) {
     static const double blocking_w[] = {0, 10, 83.64, 400, 5000};
     srand(1);
     for (int round = 0; round < 4000; round++) {
@@ -139,8 +138,7 @@ static void options_are_exactly_the_unbeaten_points(void **state) {
     }
 }
 
-static void one_two_and_three_points_work(void **state) {
-    (void)state;
+TEST(one_two_and_three_points_work) {
     harpe_profile_point points[] = {{1410, 1, 10}, {1200, 2, 4}, {1000, 3, 2}};
     for (size_t count = 1; count <= 3; count++) {
         made_options options = make(points, count, 0);
@@ -153,8 +151,7 @@ static void one_two_and_three_points_work(void **state) {
     }
 }
 
-static void identical_points_leave_the_lowest_frequency(void **state) {
-    (void)state;
+TEST(identical_points_leave_the_lowest_frequency) {
     harpe_profile_point points[] = {{1410, 1, 10}, {900, 1, 10}, {1200, 1, 10}};
     made_options options = make(points, 3, 50);
     assert_int_equal(options.count, 1);
@@ -164,8 +161,7 @@ static void identical_points_leave_the_lowest_frequency(void **state) {
     free(options.items);
 }
 
-static void collinear_points_are_options_but_no_corners(void **state) {
-    (void)state;
+TEST(collinear_points_are_options_but_no_corners) {
     harpe_profile_point points[POINTS_MAX];
     for (int i = 0; i < POINTS_MAX; i++)
         points[i] = (harpe_profile_point){1410 - 15 * i, 0.05 + 0.0007 * i, 23.7 - 0.1 * i};
@@ -176,8 +172,7 @@ static void collinear_points_are_options_but_no_corners(void **state) {
     free(options.items);
 }
 
-static void slower_and_costlier_points_are_dropped(void **state) {
-    (void)state;
+TEST(slower_and_costlier_points_are_dropped) {
     harpe_profile_point points[] = {{1410, 1.02, 10}, {1395, 1, 9}, {1380, 1.1, 9.5}, {600, 2, 12}};
     made_options options = make(points, 4, 0);
     assert_int_equal(options.count, 1);
@@ -190,8 +185,7 @@ static void slower_and_costlier_points_are_dropped(void **state) {
     free(options.items);
 }
 
-static void blocking_power_above_own_power_works(void **state) {
-    (void)state;
+TEST(blocking_power_above_own_power_works) {
     harpe_profile_point points[] = {{1410, 1, 100}, {1200, 1.2, 90}, {1000, 1.5, 85}};
     made_options options = make(points, 3, 1000);
     assert_int_equal(options.count, 3);
@@ -200,8 +194,7 @@ static void blocking_power_above_own_power_works(void **state) {
     free(options.items);
 }
 
-static void nearly_equal_times_keep_slopes_in_order(void **state) {
-    (void)state;
+TEST(nearly_equal_times_keep_slopes_in_order) {
     srand(3);
     for (int round = 0; round < 2000; round++) {
         harpe_profile_point points[POINTS_MAX];
@@ -230,8 +223,7 @@ static void nearly_equal_times_keep_slopes_in_order(void **state) {
     }
 }
 
-static void senseless_arguments_are_refused(void **state) {
-    (void)state;
+TEST(senseless_arguments_are_refused) {
     static const double bad_w[] = {-1, NAN, INFINITY, 2e9};
     harpe_profile_point point = {1410, 1, 10};
     harpe_option *options = NULL;
@@ -250,16 +242,4 @@ static void senseless_arguments_are_refused(void **state) {
     assert_int_equal(count, 77);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(options_are_exactly_the_unbeaten_points),
-        cmocka_unit_test(one_two_and_three_points_work),
-        cmocka_unit_test(identical_points_leave_the_lowest_frequency),
-        cmocka_unit_test(collinear_points_are_options_but_no_corners),
-        cmocka_unit_test(slower_and_costlier_points_are_dropped),
-        cmocka_unit_test(blocking_power_above_own_power_works),
-        cmocka_unit_test(nearly_equal_times_keep_slopes_in_order),
-        cmocka_unit_test(senseless_arguments_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -32,8 +32,7 @@ static harpe_plan_set *all_plans(const harpe_problem *problem, harpe_frontier **
     return plans;
 }
 
-static void overhead_moves_the_minimum_to_shorter_times(void **state) {
-    (void)state;
+TEST(overhead_moves_the_minimum_to_shorter_times) {
     static const struct {
         double overhead_w, slowest_s, least_j;
     } cases[] = {
@@ -58,8 +57,7 @@ static void overhead_moves_the_minimum_to_shorter_times(void **state) {
     }
 }
 
-static void energies_are_told_apart(void **state) {
-    (void)state;
+TEST(energies_are_told_apart) {
     harpe_problem *problem = forward_of_three_speeds(10, 1000);
     const int frequency_mhz[2] = {1200, 1400};
     harpe_plan plan;
@@ -74,8 +72,7 @@ static void energies_are_told_apart(void **state) {
 }
 
 /* The lines that other servers also write contain the energy of the GPUs alone. */
-static void a_plan_file_has_both_energies(void **state) {
-    (void)state;
+TEST(a_plan_file_has_both_energies) {
     static const double overheads_w[] = {0, 1000};
     for (int i = 0; i < 2; i++) {
         harpe_problem *problem = forward_of_three_speeds(10, overheads_w[i]);
@@ -144,8 +141,7 @@ static void assert_no_plan_is_below(const harpe_problem *problem, const harpe_fr
     assert_true(least_found_j <= least_j * 1.02); /* heuristic, but the instances are small */
 }
 
-static void no_plan_of_a_small_instance_is_below_the_bound(void **state) {
-    (void)state;
+TEST(no_plan_of_a_small_instance_is_below_the_bound) {
     test_random random = {6};
     for (int trial = 0; trial < test_trials(100); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 2), .microbatches = 2};
@@ -182,8 +178,7 @@ static void no_plan_of_a_small_instance_is_below_the_bound(void **state) {
 
 /* ---- Wrong values ---------------------------------------------------------------------------- */
 
-static void the_checker_finds_a_wrong_overhead_energy(void **state) {
-    (void)state;
+TEST(the_checker_finds_a_wrong_overhead_energy) {
     harpe_problem *problem = forward_of_three_speeds(10, 50);
     harpe_frontier *frontier = NULL;
     harpe_plan_set *plans = all_plans(problem, &frontier);
@@ -201,8 +196,7 @@ static void the_checker_finds_a_wrong_overhead_energy(void **state) {
     harpe_problem_free(problem);
 }
 
-static void impossible_overheads_are_refused(void **state) {
-    (void)state;
+TEST(impossible_overheads_are_refused) {
     static const double wrong_w[] = {-1, 1.1e9, INFINITY, NAN};
     test_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 1, 300);
@@ -223,14 +217,4 @@ static void impossible_overheads_are_refused(void **state) {
     free(rows.rows);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(overhead_moves_the_minimum_to_shorter_times),
-        cmocka_unit_test(energies_are_told_apart),
-        cmocka_unit_test(a_plan_file_has_both_energies),
-        cmocka_unit_test(no_plan_of_a_small_instance_is_below_the_bound),
-        cmocka_unit_test(the_checker_finds_a_wrong_overhead_energy),
-        cmocka_unit_test(impossible_overheads_are_refused),
-    };
-    return cmocka_run_group_tests_name("overhead_power", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

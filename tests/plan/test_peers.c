@@ -115,8 +115,7 @@ static void check_case(const peer_case *c) {
     harpe_peer_options_clear(&options);
 }
 
-static void combinations_are_those_of_brute_force(void **state) {
-    (void)state;
+TEST(combinations_are_those_of_brute_force) {
     test_random random = {77};
     for (int trial = 0; trial < test_trials(300); trial++) {
         peer_case c = make_case(&random, random_int(&random, 1, MOST_PEERS));
@@ -126,8 +125,7 @@ static void combinations_are_those_of_brute_force(void **state) {
 }
 
 /* A peer that is faster at each clock runs at a lower clock. */
-static void faster_peer_takes_a_lower_clock(void **state) {
-    (void)state;
+TEST(faster_peer_takes_a_lower_clock) {
     peer_case c = {.peers = 2, .power_w = {50, 50}};
     for (int p = 0; p < 4; p++) {
         c.points[0][p] = (harpe_profile_point){1410 - 15 * p, 1 + 0.1 * p, 300 - 20 * p};
@@ -146,10 +144,4 @@ static void faster_peer_takes_a_lower_clock(void **state) {
     harpe_peer_options_clear(&options);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(combinations_are_those_of_brute_force),
-        cmocka_unit_test(faster_peer_takes_a_lower_clock),
-    };
-    return cmocka_run_group_tests_name("peers", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -49,45 +49,32 @@ static void assert_reads_as(const char *text, const char *expected) {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-static void the_published_layout_is_read(void **state) {
-    (void)state;
+TEST(the_published_layout_is_read) {
     assert_reads_as("[\n[('forward', 690), ('backward', 780)],\n[('forward', 720)],\n]\n"
                     "# Iteration 0 cost change: 0.014\n# Iteration 0 total cost: 1343.3\n",
                     "[forward 690, backward 780][forward 720]");
 }
 
-static void either_quote_and_either_bracket_are_read(void **state) {
-    (void)state;
+TEST(either_quote_and_either_bracket_are_read) {
     assert_reads_as("[[(\"forward\", 1410)]]", "[forward 1410]");
     assert_reads_as("((('f', 1), ['b', 2,],),)", "[f 1, b 2]");
     assert_reads_as("([['f', 1]],)", "[f 1]");
     assert_reads_as("[[('f', 1,)]]", "[f 1]");
 }
 
-static void blanks_comments_and_a_byte_order_mark_are_skipped(void **state) {
-    (void)state;
+TEST(blanks_comments_and_a_byte_order_mark_are_skipped) {
     assert_reads_as("\xef\xbb\xbf# made elsewhere [(\r\n\t[ # ranks\r\n [\f('f' , #x\n 1 ) , ] ,\n]"
                     "\n\n# end",
                     "[f 1]");
 }
 
-static void a_missing_final_newline_is_fine(void **state) {
-    (void)state;
-    assert_reads_as("[[('f', 1)]]# c", "[f 1]");
-}
+TEST(a_missing_final_newline_is_fine) { assert_reads_as("[[('f', 1)]]# c", "[f 1]"); }
 
-static void an_empty_rank_is_read(void **state) {
-    (void)state;
-    assert_reads_as("[[], [('f', 1)]]", "[][f 1]");
-}
+TEST(an_empty_rank_is_read) { assert_reads_as("[[], [('f', 1)]]", "[][f 1]"); }
 
-static void a_clock_left_alone_is_read(void **state) {
-    (void)state;
-    assert_reads_as("[[('dataload', 0)]]", "[dataload 0]");
-}
+TEST(a_clock_left_alone_is_read) { assert_reads_as("[[('dataload', 0)]]", "[dataload 0]"); }
 
-static void many_different_names_stay_apart(void **state) {
-    (void)state;
+TEST(many_different_names_stay_apart) {
     harpe_text text = {0};
     harpe_text expected = {0};
     harpe_text_printf(&text, "[[");
@@ -103,20 +90,17 @@ static void many_different_names_stay_apart(void **state) {
     harpe_text_free(&expected);
 }
 
-static void names_that_begin_alike_stay_apart(void **state) {
-    (void)state;
+TEST(names_that_begin_alike_stay_apart) {
     assert_reads_as("[[('forward_backward', 1), ('forward', 2), ('forward_backward', 3)]]",
                     "[forward_backward 1, forward 2, forward_backward 3]");
 }
 
-static void the_older_form_is_named(void **state) {
-    (void)state;
+TEST(the_older_form_is_named) {
     assert_refused("[[1410, 1410], [1410]]", "p.py:1:3: a bare frequency is the older plan form");
     assert_refused("[1410, 1410]", "p.py:1:2: expected one list of");
 }
 
-static void anything_that_would_be_executed_is_refused(void **state) {
-    (void)state;
+TEST(anything_that_would_be_executed_is_refused) {
     assert_refused("__import__('os').system('true')", "p.py:1:1: expected a plan");
     assert_refused("[[('f', int('1'))]]", "p.py:1:9: expected a frequency");
     assert_refused("[[('f', 1)]] + [[]]", "p.py:1:14: expected nothing after the plan");
@@ -127,14 +111,12 @@ static void anything_that_would_be_executed_is_refused(void **state) {
     assert_refused("[[('\\x66', 1)]]", "without spaces, commas or escapes");
 }
 
-static void positions_count_lines_and_columns(void **state) {
-    (void)state;
+TEST(positions_count_lines_and_columns) {
     assert_refused("[\n[('f', 1)],\n  [('f', x)],\n]", "p.py:3:10: expected a frequency");
     assert_refused("# c\r\n[[('f', 1)\r\n", "p.py:3:1: expected ',' or ']', found the end");
 }
 
-static void what_is_not_closed_is_refused(void **state) {
-    (void)state;
+TEST(what_is_not_closed_is_refused) {
     assert_refused("", "p.py:1:1: expected a plan");
     assert_refused("# only a comment", "expected a plan");
     assert_refused("[", "found the end");
@@ -145,21 +127,18 @@ static void what_is_not_closed_is_refused(void **state) {
     assert_refused("[[('f', 1])]", "expected ')', found ']'");
 }
 
-static void stray_commas_are_refused(void **state) {
-    (void)state;
+TEST(stray_commas_are_refused) {
     assert_refused("[,]", "found ','");
     assert_refused("[[('f', 1),,]]", "found ','");
     assert_refused("[[('f', 1) ('b', 1)]]", "expected ',' or ']'");
 }
 
-static void a_parenthesised_single_value_is_no_tuple(void **state) {
-    (void)state;
+TEST(a_parenthesised_single_value_is_no_tuple) {
     assert_refused("([('f', 1)])", "a tuple of one element needs a comma");
     assert_refused("[(('f', 1))]", "a tuple of one element needs a comma");
 }
 
-static void frequencies_are_whole_numbers_in_range(void **state) {
-    (void)state;
+TEST(frequencies_are_whole_numbers_in_range) {
     assert_reads_as("[[('f', 100000)]]", "[f 100000]");
     assert_refused("[[('f', 100001)]]", "above 100000 MHz");
     assert_refused("[[('f', 99999999999999999999)]]", "above 100000 MHz");
@@ -174,8 +153,7 @@ static void frequencies_are_whole_numbers_in_range(void **state) {
     assert_refused("[[('f', 1, 2)]]", "expected ')', found '2'");
 }
 
-static void names_have_a_length(void **state) {
-    (void)state;
+TEST(names_have_a_length) {
     assert_reads_as("[[('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1)]]",
                     "[aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa 1]");
     assert_refused("[[('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1)]]",
@@ -185,21 +163,16 @@ static void names_have_a_length(void **state) {
     assert_refused("[[('a\nb', 1)]]", "without spaces");
 }
 
-static void deeper_nesting_is_refused_at_once(void **state) {
-    (void)state;
+TEST(deeper_nesting_is_refused_at_once) {
     char text[100001];
     memset(text, '[', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     assert_refused(text, "p.py:1:4: expected an instruction name");
 }
 
-static void a_plan_without_ranks_is_refused(void **state) {
-    (void)state;
-    assert_refused("[]", "no ranks");
-}
+TEST(a_plan_without_ranks_is_refused) { assert_refused("[]", "no ranks"); }
 
-static void bytes_outside_text_are_named(void **state) {
-    (void)state;
+TEST(bytes_outside_text_are_named) {
     harpe_plan_file *file = NULL;
     harpe_error error;
     assert_int_equal(harpe_plan_file_parse("[\0]", 3, "p.py", &file, &error), HARPE_INVALID_INPUT);
@@ -207,8 +180,7 @@ static void bytes_outside_text_are_named(void **state) {
     assert_refused("\xff\xfe[", "p.py:1:1: expected a plan");
 }
 
-static void a_rank_that_is_not_there_is_empty(void **state) {
-    (void)state;
+TEST(a_rank_that_is_not_there_is_empty) {
     harpe_plan_file *file = NULL;
     assert_int_equal(parse("[[('f', 1)]]", &file, NULL), HARPE_OK);
     size_t count = 9;
@@ -226,8 +198,7 @@ static void a_rank_that_is_not_there_is_empty(void **state) {
     harpe_plan_file_free(NULL);
 }
 
-static void a_missing_file_is_named(void **state) {
-    (void)state;
+TEST(a_missing_file_is_named) {
     harpe_plan_file *file = NULL;
     harpe_error error;
     assert_int_equal(harpe_plan_file_read("no/such/plan.py", &file, &error), HARPE_NOT_FOUND);
@@ -282,8 +253,7 @@ static harpe_status match(const char *text, int frequency_mhz[8], harpe_error *e
     return status;
 }
 
-static void a_plan_matches_its_problem(void **state) {
-    (void)state;
+TEST(a_plan_matches_its_problem) {
     int found[8] = {0};
     const int expected[8] = {1400, 1000, 1400, 1000, 1400, 1400, 1000, 1000};
     assert_int_equal(match(matching, found, NULL), HARPE_OK);
@@ -300,8 +270,7 @@ static void assert_does_not_match(const char *text, const char *message) {
         assert_int_equal(found[i], 7); /* not changed on failure */
 }
 
-static void the_first_entry_that_does_not_match_is_named(void **state) {
-    (void)state;
+TEST(the_first_entry_that_does_not_match_is_named) {
     assert_does_not_match("[[('forward', 1400)]]", "the plan has 1 ranks, the schedule 2");
     assert_does_not_match("[[('forward', 1400), ('forward', 1000), ('backward', 1400)],"
                           "[('forward', 1400)]]",
@@ -315,8 +284,7 @@ static void the_first_entry_that_does_not_match_is_named(void **state) {
                           "not have for stage 0");
 }
 
-static void zero_fits_every_instruction(void **state) {
-    (void)state;
+TEST(zero_fits_every_instruction) {
     harpe_error error;
     int found[8] = {0};
     static const int expected[8] = {1400, 0, 0, 1000, 0, 1400, 0, 0};
@@ -328,8 +296,7 @@ static void zero_fits_every_instruction(void **state) {
     assert_memory_equal(found, expected, sizeof expected);
 }
 
-static void what_is_written_has_the_published_layout_and_reads_back(void **state) {
-    (void)state;
+TEST(what_is_written_has_the_published_layout_and_reads_back) {
     harpe_problem *problem = new_problem();
     const int frequency_mhz[8] = {1400, 1000, 1400, 1000, 1400, 1400, 1000, 1000};
     harpe_plan plan = {.time_s = 10, .energy_j = 1700.5, .frequency_mhz = frequency_mhz};
@@ -364,8 +331,7 @@ static void what_is_written_has_the_published_layout_and_reads_back(void **state
     unlink(path);
 }
 
-static void a_plan_that_cannot_be_written_leaves_nothing(void **state) {
-    (void)state;
+TEST(a_plan_that_cannot_be_written_leaves_nothing) {
     harpe_problem *problem = new_problem();
     const int frequency_mhz[8] = {1400, 1000, 1400, 1000, 1400, 1400, 1000, 1000};
     harpe_plan plan = {.time_s = 10, .energy_j = 1, .frequency_mhz = frequency_mhz};
@@ -376,34 +342,4 @@ static void a_plan_that_cannot_be_written_leaves_nothing(void **state) {
     harpe_problem_free(problem);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_published_layout_is_read),
-        cmocka_unit_test(either_quote_and_either_bracket_are_read),
-        cmocka_unit_test(blanks_comments_and_a_byte_order_mark_are_skipped),
-        cmocka_unit_test(a_missing_final_newline_is_fine),
-        cmocka_unit_test(an_empty_rank_is_read),
-        cmocka_unit_test(a_clock_left_alone_is_read),
-        cmocka_unit_test(many_different_names_stay_apart),
-        cmocka_unit_test(names_that_begin_alike_stay_apart),
-        cmocka_unit_test(the_older_form_is_named),
-        cmocka_unit_test(anything_that_would_be_executed_is_refused),
-        cmocka_unit_test(positions_count_lines_and_columns),
-        cmocka_unit_test(what_is_not_closed_is_refused),
-        cmocka_unit_test(stray_commas_are_refused),
-        cmocka_unit_test(a_parenthesised_single_value_is_no_tuple),
-        cmocka_unit_test(frequencies_are_whole_numbers_in_range),
-        cmocka_unit_test(names_have_a_length),
-        cmocka_unit_test(deeper_nesting_is_refused_at_once),
-        cmocka_unit_test(a_plan_without_ranks_is_refused),
-        cmocka_unit_test(bytes_outside_text_are_named),
-        cmocka_unit_test(a_rank_that_is_not_there_is_empty),
-        cmocka_unit_test(a_missing_file_is_named),
-        cmocka_unit_test(a_plan_matches_its_problem),
-        cmocka_unit_test(the_first_entry_that_does_not_match_is_named),
-        cmocka_unit_test(zero_fits_every_instruction),
-        cmocka_unit_test(what_is_written_has_the_published_layout_and_reads_back),
-        cmocka_unit_test(a_plan_that_cannot_be_written_leaves_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

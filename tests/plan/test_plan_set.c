@@ -73,8 +73,7 @@ static void assert_good_set(const made *m) {
 
 /* ---- Sets ------------------------------------------------------------------------------------ */
 
-static void random_sets_are_sound(void **state) {
-    (void)state;
+TEST(random_sets_are_sound) {
     test_random random = {1};
     const char *name;
     for (int trial = 0; trial < few_trials(8); trial++) {
@@ -90,8 +89,7 @@ static void random_sets_are_sound(void **state) {
     }
 }
 
-static void spread_gives_about_as_many_plans_as_asked(void **state) {
-    (void)state;
+TEST(spread_gives_about_as_many_plans_as_asked) {
     harpe_problem *problem = usual_problem(2, all_trials() ? 4 : 3, 6);
     static const int counts[] = {1, 2, 3, 20, 50};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -108,8 +106,7 @@ static void spread_gives_about_as_many_plans_as_asked(void **state) {
     harpe_problem_free(problem);
 }
 
-static void no_request_is_a_spread_of_a_hundred(void **state) {
-    (void)state;
+TEST(no_request_is_a_spread_of_a_hundred) {
     harpe_problem *problem = usual_problem(3, 3, 4);
     made m = make(problem, NULL), same = make(problem, &(harpe_plan_request){.count = 100});
     assert_good_set(&m);
@@ -120,8 +117,7 @@ static void no_request_is_a_spread_of_a_hundred(void **state) {
 }
 
 /* Between the two ends, the plans are near the requested times, without large gaps. */
-static void spread_plans_are_spread(void **state) {
-    (void)state;
+TEST(spread_plans_are_spread) {
     harpe_problem *problem = usual_problem(4, all_trials() ? 4 : 3, all_trials() ? 8 : 6);
     made m = make(problem, &(harpe_plan_request){.count = 40});
     double range_s = slowest_s(&m) - fastest_s(&m);
@@ -135,8 +131,7 @@ static void spread_plans_are_spread(void **state) {
     harpe_problem_free(problem);
 }
 
-static void the_least_energy_of_a_set_is_close_to_the_minimum(void **state) {
-    (void)state;
+TEST(the_least_energy_of_a_set_is_close_to_the_minimum) {
     harpe_problem *problem = usual_problem(5, all_trials() ? 4 : 3, 6);
     made m = make(problem, NULL);
     const harpe_plan *last = harpe_plan_set_at(m.plans, harpe_plan_set_count(m.plans) - 1);
@@ -148,8 +143,7 @@ static void the_least_energy_of_a_set_is_close_to_the_minimum(void **state) {
     harpe_problem_free(problem);
 }
 
-static void all_gives_a_plan_for_every_vertex_that_is_worth_it(void **state) {
-    (void)state;
+TEST(all_gives_a_plan_for_every_vertex_that_is_worth_it) {
     harpe_problem *problem = usual_problem(6, 2, 3);
     made m = make(problem, &(harpe_plan_request){.choice = HARPE_PLANS_ALL});
     assert_good_set(&m);
@@ -160,8 +154,7 @@ static void all_gives_a_plan_for_every_vertex_that_is_worth_it(void **state) {
 }
 
 /* One rank is a chain: every vertex is integral, so every plan reaches its bound. */
-static void all_plans_of_a_chain_meet_their_bound(void **state) {
-    (void)state;
+TEST(all_plans_of_a_chain_meet_their_bound) {
     harpe_problem *problem = usual_problem(7, 1, 3);
     made m = make(problem, &(harpe_plan_request){.choice = HARPE_PLANS_ALL});
     assert_good_set(&m);
@@ -173,8 +166,7 @@ static void all_plans_of_a_chain_meet_their_bound(void **state) {
     harpe_problem_free(problem);
 }
 
-static void single_options_leave_a_single_plan(void **state) {
-    (void)state;
+TEST(single_options_leave_a_single_plan) {
     test_rows rows = {0};
     for (int s = 0; s < 2; s++) {
         add_row(&rows, s, "forward", 1400, 0.010, 3);
@@ -194,8 +186,7 @@ static void single_options_leave_a_single_plan(void **state) {
     free(rows.rows);
 }
 
-static void plan_sets_are_deterministic(void **state) {
-    (void)state;
+TEST(plan_sets_are_deterministic) {
     harpe_problem *problem = usual_problem(8, 3, 5);
     made a = make(problem, &(harpe_plan_request){.count = 15});
     made b = make(problem, &(harpe_plan_request){.count = 15});
@@ -236,8 +227,7 @@ static void assert_frontier_alone_is_the_same(harpe_problem *problem) {
     harpe_frontier_free(alone);
 }
 
-static void frontier_is_the_same_with_and_without_plans(void **state) {
-    (void)state;
+TEST(frontier_is_the_same_with_and_without_plans) {
     test_random random = {9};
     harpe_problem *problem = usual_problem(9, 3, 4);
     assert_frontier_alone_is_the_same(problem);
@@ -253,8 +243,7 @@ static void frontier_is_the_same_with_and_without_plans(void **state) {
 
 /* At T_min the solver could raise the flow further, but that would not make the iteration shorter:
  * the price there is that of the segment above. */
-static void price_at_the_fastest_is_that_of_the_segment_above(void **state) {
-    (void)state;
+TEST(price_at_the_fastest_is_that_of_the_segment_above) {
     test_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 10, 10);
     add_row(&rows, 0, "forward", 1000, 50, 8);
@@ -276,8 +265,7 @@ static void price_at_the_fastest_is_that_of_the_segment_above(void **state) {
 
 /* ---- Asked times ----------------------------------------------------------------------------- */
 
-static void asked_times_are_kept_in_the_order_asked(void **state) {
-    (void)state;
+TEST(asked_times_are_kept_in_the_order_asked) {
     test_random random = {10};
     for (int trial = 0; trial < few_trials(20); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
@@ -319,8 +307,7 @@ static void asked_times_are_kept_in_the_order_asked(void **state) {
     }
 }
 
-static void times_below_the_fastest_are_infeasible(void **state) {
-    (void)state;
+TEST(times_below_the_fastest_are_infeasible) {
     harpe_problem *problem = usual_problem(11, 2, 3);
     made m = make(problem, &(harpe_plan_request){.count = 2});
     double shortest_s = fastest_s(&m);
@@ -343,8 +330,7 @@ static void times_below_the_fastest_are_infeasible(void **state) {
     harpe_problem_free(problem);
 }
 
-static void nonsense_is_refused(void **state) {
-    (void)state;
+TEST(nonsense_is_refused) {
     harpe_problem *problem = usual_problem(12, 2, 2);
     const harpe_plan_request nonsense[] = {
         {.count = -1},
@@ -368,8 +354,7 @@ static void nonsense_is_refused(void **state) {
 }
 
 /* Times belong to HARPE_PLANS_AT. A request that is reused for a spread may still have times. */
-static void times_are_ignored_unless_asked_for(void **state) {
-    (void)state;
+TEST(times_are_ignored_unless_asked_for) {
     harpe_problem *problem = usual_problem(13, 2, 2);
     double times_s[500] = {0};
     made m =
@@ -396,8 +381,7 @@ static bool report_until_tired(void *user, const char *phase, double fraction) {
     return p->reports_left-- > 0;
 }
 
-static void progress_can_stop_the_planner_at_any_report(void **state) {
-    (void)state;
+TEST(progress_can_stop_the_planner_at_any_report) {
     harpe_problem *problem = usual_problem(14, 2, 4);
     const double times_s[] = {1e3, 1e4};
     const harpe_plan_request requests[] = {
@@ -458,8 +442,7 @@ static bool take_report(void *user, const char *phase, double fraction) {
     return true;
 }
 
-static void progress_rises_to_the_end_through_one_phase_after_the_other(void **state) {
-    (void)state;
+TEST(progress_rises_to_the_end_through_one_phase_after_the_other) {
     test_random random = {21};
     const char *name;
     for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
@@ -491,8 +474,7 @@ static void progress_rises_to_the_end_through_one_phase_after_the_other(void **s
 /* ---- No plan that another one beats ---------------------------------------------------------- */
 
 /* Two clocks of equal energy, so that a plan at the lower clock is slower without saving energy. */
-static void a_slower_plan_needs_less(void **state) {
-    (void)state;
+TEST(a_slower_plan_needs_less) {
     test_rows rows = {0};
     for (int stage = 0; stage < 3; stage++) {
         add_row(&rows, stage, "forward", 1410, 0.1, 10);
@@ -514,8 +496,7 @@ static void a_slower_plan_needs_less(void **state) {
     free(rows.rows);
 }
 
-static void no_plan_of_a_set_is_beaten(void **state) {
-    (void)state;
+TEST(no_plan_of_a_set_is_beaten) {
     test_random random = {22};
     const char *name;
     for (int trial = 0; trial < few_trials(6); trial++) {
@@ -547,8 +528,7 @@ static void no_plan_of_a_set_is_beaten(void **state) {
 
 /* From options a few picoseconds apart to iterations of days. Energies scale with times, so that
  * powers stay the same. A plan is never below its bound. */
-static void gaps_are_never_negative(void **state) {
-    (void)state;
+TEST(gaps_are_never_negative) {
     static const double scales[] = {4e-8, 1e-7, 1e-6, 1e-4, 1, 1e3, 1e4};
     test_random random = {23};
     for (int trial = 0; trial < few_trials(36); trial++) {
@@ -591,8 +571,7 @@ static void gaps_are_never_negative(void **state) {
 
 /* ---- Measured profiles ----------------------------------------------------------------------- */
 
-static void plans_of_measured_profiles_are_close_to_the_bound(void **state) {
-    (void)state;
+TEST(plans_of_measured_profiles_are_close_to_the_bound) {
     for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
         harpe_problem *problem =
             measured_problem(i, all_trials() ? 12 : 4, (harpe_problem_options){0});
@@ -608,8 +587,7 @@ static void plans_of_measured_profiles_are_close_to_the_bound(void **state) {
 }
 
 /* The curve of the model is fitted, but the plans' numbers are measured. */
-static void exponential_model_plans_have_measured_numbers(void **state) {
-    (void)state;
+TEST(exponential_model_plans_have_measured_numbers) {
     for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
         harpe_problem *problem = measured_problem(
             i, all_trials() ? 6 : 3, (harpe_problem_options){.cost_model = HARPE_COST_EXPONENTIAL});
@@ -634,30 +612,4 @@ static void exponential_model_plans_have_measured_numbers(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_sets_are_sound),
-        cmocka_unit_test(spread_gives_about_as_many_plans_as_asked),
-        cmocka_unit_test(no_request_is_a_spread_of_a_hundred),
-        cmocka_unit_test(spread_plans_are_spread),
-        cmocka_unit_test(the_least_energy_of_a_set_is_close_to_the_minimum),
-        cmocka_unit_test(all_gives_a_plan_for_every_vertex_that_is_worth_it),
-        cmocka_unit_test(all_plans_of_a_chain_meet_their_bound),
-        cmocka_unit_test(single_options_leave_a_single_plan),
-        cmocka_unit_test(plan_sets_are_deterministic),
-        cmocka_unit_test(frontier_is_the_same_with_and_without_plans),
-        cmocka_unit_test(price_at_the_fastest_is_that_of_the_segment_above),
-        cmocka_unit_test(asked_times_are_kept_in_the_order_asked),
-        cmocka_unit_test(times_below_the_fastest_are_infeasible),
-        cmocka_unit_test(nonsense_is_refused),
-        cmocka_unit_test(times_are_ignored_unless_asked_for),
-        cmocka_unit_test(progress_can_stop_the_planner_at_any_report),
-        cmocka_unit_test(progress_rises_to_the_end_through_one_phase_after_the_other),
-        cmocka_unit_test(a_slower_plan_needs_less),
-        cmocka_unit_test(no_plan_of_a_set_is_beaten),
-        cmocka_unit_test(gaps_are_never_negative),
-        cmocka_unit_test(plans_of_measured_profiles_are_close_to_the_bound),
-        cmocka_unit_test(exponential_model_plans_have_measured_numbers),
-    };
-    return cmocka_run_group_tests_name("plan_set", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

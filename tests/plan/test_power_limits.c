@@ -211,8 +211,7 @@ static double enumerate(const pipeline *p, int options, const harpe_plan_request
     }
 }
 
-static void plans_of_tiny_pipelines_are_near_the_optimum(void **state) {
-    (void)state;
+TEST(plans_of_tiny_pipelines_are_near_the_optimum) {
     test_random random = {11};
     int feasible = 0, missed = 0, trials = few_trials(100);
     double gap = 0, widest = 0;
@@ -272,8 +271,7 @@ static void limit(const pipeline *p, int kind, double share, harpe_plan_request 
 
 /* With and without cost of changes, every plan keeps its limits, each is of less energy than all
  * faster ones, and clocks hold. */
-static void all_plans_of_a_set_keep_the_limits(void **state) {
-    (void)state;
+TEST(all_plans_of_a_set_keep_the_limits) {
     static const harpe_clock_switch costs[] = {
         {0}, {.latency_s = 0.025}, {.minimum_dwell_s = 0.3}, {.energy_j = 3}};
     test_random random = {12};
@@ -316,8 +314,7 @@ static void assert_same_sets(const pipeline *p, const harpe_plan_set *one,
 }
 
 /* Limits that no plan breaks change nothing. */
-static void loose_limits_change_nothing(void **state) {
-    (void)state;
+TEST(loose_limits_change_nothing) {
     test_random random = {13};
     for (int trial = 0; trial < few_trials(20); trial++) {
         pipeline p = make_pipeline(3, 4, 6, &random);
@@ -334,8 +331,7 @@ static void loose_limits_change_nothing(void **state) {
     }
 }
 
-static void limits_that_are_no_numbers_are_refused(void **state) {
-    (void)state;
+TEST(limits_that_are_no_numbers_are_refused) {
     test_random random = {14};
     pipeline p = make_pipeline(2, 2, 3, &random);
     const harpe_plan_request wrong[] = {
@@ -391,8 +387,7 @@ static double peak_of_replicas(const pipeline *p, const harpe_replica_plans *pla
 
 /* The peak of equal replicas falls although the job takes no longer, and one of them begins later
  * or has other clocks. */
-static void replicas_share_a_limit(void **state) {
-    (void)state;
+TEST(replicas_share_a_limit) {
     test_random random = {15};
     int made = 0, later = 0, trials = few_trials(20);
     for (int trial = 0; trial < trials; trial++) {
@@ -442,13 +437,4 @@ static void replicas_share_a_limit(void **state) {
     assert_true(later > 0); /* with time to spare, idle time moves */
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_of_tiny_pipelines_are_near_the_optimum),
-        cmocka_unit_test(all_plans_of_a_set_keep_the_limits),
-        cmocka_unit_test(loose_limits_change_nothing),
-        cmocka_unit_test(limits_that_are_no_numbers_are_refused),
-        cmocka_unit_test(replicas_share_a_limit),
-    };
-    return cmocka_run_group_tests_name("power_limits", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

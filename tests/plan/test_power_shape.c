@@ -31,8 +31,7 @@ static harpe_power_shape shape_of_two(double first_w, double first_s, double sec
 }
 
 /* The fundamental of a square wave is 4 / pi times its height, from peak to peak. */
-static void a_square_wave_swings_with_its_fundamental(void **state) {
-    (void)state;
+TEST(a_square_wave_swings_with_its_fundamental) {
     harpe_power_shape shape = shape_of_two(400, 1, 100, 1, 0);
     assert_near(shape.peak_w, 400, 1e-12);
     assert_near(shape.swing_w, 4 / PI * 300, 1e-12);
@@ -43,8 +42,7 @@ static void a_square_wave_swings_with_its_fundamental(void **state) {
 }
 
 /* A pulse of a share d of the period: the k-th harmonic is 4 / (pi k) |sin(pi k d)| heights. */
-static void a_pulse_swings_with_its_strongest_harmonic(void **state) {
-    (void)state;
+TEST(a_pulse_swings_with_its_strongest_harmonic) {
     harpe_power_shape shape = shape_of_two(400, 1, 100, 3, 0);
     assert_near(shape.swing_w, 4 / PI * sin(PI / 4) * 300, 1e-12);
     assert_near(shape.swing_hz, 0.25, 1e-12);
@@ -52,8 +50,7 @@ static void a_pulse_swings_with_its_strongest_harmonic(void **state) {
 
 /* Components below 0.1 Hz are outside of the band: of a square wave of 40 s the fundamental
  * (0.025 Hz) does not count, the third harmonic (0.075 Hz) neither, and the fifth does. */
-static void slow_and_fast_components_are_left_out(void **state) {
-    (void)state;
+TEST(slow_and_fast_components_are_left_out) {
     harpe_power_shape shape = shape_of_two(400, 20, 100, 20, 0);
     assert_near(shape.swing_w, 4 / (5 * PI) * 300, 1e-12);
     assert_near(shape.swing_hz, 0.125, 1e-12);
@@ -66,8 +63,7 @@ static void slow_and_fast_components_are_left_out(void **state) {
     assert_near(shape.peak_w, 400, 1e-12);
 }
 
-static void constant_power_does_not_swing(void **state) {
-    (void)state;
+TEST(constant_power_does_not_swing) {
     harpe_power_shape shape = shape_of_two(300, 0.1, 300, 0.7, 50);
     assert_true(shape.swing_w == 0 && shape.swing_hz == 0);
     assert_near(shape.peak_w, 350, 1e-12);
@@ -75,8 +71,7 @@ static void constant_power_does_not_swing(void **state) {
 
 /* Rank 0: F 0 to 1 s (300 W), B 4 to 6 s (200 W). Rank 1: F 1 to 2 s (500 W), B 2 to 4 s (400 W).
  * A rank that waits draws 50 W: 350 W, 550 W, 450 W, 250 W. */
-static void two_ranks_by_hand(void **state) {
-    (void)state;
+TEST(two_ranks_by_hand) {
     test_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 1, 300);
     add_row(&rows, 0, "backward", 1400, 2, 400);
@@ -160,8 +155,7 @@ static void assert_matches_grid(const harpe_problem *problem, const int *frequen
     free(points);
 }
 
-static void random_plans_match_a_grid_of_time(void **state) {
-    (void)state;
+TEST(random_plans_match_a_grid_of_time) {
     test_random random = {1};
     for (int trial = 0; trial < test_trials(20); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
@@ -186,8 +180,7 @@ static void random_plans_match_a_grid_of_time(void **state) {
     }
 }
 
-static void an_unknown_frequency_leaves_the_result_unchanged(void **state) {
-    (void)state;
+TEST(an_unknown_frequency_leaves_the_result_unchanged) {
     test_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 1, 300);
     add_row(&rows, 0, "backward", 1400, 1, 300);
@@ -201,15 +194,4 @@ static void an_unknown_frequency_leaves_the_result_unchanged(void **state) {
     free(rows.rows);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_square_wave_swings_with_its_fundamental),
-        cmocka_unit_test(a_pulse_swings_with_its_strongest_harmonic),
-        cmocka_unit_test(slow_and_fast_components_are_left_out),
-        cmocka_unit_test(constant_power_does_not_swing),
-        cmocka_unit_test(two_ranks_by_hand),
-        cmocka_unit_test(random_plans_match_a_grid_of_time),
-        cmocka_unit_test(an_unknown_frequency_leaves_the_result_unchanged),
-    };
-    return cmocka_run_group_tests_name("power_shape", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

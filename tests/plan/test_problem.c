@@ -36,8 +36,7 @@ static harpe_profile *plain_profile(int stages) {
 
 /* ---- Lists ----------------------------------------------------------------------------------- */
 
-static void lists_are_the_schedules(void **state) {
-    (void)state;
+TEST(lists_are_the_schedules) {
     harpe_schedule *schedule =
         schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 4});
     harpe_profile *profile = plain_profile(3);
@@ -63,8 +62,7 @@ static void lists_are_the_schedules(void **state) {
 
 /* With DualPipe, both ranks of a stage have choices of their own, because their blocking powers
  * differ. An option that waits at 80 W may be better than another, and at 300 W worse. */
-static void two_ranks_of_a_stage_have_their_own_choices(void **state) {
-    (void)state;
+TEST(two_ranks_of_a_stage_have_their_own_choices) {
     harpe_schedule *schedule =
         schedule_of(&(harpe_schedule_options){.name = "dualpipe", .ranks = 4, .microbatches = 8});
     test_rows rows = {0};
@@ -107,8 +105,7 @@ static void two_ranks_of_a_stage_have_their_own_choices(void **state) {
 }
 
 /* Powers of the options win over those of the profile. */
-static void blocking_powers_may_be_in_the_profile(void **state) {
-    (void)state;
+TEST(blocking_powers_may_be_in_the_profile) {
     harpe_schedule *schedule =
         schedule_of(&(harpe_schedule_options){.name = "zb-v", .ranks = 2, .microbatches = 4});
     harpe_measurement rows[12];
@@ -144,8 +141,7 @@ static void blocking_powers_may_be_in_the_profile(void **state) {
 }
 
 /* What waits for a pair that is split waits for its second half, and its first half waits. */
-static void waits_follow_the_halves_of_a_pair(void **state) {
-    (void)state;
+TEST(waits_follow_the_halves_of_a_pair) {
     const char *text = "0F0,BARRIER,(0F1;0B0)OVERLAP_F_B,BARRIER,0B1\n"
                        "1F0,1B0,BARRIER,BARRIER,1F1,1B1\n";
     harpe_schedule *schedule = NULL;
@@ -167,8 +163,7 @@ static void waits_follow_the_halves_of_a_pair(void **state) {
     harpe_schedule_free(schedule);
 }
 
-static void problem_outlives_profile_and_schedule(void **state) {
-    (void)state;
+TEST(problem_outlives_profile_and_schedule) {
     harpe_schedule *schedule =
         schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
     harpe_profile *profile = plain_profile(2);
@@ -187,8 +182,7 @@ static void problem_outlives_profile_and_schedule(void **state) {
 
 /* Stages and names that the schedule does not use have no effect. */
 /* If the profile has more stages than planned, the last stage would be a different one. */
-static void profile_and_schedule_have_the_same_stages(void **state) {
-    (void)state;
+TEST(profile_and_schedule_have_the_same_stages) {
     static const struct {
         int profile, schedule;
         const char *expected;
@@ -236,8 +230,7 @@ static void assert_good_list(const harpe_option_list *list, double blocking_w) {
     assert_int_equal(corner, list->curve_count);
 }
 
-static void option_lists_are_pareto_and_carry_their_hull(void **state) {
-    (void)state;
+TEST(option_lists_are_pareto_and_carry_their_hull) {
     test_random random = {1};
     for (int trial = 0; trial < test_trials(100); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
@@ -255,8 +248,7 @@ static void option_lists_are_pareto_and_carry_their_hull(void **state) {
     }
 }
 
-static void blocking_power_decides_which_options_are_worth_having(void **state) {
-    (void)state;
+TEST(blocking_power_decides_which_options_are_worth_having) {
     test_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 1, 300);
     /* needs more energy, but saves the waiting of the 2nd */
@@ -273,8 +265,7 @@ static void blocking_power_decides_which_options_are_worth_having(void **state) 
     free(rows.rows);
 }
 
-static void single_options_need_no_choice(void **state) {
-    (void)state;
+TEST(single_options_need_no_choice) {
     static const char *const before[] = {"load", NULL}, *const after[] = {"reduce", "step", NULL};
     test_rows rows = {0};
     for (int s = 0; s < 2; s++) {
@@ -301,8 +292,7 @@ static void single_options_need_no_choice(void **state) {
     free(rows.rows);
 }
 
-static void options_of_one_two_and_three_frequencies_work(void **state) {
-    (void)state;
+TEST(options_of_one_two_and_three_frequencies_work) {
     test_random random = {2};
     for (int count = 1; count <= 3; count++) {
         for (int model = HARPE_COST_HULL; model <= HARPE_COST_EXPONENTIAL; model++) {
@@ -336,8 +326,7 @@ static size_t count_named(const harpe_problem *problem, const char *name) {
     return found;
 }
 
-static void overlapped_pairs_are_kept_where_they_were_measured_and_split_elsewhere(void **state) {
-    (void)state;
+TEST(overlapped_pairs_are_kept_where_they_were_measured_and_split_elsewhere) {
     harpe_schedule_options options = shape_for("dualpipe-v", 2, 6);
     harpe_schedule *schedule = schedule_of(&options);
     size_t pairs = 0, listed = harpe_schedule_instruction_count(schedule);
@@ -371,8 +360,7 @@ static void overlapped_pairs_are_kept_where_they_were_measured_and_split_elsewhe
 
 /* ---- Mismatches ------------------------------------------------------------------------------ */
 
-static void missing_instructions_are_named(void **state) {
-    (void)state;
+TEST(missing_instructions_are_named) {
     harpe_profile *profile = plain_profile(3);
     harpe_schedule *gpipe =
         schedule_of(&(harpe_schedule_options){.name = "gpipe", .ranks = 4, .microbatches = 2});
@@ -391,8 +379,7 @@ static void missing_instructions_are_named(void **state) {
     harpe_profile_free(profile);
 }
 
-static void blocking_powers_must_fit_the_ranks_and_be_powers(void **state) {
-    (void)state;
+TEST(blocking_powers_must_fit_the_ranks_and_be_powers) {
     harpe_profile *profile = plain_profile(3);
     harpe_schedule *schedule =
         schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 2});
@@ -415,8 +402,7 @@ static void blocking_powers_must_fit_the_ranks_and_be_powers(void **state) {
     harpe_profile_free(profile);
 }
 
-static void no_blocking_power_is_none(void **state) {
-    (void)state;
+TEST(no_blocking_power_is_none) {
     harpe_profile *profile = plain_profile(2);
     harpe_schedule *schedule =
         schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
@@ -436,8 +422,7 @@ static void no_blocking_power_is_none(void **state) {
     harpe_profile_free(profile);
 }
 
-static void blocking_power_of_each_rank_is_its_own(void **state) {
-    (void)state;
+TEST(blocking_power_of_each_rank_is_its_own) {
     harpe_profile *profile = plain_profile(3);
     harpe_schedule *schedule =
         schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 1});
@@ -459,8 +444,7 @@ static void blocking_power_of_each_rank_is_its_own(void **state) {
     harpe_profile_free(profile);
 }
 
-static void memory_limit_is_kept(void **state) {
-    (void)state;
+TEST(memory_limit_is_kept) {
     harpe_profile *profile = plain_profile(2);
     harpe_schedule *schedule =
         schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 10000});
@@ -475,8 +459,7 @@ static void memory_limit_is_kept(void **state) {
     harpe_profile_free(profile);
 }
 
-static void nonsense_for_the_exponential_model_is_refused(void **state) {
-    (void)state;
+TEST(nonsense_for_the_exponential_model_is_refused) {
     test_random random = {4};
     harpe_schedule *schedule =
         schedule_of(&(harpe_schedule_options){.ranks = 1, .microbatches = 1});
@@ -502,25 +485,4 @@ static void nonsense_for_the_exponential_model_is_refused(void **state) {
     free(rows.rows);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_are_the_schedules),
-        cmocka_unit_test(two_ranks_of_a_stage_have_their_own_choices),
-        cmocka_unit_test(waits_follow_the_halves_of_a_pair),
-        cmocka_unit_test(blocking_powers_may_be_in_the_profile),
-        cmocka_unit_test(problem_outlives_profile_and_schedule),
-        cmocka_unit_test(profile_and_schedule_have_the_same_stages),
-        cmocka_unit_test(option_lists_are_pareto_and_carry_their_hull),
-        cmocka_unit_test(blocking_power_decides_which_options_are_worth_having),
-        cmocka_unit_test(single_options_need_no_choice),
-        cmocka_unit_test(options_of_one_two_and_three_frequencies_work),
-        cmocka_unit_test(overlapped_pairs_are_kept_where_they_were_measured_and_split_elsewhere),
-        cmocka_unit_test(missing_instructions_are_named),
-        cmocka_unit_test(blocking_powers_must_fit_the_ranks_and_be_powers),
-        cmocka_unit_test(no_blocking_power_is_none),
-        cmocka_unit_test(blocking_power_of_each_rank_is_its_own),
-        cmocka_unit_test(memory_limit_is_kept),
-        cmocka_unit_test(nonsense_for_the_exponential_model_is_refused),
-    };
-    return cmocka_run_group_tests_name("problem", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -55,8 +55,7 @@ static void assert_point(const harpe_profile *profile, int stage, const char *in
 
 /* ---- Accepted profiles ----------------------------------------------------------------------- */
 
-static void entries_and_points_are_sorted(void **state) {
-    (void)state;
+TEST(entries_and_points_are_sorted) {
     harpe_profile *profile = parse(HEADER "1,forward,1410,0.5,10\n"
                                           "0,forward,900,2,5\n"
                                           "0,forward,1410,1,7\n"
@@ -80,16 +79,14 @@ static void entries_and_points_are_sorted(void **state) {
     harpe_profile_free(profile);
 }
 
-static void columns_come_in_any_order_among_others(void **state) {
-    (void)state;
+TEST(columns_come_in_any_order_among_others) {
     harpe_profile *profile = parse("energy,comment,time,\"stage\",frequency,instruction\n"
                                    "10,\"a, b\",0.5,0,1410,forward\n");
     assert_point(profile, 0, "forward", 0, 1410, 0.5, 10);
     harpe_profile_free(profile);
 }
 
-static void windows_and_sloppy_files_are_read(void **state) {
-    (void)state;
+TEST(windows_and_sloppy_files_are_read) {
     harpe_profile *profile = parse("\xEF\xBB\xBF\r\n"
                                    "stage, instruction ,frequency,time,energy\r\n"
                                    "\r\n"
@@ -103,8 +100,7 @@ static void windows_and_sloppy_files_are_read(void **state) {
     harpe_profile_free(profile);
 }
 
-static void frequency_may_be_written_as_float_or_zero(void **state) {
-    (void)state;
+TEST(frequency_may_be_written_as_float_or_zero) {
     harpe_profile *profile = parse(HEADER "0,forward,1410.0,0.5,10\n"
                                           "0,forward,1410,0.51,10.5\n"
                                           "0,load,0,0.1,1\n");
@@ -114,8 +110,7 @@ static void frequency_may_be_written_as_float_or_zero(void **state) {
     harpe_profile_free(profile);
 }
 
-static void limits_themselves_are_accepted(void **state) {
-    (void)state;
+TEST(limits_themselves_are_accepted) {
     harpe_text text = {0};
     harpe_text_printf(&text, HEADER);
     for (int stage = 0; stage <= HARPE_STAGE_MAX; stage++)
@@ -130,8 +125,7 @@ static void limits_themselves_are_accepted(void **state) {
 
 /* ---- Aggregation ----------------------------------------------------------------------------- */
 
-static void repeats_without_rank_are_averaged(void **state) {
-    (void)state;
+TEST(repeats_without_rank_are_averaged) {
     harpe_profile *profile = parse(HEADER "0,forward,1410,1,10\n"
                                           "0,backward,1410,9,90\n"
                                           "0,forward,1410,1.02,10.5\n"
@@ -153,8 +147,7 @@ static void repeats_without_rank_are_averaged(void **state) {
     harpe_profile_free(profile);
 }
 
-static void ranks_give_longest_time_and_energy_sum(void **state) {
-    (void)state;
+TEST(ranks_give_longest_time_and_energy_sum) {
     /* Rank 5 repeats its measurement. It is averaged (2 s, 30 J) before the comparison with rank 4,
      * which may differ by any amount. */
     harpe_profile *profile = parse("rank,dp_rank,pp_rank,tp_rank,stage,instruction,frequency,time,"
@@ -170,8 +163,7 @@ static void ranks_give_longest_time_and_energy_sum(void **state) {
     harpe_profile_free(profile);
 }
 
-static void nothing_is_noted_where_nothing_repeats(void **state) {
-    (void)state;
+TEST(nothing_is_noted_where_nothing_repeats) {
     harpe_profile *profile = parse(RANK_HEADER "0,0,forward,1410,1,10\n"
                                                "1,0,forward,1410,1,10\n"
                                                "0,0,forward,1395,1,10\n"
@@ -182,8 +174,7 @@ static void nothing_is_noted_where_nothing_repeats(void **state) {
 }
 
 /* One bad row must not change a mean without a message. */
-static void repeats_that_disagree_are_refused_with_both_lines(void **state) {
-    (void)state;
+TEST(repeats_that_disagree_are_refused_with_both_lines) {
     assert_refused(HEADER "0,forward,1410,1,10\n"
                           "0,forward,1395,1,10\n"
                           "0,forward,1410,1.06,10\n",
@@ -212,8 +203,7 @@ static void repeats_that_disagree_are_refused_with_both_lines(void **state) {
                                           "J here and 10 J in row 0; "));
 }
 
-static void repeats_at_the_limit_agree(void **state) {
-    (void)state;
+TEST(repeats_at_the_limit_agree) {
     harpe_profile *profile = parse(HEADER "0,f,9,1,10\n0,f,9,1.04999,10.999\n");
     assert_int_equal(harpe_profile_repeat_count(profile), 1);
     harpe_profile_free(profile);
@@ -221,8 +211,7 @@ static void repeats_at_the_limit_agree(void **state) {
     assert_refused(HEADER "0,f,9,1,10\n0,f,9,1,11.001\n", "p.csv:3:1: ");
 }
 
-static void only_frequencies_of_all_ranks_are_kept(void **state) {
-    (void)state;
+TEST(only_frequencies_of_all_ranks_are_kept) {
     harpe_profile *profile = parse(RANK_HEADER "0,0,forward,1410,1,10\n"
                                                "1,0,forward,1410,2,10\n"
                                                "0,0,forward,1395,3,10\n"
@@ -235,8 +224,7 @@ static void only_frequencies_of_all_ranks_are_kept(void **state) {
     harpe_profile_free(profile);
 }
 
-static void ranks_without_common_frequency_are_refused(void **state) {
-    (void)state;
+TEST(ranks_without_common_frequency_are_refused) {
     assert_refused(RANK_HEADER "0,0,forward,1410,1,10\n"
                                "1,0,forward,1395,2,10\n",
                    "p.csv:2:1: stage 0, instruction 'forward': no frequency was measured by all 2 "
@@ -248,8 +236,7 @@ static void ranks_without_common_frequency_are_refused(void **state) {
                    "p.csv:4:1: stage 0, instruction 'backward': no frequency");
 }
 
-static void order_of_rows_does_not_matter(void **state) {
-    (void)state;
+TEST(order_of_rows_does_not_matter) {
     enum { RANKS = 12, FREQUENCIES = 10, ONCE = RANKS * 2 * FREQUENCIES, COUNT = 3 * ONCE };
     harpe_measurement rows[COUNT];
     srand(7);
@@ -293,8 +280,7 @@ static void order_of_rows_does_not_matter(void **state) {
 
 /* ---- Rows in memory -------------------------------------------------------------------------- */
 
-static void rows_in_memory_are_checked_by_index(void **state) {
-    (void)state;
+TEST(rows_in_memory_are_checked_by_index) {
     harpe_measurement rows[] = {{0, -1, "forward", 1410, 1, 10, 1, 0, 0},
                                 {0, -1, "backward", 1410, 1, 10, 1, 0, 0}};
     harpe_profile *profile = NULL;
@@ -332,8 +318,7 @@ static void rows_in_memory_are_checked_by_index(void **state) {
     harpe_profile_free(NULL);
 }
 
-static void names_outlive_the_callers_rows(void **state) {
-    (void)state;
+TEST(names_outlive_the_callers_rows) {
     char name[] = "forward";
     harpe_measurement row = {0, -1, name, 1410, 1, 10, 1, 0, 0};
     harpe_profile *profile = NULL;
@@ -345,8 +330,7 @@ static void names_outlive_the_callers_rows(void **state) {
 
 /* ---- Refused profiles ------------------------------------------------------------------------ */
 
-static void files_without_rows_are_refused(void **state) {
-    (void)state;
+TEST(files_without_rows_are_refused) {
     const char *empty = "p.csv:1:1: the file is empty; expected a header line "
                         "stage,instruction,frequency,time,energy and rows";
     assert_refused("", empty);
@@ -356,8 +340,7 @@ static void files_without_rows_are_refused(void **state) {
     assert_refused("stage,instruction,frequency,time,energy", "p.csv:2:1: no rows");
 }
 
-static void missing_and_doubled_columns_are_named(void **state) {
-    (void)state;
+TEST(missing_and_doubled_columns_are_named) {
     assert_refused("stage,frequency,Time,energy\n0,1410,1,1\n",
                    "p.csv:1:1: missing columns 'instruction', 'time' (found 'stage', 'frequency', "
                    "'Time', 'energy'); the first line must name the columns "
@@ -373,8 +356,7 @@ static void missing_and_doubled_columns_are_named(void **state) {
     assert_refused("a,b,c,d,e,f,g,h,i,j,k,l,m,n\n", "p.csv:1:1: missing columns 'stage'");
 }
 
-static void wrong_numbers_of_fields_are_refused(void **state) {
-    (void)state;
+TEST(wrong_numbers_of_fields_are_refused) {
     assert_refused(HEADER "0,forward,1410,1,1\n0,forward,1395,1\n",
                    "p.csv:3:16: expected 5 fields as in the header, not 4 (found '1')");
     assert_refused(HEADER "0,forward,1395,1,2,3\n",
@@ -386,8 +368,7 @@ typedef struct bad_row {
     const char *row, *expected;
 } bad_row;
 
-static void bad_values_are_named_with_their_place(void **state) {
-    (void)state;
+TEST(bad_values_are_named_with_their_place) {
     static const char stage[] = "p.csv:2:1: stage must be a whole number from 0 to 65535 (";
     static const char name[] = "p.csv:2:3: instruction must be a name of 1 to 63 characters from "
                                "A-Z, a-z, 0-9, '_', '.', ':' and '-' (";
@@ -424,23 +405,20 @@ static void bad_values_are_named_with_their_place(void **state) {
     assert_refused(RANK_HEADER ",0,f,9,1,1\n", "p.csv:2:1: rank must be");
 }
 
-static void too_long_names_are_refused(void **state) {
-    (void)state;
+TEST(too_long_names_are_refused) {
     char text[256];
     (void)snprintf(text, sizeof text, HEADER "0,%0*d,9,1,1\n", HARPE_INSTRUCTION_NAME_MAX + 1, 7);
     assert_refused(text, "p.csv:2:3: instruction must be a name of 1 to 63");
 }
 
-static void gaps_in_the_stages_are_named(void **state) {
-    (void)state;
+TEST(gaps_in_the_stages_are_named) {
     assert_refused(HEADER "0,f,9,1,1\n3,f,9,1,1\n1,f,9,1,1\n",
                    "p.csv:3:1: stage 2 has no rows although stage 3 has; profile every stage and "
                    "number them from 0 without gaps");
     assert_refused(HEADER "1,f,9,1,1\n", "p.csv:2:1: stage 0 has no rows although stage 1 has");
 }
 
-static void binary_junk_is_refused(void **state) {
-    (void)state;
+TEST(binary_junk_is_refused) {
     static const char elf[] = "\x7F"
                               "ELF\2\1\1\0\0\0\0\0\n\0";
     assert_refused_bytes(elf, sizeof elf, HARPE_INVALID_INPUT, "p.csv:1:8: ");
@@ -453,8 +431,7 @@ static void binary_junk_is_refused(void **state) {
     assert_refused("\x1B[31m\n", "p.csv:1:1: missing columns");
 }
 
-static void too_many_names_are_refused(void **state) {
-    (void)state;
+TEST(too_many_names_are_refused) {
     harpe_text text = {0};
     harpe_text_printf(&text, HEADER);
     for (int i = 0; i <= 4096; i++)
@@ -474,8 +451,7 @@ static void too_many_names_are_refused(void **state) {
     harpe_text_free(&text);
 }
 
-static void files_that_cannot_be_read_are_named(void **state) {
-    (void)state;
+TEST(files_that_cannot_be_read_are_named) {
     harpe_profile *profile = NULL;
     harpe_error error;
     assert_int_equal(harpe_profile_read_csv("/nonexistent/p.csv", &profile, &error),
@@ -505,8 +481,7 @@ static void assert_same_profile(const harpe_profile *a, const harpe_profile *b) 
     }
 }
 
-static void a_written_profile_reads_back_equal(void **state) {
-    (void)state;
+TEST(a_written_profile_reads_back_equal) {
     char path[] = "/tmp/harpe-test-profile-XXXXXX";
     int descriptor = mkstemp(path);
     assert_true(descriptor >= 0);
@@ -527,8 +502,7 @@ static void a_written_profile_reads_back_equal(void **state) {
     unlink(path);
 }
 
-static void a_profile_that_cannot_be_written_says_so(void **state) {
-    (void)state;
+TEST(a_profile_that_cannot_be_written_says_so) {
     harpe_profile *profile = parse(HEADER "0,forward,1410,0.1,0.3\n");
     harpe_error error = {.message = ""};
     assert_int_not_equal(harpe_profile_write_csv(profile, "/nonexistent/x/p.csv", &error),
@@ -567,8 +541,7 @@ static void assert_shape(const char *name, int stages, size_t frequencies) {
     harpe_profile_free(profile);
 }
 
-static void measured_profiles_have_their_shape(void **state) {
-    (void)state;
+TEST(measured_profiles_have_their_shape) {
     assert_shape("pipeline/gpt3-175b_a100.csv", 8, 38);
     assert_shape("pipeline/bloom-176b_a100.csv", 8, 38);
     harpe_profile *profile = read_data("pipeline/gpt3-175b_a100.csv");
@@ -576,8 +549,7 @@ static void measured_profiles_have_their_shape(void **state) {
     harpe_profile_free(profile);
 }
 
-static void synthetic_profiles_have_their_shape(void **state) {
-    (void)state;
+TEST(synthetic_profiles_have_their_shape) {
     assert_shape("synthetic/a100_4s.csv", 4, 55);
     assert_shape("synthetic/a100_8s.csv", 8, 55);
     assert_shape("synthetic/a100_16s.csv", 16, 55);
@@ -585,8 +557,7 @@ static void synthetic_profiles_have_their_shape(void **state) {
 
 /* ---- Blocking power -------------------------------------------------------------------------- */
 
-static void blocking_power_is_one_for_each_stage(void **state) {
-    (void)state;
+TEST(blocking_power_is_one_for_each_stage) {
     const char *text = "stage,instruction,frequency,time,energy,blocking_power\n"
                        "0,f,1410,1,10,70.5\n0,b,1410,2,20,70.5\n1,f,1410,1,10,60\n";
     harpe_profile *profile = NULL;
@@ -619,8 +590,7 @@ static void blocking_power_is_one_for_each_stage(void **state) {
     harpe_profile_free(profile);
 }
 
-static void bad_blocking_powers_are_refused(void **state) {
-    (void)state;
+TEST(bad_blocking_powers_are_refused) {
     static const char *const values[] = {"0", "-1", "nan", "100001", "x", ""};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         char text[128];
@@ -650,8 +620,7 @@ static void bad_blocking_powers_are_refused(void **state) {
 
 #define LATENCY_HEADER "stage,instruction,frequency,time,energy,rank,switch_latency\n"
 
-static void switching_latency_is_one_for_each_stage_and_clock(void **state) {
-    (void)state;
+TEST(switching_latency_is_one_for_each_stage_and_clock) {
     const char *text = LATENCY_HEADER "0,f,1410,1,10,0,0.025\n0,b,1410,2,20,0,0.025\n"
                                       "0,f,1410,1,10,1,0.03\n0,b,1410,2,20,1,0.03\n"
                                       "0,f,1200,1,10,0,0\n0,f,1200,1,10,1,0\n"
@@ -686,8 +655,7 @@ static void switching_latency_is_one_for_each_stage_and_clock(void **state) {
     harpe_profile_free(profile);
 }
 
-static void bad_switching_latencies_are_refused(void **state) {
-    (void)state;
+TEST(bad_switching_latencies_are_refused) {
     static const char *const values[] = {"-0.001", "nan", "3600.1", "x", ""};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         char text[128];
@@ -719,40 +687,4 @@ static void bad_switching_latencies_are_refused(void **state) {
     assert_null(profile);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocking_power_is_one_for_each_stage),
-        cmocka_unit_test(bad_blocking_powers_are_refused),
-        cmocka_unit_test(switching_latency_is_one_for_each_stage_and_clock),
-        cmocka_unit_test(bad_switching_latencies_are_refused),
-        cmocka_unit_test(entries_and_points_are_sorted),
-        cmocka_unit_test(columns_come_in_any_order_among_others),
-        cmocka_unit_test(windows_and_sloppy_files_are_read),
-        cmocka_unit_test(frequency_may_be_written_as_float_or_zero),
-        cmocka_unit_test(limits_themselves_are_accepted),
-        cmocka_unit_test(repeats_without_rank_are_averaged),
-        cmocka_unit_test(nothing_is_noted_where_nothing_repeats),
-        cmocka_unit_test(repeats_that_disagree_are_refused_with_both_lines),
-        cmocka_unit_test(repeats_at_the_limit_agree),
-        cmocka_unit_test(ranks_give_longest_time_and_energy_sum),
-        cmocka_unit_test(only_frequencies_of_all_ranks_are_kept),
-        cmocka_unit_test(ranks_without_common_frequency_are_refused),
-        cmocka_unit_test(order_of_rows_does_not_matter),
-        cmocka_unit_test(rows_in_memory_are_checked_by_index),
-        cmocka_unit_test(names_outlive_the_callers_rows),
-        cmocka_unit_test(files_without_rows_are_refused),
-        cmocka_unit_test(missing_and_doubled_columns_are_named),
-        cmocka_unit_test(wrong_numbers_of_fields_are_refused),
-        cmocka_unit_test(bad_values_are_named_with_their_place),
-        cmocka_unit_test(too_long_names_are_refused),
-        cmocka_unit_test(gaps_in_the_stages_are_named),
-        cmocka_unit_test(binary_junk_is_refused),
-        cmocka_unit_test(too_many_names_are_refused),
-        cmocka_unit_test(files_that_cannot_be_read_are_named),
-        cmocka_unit_test(a_written_profile_reads_back_equal),
-        cmocka_unit_test(a_profile_that_cannot_be_written_says_so),
-        cmocka_unit_test(measured_profiles_have_their_shape),
-        cmocka_unit_test(synthetic_profiles_have_their_shape),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

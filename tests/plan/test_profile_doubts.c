@@ -60,8 +60,7 @@ static void assert_warning(const char *text, size_t index, const char *expected)
 
 #define HEADER "stage,instruction,frequency,time,energy\n"
 
-static void powers_in_other_units_are_told(void **state) {
-    (void)state;
+TEST(powers_in_other_units_are_told) {
     assert_warning(
         HEADER "0,f,1410,0.05,20000\n", 0,
         "p.csv:2: stage 0 'f' at 1410 MHz: 400000 W on a GPU, more than any GPU draws; if "
@@ -84,8 +83,7 @@ static void powers_in_other_units_are_told(void **state) {
                    "2.5 W on a GPU");
 }
 
-static void warnings_are_few(void **state) {
-    (void)state;
+TEST(warnings_are_few) {
     const char *text =
         HEADER "0,f,1410,1,1\n0,f,1400,1,1\n0,f,1390,1,1\n0,f,1380,1,1\n0,f,1370,1,1\n";
     assert_warning(text, 1, "p.csv:3: ");
@@ -93,8 +91,7 @@ static void warnings_are_few(void **state) {
     assert_warning(text, 3, NULL);
 }
 
-static void a_slip_names_its_line_and_the_next_one(void **state) {
-    (void)state;
+TEST(a_slip_names_its_line_and_the_next_one) {
     assert_warning(
         HEADER "0,f,1410,0.05,20\n0,f,1395,0.505,19.8\n0,f,1380,0.051,19.7\n", 0,
         "p.csv:3: stage 0 'f' at 1395 MHz: the time 0.505 s is about 9.9 times too high beside "
@@ -111,8 +108,7 @@ static void a_slip_names_its_line_and_the_next_one(void **state) {
 
 /* Whatever the number of clocks, their distance and the kind of work: the slip, and only it. With
  * two clocks, either may be the wrong one. */
-static void one_wrong_number_is_found_at_any_clock(void **state) {
-    (void)state;
+TEST(one_wrong_number_is_found_at_any_clock) {
     static const double factors[] = {10, 0.1, 3, 1 / 3.0, 100};
     for (int clocks = 2; clocks <= 12; clocks++)
         for (int slip = 0; slip < clocks; slip++)
@@ -138,8 +134,7 @@ static void one_wrong_number_is_found_at_any_clock(void **state) {
             }
 }
 
-static void sound_curves_are_not_doubted(void **state) {
-    (void)state;
+TEST(sound_curves_are_not_doubted) {
     for (int clocks = 1; clocks <= 14; clocks++)
         for (int variant = 0; variant < 24; variant++) {
             rows r = {0};
@@ -154,8 +149,7 @@ static void sound_curves_are_not_doubted(void **state) {
 }
 
 /* Each rank has its curve. */
-static void ranks_differ(void **state) {
-    (void)state;
+TEST(ranks_differ) {
     rows r = {0};
     for (int rank = 0; rank < 3; rank++) {
         size_t first = r.count;
@@ -178,8 +172,7 @@ static void ranks_differ(void **state) {
     harpe_profile_free(profile);
 }
 
-static void synthetic_profiles_are_not_doubted(void **state) {
-    (void)state;
+TEST(synthetic_profiles_are_not_doubted) {
     for (int t = 0; t < few_trials(300); t++)
         for (const char *const *model = harpe_synth_gpu_models(); *model; model++) {
             harpe_synth_options options = {.gpu_model = *model,
@@ -195,8 +188,7 @@ static void synthetic_profiles_are_not_doubted(void **state) {
         }
 }
 
-static void measured_profiles_are_not_doubted(void **state) {
-    (void)state;
+TEST(measured_profiles_are_not_doubted) {
     static const char *const names[] = {"pipeline/gpt3-175b_a100.csv",
                                         "pipeline/bloom-176b_a100.csv", "synthetic/a100_4s.csv",
                                         "synthetic/a100_16s.csv"};
@@ -310,8 +302,7 @@ static const law usual = {.limit_w = INFINITY,
 
 /* Whatever the limit, the noise and the distance of the clocks: the clocks from which on time and
  * power stay the same are found to within a few steps, and the fastest point stays. */
-static void throttled_clocks_are_found(void **state) {
-    (void)state;
+TEST(throttled_clocks_are_found) {
     int trials = few_trials(300);
     for (int t = 0; t < trials; t++) {
         law l = usual;
@@ -346,8 +337,7 @@ static void throttled_clocks_are_found(void **state) {
 }
 
 /* Work that is limited by memory or by launches has flat times, and no limit holds it. */
-static void flat_times_alone_are_no_throttling(void **state) {
-    (void)state;
+TEST(flat_times_alone_are_no_throttling) {
     int trials = few_trials(1000);
     for (int t = 0; t < trials; t++) {
         law l = usual, other = usual;
@@ -367,8 +357,7 @@ static void flat_times_alone_are_no_throttling(void **state) {
 }
 
 /* One of four ranks is enough: all must have a clock. */
-static void the_rank_is_named(void **state) {
-    (void)state;
+TEST(the_rank_is_named) {
     law l = usual;
     l.limit_w = 280;
     l.noise = 0.001;
@@ -388,8 +377,7 @@ static void the_rank_is_named(void **state) {
 }
 
 /* The synthetic GPUs have no limit. */
-static void synthetic_gpus_reach_their_clocks(void **state) {
-    (void)state;
+TEST(synthetic_gpus_reach_their_clocks) {
     char path[] = "/tmp/harpe-doubts-XXXXXX";
     int file = mkstemp(path);
     assert_true(file >= 0);
@@ -412,8 +400,7 @@ static void synthetic_gpus_reach_their_clocks(void **state) {
 
 /* Plans whose clocks hold use no clock that was not reached, although noise makes some of these
  * look better, and none needs less than its bound. */
-static void plans_use_clocks_that_were_reached(void **state) {
-    (void)state;
+TEST(plans_use_clocks_that_were_reached) {
     static char text[1U << 20];
     enum { STAGES = 4 };
     for (uint64_t seed = 1; seed <= 4; seed++) {
@@ -466,21 +453,4 @@ static void plans_use_clocks_that_were_reached(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(powers_in_other_units_are_told),
-        cmocka_unit_test(warnings_are_few),
-        cmocka_unit_test(a_slip_names_its_line_and_the_next_one),
-        cmocka_unit_test(one_wrong_number_is_found_at_any_clock),
-        cmocka_unit_test(sound_curves_are_not_doubted),
-        cmocka_unit_test(ranks_differ),
-        cmocka_unit_test(synthetic_profiles_are_not_doubted),
-        cmocka_unit_test(measured_profiles_are_not_doubted),
-        cmocka_unit_test(throttled_clocks_are_found),
-        cmocka_unit_test(plans_use_clocks_that_were_reached),
-        cmocka_unit_test(flat_times_alone_are_no_throttling),
-        cmocka_unit_test(the_rank_is_named),
-        cmocka_unit_test(synthetic_gpus_reach_their_clocks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -227,8 +227,7 @@ static void one_problem(harpe_problem *problem, test_random *random, int changes
     parts_clear(&p);
 }
 
-static void changes_match_those_made_at_once(void **state) {
-    (void)state;
+TEST(changes_match_those_made_at_once) {
     test_random random = {41};
     int trials = test_trials(1100);
     for (int trial = 0; trial < trials; trial++)
@@ -241,17 +240,10 @@ static void changes_match_those_made_at_once(void **state) {
 #endif
 }
 
-static void larger_problems_too(void **state) {
-    (void)state;
+TEST(larger_problems_too) {
     test_random random = {42};
     for (int trial = 0; trial < test_trials(44); trial++)
         one_problem(any_problem(&random, trial, 5, 9), &random, 25);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(changes_match_those_made_at_once),
-        cmocka_unit_test(larger_problems_too),
-    };
-    return cmocka_run_group_tests_name("relaxation", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

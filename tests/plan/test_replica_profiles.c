@@ -10,8 +10,7 @@ static harpe_status parse(const char *text, harpe_replica_profiles **out, harpe_
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-static void rows_belong_to_their_gpus(void **state) {
-    (void)state;
+TEST(rows_belong_to_their_gpus) {
     static const char text[] =
         "gpu,time,energy,frequency,stage,instruction,replica,blocking_power\n"
         "1,0.11,21,1400,0,forward,0,61\n"
@@ -39,8 +38,7 @@ static void rows_belong_to_their_gpus(void **state) {
     harpe_replica_profiles_free(profiles);
 }
 
-static void names_of_other_tools_are_accepted(void **state) {
-    (void)state;
+TEST(names_of_other_tools_are_accepted) {
     harpe_replica_profiles *profiles = NULL;
     assert_int_equal(parse("stage,instruction,frequency,time,energy,dp_rank\n0,f,1,1,1,0\n"
                            "0,f,1,1,1,1\n",
@@ -58,8 +56,7 @@ static void names_of_other_tools_are_accepted(void **state) {
 
 #define HEADER "replica,gpu,stage,instruction,frequency,time,energy\n"
 
-static void wrong_files_are_refused_where_they_are_wrong(void **state) {
-    (void)state;
+TEST(wrong_files_are_refused_where_they_are_wrong) {
     static const struct {
         const char *text, *message;
     } cases[] = {
@@ -101,8 +98,7 @@ static void wrong_files_are_refused_where_they_are_wrong(void **state) {
     }
 }
 
-static void written_profiles_are_read_again(void **state) {
-    (void)state;
+TEST(written_profiles_are_read_again) {
     harpe_variability how = {
         .replica_count = 3, .peer_count = 2, .speed_deviation = 0.1, .power_deviation = 0.1};
     test_job *job = varied_job(2, 2, &how);
@@ -130,8 +126,7 @@ static void written_profiles_are_read_again(void **state) {
     job_free(job);
 }
 
-static void profiles_of_several_gpus_are_refused(void **state) {
-    (void)state;
+TEST(profiles_of_several_gpus_are_refused) {
     test_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 0.1, 20);
     rows.rows[0].gpu_count = 2;
@@ -160,8 +155,7 @@ static double time_of(const harpe_replica_profiles *profiles, int replica, int p
 
 /* Without noise each GPU is slower by the same factor at all clocks, and the factors have the
  * wished deviation. */
-static void gpus_differ_by_factors(void **state) {
-    (void)state;
+TEST(gpus_differ_by_factors) {
     harpe_variability how = {.replica_count = 400, .speed_deviation = 0.08, .seed = 6}, flat = {0};
     test_job *job = varied_job(2, 2, &how), *base = varied_job(2, 2, &flat);
     double sum = 0, squares = 0;
@@ -181,8 +175,7 @@ static void gpus_differ_by_factors(void **state) {
     job_free(base);
 }
 
-static void outliers_are_slower(void **state) {
-    (void)state;
+TEST(outliers_are_slower) {
     harpe_variability how = {.replica_count = 500, .outlier_share = 0.1, .seed = 8}, flat = {0};
     test_job *job = varied_job(1, 1, &how), *base = varied_job(1, 1, &flat);
     int slow = 0;
@@ -196,8 +189,7 @@ static void outliers_are_slower(void **state) {
     job_free(base);
 }
 
-static void noise_does_not_change_the_gpus(void **state) {
-    (void)state;
+TEST(noise_does_not_change_the_gpus) {
     harpe_variability how = {.replica_count = 4, .speed_deviation = 0.08, .seed = 6};
     test_job *exact = varied_job(2, 2, &how);
     how.noise = 0.01;
@@ -212,8 +204,7 @@ static void noise_does_not_change_the_gpus(void **state) {
     job_free(noisy);
 }
 
-static void impossible_variations_are_refused(void **state) {
-    (void)state;
+TEST(impossible_variations_are_refused) {
     harpe_profile *base = NULL;
     harpe_replica_profiles *out = NULL;
     harpe_synth_options options = {.stages = 1, .imbalance = 1};
@@ -244,8 +235,7 @@ static double distance(const harpe_replica_profiles *a, const harpe_replica_prof
     return sqrt(sum / count);
 }
 
-static void smoothing_removes_noise(void **state) {
-    (void)state;
+TEST(smoothing_removes_noise) {
     harpe_variability how = {.replica_count = 16, .speed_deviation = 0.08, .seed = 6};
     test_job *exact = varied_job(2, 2, &how);
     how.noise = 0.01;
@@ -270,8 +260,7 @@ static void smoothing_removes_noise(void **state) {
 }
 
 /* GPUs with different clocks are fitted as well. */
-static void smoothing_accepts_gaps(void **state) {
-    (void)state;
+TEST(smoothing_accepts_gaps) {
     harpe_profile *gpus[5];
     test_random random = {3};
     for (int g = 0; g < 5; g++) {
@@ -309,19 +298,4 @@ static void smoothing_accepts_gaps(void **state) {
     harpe_replica_profiles_free(smooth);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_belong_to_their_gpus),
-        cmocka_unit_test(names_of_other_tools_are_accepted),
-        cmocka_unit_test(wrong_files_are_refused_where_they_are_wrong),
-        cmocka_unit_test(written_profiles_are_read_again),
-        cmocka_unit_test(profiles_of_several_gpus_are_refused),
-        cmocka_unit_test(gpus_differ_by_factors),
-        cmocka_unit_test(outliers_are_slower),
-        cmocka_unit_test(noise_does_not_change_the_gpus),
-        cmocka_unit_test(impossible_variations_are_refused),
-        cmocka_unit_test(smoothing_removes_noise),
-        cmocka_unit_test(smoothing_accepts_gaps),
-    };
-    return cmocka_run_group_tests_name("replica_profiles", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

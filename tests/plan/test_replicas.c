@@ -145,8 +145,7 @@ static void check_tiny(const test_job *job, double slowdown, int *best_count, in
     harpe_replica_plans_free(plans);
 }
 
-static void tiny_jobs_have_the_best_of_all_plans(void **state) {
-    (void)state;
+TEST(tiny_jobs_have_the_best_of_all_plans) {
     test_random random = {41};
     int best = 0, count = 0;
     for (int trial = 0; trial < test_trials(60); trial++) {
@@ -185,8 +184,7 @@ static double lp_bound_j(const harpe_problem *problem, double time_s) {
 
 /* The bound of a job is the sum of the optima of the replicas' LPs, also where a replica alone
  * would end its iteration. */
-static void bound_is_the_sum_of_the_optima_of_lps(void **state) {
-    (void)state;
+TEST(bound_is_the_sum_of_the_optima_of_lps) {
     test_random random = {5};
     for (int trial = 0; trial < test_trials(12); trial++) {
         harpe_schedule_options how = {.ranks = 3, .microbatches = random_int(&random, 1, 4)};
@@ -213,8 +211,7 @@ static void bound_is_the_sum_of_the_optima_of_lps(void **state) {
 
 #endif
 
-static void bound_is_lowest_at_the_time_of_least_energy(void **state) {
-    (void)state;
+TEST(bound_is_lowest_at_the_time_of_least_energy) {
     harpe_variability how = {
         .replica_count = 5, .speed_deviation = 0.08, .power_deviation = 0.08, .seed = 4};
     test_job *job = varied_job(4, 8, &how);
@@ -243,8 +240,7 @@ static void bound_is_lowest_at_the_time_of_least_energy(void **state) {
 
 /* A replica that is ready long before the others uses all of their time, also beyond the time at
  * which it would need the least energy alone. */
-static void fast_replica_is_slower_than_alone(void **state) {
-    (void)state;
+TEST(fast_replica_is_slower_than_alone) {
     test_rows rows = {0};
     harpe_profile *gpus[2];
     for (int slow = 0; slow < 2; slow++) {
@@ -283,8 +279,7 @@ static void fast_replica_is_slower_than_alone(void **state) {
     job_free(job);
 }
 
-static void equal_replicas_share_a_plan(void **state) {
-    (void)state;
+TEST(equal_replicas_share_a_plan) {
     harpe_variability how = {.replica_count = 3, .speed_deviation = 0.08, .seed = 9};
     test_job *three = varied_job(3, 4, &how);
     const harpe_profile *gpus[6];
@@ -311,8 +306,7 @@ static void equal_replicas_share_a_plan(void **state) {
     job_free(six);
 }
 
-static void plans_do_not_depend_on_the_threads(void **state) {
-    (void)state;
+TEST(plans_do_not_depend_on_the_threads) {
     harpe_variability how = {
         .replica_count = 6, .peer_count = 2, .speed_deviation = 0.1, .seed = 2};
     test_job *job = varied_job(3, 6, &how);
@@ -335,8 +329,7 @@ static void plans_do_not_depend_on_the_threads(void **state) {
 
 /* Replicas planned one by one for the same time need at least as much as together, one plan for all
  * needs more, and verification agrees. */
-static void plans_for_each_gpu_need_less_than_one_plan(void **state) {
-    (void)state;
+TEST(plans_for_each_gpu_need_less_than_one_plan) {
     for (uint64_t seed = 1; seed <= 6; seed++) {
         harpe_variability how = {.replica_count = 4,
                                  .peer_count = 1 + (int)(seed % 2),
@@ -370,8 +363,7 @@ static void plans_for_each_gpu_need_less_than_one_plan(void **state) {
 
 /* One replica with one peer is a pipeline, whose plans with one clock are known. GPUs without a
  * clock in common, and a clock that one of them lacks, have no such plan. */
-static void one_clock_is_the_best_of_all_gpus(void **state) {
-    (void)state;
+TEST(one_clock_is_the_best_of_all_gpus) {
     harpe_variability how = {.replica_count = 1, .seed = 3};
     test_job *job = varied_job(3, 4, &how);
     harpe_error error = {.message = ""};
@@ -398,8 +390,7 @@ static void one_clock_is_the_best_of_all_gpus(void **state) {
     job_free(job);
 }
 
-static void verification_finds_wrong_numbers(void **state) {
-    (void)state;
+TEST(verification_finds_wrong_numbers) {
     harpe_variability how = {.replica_count = 2, .speed_deviation = 0.1, .seed = 2};
     test_job *job = varied_job(3, 4, &how);
     harpe_replica_plans *plans = plans_of(job, NULL);
@@ -425,8 +416,7 @@ static void verification_finds_wrong_numbers(void **state) {
 }
 
 /* The lists of a plan file are in the order of replicas, ranks and peers. */
-static void plan_file_has_a_list_for_each_gpu(void **state) {
-    (void)state;
+TEST(plan_file_has_a_list_for_each_gpu) {
     harpe_variability how = {
         .replica_count = 2, .peer_count = 2, .speed_deviation = 0.1, .seed = 5};
     test_job *job = varied_job(3, 4, &how);
@@ -483,8 +473,7 @@ static bool report_nothing(void *user, const char *phase, double fraction) {
     return false;
 }
 
-static void what_cannot_be_planned_is_refused(void **state) {
-    (void)state;
+TEST(what_cannot_be_planned_is_refused) {
     harpe_variability how = {.replica_count = 2, .speed_deviation = 0.1, .seed = 5};
     test_job *job = varied_job(4, 8, &how);
     harpe_wait_power wait = {-1, "", 50};
@@ -518,8 +507,7 @@ static void what_cannot_be_planned_is_refused(void **state) {
 }
 
 /* Without common clocks there is no plan for all, and everything else is as always. */
-static void gpus_without_common_clocks_have_no_common_plan(void **state) {
-    (void)state;
+TEST(gpus_without_common_clocks_have_no_common_plan) {
     harpe_profile *gpus[2];
     for (int g = 0; g < 2; g++) {
         test_rows rows = {0};
@@ -551,22 +539,4 @@ static void gpus_without_common_clocks_have_no_common_plan(void **state) {
     job_free(job);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tiny_jobs_have_the_best_of_all_plans),
-#ifdef HARPE_HAVE_CLP
-        cmocka_unit_test(bound_is_the_sum_of_the_optima_of_lps),
-#endif
-        cmocka_unit_test(bound_is_lowest_at_the_time_of_least_energy),
-        cmocka_unit_test(fast_replica_is_slower_than_alone),
-        cmocka_unit_test(equal_replicas_share_a_plan),
-        cmocka_unit_test(plans_do_not_depend_on_the_threads),
-        cmocka_unit_test(plans_for_each_gpu_need_less_than_one_plan),
-        cmocka_unit_test(one_clock_is_the_best_of_all_gpus),
-        cmocka_unit_test(verification_finds_wrong_numbers),
-        cmocka_unit_test(plan_file_has_a_list_for_each_gpu),
-        cmocka_unit_test(what_cannot_be_planned_is_refused),
-        cmocka_unit_test(gpus_without_common_clocks_have_no_common_plan),
-    };
-    return cmocka_run_group_tests_name("replicas", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -199,8 +199,7 @@ static void for_all_built_ins(void (*check)(const harpe_schedule *schedule)) {
 
 /* ---- Lists of each schedule ------------------------------------------------------------------ */
 
-static void lists_1f1b(void **state) {
-    (void)state;
+TEST(lists_1f1b) {
     harpe_schedule *schedule = make("1f1b", 3, 4, 0);
     assert_string_equal(harpe_schedule_name(schedule), "1f1b");
     assert_int_equal(harpe_schedule_rank_count(schedule), 3);
@@ -217,8 +216,7 @@ static void lists_1f1b(void **state) {
     harpe_schedule_free(schedule);
 }
 
-static void lists_1f1b_with_fewer_microbatches_than_ranks(void **state) {
-    (void)state;
+TEST(lists_1f1b_with_fewer_microbatches_than_ranks) {
     harpe_schedule *schedule = make(NULL, 4, 2, 0);
     assert_string_equal(harpe_schedule_name(schedule), "1f1b");
     expect_rank(schedule, 0, "0F0 0F1 0B0 0B1");
@@ -227,8 +225,7 @@ static void lists_1f1b_with_fewer_microbatches_than_ranks(void **state) {
     harpe_schedule_free(schedule);
 }
 
-static void lists_early_recomputation(void **state) {
-    (void)state;
+TEST(lists_early_recomputation) {
     harpe_schedule *schedule = make("early-recomputation-1f1b", 3, 4, 0);
     expect_rank(schedule, 0, "0F0 0F1 0F2 0X0 0F3 0X1 0R2 0B2 0R3 0B3");
     expect_rank(schedule, 1, "1F0 1F1 1X0 1F2 1X1 1F3 1X2 1R3 1B3");
@@ -241,8 +238,7 @@ static void lists_early_recomputation(void **state) {
     harpe_schedule_free(schedule);
 }
 
-static void fuses_recomputation_exactly_in_the_steady_state(void **state) {
-    (void)state;
+TEST(fuses_recomputation_exactly_in_the_steady_state) {
     for (int ranks = 1; ranks <= 6; ranks++) {
         for (int microbatches = 1; microbatches <= 9; microbatches++) {
             harpe_schedule *schedule = make("early-recomputation-1f1b", ranks, microbatches, 0);
@@ -264,16 +260,14 @@ static void fuses_recomputation_exactly_in_the_steady_state(void **state) {
     }
 }
 
-static void lists_gpipe(void **state) {
-    (void)state;
+TEST(lists_gpipe) {
     harpe_schedule *schedule = make("gpipe", 2, 3, 0);
     expect_rank(schedule, 0, "0F0 0F1 0F2 0B0 0B1 0B2");
     expect_rank(schedule, 1, "1F0 1F1 1F2 1B0 1B1 1B2");
     harpe_schedule_free(schedule);
 }
 
-static void lists_interleaved_1f1b(void **state) {
-    (void)state;
+TEST(lists_interleaved_1f1b) {
     harpe_schedule *schedule = make("interleaved-1f1b", 2, 4, 2);
     assert_int_equal(harpe_schedule_stage_count(schedule), 4);
     expect_rank(schedule, 0, "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3");
@@ -284,8 +278,7 @@ static void lists_interleaved_1f1b(void **state) {
 /* The example in Megatron-Core's description of microbatch_group_size_per_vp_stage: 5 microbatches
  * in groups of 3 and 2. torch divides 5 microbatches on 2 ranks into 2 groups, which it cannot make
  * equal, and refuses. */
-static void lists_interleaved_1f1b_in_unequal_groups(void **state) {
-    (void)state;
+TEST(lists_interleaved_1f1b_in_unequal_groups) {
     harpe_schedule_options options = {
         .name = "interleaved-1f1b", .ranks = 2, .microbatches = 5, .microbatch_group_size = 3};
     harpe_schedule *schedule = NULL;
@@ -313,8 +306,7 @@ static void assert_same_lists(const harpe_instruction *a, const harpe_instructio
 }
 
 /* torch makes max(1, M / N) groups. */
-static void lists_interleaved_1f1b_as_torch_divides_the_microbatches(void **state) {
-    (void)state;
+TEST(lists_interleaved_1f1b_as_torch_divides_the_microbatches) {
     harpe_schedule *schedule = make("interleaved-1f1b", 2, 3, 2);
     expect_rank(schedule, 0, "0F0 0F1 0F2 2F0 2F1 2F2 2B0 2B1 2B2 0B0 0B1 0B2");
     expect_rank(schedule, 1, "1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1B0 1B1 1B2");
@@ -342,8 +334,7 @@ static void lists_interleaved_1f1b_as_torch_divides_the_microbatches(void **stat
     harpe_schedule_free(schedule);
 }
 
-static void lists_overlapped_expert_communication(void **state) {
-    (void)state;
+TEST(lists_overlapped_expert_communication) {
     harpe_schedule_options options = {.name = "interleaved-1f1b",
                                       .ranks = 2,
                                       .microbatches = 5,
@@ -367,8 +358,7 @@ static void lists_overlapped_expert_communication(void **state) {
     harpe_schedule_free(schedule);
 }
 
-static void lists_zb_h1(void **state) {
-    (void)state;
+TEST(lists_zb_h1) {
     harpe_schedule *schedule = make("zb-h1", 3, 4, 0);
     expect_rank(schedule, 0, "0F0 0F1 0F2 0I0 0W0 0F3 0I1 0W1 0I2 0W2 0I3 0W3");
     expect_rank(schedule, 1, "1F0 1F1 1I0 1F2 1I1 1W0 1F3 1I2 1W1 1I3 1W2 1W3");
@@ -380,8 +370,7 @@ static void lists_zb_h1(void **state) {
     harpe_schedule_free(schedule);
 }
 
-static void lists_zb_v(void **state) {
-    (void)state;
+TEST(lists_zb_v) {
     harpe_schedule *schedule = make("zb-v", 2, 3, 0);
     assert_int_equal(harpe_schedule_stage_count(schedule), 4);
     expect_rank(schedule, 0,
@@ -391,8 +380,7 @@ static void lists_zb_v(void **state) {
     harpe_schedule_free(schedule);
 }
 
-static void lists_dualpipe_v(void **state) {
-    (void)state;
+TEST(lists_dualpipe_v) {
     harpe_schedule *schedule = make("dualpipe-v", 2, 4, 0);
     expect_rank(schedule, 0,
                 "0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3+3B1 3F2+0B0 3B2 3F3+0B1 3B3 0I2 0W2 0I3 0W3");
@@ -407,8 +395,7 @@ static void lists_dualpipe_v(void **state) {
 
 /* Rank 0 and 1 of DualPipe mirror each other: microbatches 0 and 1 enter at rank 0, and 2 and 3 at
  * rank 1. */
-static void lists_dualpipe(void **state) {
-    (void)state;
+TEST(lists_dualpipe) {
     harpe_schedule *schedule = make("dualpipe", 2, 4, 0);
     assert_int_equal(harpe_schedule_stage_count(schedule), 2);
     expect_rank(schedule, 0, "0F0 1F2 0F1 1B2 1F3+0B0 1B3 0I1 0W1");
@@ -434,8 +421,7 @@ static void lists_dualpipe(void **state) {
 }
 
 /* The waits of DeepSeek's runtime only delay. tests/cli/test_dualpipe.py checks their effect. */
-static void deepseeks_dualpipe_v_has_the_lists_of_torchs(void **state) {
-    (void)state;
+TEST(deepseeks_dualpipe_v_has_the_lists_of_torchs) {
     static const int uneven_times[7] = {3, 5, 2, 3, 0, 0, 0};
     int slower = 0;
     for (int ranks = 1; ranks <= 6; ranks++) {
@@ -455,8 +441,7 @@ static void deepseeks_dualpipe_v_has_the_lists_of_torchs(void **state) {
     assert_in_range(slower, 10, 999);
 }
 
-static void one_rank_runs_everything(void **state) {
-    (void)state;
+TEST(one_rank_runs_everything) {
     harpe_schedule *schedule = make("1f1b", 1, 2, 1);
     expect_rank(schedule, 0, "0F0 0B0 0F1 0B1");
     harpe_schedule_free(schedule);
@@ -465,8 +450,7 @@ static void one_rank_runs_everything(void **state) {
     harpe_schedule_free(schedule);
 }
 
-static void prologue_and_epilogue_stand_around_every_rank(void **state) {
-    (void)state;
+TEST(prologue_and_epilogue_stand_around_every_rank) {
     char loading[] = "dataloader:v1.2";
     const char *prologue[] = {loading, "warm-up", NULL};
     const char *epilogue[] = {"all_reduce", NULL};
@@ -501,10 +485,7 @@ static void prologue_and_epilogue_stand_around_every_rank(void **state) {
 
 /* ---- Properties of all schedules ------------------------------------------------------------- */
 
-static void every_built_in_runs_every_action_once(void **state) {
-    (void)state;
-    for_all_built_ins(expect_whole);
-}
+TEST(every_built_in_runs_every_action_once) { for_all_built_ins(expect_whole); }
 
 static void expect_possible_makespan(const harpe_schedule *schedule) {
     int time = makespan(schedule, split_unit_times);
@@ -518,10 +499,7 @@ static void expect_possible_makespan(const harpe_schedule *schedule) {
     assert_in_range(time, 0, 3 * work * ranks);
 }
 
-static void every_built_in_can_finish(void **state) {
-    (void)state;
-    for_all_built_ins(expect_possible_makespan);
-}
+TEST(every_built_in_can_finish) { for_all_built_ins(expect_possible_makespan); }
 
 static void expect_whole_and_possible(const harpe_schedule *schedule) {
     expect_whole(schedule);
@@ -530,8 +508,7 @@ static void expect_whole_and_possible(const harpe_schedule *schedule) {
 
 /* Every accepted size of the groups, with and without overlap. Also counts the accepted sizes,
  * which Megatron-Core defines: from N to M, with a last group of no or at least N microbatches. */
-static void every_group_size_can_finish(void **state) {
-    (void)state;
+TEST(every_group_size_can_finish) {
     for (int ranks = 1; ranks <= 5; ranks++) {
         for (int microbatches = 1; microbatches <= 13; microbatches++) {
             for (int size = 1; size <= microbatches + 1; size++) {
@@ -559,8 +536,7 @@ static void every_group_size_can_finish(void **state) {
     }
 }
 
-static void makespans_are_those_of_the_papers(void **state) {
-    (void)state;
+TEST(makespans_are_those_of_the_papers) {
     for (int ranks = 1; ranks <= 8; ranks++) {
         for (int microbatches = 1; microbatches <= 20; microbatches++) {
             harpe_schedule *schedule = make("1f1b", ranks, microbatches, 0);
@@ -591,8 +567,7 @@ static void makespans_are_those_of_the_papers(void **state) {
     }
 }
 
-static void zero_bubble_is_never_slower_than_1f1b(void **state) {
-    (void)state;
+TEST(zero_bubble_is_never_slower_than_1f1b) {
     for (int ranks = 1; ranks <= 8; ranks++) {
         for (int microbatches = 1; microbatches <= 20; microbatches++) {
             harpe_schedule *plain = make("1f1b", ranks, microbatches, 0);
@@ -605,8 +580,7 @@ static void zero_bubble_is_never_slower_than_1f1b(void **state) {
     }
 }
 
-static void zb_h1_holds_no_more_than_1f1b(void **state) {
-    (void)state;
+TEST(zb_h1_holds_no_more_than_1f1b) {
     for (int ranks = 1; ranks <= 8; ranks++) {
         for (int microbatches = 1; microbatches <= 20; microbatches++) {
             harpe_schedule *plain = make("1f1b", ranks, microbatches, 0);
@@ -625,8 +599,7 @@ static void zb_h1_holds_no_more_than_1f1b(void **state) {
     }
 }
 
-static void v_schedules_hold_what_they_promise(void **state) {
-    (void)state;
+TEST(v_schedules_hold_what_they_promise) {
     for (int ranks = 1; ranks <= 8; ranks++) {
         for (int microbatches = 1; microbatches <= 20; microbatches++) {
             harpe_schedule *schedule = make("zb-v", ranks, microbatches, 0);
@@ -655,8 +628,7 @@ static int place_of(const char *name) {
 }
 
 /* A new row needs no change here (docs/adding-a-schedule.md). */
-static void table_names_every_built_in(void **state) {
-    (void)state;
+TEST(table_names_every_built_in) {
     static const char *const released[] = {
         "1f1b",       "early-recomputation-1f1b", "gpipe",   "interleaved-1f1b", "zb-h1", "zb-v",
         "dualpipe-v", "dualpipe-v-deepseek",      "dualpipe"};
@@ -672,8 +644,7 @@ static void table_names_every_built_in(void **state) {
     assert_null(harpe_schedule_name_at(-1));
 }
 
-static void refuses_shapes_out_of_range(void **state) {
-    (void)state;
+TEST(refuses_shapes_out_of_range) {
     harpe_schedule_options options = {.ranks = 0, .microbatches = 4};
     expect_refusal(&options, HARPE_INVALID_ARGUMENT, "not 0");
     options.ranks = -3;
@@ -696,8 +667,7 @@ static void refuses_shapes_out_of_range(void **state) {
     expect_refusal(&options, HARPE_INVALID_ARGUMENT, "unknown schedule ''");
 }
 
-static void refuses_shapes_a_schedule_is_not_defined_for(void **state) {
-    (void)state;
+TEST(refuses_shapes_a_schedule_is_not_defined_for) {
     harpe_schedule_options options = {.name = "1f1b", .ranks = 4, .microbatches = 8, .chunks = 2};
     expect_refusal(&options, HARPE_INVALID_ARGUMENT, "exactly 1 stage per rank, not 2");
     options.chunks = -1;
@@ -728,8 +698,7 @@ static void refuses_shapes_a_schedule_is_not_defined_for(void **state) {
     expect_refusal(&options, HARPE_INVALID_ARGUMENT, "not 3 and 6");
 }
 
-static void refuses_settings_of_other_schedules(void **state) {
-    (void)state;
+TEST(refuses_settings_of_other_schedules) {
     harpe_schedule_options options = {
         .name = "interleaved-1f1b", .ranks = 4, .microbatches = 11, .microbatch_group_size = 3};
     expect_refusal(&options, HARPE_INVALID_ARGUMENT, "must be 4 to 11, not 3");
@@ -750,8 +719,7 @@ static void refuses_settings_of_other_schedules(void **state) {
     expect_refusal(&options, HARPE_INVALID_ARGUMENT, "gpipe cannot overlap expert communication");
 }
 
-static void refuses_bad_standalone_names(void **state) {
-    (void)state;
+TEST(refuses_bad_standalone_names) {
     const char *names[] = {"ok", "two words", NULL};
     harpe_schedule_options options = {.ranks = 2, .microbatches = 2, .prologue = names};
     expect_refusal(&options, HARPE_INVALID_ARGUMENT, "prologue: 'two words'");
@@ -777,8 +745,7 @@ static void refuses_bad_standalone_names(void **state) {
     expect_refusal(&options, HARPE_LIMIT_EXCEEDED, "more than 64");
 }
 
-static void accessors_tolerate_the_edges(void **state) {
-    (void)state;
+TEST(accessors_tolerate_the_edges) {
     harpe_schedule_free(NULL);
     harpe_schedule *schedule = make("1f1b", 2, 1, 0);
     size_t count = 7;
@@ -788,37 +755,4 @@ static void accessors_tolerate_the_edges(void **state) {
     harpe_schedule_free(schedule);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_1f1b),
-        cmocka_unit_test(lists_1f1b_with_fewer_microbatches_than_ranks),
-        cmocka_unit_test(lists_early_recomputation),
-        cmocka_unit_test(fuses_recomputation_exactly_in_the_steady_state),
-        cmocka_unit_test(lists_gpipe),
-        cmocka_unit_test(lists_interleaved_1f1b),
-        cmocka_unit_test(lists_interleaved_1f1b_in_unequal_groups),
-        cmocka_unit_test(lists_interleaved_1f1b_as_torch_divides_the_microbatches),
-        cmocka_unit_test(lists_overlapped_expert_communication),
-        cmocka_unit_test(lists_zb_h1),
-        cmocka_unit_test(lists_zb_v),
-        cmocka_unit_test(lists_dualpipe_v),
-        cmocka_unit_test(lists_dualpipe),
-        cmocka_unit_test(deepseeks_dualpipe_v_has_the_lists_of_torchs),
-        cmocka_unit_test(one_rank_runs_everything),
-        cmocka_unit_test(prologue_and_epilogue_stand_around_every_rank),
-        cmocka_unit_test(every_built_in_runs_every_action_once),
-        cmocka_unit_test(every_built_in_can_finish),
-        cmocka_unit_test(every_group_size_can_finish),
-        cmocka_unit_test(makespans_are_those_of_the_papers),
-        cmocka_unit_test(zero_bubble_is_never_slower_than_1f1b),
-        cmocka_unit_test(zb_h1_holds_no_more_than_1f1b),
-        cmocka_unit_test(v_schedules_hold_what_they_promise),
-        cmocka_unit_test(table_names_every_built_in),
-        cmocka_unit_test(refuses_shapes_out_of_range),
-        cmocka_unit_test(refuses_shapes_a_schedule_is_not_defined_for),
-        cmocka_unit_test(refuses_settings_of_other_schedules),
-        cmocka_unit_test(refuses_bad_standalone_names),
-        cmocka_unit_test(accessors_tolerate_the_edges),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -45,8 +45,7 @@ static void expect_action(const harpe_action *action, harpe_operation operation,
 
 /* ---- Accepted files -------------------------------------------------------------------------- */
 
-static void reads_1f1b_with_idle_cells(void **state) {
-    (void)state;
+TEST(reads_1f1b_with_idle_cells) {
     harpe_schedule *schedule = read_text("0F0,0F1,,,0B0,,0B1\n,1F0,1B0,1F1,1B1,,\n");
     assert_string_equal(harpe_schedule_name(schedule), "file");
     assert_int_equal(harpe_schedule_rank_count(schedule), 2);
@@ -64,8 +63,7 @@ static void reads_1f1b_with_idle_cells(void **state) {
     harpe_schedule_free(schedule);
 }
 
-static void reads_split_backwards_and_overlapped_pairs(void **state) {
-    (void)state;
+TEST(reads_split_backwards_and_overlapped_pairs) {
     harpe_schedule *schedule =
         read_text("0F0,1F0,(0F1;1B0)OVERLAP_F_B,(1F1;0I0)OVERLAP_F_B,0W0,1I1,1W1,0B1\n");
     assert_int_equal(harpe_schedule_stage_count(schedule), 2);
@@ -82,8 +80,7 @@ static void reads_split_backwards_and_overlapped_pairs(void **state) {
     harpe_schedule_free(schedule);
 }
 
-static void reads_files_from_any_system(void **state) {
-    (void)state;
+TEST(reads_files_from_any_system) {
     harpe_schedule *schedule = read_text("\xEF\xBB\xBF\"0F0\", 0B0 , ,\"\"\r\n,1F0,1B0\r\n\r\n\n");
     assert_int_equal(harpe_schedule_rank_count(schedule), 2);
     assert_int_equal(harpe_schedule_instruction_count(schedule), 4);
@@ -141,8 +138,7 @@ static void expect_same(const harpe_schedule *left, const harpe_schedule *right)
 
 /* The order of a runtime of torch.distributed.pipelining (2 ranks, 2 microbatches, split
  * backwards), in the form that has all actions. */
-static void leaves_out_communication(void **state) {
-    (void)state;
+TEST(leaves_out_communication) {
     harpe_schedule *with =
         read_text("0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0I0,0WAIT_SEND_F0,0RECV_B1,0W0,0B1,"
                   "0WAIT_SEND_F1,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD\r\n"
@@ -154,8 +150,7 @@ static void leaves_out_communication(void **state) {
     harpe_schedule_free(without);
 }
 
-static void every_built_in_comes_back_as_it_was_written(void **state) {
-    (void)state;
+TEST(every_built_in_comes_back_as_it_was_written) {
     int compared = 0;
     int k = 0;
     for (; harpe_schedule_name_at(k); k++) {
@@ -183,8 +178,7 @@ static void every_built_in_comes_back_as_it_was_written(void **state) {
 
 /* ---- Beyond torch's form --------------------------------------------------------------------- */
 
-static void reads_recomputations_and_names(void **state) {
-    (void)state;
+TEST(reads_recomputations_and_names) {
     harpe_schedule *schedule = read_text(
         ":load,0F0:forward_moe,1F0,(0F1;1B0)OVERLAP_F_B:pair,0R0,0B0:b.moe,1F1:forward_moe,"
         "1R1,1I1,1W1,0B1,:optimizer\n");
@@ -207,8 +201,7 @@ static void reads_recomputations_and_names(void **state) {
     harpe_schedule_free(schedule);
 }
 
-static void standalone_instructions_belong_to_the_lowest_stage(void **state) {
-    (void)state;
+TEST(standalone_instructions_belong_to_the_lowest_stage) {
     harpe_schedule *schedule = read_text("0F0,1F1,1B1,0B0\n:a,1F0,0F1,1B0,0B1,:b\n");
     size_t count;
     const harpe_instruction *list = harpe_schedule_rank(schedule, 1, &count);
@@ -220,8 +213,7 @@ static void standalone_instructions_belong_to_the_lowest_stage(void **state) {
     harpe_schedule_free(schedule);
 }
 
-static void reads_a_stage_on_two_ranks(void **state) {
-    (void)state;
+TEST(reads_a_stage_on_two_ranks) {
     harpe_schedule *schedule = read_text("0F0,1F1,1B1,0B0\n0F1,1F0,1B0,0B1\n");
     assert_int_equal(harpe_schedule_rank_count(schedule), 2);
     assert_int_equal(harpe_schedule_stage_count(schedule), 2);
@@ -230,8 +222,7 @@ static void reads_a_stage_on_two_ranks(void **state) {
 }
 
 /* All of what is before a barrier ends before anything behind it starts. */
-static void barriers_wait_for_all_ranks(void **state) {
-    (void)state;
+TEST(barriers_wait_for_all_ranks) {
     harpe_schedule *schedule = read_text("0F0,0F1,BARRIER,0B0,0B1,BARRIER,:step\n"
                                          "1F0,BARRIER,1F1,1B0,1B1,BARRIER,:step\n");
     static const harpe_wait expected[] = {{5, 2}, {8, 4}, {1, 6}, {3, 9}};
@@ -246,8 +237,7 @@ static void barriers_wait_for_all_ranks(void **state) {
     harpe_schedule_free(schedule);
 }
 
-static void reads_lags(void **state) {
-    (void)state;
+TEST(reads_lags) {
     harpe_schedule *schedule = read_text("0F0,0B0+0.5,:step\n1F0:first+1e-3,1B0:b.x-y+0,:step+2\n");
     static const double lags_s[] = {0, 0.5, 0, 1e-3, 0, 2};
     static const char *const names[] = {"forward", "backward", "step", "first", "b.x-y", "step"};
@@ -265,8 +255,7 @@ static void reads_lags(void **state) {
     harpe_schedule_free(schedule);
 }
 
-static void refuses_lags_that_are_none(void **state) {
-    (void)state;
+TEST(refuses_lags_that_are_none) {
     static const char *const bad[] = {"0F0+",    "0F0+x",  "0F0+-1",  "0F0+1.1e6",
                                       "0F0+nan", "0F0+1s", "0F0+1+1", "0F0+ 1"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -282,8 +271,7 @@ static void refuses_lags_that_are_none(void **state) {
     expect_bad("+1\n", "s.csv:1:1: " CELL " (found '+1')");
 }
 
-static void refuses_names_and_barriers_that_are_none(void **state) {
-    (void)state;
+TEST(refuses_names_and_barriers_that_are_none) {
     const char *name =
         "after the colon is no instruction name (1 to 63 letters, digits or _ . : -)";
     char message[256];
@@ -317,8 +305,7 @@ static void refuses_names_and_barriers_that_are_none(void **state) {
     harpe_text_free(&text);
 }
 
-static void reads_a_file_by_path(void **state) {
-    (void)state;
+TEST(reads_a_file_by_path) {
     char path[] = "/tmp/harpe_test_schedule_XXXXXX";
     int file = mkstemp(path);
     assert_true(file >= 0);
@@ -340,8 +327,7 @@ static void reads_a_file_by_path(void **state) {
 
 /* ---- Refused files --------------------------------------------------------------------------- */
 
-static void refuses_cells_that_are_none(void **state) {
-    (void)state;
+TEST(refuses_cells_that_are_none) {
     expect_bad("0F0,0B0\n,1F0,nonsense\n", "s.csv:2:6: " CELL " (found 'nonsense')");
     expect_bad("F0", "s.csv:1:1: " CELL " (found 'F0')");
     expect_bad("0F", "s.csv:1:1: " CELL " (found '0F')");
@@ -358,8 +344,7 @@ static void refuses_cells_that_are_none(void **state) {
                "s.csv:1:1: microbatch: at most 999999 is supported (found '0F1000000')");
 }
 
-static void refuses_pairs_that_are_none(void **state) {
-    (void)state;
+TEST(refuses_pairs_that_are_none) {
     expect_bad("(0F0;0B0)", "s.csv:1:1: " CELL " (found '(0F0;0B0)')");
     expect_bad("(0F0)OVERLAP_F_B", "s.csv:1:1: " CELL " (found '(0F0)OVERLAP_F_B')");
     expect_bad("(0F0;0B0)OVERLAP_F_B2", "s.csv:1:1: " CELL " (found '(0F0;0B0)OVERLAP_F_B2')");
@@ -371,8 +356,7 @@ static void refuses_pairs_that_are_none(void **state) {
                "(found '(0F0;0W0)OVERLAP_F_B')");
 }
 
-static void refuses_actions_that_it_does_not_know(void **state) {
-    (void)state;
+TEST(refuses_actions_that_it_does_not_know) {
     expect_bad("0F0,0FORWARD0", "s.csv:1:5: " CELL " (found '0FORWARD0')");
     expect_bad("0SEND_F0x", "s.csv:1:1: " CELL " (found '0SEND_F0x')");
     expect_bad("0SEND_F-1", "s.csv:1:1: " CELL " (found '0SEND_F-1')");
@@ -383,8 +367,7 @@ static void refuses_actions_that_it_does_not_know(void **state) {
                "s.csv:1:1: " CELL " (found '(0SEND_F0;0B0)OVERLAP_F_B')");
 }
 
-static void refuses_files_without_a_schedule(void **state) {
-    (void)state;
+TEST(refuses_files_without_a_schedule) {
     const char *message = "s.csv: the schedule is empty; expected one line per rank with cells "
                           "such as 0F3,1B0";
     expect_bad("", message);
@@ -392,16 +375,14 @@ static void refuses_files_without_a_schedule(void **state) {
     expect_bad("\xEF\xBB\xBF", message);
 }
 
-static void refuses_ranks_with_nothing_to_do(void **state) {
-    (void)state;
+TEST(refuses_ranks_with_nothing_to_do) {
     expect_bad("0F0,0B0\n\n,1F0,1B0\n", "s.csv:2: rank 1 has nothing to do: the line is empty");
     expect_bad("\n0F0,0B0\n", "s.csv:1: rank 0 has nothing to do: the line is empty");
     expect_bad("0F0,0B0\n,,\n", "s.csv:2: rank 1 has nothing to do: no cell has a computation");
     expect_bad("0UNSHARD\n", "s.csv:1: rank 0 has nothing to do: no cell has a computation");
 }
 
-static void refuses_wrong_owners_of_stages(void **state) {
-    (void)state;
+TEST(refuses_wrong_owners_of_stages) {
     expect_bad("0F0,0B0\n,0F1,0B0\n", "s.csv:2:6: 0B0 comes a second time; every action runs once");
     expect_bad(
         "0F0\n0B0,0F1,0B1\n",
@@ -411,16 +392,14 @@ static void refuses_wrong_owners_of_stages(void **state) {
                "s.csv: stage 1 is missing: no rank runs it, though there is a stage 2");
 }
 
-static void refuses_actions_twice(void **state) {
-    (void)state;
+TEST(refuses_actions_twice) {
     expect_bad("0F0,0B0,\n,1F0,1B0,1F0\n",
                "s.csv:2:10: 1F0 comes a second time; every action runs once");
     expect_bad("0F0,0F1,(0F1;0B0)OVERLAP_F_B,0B1",
                "s.csv:1:9: 0F1 comes a second time; every action runs once");
 }
 
-static void refuses_incomplete_microbatches(void **state) {
-    (void)state;
+TEST(refuses_incomplete_microbatches) {
     expect_bad("0F0,0F1,0B1",
                "s.csv: stage 0 (rank 0) has a forward (F) but no backward (B, or I and W) for "
                "microbatch 0");
@@ -438,16 +417,14 @@ static void refuses_incomplete_microbatches(void **state) {
                                   "up to 0 and microbatches up to 9");
 }
 
-static void refuses_an_order_that_cannot_finish(void **state) {
-    (void)state;
+TEST(refuses_an_order_that_cannot_finish) {
     expect_bad("0F0,0F1,0B0,0B1\n1F1,1B1,1F0,1B0\n2F0,2B0,2F1,2B1\n",
                "s.csv: the order can never finish: rank 1's backward 1B1 waits for rank "
                "2's backward 2B1, which comes after rank 2's forward 2F0, which waits for rank 1's "
                "forward 1F0, which comes after rank 1's backward 1B1");
 }
 
-static void refuses_more_ranks_than_supported(void **state) {
-    (void)state;
+TEST(refuses_more_ranks_than_supported) {
     harpe_text text = {0};
     for (int rank = 0; rank <= 4096; rank++)
         harpe_text_printf(&text, "%dF0,%dB0\n", rank, rank);
@@ -455,31 +432,4 @@ static void refuses_more_ranks_than_supported(void **state) {
     harpe_text_free(&text);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_1f1b_with_idle_cells),
-        cmocka_unit_test(reads_split_backwards_and_overlapped_pairs),
-        cmocka_unit_test(reads_files_from_any_system),
-        cmocka_unit_test(leaves_out_communication),
-        cmocka_unit_test(every_built_in_comes_back_as_it_was_written),
-        cmocka_unit_test(reads_recomputations_and_names),
-        cmocka_unit_test(standalone_instructions_belong_to_the_lowest_stage),
-        cmocka_unit_test(reads_a_stage_on_two_ranks),
-        cmocka_unit_test(barriers_wait_for_all_ranks),
-        cmocka_unit_test(reads_lags),
-        cmocka_unit_test(refuses_lags_that_are_none),
-        cmocka_unit_test(refuses_names_and_barriers_that_are_none),
-        cmocka_unit_test(reads_a_file_by_path),
-        cmocka_unit_test(refuses_cells_that_are_none),
-        cmocka_unit_test(refuses_pairs_that_are_none),
-        cmocka_unit_test(refuses_actions_that_it_does_not_know),
-        cmocka_unit_test(refuses_files_without_a_schedule),
-        cmocka_unit_test(refuses_ranks_with_nothing_to_do),
-        cmocka_unit_test(refuses_wrong_owners_of_stages),
-        cmocka_unit_test(refuses_actions_twice),
-        cmocka_unit_test(refuses_incomplete_microbatches),
-        cmocka_unit_test(refuses_an_order_that_cannot_finish),
-        cmocka_unit_test(refuses_more_ranks_than_supported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -75,8 +75,7 @@ static void check_built_in(const char *name, int stages, int chunks) {
     harpe_profile_free(profile);
 }
 
-static void ranks_are_those_that_the_profile_has_stages_for(void **state) {
-    (void)state;
+TEST(ranks_are_those_that_the_profile_has_stages_for) {
     for (int kind = 0; harpe_schedule_name_at(kind); kind++) {
         for (int stages = 1; stages <= 13; stages++)
             for (int chunks = 0; chunks <= 5; chunks++)
@@ -84,8 +83,7 @@ static void ranks_are_those_that_the_profile_has_stages_for(void **state) {
     }
 }
 
-static void the_default_is_1f1b(void **state) {
-    (void)state;
+TEST(the_default_is_1f1b) {
     harpe_profile *profile = profile_of_stages(3);
     harpe_schedule *schedule = NULL;
     harpe_schedule_request request = {.options = {.microbatches = 1}};
@@ -96,8 +94,7 @@ static void the_default_is_1f1b(void **state) {
     harpe_profile_free(profile);
 }
 
-static void missing_and_wrong_numbers_are_refused(void **state) {
-    (void)state;
+TEST(missing_and_wrong_numbers_are_refused) {
     harpe_profile *profile = profile_of_stages(5);
     harpe_schedule *schedule = NULL;
     assert_refused(profile, &(harpe_schedule_request){.options = {.ranks = 0}},
@@ -127,8 +124,7 @@ static void missing_and_wrong_numbers_are_refused(void **state) {
 
 /* The schedule must be refused before it is created, but the test cannot see whether it was. It
  * checks that every schedule that is refused here is also too large for harpe_problem_new. */
-static void a_schedule_too_large_to_plan_is_refused(void **state) {
-    (void)state;
+TEST(a_schedule_too_large_to_plan_is_refused) {
     harpe_profile *profile = profile_of_stages(7);
     for (int microbatches = 1; microbatches <= 4096; microbatches *= 8) {
         for (uint64_t limit = 1 << 12; limit <= (uint64_t)1 << 26; limit *= 4) {
@@ -222,8 +218,7 @@ static void check_file(const char *path, int ranks, int microbatches) {
     harpe_profile_free(profile);
 }
 
-static void a_file_answers_for_itself(void **state) {
-    (void)state;
+TEST(a_file_answers_for_itself) {
     char path[] = "/tmp/harpe-schedule-XXXXXX";
     int descriptor = mkstemp(path);
     assert_true(descriptor >= 0);
@@ -242,8 +237,7 @@ static void a_file_answers_for_itself(void **state) {
 
 /* The file's own waits, between the old places of the instructions, stay between the same
  * instructions. */
-static void a_file_takes_a_prologue_and_an_epilogue(void **state) {
-    (void)state;
+TEST(a_file_takes_a_prologue_and_an_epilogue) {
     char path[] = "/tmp/harpe-schedule-XXXXXX";
     int descriptor = mkstemp(path);
     assert_true(descriptor >= 0);
@@ -292,8 +286,7 @@ static void a_file_takes_a_prologue_and_an_epilogue(void **state) {
 
 /* Barriers at the ends of the rows, and between them. What is behind the last one waits for all
  * ranks, and so does what is behind the first one. */
-static void a_prologue_and_an_epilogue_lie_outside_of_barriers(void **state) {
-    (void)state;
+TEST(a_prologue_and_an_epilogue_lie_outside_of_barriers) {
     static const char *const before[] = {"load", "warm_up", NULL}, *const after[] = {"step", NULL};
     char path[] = "/tmp/harpe-schedule-XXXXXX";
     int descriptor = mkstemp(path);
@@ -330,8 +323,7 @@ static void a_prologue_and_an_epilogue_lie_outside_of_barriers(void **state) {
 
 /* ---- The problem made of both ---------------------------------------------------------------- */
 
-static void blocking_powers_are_one_or_one_for_each_rank(void **state) {
-    (void)state;
+TEST(blocking_powers_are_one_or_one_for_each_rank) {
     const double watts[] = {60, 61, 62, 63, 64, 65, 66, 67};
     for (int stages = 1; stages <= 5; stages++) {
         harpe_profile *profile = profile_of_stages(stages);
@@ -354,8 +346,7 @@ static void blocking_powers_are_one_or_one_for_each_rank(void **state) {
     }
 }
 
-static void an_unknown_cost_model_is_refused(void **state) {
-    (void)state;
+TEST(an_unknown_cost_model_is_refused) {
     harpe_profile *profile = profile_of_stages(2);
     harpe_schedule *schedule =
         schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
@@ -374,8 +365,7 @@ static void an_unknown_cost_model_is_refused(void **state) {
 
 /* Tries every combination of the schedule's and the profile's stages. A schedule with fewer stages
  * than the profile was once accepted. */
-static void problem_wants_exactly_the_stages_of_the_profile(void **state) {
-    (void)state;
+TEST(problem_wants_exactly_the_stages_of_the_profile) {
     for (int kind = 0; harpe_schedule_name_at(kind); kind++) {
         for (int ranks = 1; ranks <= 4; ranks++) {
             harpe_schedule_options options = {
@@ -398,18 +388,4 @@ static void problem_wants_exactly_the_stages_of_the_profile(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_are_those_that_the_profile_has_stages_for),
-        cmocka_unit_test(the_default_is_1f1b),
-        cmocka_unit_test(missing_and_wrong_numbers_are_refused),
-        cmocka_unit_test(a_schedule_too_large_to_plan_is_refused),
-        cmocka_unit_test(a_file_answers_for_itself),
-        cmocka_unit_test(a_file_takes_a_prologue_and_an_epilogue),
-        cmocka_unit_test(a_prologue_and_an_epilogue_lie_outside_of_barriers),
-        cmocka_unit_test(blocking_powers_are_one_or_one_for_each_rank),
-        cmocka_unit_test(an_unknown_cost_model_is_refused),
-        cmocka_unit_test(problem_wants_exactly_the_stages_of_the_profile),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

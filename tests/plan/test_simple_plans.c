@@ -465,15 +465,9 @@ static void check_trial(int trial) {
     free_instance(&in);
 }
 
-static void no_set_is_worse_than_one_clock_per_rank(void **state) {
-    (void)state;
+TEST(no_set_is_worse_than_one_clock_per_rank) {
     for (int trial = 0; trial < few_trials(100); trial++)
         check_trial(trial);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_set_is_worse_than_one_clock_per_rank),
-    };
-    return cmocka_run_group_tests_name("simple_plans", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -27,8 +27,7 @@ static harpe_switching switching_of(const harpe_problem *problem, const int *fre
     return out;
 }
 
-static void changes_are_counted_by_hand(void **state) {
-    (void)state;
+TEST(changes_are_counted_by_hand) {
     harpe_problem *problem = one_rank();
     harpe_switching one = switching_of(problem, (int[]){1000, 1400, 1000, 1400}, NULL);
     assert_int_equal(one.clock_writes, 4); /* the last change is that to the next iteration */
@@ -45,8 +44,7 @@ static void changes_are_counted_by_hand(void **state) {
 
 /* A forward does half of its work first, at 1400 MHz. A backward does a sixth of its work at 1000.
  */
-static void late_changes_are_priced_by_hand(void **state) {
-    (void)state;
+TEST(late_changes_are_priced_by_hand) {
     harpe_problem *problem = one_rank();
     const harpe_clock_switch cost = {.latency_s = 0.5, .energy_j = 10};
     harpe_switching one = switching_of(problem, (int[]){1000, 1400, 1000, 1400}, &cost);
@@ -60,8 +58,7 @@ static void late_changes_are_priced_by_hand(void **state) {
     harpe_problem_free(problem);
 }
 
-static void bad_costs_are_refused(void **state) {
-    (void)state;
+TEST(bad_costs_are_refused) {
     harpe_problem *problem = one_rank();
     harpe_switching out;
     harpe_error error;
@@ -96,8 +93,7 @@ static harpe_problem *rank_with_brief_instructions(double brief_s) {
     return problem;
 }
 
-static void brief_instructions_have_the_clock_before_them(void **state) {
-    (void)state;
+TEST(brief_instructions_have_the_clock_before_them) {
     harpe_problem *problem = rank_with_brief_instructions(20e-6);
     assert_int_equal(problem->instruction_count, 6);
     int mhz[6] = {1000, 1400, 1000, 1400, 1000, 1400};
@@ -114,8 +110,7 @@ static void brief_instructions_have_the_clock_before_them(void **state) {
 
 /* If changes cost nothing, a brief instruction follows only where this is not worse: at 1400 MHz
  * it needs less time and less energy. */
-static void nothing_becomes_worse_if_changes_cost_nothing(void **state) {
-    (void)state;
+TEST(nothing_becomes_worse_if_changes_cost_nothing) {
     harpe_problem *problem = rank_with_brief_instructions(20e-6);
     int mhz[6] = {1000, 1400, 1000, 1400, 1000, 1400};
     harpe_switching_follow(problem, true, mhz);
@@ -125,8 +120,7 @@ static void nothing_becomes_worse_if_changes_cost_nothing(void **state) {
 }
 
 /* One rank: F0 B0 F1 B1. A forward takes 10 us at 1400 MHz, and 0.5 s at 1000. */
-static void an_instruction_follows_only_if_it_stays_brief(void **state) {
-    (void)state;
+TEST(an_instruction_follows_only_if_it_stays_brief) {
     test_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 10e-6, 1e-3);
     add_row(&rows, 0, "forward", 1000, 0.5, 1e-4);
@@ -148,8 +142,7 @@ static void an_instruction_follows_only_if_it_stays_brief(void **state) {
 
 /* Profiles in which the times of an instruction differ by factors of up to 1000, so that it may be
  * brief at some clocks and the longest at others. */
-static void asked_times_hold_with_brief_instructions(void **state) {
-    (void)state;
+TEST(asked_times_hold_with_brief_instructions) {
     test_random random = {31};
     for (int trial = 0; trial < few_trials(150); trial++) {
         int ranks = random_int(&random, 1, 3);
@@ -195,8 +188,7 @@ static void asked_times_hold_with_brief_instructions(void **state) {
 
 /* The plan with the least energy takes 7.2 s and the brief instructions' time at 1400 MHz. They
  * must not become slower if just this time is asked for, and no faster plan is made. */
-static void asked_times_hold_if_changes_have_a_cost(void **state) {
-    (void)state;
+TEST(asked_times_hold_if_changes_have_a_cost) {
     const harpe_clock_switch costs[] = {
         {.energy_j = 0.01}, {.minimum_dwell_s = 0.01}, {.latency_s = 0.01}};
     for (size_t c = 0; c < sizeof costs / sizeof *costs; c++) {
@@ -220,8 +212,7 @@ static void asked_times_hold_if_changes_have_a_cost(void **state) {
 
 /* With a price of changes, plans run the brief instructions at their neighbours' clocks. No
  * neighbour pays for them. */
-static void plans_do_not_change_clocks_for_brief_instructions(void **state) {
-    (void)state;
+TEST(plans_do_not_change_clocks_for_brief_instructions) {
     const harpe_clock_switch costs[] = {
         {.energy_j = 0.01}, {.minimum_dwell_s = 0.01}, {.latency_s = 0.01}};
     for (size_t c = 0; c < sizeof costs / sizeof *costs; c++) {
@@ -268,8 +259,7 @@ static harpe_problem *rank_with_phases(void) {
     return problem;
 }
 
-static void phases_without_clocks_change_no_clock(void **state) {
-    (void)state;
+TEST(phases_without_clocks_change_no_clock) {
     harpe_problem *problem = rank_with_phases();
     harpe_switching one = switching_of(problem, (int[]){0, 1000, 1000, 1000, 1000, 0}, NULL);
     assert_int_equal(one.clock_writes, 0);
@@ -281,8 +271,7 @@ static void phases_without_clocks_change_no_clock(void **state) {
 
 /* Without costs the phases take 0.75 s and 30 J. With them, the least energy is that of one clock.
  */
-static void plans_leave_the_clock_alone_in_phases_without_clocks(void **state) {
-    (void)state;
+TEST(plans_leave_the_clock_alone_in_phases_without_clocks) {
     const harpe_clock_switch costs[] = {
         {.energy_j = 1}, {.minimum_dwell_s = 0.3}, {.minimum_dwell_s = 9}, {.latency_s = 2.5}};
     for (size_t c = 0; c < sizeof costs / sizeof *costs; c++) {
@@ -307,8 +296,7 @@ static void plans_leave_the_clock_alone_in_phases_without_clocks(void **state) {
 }
 
 /* The other instructions have almost no time, so none has a clock that they could follow. */
-static void brief_instructions_do_not_follow_a_phase_without_a_clock(void **state) {
-    (void)state;
+TEST(brief_instructions_do_not_follow_a_phase_without_a_clock) {
     test_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 10e-6, 3e-3);
     add_row(&rows, 0, "forward", 1000, 12e-6, 2e-3);
@@ -347,8 +335,7 @@ static harpe_problem *pipeline(test_random *random, int ranks, int microbatches)
     return problem;
 }
 
-static void plans_with_a_dwell_are_a_frontier_again(void **state) {
-    (void)state;
+TEST(plans_with_a_dwell_are_a_frontier_again) {
     test_random random = {5};
     harpe_problem *problem = pipeline(&random, all_trials() ? 4 : 3, all_trials() ? 8 : 5);
     harpe_error error = {.message = ""};
@@ -378,21 +365,4 @@ static void plans_with_a_dwell_are_a_frontier_again(void **state) {
     harpe_problem_free(problem);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(changes_are_counted_by_hand),
-        cmocka_unit_test(late_changes_are_priced_by_hand),
-        cmocka_unit_test(bad_costs_are_refused),
-        cmocka_unit_test(brief_instructions_have_the_clock_before_them),
-        cmocka_unit_test(nothing_becomes_worse_if_changes_cost_nothing),
-        cmocka_unit_test(an_instruction_follows_only_if_it_stays_brief),
-        cmocka_unit_test(asked_times_hold_with_brief_instructions),
-        cmocka_unit_test(asked_times_hold_if_changes_have_a_cost),
-        cmocka_unit_test(plans_do_not_change_clocks_for_brief_instructions),
-        cmocka_unit_test(phases_without_clocks_change_no_clock),
-        cmocka_unit_test(plans_leave_the_clock_alone_in_phases_without_clocks),
-        cmocka_unit_test(brief_instructions_do_not_follow_a_phase_without_a_clock),
-        cmocka_unit_test(plans_with_a_dwell_are_a_frontier_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

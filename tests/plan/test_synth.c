@@ -38,8 +38,7 @@ static size_t cheapest(const harpe_profile_entry *entry, double waiting_w) {
     return best;
 }
 
-static void every_model_is_physically_sensible(void **state) {
-    (void)state;
+TEST(every_model_is_physically_sensible) {
     static const double power_limit_w[] = {300, 300, 400, 700};
     static const int max_mhz[] = {1530, 1740, 1410, 1980};
     const char *const *models = harpe_synth_gpu_models();
@@ -74,8 +73,7 @@ static void every_model_is_physically_sensible(void **state) {
     assert_int_equal(count, 4);
 }
 
-static void some_lowest_clocks_are_a_waste_even_while_waiting(void **state) {
-    (void)state;
+TEST(some_lowest_clocks_are_a_waste_even_while_waiting) {
     const char *const *models = harpe_synth_gpu_models();
     for (size_t i = 0; models[i]; i++) {
         harpe_synth_options options = usual;
@@ -90,8 +88,7 @@ static void some_lowest_clocks_are_a_waste_even_while_waiting(void **state) {
     }
 }
 
-static void clocks_are_those_of_the_drivers(void **state) {
-    (void)state;
+TEST(clocks_are_those_of_the_drivers) {
     harpe_synth_options options = usual;
     harpe_profile *profile = make(options, NULL);
     const harpe_profile_entry *entry = harpe_profile_entry_at(profile, 0);
@@ -108,8 +105,7 @@ static void clocks_are_those_of_the_drivers(void **state) {
     harpe_profile_free(profile);
 }
 
-static void imbalance_is_what_was_asked_for(void **state) {
-    (void)state;
+TEST(imbalance_is_what_was_asked_for) {
     static const int stages[] = {1, 2, 3, 8, 64};
     static const double imbalances[] = {1, 1.05, 1.5, 1.9, 7.3};
     for (size_t s = 0; s < 5; s++) {
@@ -133,8 +129,7 @@ static void imbalance_is_what_was_asked_for(void **state) {
     }
 }
 
-static void backward_takes_about_twice_as_long(void **state) {
-    (void)state;
+TEST(backward_takes_about_twice_as_long) {
     harpe_synth_options options = usual;
     options.forward_time_s = 0.2;
     options.imbalance = 1;
@@ -147,8 +142,7 @@ static void backward_takes_about_twice_as_long(void **state) {
     harpe_profile_free(profile);
 }
 
-static void split_backward_adds_halves_and_changes_nothing_else(void **state) {
-    (void)state;
+TEST(split_backward_adds_halves_and_changes_nothing_else) {
     harpe_synth_options options = usual;
     options.noise = 0.02;
     harpe_profile *whole = make(options, NULL);
@@ -169,8 +163,7 @@ static void split_backward_adds_halves_and_changes_nothing_else(void **state) {
     harpe_profile_free(split);
 }
 
-static void noise_has_the_deviation_that_was_asked_for(void **state) {
-    (void)state;
+TEST(noise_has_the_deviation_that_was_asked_for) {
     harpe_synth_options options = {.stages = 64, .imbalance = 1, .seed = 5};
     harpe_profile *clean = make(options, NULL);
     options.noise = 0.05;
@@ -200,8 +193,7 @@ static void noise_has_the_deviation_that_was_asked_for(void **state) {
     harpe_profile_free(noisy);
 }
 
-static void same_seed_gives_same_profile(void **state) {
-    (void)state;
+TEST(same_seed_gives_same_profile) {
     harpe_synth_options options = usual;
     options.noise = 0.01;
     harpe_profile *first = make(options, NULL);
@@ -219,8 +211,7 @@ static void same_seed_gives_same_profile(void **state) {
 }
 
 /* Fixed numbers: a profile that is created on another machine or later must equal this one. */
-static void profiles_are_the_same_on_every_machine(void **state) {
-    (void)state;
+TEST(profiles_are_the_same_on_every_machine) {
     harpe_synth_options options = {.stages = 2, .imbalance = 1.1, .noise = 0.01, .seed = 42};
     harpe_profile *profile = make(options, NULL);
     const harpe_profile_entry *entry = harpe_profile_find(profile, 1, "backward");
@@ -231,8 +222,7 @@ static void profiles_are_the_same_on_every_machine(void **state) {
     harpe_profile_free(profile);
 }
 
-static void extreme_options_work(void **state) {
-    (void)state;
+TEST(extreme_options_work) {
     harpe_synth_options options = {.stages = 4096,
                                    .imbalance = 3686.5,
                                    .noise = 0.2,
@@ -247,8 +237,7 @@ static void extreme_options_work(void **state) {
     harpe_profile_free(profile);
 }
 
-static void senseless_options_are_refused(void **state) {
-    (void)state;
+TEST(senseless_options_are_refused) {
     harpe_synth_options options = usual;
     options.gpu_model = "TPU";
     assert_refused(options, HARPE_NOT_FOUND,
@@ -293,19 +282,4 @@ static void senseless_options_are_refused(void **state) {
     assert_int_equal(harpe_profile_synthesize(&usual, NULL, NULL, NULL), HARPE_INVALID_ARGUMENT);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_model_is_physically_sensible),
-        cmocka_unit_test(some_lowest_clocks_are_a_waste_even_while_waiting),
-        cmocka_unit_test(clocks_are_those_of_the_drivers),
-        cmocka_unit_test(imbalance_is_what_was_asked_for),
-        cmocka_unit_test(backward_takes_about_twice_as_long),
-        cmocka_unit_test(split_backward_adds_halves_and_changes_nothing_else),
-        cmocka_unit_test(noise_has_the_deviation_that_was_asked_for),
-        cmocka_unit_test(same_seed_gives_same_profile),
-        cmocka_unit_test(profiles_are_the_same_on_every_machine),
-        cmocka_unit_test(extreme_options_work),
-        cmocka_unit_test(senseless_options_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

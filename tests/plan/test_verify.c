@@ -49,8 +49,9 @@ static void assert_told(harpe_status status, const harpe_error *error, const cha
 
 /* ---- Honest ones ----------------------------------------------------------------------------- */
 
-static void honest_frontiers_pass_at_any_number_of_samples(void **state) {
-    fixture *f = *state;
+#define WITH_FIXTURE(name) TEST_ON(name, fixture *f, set_up, tear_down)
+
+WITH_FIXTURE(honest_frontiers_pass_at_any_number_of_samples) {
     static const size_t samples[] = {0, 1, 2, 3, 10, 100000};
     for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
         harpe_error error = {.message = ""};
@@ -58,8 +59,7 @@ static void honest_frontiers_pass_at_any_number_of_samples(void **state) {
     }
 }
 
-static void honest_random_frontiers_pass(void **state) {
-    (void)state;
+TEST(honest_random_frontiers_pass) {
     test_random random = {2};
     const char *name;
     for (int trial = 0; trial < test_trials(15); trial++) {
@@ -78,8 +78,7 @@ static void honest_random_frontiers_pass(void **state) {
     }
 }
 
-static void honest_plans_pass(void **state) {
-    fixture *f = *state;
+WITH_FIXTURE(honest_plans_pass) {
     for (size_t i = 0; i < harpe_plan_set_count(f->plans); i++) {
         harpe_error error = {.message = ""};
         assert_ok(
@@ -88,8 +87,7 @@ static void honest_plans_pass(void **state) {
     }
 }
 
-static void measured_frontiers_and_plans_pass(void **state) {
-    (void)state;
+TEST(measured_frontiers_and_plans_pass) {
     for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
         harpe_problem *problem =
             measured_problem(i, all_trials() ? 12 : 6, (harpe_problem_options){0});
@@ -111,8 +109,7 @@ static void measured_frontiers_and_plans_pass(void **state) {
 
 /* A fitted curve may be above a measured point. Its frontier is then no bound for that plan, and
  * the plan is still correct. */
-static void plans_below_a_fitted_curve_pass(void **state) {
-    (void)state;
+TEST(plans_below_a_fitted_curve_pass) {
     test_rows rows = {0};
     for (int i = 0; i < 12; i++) {
         double time_s = 0.050 + 0.002 * i;
@@ -152,8 +149,7 @@ static void assert_plan_told(const fixture *f, const harpe_plan *plan, const cha
     assert_int_equal(harpe_plan_verify(f->problem, f->frontier, plan, NULL), HARPE_INTERNAL);
 }
 
-static void false_numbers_of_a_plan_are_found(void **state) {
-    fixture *f = *state;
+WITH_FIXTURE(false_numbers_of_a_plan_are_found) {
     static const double factors[] = {1 + 1e-6, 1 - 1e-6, 0, -1, 2, INFINITY, NAN};
     for (size_t i = 0; i < harpe_plan_set_count(f->plans); i++) {
         const harpe_plan *honest = harpe_plan_set_at(f->plans, i);
@@ -180,8 +176,7 @@ static void false_numbers_of_a_plan_are_found(void **state) {
     }
 }
 
-static void false_frequencies_of_a_plan_are_found(void **state) {
-    fixture *f = *state;
+WITH_FIXTURE(false_frequencies_of_a_plan_are_found) {
     harpe_plan plan = *harpe_plan_set_at(f->plans, 1);
     size_t count = harpe_problem_instruction_count(f->problem);
     int *frequency_mhz = calloc(count, sizeof *frequency_mhz);
@@ -198,8 +193,7 @@ static void false_frequencies_of_a_plan_are_found(void **state) {
 }
 
 /* A plan with true numbers that a falsified frontier calls impossible. */
-static void plans_below_their_bound_are_found(void **state) {
-    fixture *f = *state;
+WITH_FIXTURE(plans_below_their_bound_are_found) {
     harpe_frontier raised = *f->frontier;
     raised.vertices = calloc(raised.count, sizeof *raised.vertices);
     for (size_t i = 0; i < raised.count; i++) {
@@ -282,8 +276,7 @@ static void lose_a_number(harpe_frontier *f) { f->vertices[4].lower_bound_j = NA
 static void lose_a_time(harpe_frontier *f) { f->vertices[4].time_s = NAN; }
 static void lose_a_price(harpe_frontier *f) { f->vertices[4].marginal_w = NAN; }
 
-static void false_frontiers_are_found(void **state) {
-    fixture *f = *state;
+WITH_FIXTURE(false_frontiers_are_found) {
     assert_true(f->frontier->count > 10);
     assert_frontier_told(f, raise_one, "the frontier");
     assert_frontier_told(f, lower_one, "the frontier");
@@ -303,8 +296,7 @@ static void false_frontiers_are_found(void **state) {
     assert_frontier_told(f, lose_a_price, "the frontier");
 }
 
-static void frontiers_of_other_problems_are_found(void **state) {
-    fixture *f = *state;
+WITH_FIXTURE(frontiers_of_other_problems_are_found) {
     harpe_problem *others[] = {usual_problem(1, 70.01), usual_problem(1, 0), usual_problem(2, 70)};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         harpe_error error = {.message = ""};
@@ -314,8 +306,7 @@ static void frontiers_of_other_problems_are_found(void **state) {
     }
 }
 
-static void empty_frontiers_are_found(void **state) {
-    fixture *f = *state;
+WITH_FIXTURE(empty_frontiers_are_found) {
     harpe_frontier empty = {0};
     harpe_error error = {.message = ""};
     assert_told(harpe_frontier_verify(f->problem, &empty, 0, &error), &error, "the frontier");
@@ -355,8 +346,7 @@ static void assert_walk_told(falsified *w, const fixture *f, const char *expecte
     assert_told(check_point(&w->claim, f->frontier, &error), &error, expected);
 }
 
-static void false_flow_is_found(void **state) {
-    fixture *f = *state;
+WITH_FIXTURE(false_flow_is_found) {
     falsified w;
     start_walk(&w, f);
     for (int32_t e = 0; e < w.walk.network.edge_count; e++) {
@@ -372,8 +362,7 @@ static void false_flow_is_found(void **state) {
     end_walk(&w);
 }
 
-static void false_events_are_found(void **state) {
-    fixture *f = *state;
+WITH_FIXTURE(false_events_are_found) {
     falsified w;
     start_walk(&w, f);
     int found = 0;
@@ -395,8 +384,7 @@ static void false_events_are_found(void **state) {
 }
 
 /* By as little as a picosecond, if flow fixes the event. */
-static void smallest_shifts_of_critical_events_are_found(void **state) {
-    fixture *f = *state;
+WITH_FIXTURE(smallest_shifts_of_critical_events_are_found) {
     falsified w;
     start_walk(&w, f);
     int found = 0;
@@ -409,8 +397,7 @@ static void smallest_shifts_of_critical_events_are_found(void **state) {
     end_walk(&w);
 }
 
-static void false_time_is_found(void **state) {
-    fixture *f = *state;
+WITH_FIXTURE(false_time_is_found) {
     falsified w;
     start_walk(&w, f);
     w.walk.solver.time_ps++;
@@ -418,8 +405,7 @@ static void false_time_is_found(void **state) {
     end_walk(&w);
 }
 
-static void false_cuts_are_found(void **state) {
-    fixture *f = *state;
+WITH_FIXTURE(false_cuts_are_found) {
     falsified w;
     start_walk(&w, f);
     harpe_frontier_solver *solver = &w.walk.solver;
@@ -440,8 +426,7 @@ static void false_cuts_are_found(void **state) {
 
 /* The flow is conserved and in the right places, but does not match the costs of the durations: one
  * instruction's curve is not the one that was solved. */
-static void false_costs_are_found(void **state) {
-    fixture *f = *state;
+WITH_FIXTURE(false_costs_are_found) {
     falsified w;
     start_walk(&w, f);
     harpe_choice *choice = &f->problem->choices[0];
@@ -454,26 +439,4 @@ static void false_costs_are_found(void **state) {
     end_walk(&w);
 }
 
-int main(void) {
-#define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        WITH_FIXTURE(honest_frontiers_pass_at_any_number_of_samples),
-        cmocka_unit_test(honest_random_frontiers_pass),
-        WITH_FIXTURE(honest_plans_pass),
-        cmocka_unit_test(measured_frontiers_and_plans_pass),
-        cmocka_unit_test(plans_below_a_fitted_curve_pass),
-        WITH_FIXTURE(false_numbers_of_a_plan_are_found),
-        WITH_FIXTURE(false_frequencies_of_a_plan_are_found),
-        WITH_FIXTURE(plans_below_their_bound_are_found),
-        WITH_FIXTURE(false_frontiers_are_found),
-        WITH_FIXTURE(frontiers_of_other_problems_are_found),
-        WITH_FIXTURE(empty_frontiers_are_found),
-        WITH_FIXTURE(false_flow_is_found),
-        WITH_FIXTURE(false_events_are_found),
-        WITH_FIXTURE(smallest_shifts_of_critical_events_are_found),
-        WITH_FIXTURE(false_time_is_found),
-        WITH_FIXTURE(false_cuts_are_found),
-        WITH_FIXTURE(false_costs_are_found),
-    };
-    return cmocka_run_group_tests_name("verify", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -150,8 +150,7 @@ static double size_of(const harpe_problem *problem, double energy_j, double time
     return 1e-6 + fabs(energy_j) + harpe_problem_iteration_power_w(problem) * time_s;
 }
 
-static void evaluation_matches_the_simulation(void **state) {
-    (void)state;
+TEST(evaluation_matches_the_simulation) {
     test_random random = {71};
     int with_kinds = 0;
     for (int trial = 0; trial < test_trials(300); trial++) {
@@ -191,8 +190,7 @@ static void evaluation_matches_the_simulation(void **state) {
 
 /* Rank 0 waits for its backward from 0.1 to 0.4 s; rank 1 waits for its forward until 0.1 s, and at
  * the end from 0.4 s. */
-static void a_small_iteration_by_hand(void **state) {
-    (void)state;
+TEST(a_small_iteration_by_hand) {
     const harpe_wait_power powers[] = {{-1, "forward", 300}, {-1, "backward", 50}, {1, "end", 10}};
     test_rows rows = {0};
     for (int stage = 0; stage < 2; stage++) {
@@ -231,8 +229,7 @@ static void a_small_iteration_by_hand(void **state) {
 
 /* No plan, with options that are Pareto-optimal or not, is below the bound at its time. The
  * frontier and its plans pass the verification. */
-static void no_plan_is_below_the_bound(void **state) {
-    (void)state;
+TEST(no_plan_is_below_the_bound) {
     test_random random = {72};
     int compared = 0, trials = test_trials(1200);
     for (int trial = 0; trial < trials; trial++) {
@@ -273,8 +270,7 @@ static void no_plan_is_below_the_bound(void **state) {
 }
 
 /* Plans of all schedules pass the verification, and are not below their bound. */
-static void plans_of_all_schedules_are_verified(void **state) {
-    (void)state;
+TEST(plans_of_all_schedules_are_verified) {
     test_random random = {73};
     const char *name;
     for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
@@ -450,8 +446,7 @@ static Clp_Simplex *lp_make(const harpe_problem *problem, const power_rows *powe
     return model;
 }
 
-static void bound_matches_the_linear_program(void **state) {
-    (void)state;
+TEST(bound_matches_the_linear_program) {
     test_random random = {75};
     int compared = 0, trials = test_trials(150);
     for (int trial = 0; trial < trials; trial++) {
@@ -507,8 +502,7 @@ static harpe_plan_set *plans_of(const harpe_problem *problem, harpe_frontier **f
     return plans;
 }
 
-static void equal_powers_change_nothing(void **state) {
-    (void)state;
+TEST(equal_powers_change_nothing) {
     test_random random = {74};
     for (int trial = 0; trial < test_trials(40); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
@@ -548,8 +542,7 @@ static void equal_powers_change_nothing(void **state) {
 
 /* ---- Bad powers ------------------------------------------------------------------------------ */
 
-static void wrong_powers_are_refused(void **state) {
-    (void)state;
+TEST(wrong_powers_are_refused) {
     static const struct {
         harpe_wait_power rows[2];
         size_t count;
@@ -589,8 +582,7 @@ static void wrong_powers_are_refused(void **state) {
     free(rows.rows);
 }
 
-static void files_are_read(void **state) {
-    (void)state;
+TEST(files_are_read) {
     static const char text[] = "rank,wait,blocking_power\n,,84\n,end,60.5\n3,forward,70\n";
     harpe_wait_powers *powers = NULL;
     harpe_error error = {.message = ""};
@@ -608,8 +600,7 @@ static void files_are_read(void **state) {
     harpe_wait_powers_free(NULL);
 }
 
-static void wrong_files_are_refused(void **state) {
-    (void)state;
+TEST(wrong_files_are_refused) {
     static const char *const cases[][2] = {
         {"", "w.csv:1:1: the file is empty"},
         {"wait\n", "w.csv:1:1: missing column 'blocking_power'"},
@@ -639,17 +630,4 @@ static void wrong_files_are_refused(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(evaluation_matches_the_simulation),
-        cmocka_unit_test(a_small_iteration_by_hand),
-        cmocka_unit_test(no_plan_is_below_the_bound),
-        cmocka_unit_test(plans_of_all_schedules_are_verified),
-        cmocka_unit_test(bound_matches_the_linear_program),
-        cmocka_unit_test(equal_powers_change_nothing),
-        cmocka_unit_test(wrong_powers_are_refused),
-        cmocka_unit_test(files_are_read),
-        cmocka_unit_test(wrong_files_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -160,8 +160,7 @@ static void train_until(job *self, int limit_w) {
     REPEAT_UNTIL(self->rank.limit_w == limit_w, train(&self->rank));
 }
 
-static void the_limit_follows_the_server(void **state) {
-    (void)state;
+WORLD_TEST(the_limit_follows_the_server) {
     job self;
     begin(&self);
     fleet_server *server = &self.server;
@@ -187,8 +186,7 @@ static void the_limit_follows_the_server(void **state) {
     end(&self);
 }
 
-static void no_limit_is_higher_than_the_own_choice(void **state) {
-    (void)state;
+WORLD_TEST(no_limit_is_higher_than_the_own_choice) {
     job self;
     begin(&self);
     fleet_server *server = &self.server;
@@ -211,8 +209,7 @@ static void no_limit_is_higher_than_the_own_choice(void **state) {
     end(&self);
 }
 
-static void steps_do_not_wait_for_a_server_that_hangs(void **state) {
-    (void)state;
+WORLD_TEST(steps_do_not_wait_for_a_server_that_hangs) {
     job self;
     begin(&self);
     self.rank.times.answer_s = 1e5; /* a step that waited for the server would not end */
@@ -226,8 +223,7 @@ static void steps_do_not_wait_for_a_server_that_hangs(void **state) {
     end(&self);
 }
 
-static void a_fault_of_the_gpu_ends_the_steering(void **state) {
-    (void)state;
+WORLD_TEST(a_fault_of_the_gpu_ends_the_steering) {
     job self;
     begin(&self);
     fleet_server *server = &self.server;
@@ -249,8 +245,7 @@ static void a_fault_of_the_gpu_ends_the_steering(void **state) {
     end(&self);
 }
 
-static void a_loaded_profile_is_declared_at_once(void **state) {
-    (void)state;
+WORLD_TEST(a_loaded_profile_is_declared_at_once) {
     job self;
     char path[] = "/tmp/harpe-test-profile-XXXXXX";
     close(mkstemp(path));
@@ -274,8 +269,7 @@ static void a_loaded_profile_is_declared_at_once(void **state) {
 }
 
 /* The plans of a loaded profile, of which the fastest cannot run. */
-static void no_plan_above_another_limit_is_declared(void **state) {
-    (void)state;
+WORLD_TEST(no_plan_above_another_limit_is_declared) {
     job self;
     char path[] = "/tmp/harpe-test-profile-XXXXXX";
     close(mkstemp(path));
@@ -304,8 +298,7 @@ static void no_plan_above_another_limit_is_declared(void **state) {
     end(&self);
 }
 
-static void wrong_terms_make_no_optimizer(void **state) {
-    (void)state;
+WORLD_TEST(wrong_terms_make_no_optimizer) {
     rank self;
     const harpe_power_limit_fleet fleet = {.server_url = "head-node"};
     prepare(&self, &fleet);
@@ -419,18 +412,11 @@ static void check_ranks(int given) {
     stop_fleet_server(server);
 }
 
-static void one_rank_talks_and_all_follow(void **state) {
-    (void)state;
-    check_ranks(RANKS);
-}
+WORLD_TEST(one_rank_talks_and_all_follow) { check_ranks(RANKS); }
 
-static void the_fleet_may_be_given_to_one_rank(void **state) {
-    (void)state;
-    check_ranks(1);
-}
+WORLD_TEST(the_fleet_may_be_given_to_one_rank) { check_ranks(1); }
 
-static void a_fault_of_one_rank_ends_the_steering_of_all(void **state) {
-    (void)state;
+WORLD_TEST(a_fault_of_one_rank_ends_the_steering_of_all) {
     static crew all;
     hand hands[RANKS];
     pthread_t threads[RANKS];
@@ -451,18 +437,4 @@ static void a_fault_of_one_rank_ends_the_steering_of_all(void **state) {
     stop_fleet_server(server);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(the_limit_follows_the_server),
-        IN_WORLD(no_limit_is_higher_than_the_own_choice),
-        IN_WORLD(steps_do_not_wait_for_a_server_that_hangs),
-        IN_WORLD(a_fault_of_the_gpu_ends_the_steering),
-        IN_WORLD(a_loaded_profile_is_declared_at_once),
-        IN_WORLD(no_plan_above_another_limit_is_declared),
-        IN_WORLD(wrong_terms_make_no_optimizer),
-        IN_WORLD(one_rank_talks_and_all_follow),
-        IN_WORLD(the_fleet_may_be_given_to_one_rank),
-        IN_WORLD(a_fault_of_one_rank_ends_the_steering_of_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -20,8 +20,7 @@ static harpe_limit_plans *make(const measurement *all, size_t count, int optimum
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-static void each_limit_is_a_plan_of_the_whole_job(void **state) {
-    (void)state;
+TEST(each_limit_is_a_plan_of_the_whole_job) {
     /* Two GPUs of 300, 250 and 200 W, and 40 steps. */
     const measurement all[] = {{300, 5600, 10}, {250, 5300, 11}, {200, 5200, 13}};
     harpe_limit_plans *plans = make(all, 3, 250, 40);
@@ -35,8 +34,7 @@ static void each_limit_is_a_plan_of_the_whole_job(void **state) {
     free(plans);
 }
 
-static void one_limit_is_one_plan(void **state) {
-    (void)state;
+TEST(one_limit_is_one_plan) {
     const measurement one = {100, 1e-3, 1e-6};
     harpe_limit_plans *plans = make(&one, 1, 100, 1);
     assert_int_equal(plans->count, 1);
@@ -44,8 +42,7 @@ static void one_limit_is_one_plan(void **state) {
     free(plans);
 }
 
-static void beaten_limits_are_left_out_but_not_the_chosen_one(void **state) {
-    (void)state;
+TEST(beaten_limits_are_left_out_but_not_the_chosen_one) {
     const measurement all[] = {
         {350, 6000, 20.0}, /* 300 W, slower than 325: beaten */
         {325, 3000, 10.0}, /* 300 W */
@@ -65,8 +62,7 @@ static void beaten_limits_are_left_out_but_not_the_chosen_one(void **state) {
     free(plans);
 }
 
-static void values_that_no_server_accepts_are_left_out(void **state) {
-    (void)state;
+TEST(values_that_no_server_accepts_are_left_out) {
     const measurement all[] = {{300, 1e300, 1}, {250, 2500, 10}, {200, 1e-300, 1e300}};
     harpe_limit_plans *plans = make(all, 3, 250, 10);
     assert_int_equal(plans->count, 1);
@@ -136,8 +132,7 @@ static void check_random(unsigned seed) {
     free(plans);
 }
 
-static void plans_of_any_measurements_are_in_order(void **state) {
-    (void)state;
+TEST(plans_of_any_measurements_are_in_order) {
     for (unsigned seed = 1; seed <= 2000; seed++)
         check_random(seed);
 }
@@ -152,8 +147,7 @@ static json_t *read_text(harpe_text *text) {
     return value;
 }
 
-static void a_declaration_has_all_terms(void **state) {
-    (void)state;
+TEST(a_declaration_has_all_terms) {
     const measurement all[] = {{300, 5600, 10}, {250, 5300, 11}, {200, 5200, 13}};
     const harpe_power_limit_fleet terms = {
         .group = "row \"1\"\n", .weight = 2.5, .max_slowdown = 1.25};
@@ -178,8 +172,7 @@ static void a_declaration_has_all_terms(void **state) {
     free(plans);
 }
 
-static void a_job_without_plans_declares_its_highest_power(void **state) {
-    (void)state;
+TEST(a_job_without_plans_declares_its_highest_power) {
     const harpe_power_limit_fleet terms = {0};
     harpe_text text = {0};
     harpe_member_declare_unsteered(&terms, 1200, &text);
@@ -190,8 +183,7 @@ static void a_job_without_plans_declares_its_highest_power(void **state) {
     json_decref(body);
 }
 
-static void a_report_has_the_power_if_it_is_known(void **state) {
-    (void)state;
+TEST(a_report_has_the_power_if_it_is_known) {
     harpe_text text = {0};
     harpe_member_report(3, 512.5, &text);
     assert_string_equal(text.data, "{\"plan\":3,\"power\":512.5}");
@@ -201,8 +193,7 @@ static void a_report_has_the_power_if_it_is_known(void **state) {
     harpe_text_free(&text);
 }
 
-static void only_an_answer_with_a_plan_is_one(void **state) {
-    (void)state;
+TEST(only_an_answer_with_a_plan_is_one) {
     static const char *const wrong[] = {"",
                                         "null",
                                         "{}",
@@ -224,17 +215,4 @@ static void only_an_answer_with_a_plan_is_one(void **state) {
     assert_int_equal(plan, 2);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_limit_is_a_plan_of_the_whole_job),
-        cmocka_unit_test(one_limit_is_one_plan),
-        cmocka_unit_test(beaten_limits_are_left_out_but_not_the_chosen_one),
-        cmocka_unit_test(values_that_no_server_accepts_are_left_out),
-        cmocka_unit_test(plans_of_any_measurements_are_in_order),
-        cmocka_unit_test(a_declaration_has_all_terms),
-        cmocka_unit_test(a_job_without_plans_declares_its_highest_power),
-        cmocka_unit_test(a_report_has_the_power_if_it_is_known),
-        cmocka_unit_test(only_an_answer_with_a_plan_is_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

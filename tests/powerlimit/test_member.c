@@ -90,8 +90,7 @@ static void wait_for_report(job *self) {
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-static void a_job_is_declared_measured_told_and_removed(void **state) {
-    (void)state;
+WORLD_TEST(a_job_is_declared_measured_told_and_removed) {
     job self;
     begin(&self);
     join(&self, &quick);
@@ -115,8 +114,7 @@ static void a_job_is_declared_measured_told_and_removed(void **state) {
     end(&self);
 }
 
-static void a_power_belongs_to_the_plan_that_is_reported(void **state) {
-    (void)state;
+WORLD_TEST(a_power_belongs_to_the_plan_that_is_reported) {
     job self;
     begin(&self);
     fleet_server *server = &self.server;
@@ -134,8 +132,7 @@ static void a_power_belongs_to_the_plan_that_is_reported(void **state) {
 }
 
 /* While limits are measured, the limit changes and the member is not told. */
-static void no_plan_has_a_power_from_the_time_of_the_measurements(void **state) {
-    (void)state;
+WORLD_TEST(no_plan_has_a_power_from_the_time_of_the_measurements) {
     job self;
     begin(&self);
     fleet_server *server = &self.server;
@@ -150,8 +147,7 @@ static void no_plan_has_a_power_from_the_time_of_the_measurements(void **state) 
     end(&self);
 }
 
-static void the_power_of_several_ranks_is_reported_once(void **state) {
-    (void)state;
+WORLD_TEST(the_power_of_several_ranks_is_reported_once) {
     job self;
     begin(&self);
     fleet_server *server = &self.server;
@@ -170,8 +166,7 @@ static void the_power_of_several_ranks_is_reported_once(void **state) {
     end(&self);
 }
 
-static void a_job_that_gives_up_counts_with_its_highest_power(void **state) {
-    (void)state;
+WORLD_TEST(a_job_that_gives_up_counts_with_its_highest_power) {
     job self;
     begin(&self);
     fleet_server *server = &self.server;
@@ -186,8 +181,7 @@ static void a_job_that_gives_up_counts_with_its_highest_power(void **state) {
     end(&self);
 }
 
-static void a_server_that_forgets_gets_a_new_declaration(void **state) {
-    (void)state;
+WORLD_TEST(a_server_that_forgets_gets_a_new_declaration) {
     job self;
     begin(&self);
     fleet_server *server = &self.server;
@@ -233,8 +227,7 @@ static void check_fault(fleet_mode mode, const char *babble, const char *line) {
     end(&self);
 }
 
-static void faults_of_the_server_are_told_once(void **state) {
-    (void)state;
+WORLD_TEST(faults_of_the_server_are_told_once) {
     check_fault(FLEET_HANGS, NULL, "training continues");
     check_fault(FLEET_REFUSES, NULL, "this needs another role");
     static const char *const nonsense[] = {"",
@@ -249,8 +242,7 @@ static void faults_of_the_server_are_told_once(void **state) {
         check_fault(FLEET_BABBLES, nonsense[i], "not as harpe serve does");
 }
 
-static void a_server_may_come_late_and_go_and_come_back(void **state) {
-    (void)state;
+WORLD_TEST(a_server_may_come_late_and_go_and_come_back) {
     job self;
     begin(&self);
     fleet_server *server = &self.server;
@@ -289,8 +281,7 @@ static void check_hold(fleet_mode mode, harpe_power_member_times times, bool com
     end(&self);
 }
 
-static void the_hold_ends(void **state) {
-    (void)state;
+WORLD_TEST(the_hold_ends) {
     harpe_power_member_times endless = quick;
     endless.answer_s = endless.retry_s = endless.refused_s = 1e5;
     endless.leave_s = 0.05;
@@ -301,8 +292,7 @@ static void the_hold_ends(void **state) {
 }
 
 /* The hold may be shorter than the time from one report to the next. */
-static void a_short_hold_does_not_end_between_two_reports(void **state) {
-    (void)state;
+WORLD_TEST(a_short_hold_does_not_end_between_two_reports) {
     job self;
     begin(&self);
     harpe_power_member_times times = quick;
@@ -318,8 +308,7 @@ static void a_short_hold_does_not_end_between_two_reports(void **state) {
     end(&self);
 }
 
-static void the_end_does_not_wait_for_a_server_that_hangs(void **state) {
-    (void)state;
+WORLD_TEST(the_end_does_not_wait_for_a_server_that_hangs) {
     job self;
     begin(&self);
     fleet_server *server = &self.server;
@@ -336,8 +325,7 @@ static void the_end_does_not_wait_for_a_server_that_hangs(void **state) {
     end(&self);
 }
 
-static void a_server_that_was_never_there_delays_nothing(void **state) {
-    (void)state;
+WORLD_TEST(a_server_that_was_never_there_delays_nothing) {
     job self;
     begin(&self);
     stop_fleet_server(&self.server);
@@ -350,8 +338,7 @@ static void a_server_that_was_never_there_delays_nothing(void **state) {
     end(&self);
 }
 
-static void wrong_terms_are_refused(void **state) {
-    (void)state;
+WORLD_TEST(wrong_terms_are_refused) {
     char longest[257];
     memset(longest, 'x', 256);
     longest[256] = '\0';
@@ -374,8 +361,7 @@ static void wrong_terms_are_refused(void **state) {
     }
 }
 
-static void the_range_of_a_wrong_number_is_told(void **state) {
-    (void)state;
+WORLD_TEST(the_range_of_a_wrong_number_is_told) {
     const struct {
         harpe_power_limit_fleet wrong;
         const char *text;
@@ -397,8 +383,7 @@ static void the_range_of_a_wrong_number_is_told(void **state) {
     }
 }
 
-static void names_are_made_and_differ(void **state) {
-    (void)state;
+WORLD_TEST(names_are_made_and_differ) {
     const harpe_power_limit_fleet asked = {.server_url = "http://h:1"};
     harpe_power_limit_fleet *own[3] = {NULL};
     for (int i = 0; i < 3; i++) {
@@ -418,23 +403,6 @@ static void names_are_made_and_differ(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(a_job_is_declared_measured_told_and_removed),
-        IN_WORLD(a_power_belongs_to_the_plan_that_is_reported),
-        IN_WORLD(no_plan_has_a_power_from_the_time_of_the_measurements),
-        IN_WORLD(the_power_of_several_ranks_is_reported_once),
-        IN_WORLD(a_job_that_gives_up_counts_with_its_highest_power),
-        IN_WORLD(a_server_that_forgets_gets_a_new_declaration),
-        IN_WORLD(faults_of_the_server_are_told_once),
-        IN_WORLD(a_server_may_come_late_and_go_and_come_back),
-        IN_WORLD(the_hold_ends),
-        IN_WORLD(a_short_hold_does_not_end_between_two_reports),
-        IN_WORLD(the_end_does_not_wait_for_a_server_that_hangs),
-        IN_WORLD(a_server_that_was_never_there_delays_nothing),
-        IN_WORLD(wrong_terms_are_refused),
-        IN_WORLD(the_range_of_a_wrong_number_is_told),
-        IN_WORLD(names_are_made_and_differ),
-    };
     unsetenv("SLURM_JOB_ID");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_listed_tests();
 }

@@ -172,8 +172,7 @@ static void assert_state(const harpe_power_limit_optimizer *optimizer,
 
 /* ---- The order of things --------------------------------------------------------------------- */
 
-static void the_state_tells_phase_limit_and_steps(void **state) {
-    (void)state;
+TEST(the_state_tells_phase_limit_and_steps) {
     scripted self;
     script(&self, 150, 200);
     harpe_power_limit_options options = defaults(&self);
@@ -196,8 +195,7 @@ static void the_state_tells_phase_limit_and_steps(void **state) {
     assert_state(NULL, HARPE_POWER_LIMIT_FAILED, 0, 0);
 }
 
-static void one_epoch_tries_every_limit_then_holds_the_optimum(void **state) {
-    (void)state;
+TEST(one_epoch_tries_every_limit_then_holds_the_optimum) {
     scripted self;
     script(&self, 100, 200);
     harpe_power_limit_options options = defaults(&self);
@@ -225,8 +223,7 @@ static void one_epoch_tries_every_limit_then_holds_the_optimum(void **state) {
     assert_int_equal(self.errors_logged, 0);
 }
 
-static void the_lowest_limit_is_tried_when_the_step_misses_it(void **state) {
-    (void)state;
+TEST(the_lowest_limit_is_tried_when_the_step_misses_it) {
     scripted self;
     script(&self, 110, 200);
     harpe_power_limit_options options = defaults(&self);
@@ -238,8 +235,7 @@ static void the_lowest_limit_is_tried_when_the_step_misses_it(void **state) {
     harpe_power_limit_optimizer_free(optimizer);
 }
 
-static void a_range_of_one_limit_is_measured_once(void **state) {
-    (void)state;
+TEST(a_range_of_one_limit_is_measured_once) {
     scripted self;
     script(&self, 200, 200);
     harpe_power_limit_optimizer *optimizer = construct(&self.device, NULL);
@@ -249,8 +245,7 @@ static void a_range_of_one_limit_is_measured_once(void **state) {
     harpe_power_limit_optimizer_free(optimizer);
 }
 
-static void no_wait_and_no_warmup_work(void **state) {
-    (void)state;
+TEST(no_wait_and_no_warmup_work) {
     scripted self;
     script(&self, 100, 150);
     harpe_power_limit_options options = defaults(&self);
@@ -277,8 +272,7 @@ static int choose_nothing(void *user, const harpe_power_limit_measurement *all, 
     return (int)count; /* after the last */
 }
 
-static void the_users_selector_is_asked(void **state) {
-    (void)state;
+TEST(the_users_selector_is_asked) {
     scripted self;
     script(&self, 100, 150);
     size_t seen = 0;
@@ -298,8 +292,7 @@ static void the_users_selector_is_asked(void **state) {
     harpe_power_limit_optimizer_free(optimizer);
 }
 
-static void leaving_in_mid_window_closes_it_and_restores(void **state) {
-    (void)state;
+TEST(leaving_in_mid_window_closes_it_and_restores) {
     scripted self;
     script(&self, 100, 200);
     harpe_power_limit_optimizer *optimizer = construct(&self.device, NULL);
@@ -350,13 +343,11 @@ static void check_sequence(int epoch_steps, const char *expected) {
     harpe_power_limit_replay_free(replay);
 }
 
-static void a_measured_log_gives_the_published_sequence(void **state) {
-    (void)state;
+TEST(a_measured_log_gives_the_published_sequence) {
     check_sequence(1000, "250 225 200 175 150 125 100 150");
 }
 
-static void epoch_ends_interrupt_and_the_limit_is_tried_again(void **state) {
-    (void)state;
+TEST(epoch_ends_interrupt_and_the_limit_is_tried_again) {
     check_sequence(190, "250 225 200 175 250 175 150 125 100 250 100 150");
 }
 
@@ -388,8 +379,7 @@ static void check_optimum(const char *log, const expected_optimum *expected) {
     harpe_power_limit_replay_free(replay);
 }
 
-static void measured_logs_give_the_published_optima(void **state) {
-    (void)state;
+TEST(measured_logs_give_the_published_optima) {
     static const expected_optimum v100[] = {{'c', 0, 250},    {'c', 0.25, 150}, {'c', 0.5, 150},
                                             {'c', 0.75, 150}, {'c', 1, 125},    {'t', 0, 250},
                                             {'e', 0, 125},    {'s', 1.0, 250},  {'s', 1.1, 150},
@@ -420,8 +410,7 @@ static void check_rules(const int *sets_w, size_t count, bool done) {
     assert_true(!done || lowest_w == 100);
 }
 
-static void epochs_of_any_length_obey_the_rules(void **state) {
-    (void)state;
+TEST(epochs_of_any_length_obey_the_rules) {
     for (int epoch_steps = 1; epoch_steps <= 300; epoch_steps++) {
         harpe_power_limit_replay *replay = open_measured_log("V100+resnet18+gpu0.csv");
         int optimum_w = 0;
@@ -461,8 +450,7 @@ static void check_fault(call failing, int fail_at) {
     assert_int_equal(self.restores, 1);
 }
 
-static void a_fault_is_told_once_and_everything_is_put_back(void **state) {
-    (void)state;
+TEST(a_fault_is_told_once_and_everything_is_put_back) {
     for (int at = 1; at < 7; at++) /* set call 0 is that of the constructor */
         check_fault(CALL_SET, at);
     for (int at = 0; at < 5; at++) {
@@ -472,8 +460,7 @@ static void a_fault_is_told_once_and_everything_is_put_back(void **state) {
     }
 }
 
-static void a_fault_that_also_keeps_limits_from_being_put_back_is_one_line(void **state) {
-    (void)state;
+TEST(a_fault_that_also_keeps_limits_from_being_put_back_is_one_line) {
     scripted self;
     script(&self, 100, 200);
     self.failing = CALL_SET;
@@ -491,8 +478,7 @@ static void a_fault_that_also_keeps_limits_from_being_put_back_is_one_line(void 
 }
 
 /* Every step checks an open window, except those that begin and end it. */
-static void every_step_of_a_window_is_checked(void **state) {
-    (void)state;
+TEST(every_step_of_a_window_is_checked) {
     scripted self;
     script(&self, 100, 200);
     harpe_power_limit_options options = defaults(&self);
@@ -510,8 +496,7 @@ static void every_step_of_a_window_is_checked(void **state) {
     harpe_power_limit_optimizer_free(optimizer);
 }
 
-static void a_first_set_that_fails_is_the_constructors_error(void **state) {
-    (void)state;
+TEST(a_first_set_that_fails_is_the_constructors_error) {
     scripted self;
     script(&self, 100, 200);
     self.failing = CALL_SET;
@@ -524,8 +509,7 @@ static void a_first_set_that_fails_is_the_constructors_error(void **state) {
     assert_int_equal(self.restores, 1);
 }
 
-static void numbers_that_cannot_be_true_are_never_recorded(void **state) {
-    (void)state;
+TEST(numbers_that_cannot_be_true_are_never_recorded) {
     const double factors[] = {0, -1, (double)NAN, (double)INFINITY};
     for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
         scripted self;
@@ -551,8 +535,7 @@ static void refuse(scripted *self, harpe_power_limit_options options) {
     assert_int_equal(self->set_count, 0);
 }
 
-static void bad_values_are_refused(void **state) {
-    (void)state;
+TEST(bad_values_are_refused) {
     scripted self;
     script(&self, 100, 200);
     harpe_power_limit_options options = defaults(&self);
@@ -617,8 +600,7 @@ static void check_outside_limit(int outside_w, const char *expected) {
     harpe_power_limit_optimizer_free(optimizer);
 }
 
-static void limits_above_another_limit_are_one(void **state) {
-    (void)state;
+TEST(limits_above_another_limit_are_one) {
     check_outside_limit(1000, "200 175 150 125 100");
     check_outside_limit(200, "200 175 150 125 100");
     check_outside_limit(199, "199 175 150 125 100");
@@ -629,8 +611,7 @@ static void limits_above_another_limit_are_one(void **state) {
     check_outside_limit(100, "100");
 }
 
-static void no_limit_has_an_effect_below_the_range(void **state) {
-    (void)state;
+TEST(no_limit_has_an_effect_below_the_range) {
     scripted self;
     script(&self, 100, 200);
     self.outside_w = 90;
@@ -645,8 +626,7 @@ static void no_limit_has_an_effect_below_the_range(void **state) {
 }
 
 /* The device is asked once when the first limit is set, and at each step of a window. */
-static void a_limit_that_stops_being_in_force_stops_the_optimizer(void **state) {
-    (void)state;
+TEST(a_limit_that_stops_being_in_force_stops_the_optimizer) {
     for (int at = 1; at < 5 * 42; at++) {
         for (int is_raised = 0; is_raised < 2; is_raised++) {
             scripted self;
@@ -672,8 +652,7 @@ static void a_limit_that_stops_being_in_force_stops_the_optimizer(void **state) 
     }
 }
 
-static void a_limit_that_comes_down_in_the_end_stops_the_optimizer(void **state) {
-    (void)state;
+TEST(a_limit_that_comes_down_in_the_end_stops_the_optimizer) {
     char path[] = "/tmp/harpe-optimizer-XXXXXX";
     close(mkstemp(path));
     unlink(path);
@@ -693,8 +672,7 @@ static void a_limit_that_comes_down_in_the_end_stops_the_optimizer(void **state)
     harpe_power_limit_optimizer_free(optimizer);
 }
 
-static void limits_that_a_driver_rounds_alike_are_one(void **state) {
-    (void)state;
+TEST(limits_that_a_driver_rounds_alike_are_one) {
     scripted self;
     script(&self, 180, 200);
     self.multiple_w = 5;
@@ -708,8 +686,7 @@ static void limits_that_a_driver_rounds_alike_are_one(void **state) {
     harpe_power_limit_optimizer_free(optimizer);
 }
 
-static void a_raised_limit_is_noticed_after_the_optimum_is_set(void **state) {
-    (void)state;
+TEST(a_raised_limit_is_noticed_after_the_optimum_is_set) {
     scripted self;
     script(&self, 200, 200);
     self.raised_at = 43; /* 41 in the window, and 1 when the limit is set */
@@ -735,8 +712,7 @@ static void a_raised_limit_is_noticed_after_the_optimum_is_set(void **state) {
 
 /* ---- Profiles -------------------------------------------------------------------------------- */
 
-static void a_saved_profile_is_used_at_once(void **state) {
-    (void)state;
+TEST(a_saved_profile_is_used_at_once) {
     char folder[] = "/tmp/harpe-optimizer-XXXXXX";
     char path[64];
     assert_non_null(mkdtemp(folder));
@@ -793,16 +769,14 @@ static void check_profile_below(int outside_w, const char *sets, const char *mea
 }
 
 /* A profile may be older than the limit that something else sets. */
-static void loaded_limits_above_another_limit_are_not_used(void **state) {
-    (void)state;
+TEST(loaded_limits_above_another_limit_are_not_used) {
     check_profile_below(0, "200", "200 150 125");
     check_profile_below(150, "200 150", "150 125");
     check_profile_below(140, "200 125", "125");
     check_profile_below(110, "200 110", "");
 }
 
-static void a_profile_that_cannot_be_saved_is_only_a_warning(void **state) {
-    (void)state;
+TEST(a_profile_that_cannot_be_saved_is_only_a_warning) {
     scripted self;
     script(&self, 100, 200);
     harpe_power_limit_options options = defaults(&self);
@@ -870,8 +844,7 @@ static void run_ranks(rank *ranks, meeting *all) {
     end_meeting(all);
 }
 
-static void ranks_sum_energy_and_take_the_longest_time(void **state) {
-    (void)state;
+TEST(ranks_sum_energy_and_take_the_longest_time) {
     rank ranks[RANKS];
     meeting all;
     prepare_ranks(ranks, &all);
@@ -891,8 +864,7 @@ static void ranks_sum_energy_and_take_the_longest_time(void **state) {
     }
 }
 
-static void a_rank_that_fails_stops_all_and_hangs_none(void **state) {
-    (void)state;
+TEST(a_rank_that_fails_stops_all_and_hangs_none) {
     for (int which = CALL_SET; which <= CALL_CHECK; which++) {
         for (int at = 0; at < 6; at++) {
             rank ranks[RANKS];
@@ -918,8 +890,7 @@ static int choose_own(void *user, const harpe_power_limit_measurement *all, size
     return *(int *)user;
 }
 
-static void ranks_that_choose_differently_hold_the_highest(void **state) {
-    (void)state;
+TEST(ranks_that_choose_differently_hold_the_highest) {
     rank ranks[RANKS];
     meeting all;
     int choices[RANKS] = {1, 1, 2, 1};
@@ -931,8 +902,7 @@ static void ranks_that_choose_differently_hold_the_highest(void **state) {
         assert_int_equal(ranks[i].optimum_w, 200);
 }
 
-static void ranks_with_different_settings_are_refused_together(void **state) {
-    (void)state;
+TEST(ranks_with_different_settings_are_refused_together) {
     rank ranks[RANKS];
     meeting all;
     prepare_ranks(ranks, &all);
@@ -947,8 +917,7 @@ static void ranks_with_different_settings_are_refused_together(void **state) {
         assert_int_equal(ranks[i].constructed, i == 1 ? HARPE_INVALID_ARGUMENT : HARPE_UNAVAILABLE);
 }
 
-static void a_profile_that_one_rank_lacks_is_used_by_none(void **state) {
-    (void)state;
+TEST(a_profile_that_one_rank_lacks_is_used_by_none) {
     char path[] = "/tmp/harpe-ranks-XXXXXX";
     static const char text[] = "{\"measurements\":[{\"power_limit\":150,\"energy\":1,\"time\":1}]}";
     int file = mkstemp(path);
@@ -967,8 +936,7 @@ static void a_profile_that_one_rank_lacks_is_used_by_none(void **state) {
     unlink(path);
 }
 
-static void ranks_under_different_limits_try_what_all_have(void **state) {
-    (void)state;
+TEST(ranks_under_different_limits_try_what_all_have) {
     rank ranks[RANKS];
     meeting all;
     prepare_ranks(ranks, &all);
@@ -998,8 +966,7 @@ static void ranks_under_different_limits_try_what_all_have(void **state) {
         assert_int_equal(ranks[i].constructed, HARPE_UNAVAILABLE);
 }
 
-static void a_rank_without_its_limit_stops_all(void **state) {
-    (void)state;
+TEST(a_rank_without_its_limit_stops_all) {
     for (int at = 1; at < 5 * 42; at += 20) {
         rank ranks[RANKS];
         meeting all;
@@ -1026,41 +993,4 @@ static void a_rank_without_its_limit_stops_all(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_state_tells_phase_limit_and_steps),
-        cmocka_unit_test(one_epoch_tries_every_limit_then_holds_the_optimum),
-        cmocka_unit_test(the_lowest_limit_is_tried_when_the_step_misses_it),
-        cmocka_unit_test(a_range_of_one_limit_is_measured_once),
-        cmocka_unit_test(no_wait_and_no_warmup_work),
-        cmocka_unit_test(the_users_selector_is_asked),
-        cmocka_unit_test(leaving_in_mid_window_closes_it_and_restores),
-        cmocka_unit_test(a_measured_log_gives_the_published_sequence),
-        cmocka_unit_test(epoch_ends_interrupt_and_the_limit_is_tried_again),
-        cmocka_unit_test(measured_logs_give_the_published_optima),
-        cmocka_unit_test(epochs_of_any_length_obey_the_rules),
-        cmocka_unit_test(a_fault_is_told_once_and_everything_is_put_back),
-        cmocka_unit_test(a_fault_that_also_keeps_limits_from_being_put_back_is_one_line),
-        cmocka_unit_test(every_step_of_a_window_is_checked),
-        cmocka_unit_test(a_first_set_that_fails_is_the_constructors_error),
-        cmocka_unit_test(numbers_that_cannot_be_true_are_never_recorded),
-        cmocka_unit_test(bad_values_are_refused),
-        cmocka_unit_test(limits_above_another_limit_are_one),
-        cmocka_unit_test(no_limit_has_an_effect_below_the_range),
-        cmocka_unit_test(a_limit_that_stops_being_in_force_stops_the_optimizer),
-        cmocka_unit_test(a_limit_that_comes_down_in_the_end_stops_the_optimizer),
-        cmocka_unit_test(limits_that_a_driver_rounds_alike_are_one),
-        cmocka_unit_test(a_raised_limit_is_noticed_after_the_optimum_is_set),
-        cmocka_unit_test(loaded_limits_above_another_limit_are_not_used),
-        cmocka_unit_test(a_saved_profile_is_used_at_once),
-        cmocka_unit_test(a_profile_that_cannot_be_saved_is_only_a_warning),
-        cmocka_unit_test(ranks_sum_energy_and_take_the_longest_time),
-        cmocka_unit_test(a_rank_that_fails_stops_all_and_hangs_none),
-        cmocka_unit_test(ranks_that_choose_differently_hold_the_highest),
-        cmocka_unit_test(ranks_with_different_settings_are_refused_together),
-        cmocka_unit_test(a_profile_that_one_rank_lacks_is_used_by_none),
-        cmocka_unit_test(ranks_under_different_limits_try_what_all_have),
-        cmocka_unit_test(a_rank_without_its_limit_stops_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

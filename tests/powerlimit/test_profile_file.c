@@ -11,8 +11,7 @@ static harpe_status parse(const char *text, harpe_power_limit_profile *out, harp
     return harpe_power_limit_profile_parse(text, strlen(text), "p.json", out, error);
 }
 
-static void the_published_file_is_read(void **state) {
-    (void)state;
+TEST(the_published_file_is_read) {
     harpe_power_limit_profile profile = {0};
     assert_int_equal(
         parse("{\"measurements\":[{\"power_limit\":225,\"energy\":1832.896,\"time\":10.7},"
@@ -29,8 +28,7 @@ static void the_published_file_is_read(void **state) {
     harpe_power_limit_profile_clear(&profile);
 }
 
-static void what_is_written_reads_the_same(void **state) {
-    (void)state;
+TEST(what_is_written_reads_the_same) {
     char path[] = "/tmp/harpe-profile-XXXXXX";
     int file = mkstemp(path);
     assert_true(file >= 0);
@@ -56,8 +54,7 @@ static void what_is_written_reads_the_same(void **state) {
     harpe_power_limit_profile_clear(&read);
 }
 
-static void a_profile_of_another_gpu_is_refused(void **state) {
-    (void)state;
+TEST(a_profile_of_another_gpu_is_refused) {
     harpe_power_limit_profile profile = {0};
     harpe_error error;
     assert_int_equal(parse("{\"measurements\":[{\"power_limit\":200,\"energy\":1,\"time\":1}],"
@@ -78,8 +75,7 @@ static void a_profile_of_another_gpu_is_refused(void **state) {
     harpe_power_limit_profile_clear(&profile);
 }
 
-static void bad_files_are_refused_in_one_line(void **state) {
-    (void)state;
+TEST(bad_files_are_refused_in_one_line) {
     static const char *const bad[] = {
         "",
         "[]",
@@ -113,21 +109,11 @@ static void bad_files_are_refused_in_one_line(void **state) {
     }
 }
 
-static void a_missing_file_is_not_found(void **state) {
-    (void)state;
+TEST(a_missing_file_is_not_found) {
     harpe_power_limit_profile profile = {0};
     assert_int_equal(harpe_power_limit_profile_read("/nowhere/at/all.json", &profile, NULL),
                      HARPE_NOT_FOUND);
     harpe_power_limit_profile_clear(NULL);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_published_file_is_read),
-        cmocka_unit_test(what_is_written_reads_the_same),
-        cmocka_unit_test(a_profile_of_another_gpu_is_refused),
-        cmocka_unit_test(bad_files_are_refused_in_one_line),
-        cmocka_unit_test(a_missing_file_is_not_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -33,14 +33,12 @@ static harpe_power_limit_selector slowdown(harpe_selector_parameters *parameters
     return selector;
 }
 
-static void energy_and_time_choose_their_least(void **state) {
-    (void)state;
+TEST(energy_and_time_choose_their_least) {
     assert_int_equal(ask(harpe_selector_energy(), measured), 100);
     assert_int_equal(ask(harpe_selector_time(), measured), 300);
 }
 
-static void eta_moves_the_cost_from_time_to_energy(void **state) {
-    (void)state;
+TEST(eta_moves_the_cost_from_time_to_energy) {
     harpe_selector_parameters parameters = {0};
     assert_int_equal(ask(cost(&parameters, 0, 1), measured), 300);
     assert_int_equal(ask(cost(&parameters, 0.5, 1), measured), 200);
@@ -49,15 +47,13 @@ static void eta_moves_the_cost_from_time_to_energy(void **state) {
     assert_int_equal(ask(cost(&parameters, 0.5, 10), measured), 300);
 }
 
-static void the_cost_is_energy_and_the_highest_power_for_the_time(void **state) {
-    (void)state;
+TEST(the_cost_is_energy_and_the_highest_power_for_the_time) {
     harpe_selector_parameters parameters = {.eta = 0.25, .world_size = 2};
     harpe_power_limit_measurement one = {.power_limit_w = 200, .energy_j = 1000, .time_s = 10};
     assert_true(harpe_zeus_cost_j(&parameters, 300, &one) == 0.25 * 1000 + 0.75 * 600 * 10);
 }
 
-static void slowdown_is_measured_against_the_highest_limit(void **state) {
-    (void)state;
+TEST(slowdown_is_measured_against_the_highest_limit) {
     harpe_selector_parameters parameters = {0};
     assert_int_equal(ask(slowdown(&parameters, 1.0), measured), 300);
     assert_int_equal(ask(slowdown(&parameters, 1.1), measured), 200);
@@ -65,16 +61,14 @@ static void slowdown_is_measured_against_the_highest_limit(void **state) {
     assert_int_equal(ask(slowdown(&parameters, 2.0), measured), 100);
 }
 
-static void ties_go_to_the_higher_limit(void **state) {
-    (void)state;
+TEST(ties_go_to_the_higher_limit) {
     harpe_selector_parameters parameters = {0};
     assert_int_equal(ask(harpe_selector_energy(), tied), 300);
     assert_int_equal(ask(harpe_selector_time(), tied), 300);
     assert_int_equal(ask(cost(&parameters, 0.5, 1), tied), 300);
 }
 
-static void nothing_measured_has_no_answer(void **state) {
-    (void)state;
+TEST(nothing_measured_has_no_answer) {
     harpe_selector_parameters parameters = {0};
     harpe_power_limit_selector all[] = {harpe_selector_energy(), harpe_selector_time(),
                                         cost(&parameters, 0.5, 1), slowdown(&parameters, 1)};
@@ -82,8 +76,7 @@ static void nothing_measured_has_no_answer(void **state) {
         assert_true(all[i].select(all[i].user, NULL, 0) < 0);
 }
 
-static void bad_parameters_are_refused(void **state) {
-    (void)state;
+TEST(bad_parameters_are_refused) {
     const double bad_eta[] = {-0.01, 1.01, (double)NAN, (double)INFINITY};
     const double bad_factor[] = {0.99, 0, -1, (double)NAN, (double)INFINITY};
     harpe_power_limit_selector selector = {0};
@@ -105,15 +98,4 @@ static void bad_parameters_are_refused(void **state) {
     assert_null(selector.select);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(energy_and_time_choose_their_least),
-        cmocka_unit_test(eta_moves_the_cost_from_time_to_energy),
-        cmocka_unit_test(the_cost_is_energy_and_the_highest_power_for_the_time),
-        cmocka_unit_test(slowdown_is_measured_against_the_highest_limit),
-        cmocka_unit_test(ties_go_to_the_higher_limit),
-        cmocka_unit_test(nothing_measured_has_no_answer),
-        cmocka_unit_test(bad_parameters_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -24,7 +24,7 @@ static void run_round(explored_job *s, sums *into) {
     explored_observe(s);
 }
 
-static void a_claim_is_true_if_clocks_are_late(void **state) {
+TEST(a_claim_is_true_if_clocks_are_late) {
     static const double latencies_s[] = {0.08, 0.15};
     int jobs = few_trials(4);
     (void)state;
@@ -56,9 +56,4 @@ static void a_claim_is_true_if_clocks_are_late(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_claim_is_true_if_clocks_are_late),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -51,7 +51,7 @@ static void check_plan(const harpe_online_plans *plans, const harpe_plan *plan) 
     assert_true(fabs(plan->lower_bound_j - bound_j) <= 1e-6 * bound_j);
 }
 
-static void all_values_of_a_plan_belong_together(void **state) {
+TEST(all_values_of_a_plan_belong_together) {
     static const double latencies_s[] = {0, 0.01, 0.05, 0.3};
     const double blocking_w[STAGES] = {60, 60, 60};
     harpe_online_schedule schedule = {.name = "1f1b"};
@@ -106,7 +106,7 @@ static double check_times(harpe_online_pipeline *pipeline, double latency_s,
     return share;
 }
 
-static void plans_keep_their_times(void **state) {
+TEST(plans_keep_their_times) {
     static const double latencies_s[] = {0.0001, 0.01, 0.05, 0.1, 0.3, 1, 10};
     const double blocking_w[STAGES] = {60, 60, 60};
     harpe_online_schedule schedule = {.name = "1f1b"};
@@ -127,8 +127,4 @@ static void plans_keep_their_times(void **state) {
     harpe_online_pipeline_free(pipeline);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_values_of_a_plan_belong_together),
-                                       cmocka_unit_test(plans_keep_their_times)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -61,21 +61,20 @@ static double slowest_of_families(int jobs, bool is_late) {
     return slowest;
 }
 
-static void jobs_that_break_the_law_are_no_slower_than_promised(void **state) {
+TEST(jobs_that_break_the_law_are_no_slower_than_promised) {
     int jobs = all_trials() ? test_trials(40) : 2;
     (void)state;
     assert_true(slowest_of_families(jobs, false) <= PROMISE + 1e-9);
 }
 
-static void late_jobs_that_break_the_law_are_no_slower_than_promised(void **state) {
+TEST(late_jobs_that_break_the_law_are_no_slower_than_promised) {
     int jobs = all_trials() ? test_trials(10) : 1;
     (void)state;
     assert_true(slowest_of_families(jobs, true) <= PROMISE + 1e-9);
 }
 
 /* The measured times as they are, and with 1 % variation of each clock. */
-static void measured_profiles_are_no_slower_than_promised(void **state) {
-    (void)state;
+TEST(measured_profiles_are_no_slower_than_promised) {
     for (int p = 0; p < (all_trials() ? MEASURED_PROFILE_COUNT : 1); p++) {
         char path[4096];
         find_data(measured_profiles[p], path, sizeof path);
@@ -97,7 +96,7 @@ static size_t entry_of(const explored_job *s, size_t i) {
 }
 
 /* A clock that was not measured may take any time, so only one run of an iteration has it. */
-static void a_clock_that_was_not_measured_runs_once(void **state) {
+TEST(a_clock_that_was_not_measured_runs_once) {
     static int runs[2 * EXPLORED_STAGES_MAX][EXPLORED_CLOCKS_MAX];
     static bool has_run[2 * EXPLORED_STAGES_MAX][EXPLORED_CLOCKS_MAX];
     (void)state;
@@ -139,8 +138,7 @@ static double promised_of(explored_job *s) {
 }
 
 /* What the noise hides of the times at the highest clocks is not there for trials. */
-static void the_promised_time_leaves_room_for_the_uncertainty(void **state) {
-    (void)state;
+TEST(the_promised_time_leaves_room_for_the_uncertainty) {
     for (int i = 0; i < (all_trials() ? test_trials(4) : 1); i++) {
         explored_job *s = job_of((explored_law){0}, (uint64_t)(300 + i));
         double most = 0;
@@ -184,7 +182,7 @@ static void learn_like_the_truth(explored_job *s, const char *more) {
 /* Each clock of each instruction has its own deviation, as in profiles that were measured. Only
  * trials show the clocks that need less than their neighbours. In so short pipelines, most of these
  * trials do not fit into 1 %. */
-static void plans_of_rough_profiles_are_as_good_as_those_of_the_truth(void **state) {
+TEST(plans_of_rough_profiles_are_as_good_as_those_of_the_truth) {
     int jobs = all_trials() ? test_trials(20) : 3;
     (void)state;
     for (int i = 0; i < jobs; i++) {
@@ -196,7 +194,7 @@ static void plans_of_rough_profiles_are_as_good_as_those_of_the_truth(void **sta
 
 /* The only other clock is so far below the highest one that its trials do not fit where there is no
  * slack. Other stages have shown that it costs little. */
-static void plans_of_two_clocks_are_as_good_as_those_of_the_truth(void **state) {
+TEST(plans_of_two_clocks_are_as_good_as_those_of_the_truth) {
     static const uint64_t seeds[] = {600027, 1400043};
     (void)state;
     for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
@@ -207,8 +205,7 @@ static void plans_of_two_clocks_are_as_good_as_those_of_the_truth(void **state) 
 }
 
 /* Some clocks of a measured profile are faster than the highest one. */
-static void plans_of_measured_profiles_are_as_good_as_those_of_the_truth(void **state) {
-    (void)state;
+TEST(plans_of_measured_profiles_are_as_good_as_those_of_the_truth) {
     for (int p = 0; p < MEASURED_PROFILE_COUNT; p++) {
         char path[4096];
         find_data(measured_profiles[p], path, sizeof path);
@@ -226,7 +223,7 @@ static void observe(harpe_clock_curve *curve, size_t clock, double time_s) {
 }
 
 /* A time that was measured counts, whatever the law says of it. */
-static void a_measured_time_counts_more_than_the_law(void **state) {
+TEST(a_measured_time_counts_more_than_the_law) {
     static const int mhz[] = {1400, 1300, 1200, 1100};
     static const double times_s[][4] = {{1, 1.03, 1.01, 1.3}, {1, 0.98, 1.2, 1.19}};
     (void)state;
@@ -247,17 +244,4 @@ static void a_measured_time_counts_more_than_the_law(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(jobs_that_break_the_law_are_no_slower_than_promised),
-        cmocka_unit_test(late_jobs_that_break_the_law_are_no_slower_than_promised),
-        cmocka_unit_test(measured_profiles_are_no_slower_than_promised),
-        cmocka_unit_test(a_clock_that_was_not_measured_runs_once),
-        cmocka_unit_test(the_promised_time_leaves_room_for_the_uncertainty),
-        cmocka_unit_test(plans_of_rough_profiles_are_as_good_as_those_of_the_truth),
-        cmocka_unit_test(plans_of_two_clocks_are_as_good_as_those_of_the_truth),
-        cmocka_unit_test(plans_of_measured_profiles_are_as_good_as_those_of_the_truth),
-        cmocka_unit_test(a_measured_time_counts_more_than_the_law),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

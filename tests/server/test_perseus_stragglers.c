@@ -101,8 +101,7 @@ static void check_straggler(uint64_t seed, bool is_own) {
     explored_free(s);
 }
 
-static void no_round_is_slower_than_a_straggler_allows(void **state) {
-    (void)state;
+TEST(no_round_is_slower_than_a_straggler_allows) {
     for (int i = 0; i < few_trials(25); i++) {
         check_straggler((uint64_t)i, false);
         check_straggler((uint64_t)i, true);
@@ -110,8 +109,7 @@ static void no_round_is_slower_than_a_straggler_allows(void **state) {
 }
 
 /* A plan that was asked for may be slower than a straggler allows. This shows no straggler. */
-static void a_slow_plan_stays_beside_a_straggler(void **state) {
-    (void)state;
+TEST(a_slow_plan_stays_beside_a_straggler) {
     for (int i = 0; i < few_trials(4); i++) {
         trial t = new_trial((uint64_t)i);
         explored_job *s = t.job;
@@ -130,8 +128,7 @@ static void a_slow_plan_stays_beside_a_straggler(void **state) {
 }
 
 /* The wait for another pipeline in the first round is no time outside of the instructions. */
-static void first_round_beside_a_straggler_does_not_count(void **state) {
-    (void)state;
+TEST(first_round_beside_a_straggler_does_not_count) {
     for (int i = 0; i < few_trials(4); i++) {
         trial t = new_trial((uint64_t)i);
         explored_job *s = t.job;
@@ -147,11 +144,4 @@ static void first_round_beside_a_straggler_does_not_count(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slow_plan_stays_beside_a_straggler),
-        cmocka_unit_test(first_round_beside_a_straggler_does_not_count),
-        cmocka_unit_test(no_round_is_slower_than_a_straggler_allows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -66,7 +66,7 @@ static double share_of(const harpe_run_clocks *run, int mhz) {
     return share;
 }
 
-static void runs_without_a_report_ran_as_asked(void **state) {
+TEST(runs_without_a_report_ran_as_asked) {
     world w;
     (void)state;
     begin(&w, 2);
@@ -84,8 +84,7 @@ static void runs_without_a_report_ran_as_asked(void **state) {
 }
 
 /* One rank had the clock that was asked for, and the other one did not. */
-static void ranks_that_differ_say_nothing(void **state) {
-    (void)state;
+TEST(ranks_that_differ_say_nothing) {
     for (size_t which = 0; which < 2; which++) {
         for (int is_as_asked = 0; is_as_asked < 2; is_as_asked++) {
             world w;
@@ -104,7 +103,7 @@ static void ranks_that_differ_say_nothing(void **state) {
 }
 
 /* The times of a stage are those of its slowest rank, so the lowest clocks count. */
-static void ranks_that_agree_have_the_lowest_clocks(void **state) {
+TEST(ranks_that_agree_have_the_lowest_clocks) {
     static const double shares[] = {0.95, 0.962, 0.94};
     static const int orders[][3] = {{0, 1, 2}, {1, 0, 2}, {2, 0, 1}, {0, 2, 1}};
     (void)state;
@@ -126,8 +125,7 @@ static void ranks_that_agree_have_the_lowest_clocks(void **state) {
 }
 
 /* The same, if a rank reports nothing for a run, because it ran as asked. */
-static void a_rank_that_ran_as_asked_counts(void **state) {
-    (void)state;
+TEST(a_rank_that_ran_as_asked_counts) {
     for (size_t which = 0; which < 2; which++) {
         world w;
         begin(&w, 2);
@@ -145,7 +143,7 @@ static void a_rank_that_ran_as_asked_counts(void **state) {
     }
 }
 
-static void a_report_of_another_schedule_says_nothing(void **state) {
+TEST(a_report_of_another_schedule_says_nothing) {
     world w;
     (void)state;
     begin(&w, 2);
@@ -157,7 +155,7 @@ static void a_report_of_another_schedule_says_nothing(void **state) {
 }
 
 /* Clocks that are as close as those of a V100 are different clocks. */
-static void a_clock_nearby_is_another_clock(void **state) {
+TEST(a_clock_nearby_is_another_clock) {
     world w;
     (void)state;
     begin(&w, 1);
@@ -171,7 +169,7 @@ static void a_clock_nearby_is_another_clock(void **state) {
 }
 
 /* The explorer learns nothing from such a run; drift can be computed from it. */
-static void a_run_without_a_main_clock_is_only_one_of_all(void **state) {
+TEST(a_run_without_a_main_clock_is_only_one_of_all) {
     static const double shares[] = {0.98, 0.901, 0.899, 0.5};
     world w;
     (void)state;
@@ -189,7 +187,7 @@ static void a_run_without_a_main_clock_is_only_one_of_all(void **state) {
 }
 
 /* The runs of an entry at one clock are read together, and a run at several clocks by itself. */
-static void every_run_is_read_once(void **state) {
+TEST(every_run_is_read_once) {
     enum { ITERATIONS = 3 };
     static const char *const names[] = {"forward", "backward"};
     static const size_t counts[] = {2, 2, 2}, offsets[] = {0, 2, 4};
@@ -232,16 +230,4 @@ static void every_run_is_read_once(void **state) {
     end(&w);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_without_a_report_ran_as_asked),
-        cmocka_unit_test(ranks_that_differ_say_nothing),
-        cmocka_unit_test(ranks_that_agree_have_the_lowest_clocks),
-        cmocka_unit_test(a_rank_that_ran_as_asked_counts),
-        cmocka_unit_test(a_clock_nearby_is_another_clock),
-        cmocka_unit_test(a_run_without_a_main_clock_is_only_one_of_all),
-        cmocka_unit_test(every_run_is_read_once),
-        cmocka_unit_test(a_report_of_another_schedule_says_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -14,7 +14,7 @@ static const double plain[HARPE_QUANTITIES];
 
 static double normal(void) { return explored_draw_normal(&random_state); }
 
-static void quantiles_are_those_of_the_tables(void **state) {
+TEST(quantiles_are_those_of_the_tables) {
     static const double table[][2] = {{1, 12.706}, {2, 4.303},   {3, 3.182},    {4, 2.776},
                                       {5, 2.571},  {9, 2.262},   {15, 2.131},   {30, 2.042},
                                       {60, 2.000}, {120, 1.980}, {1e9, 1.95996}};
@@ -26,8 +26,7 @@ static void quantiles_are_those_of_the_tables(void **state) {
     }
 }
 
-static void one_stall_does_not_widen_a_spread(void **state) {
-    (void)state;
+TEST(one_stall_does_not_widen_a_spread) {
     for (size_t count = 2; count < 40; count++) {
         double sum = 0, stalled = 0;
         enum { TRIALS = 4000 };
@@ -84,7 +83,7 @@ static double share_of_hits(int iterations, int baseline_rounds, int rounds, dou
     return (double)hits / TRIALS;
 }
 
-static void intervals_hold_as_often_as_they_say(void **state) {
+TEST(intervals_hold_as_often_as_they_say) {
     static const int shapes[][3] = {{1, 2, 3},  {1, 3, 10}, {2, 2, 1},   {3, 2, 5},
                                     {4, 2, 10}, {4, 3, 1},  {10, 2, 20}, {25, 3, 40}};
     (void)state;
@@ -98,8 +97,7 @@ static void intervals_hold_as_often_as_they_say(void **state) {
 
 /* The baseline's error is part of every round. With more rounds, the uncertainty of the sum
  * therefore grows in proportion to their number, not to its square root. */
-static void the_error_of_the_baseline_does_not_average_out(void **state) {
-    (void)state;
+TEST(the_error_of_the_baseline_does_not_average_out) {
     harpe_savings savings = {0};
     random_state = 7;
     for (int r = 0; r < 3; r++) {
@@ -117,8 +115,7 @@ static void the_error_of_the_baseline_does_not_average_out(void **state) {
     assert_true(fabs(later / relative - 1) < 0.02);
 }
 
-static void one_iteration_alone_claims_nothing(void **state) {
-    (void)state;
+TEST(one_iteration_alone_claims_nothing) {
     harpe_savings savings = {0};
     harpe_savings_round round = draw_round(100, 0, 1);
     harpe_savings_add_baseline(&savings, &round);
@@ -130,7 +127,7 @@ static void one_iteration_alone_claims_nothing(void **state) {
 
 /* If every round is one iteration and only one ran at the highest clocks, the other rounds show the
  * noise. */
-static void rounds_of_one_iteration_tell_of_noise_together(void **state) {
+TEST(rounds_of_one_iteration_tell_of_noise_together) {
     enum { TRIALS = 1000, ROUNDS = 30 };
     (void)state;
     int hits = 0;
@@ -152,7 +149,7 @@ static void rounds_of_one_iteration_tell_of_noise_together(void **state) {
 
 /* A new baseline of one round of one iteration has the noise of the one before it. The rounds that
  * have waited for it count from then on. */
-static void a_new_baseline_keeps_what_is_known_of_noise(void **state) {
+TEST(a_new_baseline_keeps_what_is_known_of_noise) {
     harpe_savings savings = {0};
     (void)state;
     for (int r = 0; r < 3; r++) {
@@ -169,7 +166,7 @@ static void a_new_baseline_keeps_what_is_known_of_noise(void **state) {
     assert_true(isfinite(total.uncertainty) && fabs(total.value - 30) <= total.uncertainty);
 }
 
-static void times_of_the_baseline_stay_in_order(void **state) {
+TEST(times_of_the_baseline_stay_in_order) {
     static const int64_t clock_s[] = {1000, 1030, 900, 5000, 930};
     (void)state;
     harpe_savings savings = {0};
@@ -183,16 +180,4 @@ static void times_of_the_baseline_stay_in_order(void **state) {
     assert_int_equal(savings.baseline.first_wall_s, 900);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantiles_are_those_of_the_tables),
-        cmocka_unit_test(one_stall_does_not_widen_a_spread),
-        cmocka_unit_test(intervals_hold_as_often_as_they_say),
-        cmocka_unit_test(the_error_of_the_baseline_does_not_average_out),
-        cmocka_unit_test(rounds_of_one_iteration_tell_of_noise_together),
-        cmocka_unit_test(one_iteration_alone_claims_nothing),
-        cmocka_unit_test(a_new_baseline_keeps_what_is_known_of_noise),
-        cmocka_unit_test(times_of_the_baseline_stay_in_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -59,8 +59,7 @@ static void take_near(harpe_online_latencies *self, bool is_reversed) {
     take(self, 0, is_reversed ? REVERSED_MHZ : NEAR_MHZ, is_reversed ? REVERSED_S : NEAR_S, 5);
 }
 
-static void clocks_that_are_close_keep_their_own_latencies(void **state) {
-    (void)state;
+TEST(clocks_that_are_close_keep_their_own_latencies) {
     for (int is_reversed = 0; is_reversed < 2; is_reversed++) {
         harpe_online_latencies *self = make(NEAR_MHZ, 5, NEAR_MHZ, 5);
         take_near(self, is_reversed == 1);
@@ -78,7 +77,7 @@ static void clocks_that_are_close_keep_their_own_latencies(void **state) {
 
 /* The server tries only some clocks, and a rank reports latencies of all its clocks. For a clock
  * that is tried, the latency of the same clock counts, or else that of the nearest clock. */
-static void the_nearest_clock_counts(void **state) {
+TEST(the_nearest_clock_counts) {
     static const int tried_mhz[] = {1530, 1515, 1500}, told_mhz[] = {1519, 1512, 1494};
     static const double told_s[] = {0.1, 0.2, 0.3};
     (void)state;
@@ -99,7 +98,7 @@ static void the_nearest_clock_counts(void **state) {
 
 /* Loading fails if the saved state is for other clocks, even if these clocks are close to those of
  * the job. */
-static void a_state_of_other_clocks_is_refused(void **state) {
+TEST(a_state_of_other_clocks_is_refused) {
     static const int other_mhz[] = {1530, 1522, 1516, 1507, 1500};
     (void)state;
     harpe_online_latencies *self = make(NEAR_MHZ, 5, NEAR_MHZ, 5);
@@ -127,7 +126,7 @@ static void assert_same_answers(const harpe_online_latencies *a, const harpe_onl
 
 /* Newer reports and shorter instructions change the latencies and the clocks that are certain. A
  * state that was saved and loaded gives the same answers as before. */
-static void answers_follow_the_reports(void **state) {
+TEST(answers_follow_the_reports) {
     static const int mhz[] = {1410, 1305, 1200, 1005}, others_mhz[] = {1980, 1305, 1200};
     static const double some_s[] = {0.004, 0.02}, short_s[] = {0.0003, 0.0004};
     harpe_online_latencies *self = make(mhz, 4, others_mhz, 3);
@@ -165,7 +164,7 @@ static void answers_follow_the_reports(void **state) {
 }
 
 /* The clock of a rank with one clock never changes, so no latency can become known. */
-static void latencies_of_single_clocks_are_not_unknown(void **state) {
+TEST(latencies_of_single_clocks_are_not_unknown) {
     static const int mhz[] = {1410, 1200};
     (void)state;
     for (size_t count = 1; count <= 2; count++) {
@@ -180,13 +179,4 @@ static void latencies_of_single_clocks_are_not_unknown(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clocks_that_are_close_keep_their_own_latencies),
-        cmocka_unit_test(the_nearest_clock_counts),
-        cmocka_unit_test(answers_follow_the_reports),
-        cmocka_unit_test(a_state_of_other_clocks_is_refused),
-        cmocka_unit_test(latencies_of_single_clocks_are_not_unknown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -240,7 +240,7 @@ static size_t place(world *w, bool probes) {
     return w->trials.placed;
 }
 
-static void no_latency_makes_an_iteration_too_long(void **state) {
+TEST(no_latency_makes_an_iteration_too_long) {
     static const double latencies_s[] = {0, 0.01, 0.05, 0.3, 3};
     size_t trials_placed = 0;
     (void)state;
@@ -262,7 +262,7 @@ static void no_latency_makes_an_iteration_too_long(void **state) {
 }
 
 /* A larger pipeline must not take more steps, whatever the latency. */
-static void placing_takes_few_steps(void **state) {
+TEST(placing_takes_few_steps) {
     static const double latencies_s[] = {0, 0.03, 3, 1000};
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -280,10 +280,4 @@ static void placing_takes_few_steps(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_latency_makes_an_iteration_too_long),
-        cmocka_unit_test(placing_takes_few_steps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -64,8 +64,7 @@ static int chosen_clock(const harpe_tune_report *report) {
 
 /* ---- One knob -------------------------------------------------------------------------------- */
 
-static void program_that_computes_keeps_the_highest_clock(void **state) {
-    (void)state;
+TEST(program_that_computes_keeps_the_highest_clock) {
     program of = steady_program(1410, 1);
     harpe_chooser_options options = clock_options();
     harpe_tune_report report = tune(&of, &options, 1200);
@@ -75,8 +74,7 @@ static void program_that_computes_keeps_the_highest_clock(void **state) {
     assert_true(of.worst_minute <= 0.025);
 }
 
-static void program_that_waits_gets_its_best_clock(void **state) {
-    (void)state;
+TEST(program_that_waits_gets_its_best_clock) {
     for (int mhz = 600; mhz < 1400; mhz += 100) {
         program of = steady_program(mhz, 0.8);
         harpe_chooser_options options = clock_options();
@@ -100,8 +98,7 @@ static void program_that_waits_gets_its_best_clock(void **state) {
     }
 }
 
-static void knob_without_a_choice_is_refused(void **state) {
-    (void)state;
+TEST(knob_without_a_choice_is_refused) {
     static const int rising[] = {510, 600};
     harpe_chooser *chooser = NULL;
     harpe_error error;
@@ -119,8 +116,7 @@ static void knob_without_a_choice_is_refused(void **state) {
     assert_null(chooser);
 }
 
-static void two_clocks_are_enough(void **state) {
-    (void)state;
+TEST(two_clocks_are_enough) {
     static const int two[] = {1410, 1005};
     program of = steady_program(900, 0.8);
     harpe_chooser_options options = clock_options();
@@ -130,8 +126,7 @@ static void two_clocks_are_enough(void **state) {
     assert_int_equal(report.trials, 1);
 }
 
-static void aim_decides_the_choice(void **state) {
-    (void)state;
+TEST(aim_decides_the_choice) {
     harpe_chooser_options options = clock_options();
     options.max_slowdown = INFINITY;
     options.aim = HARPE_TUNE_COST;
@@ -155,8 +150,7 @@ static void aim_decides_the_choice(void **state) {
 
 /* ---- Two knobs ------------------------------------------------------------------------------- */
 
-static void limit_is_searched_below_the_power_that_is_drawn(void **state) {
-    (void)state;
+TEST(limit_is_searched_below_the_power_that_is_drawn) {
     program of = steady_program(900, 0.8);
     harpe_chooser_options options = {
         .range[HARPE_TUNE_LIMIT] = {limits, LIMITS},
@@ -171,8 +165,7 @@ static void limit_is_searched_below_the_power_that_is_drawn(void **state) {
     assert_true(report.saved > 0.2);
 }
 
-static void two_knobs_take_at_most_8_trials(void **state) {
-    (void)state;
+TEST(two_knobs_take_at_most_8_trials) {
     program of = steady_program(1000, 0.8);
     harpe_chooser_options options = clock_options();
     options.range[HARPE_TUNE_LIMIT] = (harpe_tune_range){limits, LIMITS};
@@ -185,8 +178,7 @@ static void two_knobs_take_at_most_8_trials(void **state) {
 
 /* ---- A saved choice -------------------------------------------------------------------------- */
 
-static void saved_choice_is_checked_and_not_searched(void **state) {
-    (void)state;
+TEST(saved_choice_is_checked_and_not_searched) {
     program of = steady_program(900, 0.8);
     harpe_chooser_options options = clock_options();
     harpe_chooser *chooser = new_chooser(&options);
@@ -201,8 +193,7 @@ static void saved_choice_is_checked_and_not_searched(void **state) {
     assert_int_equal(chosen_clock(&second), chosen_clock(&first));
 }
 
-static void saved_choice_that_is_wrong_leads_to_a_search(void **state) {
-    (void)state;
+TEST(saved_choice_that_is_wrong_leads_to_a_search) {
     harpe_chooser_options options = clock_options();
     options.saved = (harpe_tune_saved){{{510}}, 1.0, 0.5};
     program of = steady_program(1100, 0.8);
@@ -222,8 +213,7 @@ static void saved_choice_that_is_wrong_leads_to_a_search(void **state) {
 
 /* ---- GPUs and programs that do not do what is expected --------------------------------------- */
 
-static void clock_that_is_not_held_is_not_chosen(void **state) {
-    (void)state;
+TEST(clock_that_is_not_held_is_not_chosen) {
     program of = steady_program(600, 0.8);
     of.stuck_mhz = 1000;
     harpe_chooser_options options = clock_options();
@@ -232,8 +222,7 @@ static void clock_that_is_not_held_is_not_chosen(void **state) {
     assert_true(chosen_clock(&report) >= 1000);
 }
 
-static void gpu_that_ignores_clocks_keeps_the_highest(void **state) {
-    (void)state;
+TEST(gpu_that_ignores_clocks_keeps_the_highest) {
     program of = steady_program(600, 0.8);
     of.ignores = true;
     harpe_chooser_options options = clock_options();
@@ -246,8 +235,7 @@ static bool is_as_found(const harpe_tune_order *order) {
            order->setting.value[HARPE_TUNE_LIMIT] == 0;
 }
 
-static void work_that_cannot_be_counted_changes_nothing(void **state) {
-    (void)state;
+TEST(work_that_cannot_be_counted_changes_nothing) {
     harpe_chooser_options options = clock_options();
     harpe_chooser *chooser = new_chooser(&options);
     for (int i = 0; i < 100; i++) {
@@ -263,8 +251,7 @@ static void work_that_cannot_be_counted_changes_nothing(void **state) {
     harpe_chooser_free(chooser);
 }
 
-static void rate_without_a_mean_changes_nothing(void **state) {
-    (void)state;
+TEST(rate_without_a_mean_changes_nothing) {
     program random = {.random = 5};
     harpe_chooser_options options = clock_options();
     harpe_chooser *chooser = new_chooser(&options);
@@ -280,8 +267,7 @@ static void rate_without_a_mean_changes_nothing(void **state) {
     harpe_chooser_free(chooser);
 }
 
-static void pauses_end_no_search(void **state) {
-    (void)state;
+TEST(pauses_end_no_search) {
     program of = steady_program(900, 0.8);
     harpe_chooser_options options = clock_options();
     harpe_chooser *chooser = new_chooser(&options);
@@ -294,8 +280,7 @@ static void pauses_end_no_search(void **state) {
     harpe_chooser_free(chooser);
 }
 
-static void stalls_are_no_slow_clocks(void **state) {
-    (void)state;
+TEST(stalls_are_no_slow_clocks) {
     program of = steady_program(900, 0.8);
     of.stall_share = 1.0 / 300;
     of.stall_s = 3;
@@ -305,8 +290,7 @@ static void stalls_are_no_slow_clocks(void **state) {
     assert_int_equal(report.program_phases, 1);
 }
 
-static void slow_drift_is_no_phase(void **state) {
-    (void)state;
+TEST(slow_drift_is_no_phase) {
     program of = steady_program(900, 0.8);
     of.drift = 0.15;
     of.drift_s = 1800;
@@ -317,8 +301,7 @@ static void slow_drift_is_no_phase(void **state) {
 }
 
 /* Some steps take three times as long, so that one slice of a trial is much slower. */
-static void rare_slow_steps_hide_no_saving(void **state) {
-    (void)state;
+TEST(rare_slow_steps_hide_no_saving) {
     for (uint64_t seed = 1; seed <= 10; seed++) {
         program of = steady_program(900, 0.8);
         of.random = seed;
@@ -333,8 +316,7 @@ static void rare_slow_steps_hide_no_saving(void **state) {
 
 /* ---- Phases ---------------------------------------------------------------------------------- */
 
-static void each_phase_gets_its_clock(void **state) {
-    (void)state;
+TEST(each_phase_gets_its_clock) {
     program of = steady_program(1410, 1);
     of.phases = 2;
     of.phase_s = 60;
@@ -354,8 +336,7 @@ static void each_phase_gets_its_clock(void **state) {
 }
 
 /* At the change to the other phase, the clock of this one loses time before it is noticed. */
-static void short_phases_do_not_slow_minutes_down(void **state) {
-    (void)state;
+TEST(short_phases_do_not_slow_minutes_down) {
     program of = steady_program(1410, 1);
     of.phases = 2;
     of.phase_s = 15;
@@ -367,8 +348,7 @@ static void short_phases_do_not_slow_minutes_down(void **state) {
     assert_true(of.worst_minute <= 0.03);
 }
 
-static void program_that_gets_slower_at_its_clock_is_searched_again(void **state) {
-    (void)state;
+TEST(program_that_gets_slower_at_its_clock_is_searched_again) {
     program of = steady_program(900, 0.8);
     harpe_chooser_options options = clock_options();
     harpe_chooser *chooser = new_chooser(&options);
@@ -385,8 +365,7 @@ static void program_that_gets_slower_at_its_clock_is_searched_again(void **state
 
 /* ---- Random programs ------------------------------------------------------------------------- */
 
-static void random_programs_are_not_slowed_down(void **state) {
-    (void)state;
+TEST(random_programs_are_not_slowed_down) {
     int trials = few_trials(100), slow_choices = 0, slow_minutes = 0;
     for (int i = 0; i < trials; i++) {
         program of = random_program((uint64_t)i + 1, 0);
@@ -401,8 +380,7 @@ static void random_programs_are_not_slowed_down(void **state) {
     assert_true(slow_minutes * 50 <= trials);
 }
 
-static void same_slices_give_the_same_choice(void **state) {
-    (void)state;
+TEST(same_slices_give_the_same_choice) {
     harpe_chooser_options options = clock_options();
     program first = random_program(3, 0), second = random_program(3, 0);
     harpe_tune_report a = tune(&first, &options, 900), b = tune(&second, &options, 900);
@@ -410,8 +388,7 @@ static void same_slices_give_the_same_choice(void **state) {
     assert_true(first.energy_j == second.energy_j);
 }
 
-static void guess_depends_on_the_power(void **state) {
-    (void)state;
+TEST(guess_depends_on_the_power) {
     harpe_tune_guess limited = harpe_tune_guess_saving(0.97);
     harpe_tune_guess waiting = harpe_tune_guess_saving(0.5);
     assert_true(limited.saved < 0.03 && waiting.saved > 0.2);
@@ -419,31 +396,4 @@ static void guess_depends_on_the_power(void **state) {
     assert_true(waiting.low <= waiting.saved && waiting.saved <= waiting.high);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(program_that_computes_keeps_the_highest_clock),
-        cmocka_unit_test(program_that_waits_gets_its_best_clock),
-        cmocka_unit_test(knob_without_a_choice_is_refused),
-        cmocka_unit_test(two_clocks_are_enough),
-        cmocka_unit_test(aim_decides_the_choice),
-        cmocka_unit_test(limit_is_searched_below_the_power_that_is_drawn),
-        cmocka_unit_test(two_knobs_take_at_most_8_trials),
-        cmocka_unit_test(saved_choice_is_checked_and_not_searched),
-        cmocka_unit_test(saved_choice_that_is_wrong_leads_to_a_search),
-        cmocka_unit_test(clock_that_is_not_held_is_not_chosen),
-        cmocka_unit_test(gpu_that_ignores_clocks_keeps_the_highest),
-        cmocka_unit_test(work_that_cannot_be_counted_changes_nothing),
-        cmocka_unit_test(rate_without_a_mean_changes_nothing),
-        cmocka_unit_test(pauses_end_no_search),
-        cmocka_unit_test(stalls_are_no_slow_clocks),
-        cmocka_unit_test(slow_drift_is_no_phase),
-        cmocka_unit_test(rare_slow_steps_hide_no_saving),
-        cmocka_unit_test(each_phase_gets_its_clock),
-        cmocka_unit_test(short_phases_do_not_slow_minutes_down),
-        cmocka_unit_test(program_that_gets_slower_at_its_clock_is_searched_again),
-        cmocka_unit_test(random_programs_are_not_slowed_down),
-        cmocka_unit_test(same_slices_give_the_same_choice),
-        cmocka_unit_test(guess_depends_on_the_power),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

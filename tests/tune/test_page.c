@@ -46,15 +46,13 @@ static double sum_of(const char *text) {
     return harpe_page_sum(page, strlen(page), &selector, &sum) ? sum : NAN;
 }
 
-static void samples_of_a_name_are_added(void **state) {
-    (void)state;
+TEST(samples_of_a_name_are_added) {
     assert_close(sum_of("vllm:generation_tokens_total"), 125, 0);
     assert_close(sum_of("steps"), 7, 0);
     assert_close(sum_of("lone"), 4, 0);
 }
 
-static void labels_select(void **state) {
-    (void)state;
+TEST(labels_select) {
     assert_close(sum_of("vllm:generation_tokens_total{engine=\"1\"}"), 25, 0);
     assert_close(sum_of("vllm:generation_tokens_total{ model_name = \"a \\\"b\\\" \\\\ c\" , }"),
                  100, 0);
@@ -64,8 +62,7 @@ static void labels_select(void **state) {
     assert_close(sum_of("steps{}"), 7, 0);
 }
 
-static void what_cannot_be_is_no_reading(void **state) {
-    (void)state;
+TEST(what_cannot_be_is_no_reading) {
     assert_true(isnan(sum_of("nan_total")));
     assert_true(isnan(sum_of("inf_total")));
     assert_true(isnan(sum_of("huge_total")));
@@ -75,8 +72,7 @@ static void what_cannot_be_is_no_reading(void **state) {
     assert_true(isnan(sum_of("absent")));
 }
 
-static void wrong_selectors_are_refused(void **state) {
-    (void)state;
+TEST(wrong_selectors_are_refused) {
     static const char *const wrong[] = {"",     "1a",     "a b",       "a{",
                                         "a{b}", "a{b=c}", "a{b=\"c\"", "a{b=\"c\"}d"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -88,8 +84,7 @@ static void wrong_selectors_are_refused(void **state) {
     }
 }
 
-static void a_histogram_is_read_in_order(void **state) {
-    (void)state;
+TEST(a_histogram_is_read_in_order) {
     harpe_page_histogram all, one;
     harpe_page_selector selector = selector_of("wait_seconds");
     assert_true(harpe_page_read_histogram(page, strlen(page), &selector, &all));
@@ -108,8 +103,7 @@ static void a_histogram_is_read_in_order(void **state) {
     assert_false(harpe_page_read_histogram(page, strlen(page), &selector, &one));
 }
 
-static void a_percentile_is_that_of_the_slice(void **state) {
-    (void)state;
+TEST(a_percentile_is_that_of_the_slice) {
     harpe_page_histogram before = {{0.1, 0.2, INFINITY}, {100, 100, 100}, 3};
     harpe_page_histogram after = {{0.1, 0.2, INFINITY}, {150, 200, 200}, 3};
     assert_close(harpe_page_quantile_s(&before, &after, 0.5, 20), 0.1, 1e-12);
@@ -123,14 +117,4 @@ static void a_percentile_is_that_of_the_slice(void **state) {
     assert_true(isnan(harpe_page_quantile_s(&before, &after, 0.95, 20)));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples_of_a_name_are_added),
-        cmocka_unit_test(labels_select),
-        cmocka_unit_test(what_cannot_be_is_no_reading),
-        cmocka_unit_test(wrong_selectors_are_refused),
-        cmocka_unit_test(a_histogram_is_read_in_order),
-        cmocka_unit_test(a_percentile_is_that_of_the_slice),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -32,8 +32,7 @@ static void run_steps(double period_s, double share, double jitter, double noise
     }
 }
 
-static void steps_have_a_period(void **state) {
-    (void)state;
+TEST(steps_have_a_period) {
     static const double periods_s[] = {0.2, 0.37, 0.5, 1.1, 1.6};
     for (size_t i = 0; i < sizeof periods_s / sizeof *periods_s; i++) {
         double found_s = 0;
@@ -43,16 +42,14 @@ static void steps_have_a_period(void **state) {
     }
 }
 
-static void a_slower_setting_has_a_longer_period(void **state) {
-    (void)state;
+TEST(a_slower_setting_has_a_longer_period) {
     double found_s = 0;
     run_steps(0.52, 0.7, 0.01, 20, 400);
     assert_true(harpe_period_find(&samples, 0.5, 6, &found_s));
     assert_true(fabs(found_s / 0.52 - 1) < 0.005);
 }
 
-static void nothing_that_is_unstable_has_one(void **state) {
-    (void)state;
+TEST(nothing_that_is_unstable_has_one) {
     double found_s = -1;
     run_steps(1e9, 0.7, 0, 60, 2000); /* noise alone */
     assert_false(harpe_period_find(&samples, 0, 20, &found_s));
@@ -68,8 +65,7 @@ static void nothing_that_is_unstable_has_one(void **state) {
     assert_false(harpe_period_find(&samples, 0, 20, &found_s));
 }
 
-static void a_change_of_the_period_is_not_stable(void **state) {
-    (void)state;
+TEST(a_change_of_the_period_is_not_stable) {
     double found_s = -1;
     run_steps(0.5, 0.7, 0.01, 20, 2000);
     for (int i = 1000; i < 2000; i++)
@@ -77,12 +73,4 @@ static void a_change_of_the_period_is_not_stable(void **state) {
     assert_false(harpe_period_find(&samples, 0, 20, &found_s));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_have_a_period),
-        cmocka_unit_test(a_slower_setting_has_a_longer_period),
-        cmocka_unit_test(nothing_that_is_unstable_has_one),
-        cmocka_unit_test(a_change_of_the_period_is_not_stable),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

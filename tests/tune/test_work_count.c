@@ -14,8 +14,7 @@ static harpe_work_count running(int units) {
     return count;
 }
 
-static void work_is_counted_from_the_first_reading(void **state) {
-    (void)state;
+TEST(work_is_counted_from_the_first_reading) {
     harpe_work_count count = {.is_known = false};
     assert_int_equal(harpe_work_count_take(&count, NAN, 1), HARPE_WORK_SAME);
     assert_int_equal(harpe_work_count_take(&count, 100, 2), HARPE_WORK_SAME);
@@ -25,24 +24,21 @@ static void work_is_counted_from_the_first_reading(void **state) {
     assert_true(count.total == 3 && count.changed_s == 4);
 }
 
-static void a_counter_that_runs_back_is_lost(void **state) {
-    (void)state;
+TEST(a_counter_that_runs_back_is_lost) {
     harpe_work_count count = running(20);
     assert_int_equal(harpe_work_count_take(&count, 0, 10.5), HARPE_WORK_LOST);
     assert_int_equal(harpe_work_count_take(&count, 1, 11), HARPE_WORK_ROSE);
     assert_true(count.total == 21);
 }
 
-static void a_jump_is_lost_but_a_faster_program_is_not(void **state) {
-    (void)state;
+TEST(a_jump_is_lost_but_a_faster_program_is_not) {
     harpe_work_count count = running(20);
     assert_int_equal(harpe_work_count_take(&count, 130, 10.5), HARPE_WORK_ROSE);
     assert_int_equal(harpe_work_count_take(&count, 1e12, 11), HARPE_WORK_LOST);
     assert_true(count.total == 30);
 }
 
-static void a_pause_stands_and_a_slow_step_does_not(void **state) {
-    (void)state;
+TEST(a_pause_stands_and_a_slow_step_does_not) {
     harpe_work_count few = running(4), many = running(20);
     assert_false(harpe_work_count_stands(&few, 1000));
     assert_false(harpe_work_count_stands(&many, 11.5));
@@ -52,12 +48,4 @@ static void a_pause_stands_and_a_slow_step_does_not(void **state) {
     assert_true(harpe_work_count_stands(&many, 1005));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(work_is_counted_from_the_first_reading),
-        cmocka_unit_test(a_counter_that_runs_back_is_lost),
-        cmocka_unit_test(a_jump_is_lost_but_a_faster_program_is_not),
-        cmocka_unit_test(a_pause_stands_and_a_slow_step_does_not),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }
