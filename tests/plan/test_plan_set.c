@@ -396,7 +396,8 @@ TEST(progress_can_stop_the_planner_at_any_report) {
         assert_int_equal(harpe_plan_set_new(problem, &requests[r], &progress, NULL, &plans, NULL),
                          HARPE_OK);
         harpe_plan_set_free(plans);
-        assert_true(whole.has_planned && whole.reports > 4);
+        /* On a busy machine the other threads may do most of the work, without a report. */
+        assert_true(whole.has_planned && (requests[r].threads != 1 || whole.reports > 4));
         for (int k = 0; k < whole.reports; k++) {
             report_limit some = {.reports_left = k};
             progress.user = &some;
