@@ -122,7 +122,7 @@ static bool labels_match(scanner *line, const harpe_page_selector *selector, dou
     size_t found = 0;
     bool is_last = take(line, '}');
     while (!is_last) {
-        harpe_page_label label;
+        harpe_page_label label = {.name = ""};
         if (!take_label(line, &label, &is_last)) return false;
         for (size_t i = 0; i < selector->label_count; i++)
             if (strcmp(label.name, selector->labels[i].name) == 0) {

@@ -122,7 +122,7 @@ static size_t first_peak(const grid *samples, size_t shortest, size_t longest) {
  * of the grid; 0 if it does not hold so long. */
 static double refine(const grid *samples, double lag) {
     double period = peak_near(samples, lag, fmax(lag * 0.1, 1));
-    for (double many = 2; period > 0 && many * period < (double)samples->count * 0.5; many *= 2)
+    for (int many = 2; period > 0 && many * period < (double)samples->count * 0.5; many *= 2)
         period = peak_near(samples, many * period, fmax(period * 0.25, 1)) / many;
     return period;
 }

@@ -624,7 +624,8 @@ static harpe_online_outside outside_of(const harpe_perseus *self) {
 /* Returns the clocks of the round that runs, the lowest of all replicas. Returns NULL if they are
  * those of the explorer. */
 static const int *running_mhz(const harpe_perseus *self) {
-    if (self->phase != HARPE_PERSEUS_PLAN || self->explores || self->is_plan_new) return NULL;
+    if (self->phase != HARPE_PERSEUS_PLAN || self->explores || self->is_plan_new || !self->plans)
+        return NULL;
     const int *lowest_mhz = harpe_perseus_replicas_lowest(self);
     return lowest_mhz ? lowest_mhz : harpe_perseus_running_plan(self)->frequency_mhz;
 }
