@@ -40,7 +40,9 @@ static inline int scratch_remove(void **state) {
 
 /* Returns a path that is valid until the next call. */
 static inline const char *scratch_path(scratch *s, const char *name) {
-    snprintf(s->path, sizeof s->path, "%s/%s", s->root, name);
+    size_t length = strlen(s->root);
+    memmove(s->path, s->root, length);
+    snprintf(s->path + length, sizeof s->path - length, "/%s", name);
     return s->path;
 }
 
