@@ -2,7 +2,7 @@
 /* The controller's process. It sets the GPU's highest clocks and starts a thread that carries out
  * clock requests. Then it waits for the end of the trainer and restores the GPU. The process runs
  * the program harpe, or the node agent's program, and does no other work. */
-#include "client/controller_process.h"
+#include "client/control.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -24,10 +24,6 @@
 #include "base/helper_process.h"
 #include "base/process.h"
 #include "base/wait.h"
-#include "client/anticipation.h"
-#include "client/controller.h"
-#include "client/controller_gpu.h"
-#include "client/controller_obedience.h"
 
 /* ---- The thread of clock requests ------------------------------------------------------------ */
 

@@ -10,7 +10,7 @@
  * which last LONG_NS or more. So a sample that is late by d is wrong with a probability of at most
  * d / LONG_NS, and by at most the difference between the highest and the lowest power. All these
  * errors may have the same sign, so more samples do not make their sum smaller. */
-#include "client/energy_check.h"
+#include "client/profiler_internal.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes points of a GPU's energy over time from readings of a counter or of power. The profiler's
  * thread adds readings, and the fit uses the energies between points. */
-#include "client/energy_curve.h"
+#include "client/profiler_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

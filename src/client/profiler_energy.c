@@ -2,7 +2,7 @@
 /* Divides the time between two points of the curve among instructions. These times are the rows of
  * the fit. With the fitted powers, they also distribute the energy between the two points over
  * time. */
-#include "client/profiler_energy.h"
+#include "client/profiler_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

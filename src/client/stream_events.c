@@ -3,7 +3,7 @@
  * When the stream reaches an event, it writes a number to memory, and a thread sees the number. A
  * stream that cannot write runs a host function for each event instead, on a thread of the driver.
  * This file uses the driver's library only if the process has already loaded it. */
-#include "client/stream_events.h"
+#include "client/optimizer_internal.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Takes the place of zeusd.c in the program of the node agent. The agent has the privilege itself,
  * so its processes use the driver where others use a zeusd, and contain no HTTP client. */
-#include "client/zeusd.h"
+#include "client/control.h"
 
 #include <stddef.h>
 

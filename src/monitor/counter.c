@@ -4,7 +4,7 @@
  * reads a counter and decides whether each value is possible. Several threads may read the same
  * counter at the same time, so a value is compared with what was known before its own reading
  * began. */
-#include "monitor/counter.h"
+#include "monitor/monitor.h"
 
 #include <inttypes.h>
 

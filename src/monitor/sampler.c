@@ -2,7 +2,7 @@
 /* The background sampler reads power, fills one power curve per GPU, and returns the energy at a
  * time. It exists only for GPUs without an energy counter. It does not survive a fork: in the
  * child its functions fail. */
-#include "monitor/sampler.h"
+#include "monitor/monitor_state.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
-#include "monitor/ticker.h"
+#include "monitor/monitor.h"
 
 /* ---- The curve ------------------------------------------------------------------------------- */
 
