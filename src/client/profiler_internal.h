@@ -138,9 +138,7 @@ typedef struct harpe_energy_comparison {
     double late_j;        /* the part of it that late samples cause: an error with one sign */
 } harpe_energy_comparison;
 
-/* Returns the time until the next sample; 0 or less: it is due since that time. The times between
- * samples vary, because training steps are periodic, and samples with a fixed period could always
- * hit the same part of a step. */
+/* Returns the time until the next sample; 0 or less: it is due since that time. */
 int64_t harpe_energy_check_delay_ns(const harpe_energy_check *check, int64_t now_ns);
 /* Adds a sample of power, which was read `late_ns` later than planned. `changed_ns` is the
  * moment of the counter's latest change to `counter_j` that is known, within `blur_ns` in both

@@ -42,6 +42,11 @@ double harpe_energy_source_highest_w(const harpe_energy_source *source, int gpu)
 /* Returns the source of real GPUs. `gpus` NULL: no GPUs and CLOCK_MONOTONIC. */
 harpe_energy_source harpe_energy_source_of_gpus(harpe_gpus *gpus);
 
+/* Returns the length of the pause after sample number `count`, in periods: 0.5 to 1.5, spread
+ * evenly. Training steps are periodic, and samples with a fixed period could always hit the same
+ * part of a step. */
+double harpe_sample_periods(uint64_t count);
+
 /* What is known of a counter. Initialise with zeros, except the lock. */
 typedef struct harpe_counter {
     pthread_mutex_t lock; /* guards all members below; not held while the driver is asked */
