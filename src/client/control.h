@@ -147,7 +147,7 @@ typedef struct harpe_controller_slot {
     _Atomic uint64_t anticipated, returned; /* driver calls without a request: before the
                                              * instruction began, and back after a wrong
                                              * prediction */
-    /* What the last look at the GPU's clock has shown (controller_obedience.h). */
+    /* What the last look at the GPU's clock has shown (harpe_obedience). */
     _Atomic uint64_t looks, disobeyed;
     _Atomic uint32_t wanted_mhz, held_mhz;
     _Atomic uint64_t reasons;

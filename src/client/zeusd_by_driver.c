@@ -20,7 +20,7 @@ harpe_status harpe_zeusd_take_token(harpe_zeusd_address *out, harpe_error *error
     return HARPE_OK;
 }
 
-/* NULL stands for the driver (controller_gpu.h). */
+/* NULL stands for the driver (harpe_controller_gpu). */
 harpe_status harpe_zeusd_open(const harpe_zeusd_address *address, const harpe_gpu_info *gpu,
                               harpe_zeusd **out, harpe_error *error) {
     (void)address;
