@@ -11,7 +11,7 @@
 #include <harpe/frequency_controller.h>
 
 #include "base/clock.h"
-#include "client/controller.h"
+#include "client/control.h"
 
 enum { CALLS = 1000000, SPACED_CALLS = 20000, WRITES = 2000 };
 #define SPACING_NS 200000

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "monitor/counter.h"
 #include "monitor/monitor.h"
 
 enum { ROUNDS = 20, WINDOWS = 20000, DRIVER_WINDOWS = 2000 };

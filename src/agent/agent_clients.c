@@ -21,7 +21,7 @@
 #include "base/log.h"
 #include "base/passed_files.h"
 #include "base/process.h"
-#include "client/controller.h"
+#include "client/control.h"
 #include "gpu/gpus.h"
 
 /* One event at a time, because a worker may read the request. */

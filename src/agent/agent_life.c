@@ -26,7 +26,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/number.h"
-#include "client/controller_gpu.h"
+#include "client/control.h"
 #include "gpu/saved_settings.h"
 
 /* ---- Privileges ------------------------------------------------------------------------------ */

@@ -24,7 +24,7 @@
 #include "base/helper_process.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "client/controller.h"
+#include "client/control.h"
 #include "gpu/saved_settings.h"
 #include "powerlimit/guard.h"
 

@@ -19,7 +19,7 @@
 #include "base/helper_process.h"
 #include "base/passed_files.h"
 #include "base/process.h"
-#include "client/controller.h"
+#include "client/control.h"
 
 enum {
     TIMEOUT_MS = 5000,

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/wait.h"
 #include "gpu/gpus.h"
-#include "monitor/counter.h"
+#include "monitor/monitor.h"
 
 #define NS_PER_MS INT64_C(1000000)
 

@@ -17,8 +17,7 @@
 #include "agent/agent_internal.h"
 #include "gpu/saved_settings.h"
 #include "http/http.h"
-#include "monitor/counter.h"
-#include "monitor/rapl.h"
+#include "monitor/monitor.h"
 
 /* ---- zeusd_token.c: tokens ------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
  * between the two, if there is one that is long enough, and otherwise slows neither of the two
  * down. Changes that follow each other faster than a GPU can make them become one change to the
  * highest of their clocks. */
-#include "client/anticipation.h"
+#include "client/control.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* The trainer's side of the frequency controller: starts the controller's process, receives its
  * errors, starts another process if it dies, stops it, and passes clock requests to it. A request
  * must cost the training thread almost nothing. This file sets no clocks. */
-#include "client/controller.h"
+#include "client/control.h"
 
 #include <errno.h>
 #include <fcntl.h>

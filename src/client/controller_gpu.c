@@ -2,7 +2,7 @@
 /* The GPU of a controller process: claims it, sets its highest clocks at the start through the
  * driver or zeusd, and restores it at the end. controller_process.c sets the requested frequencies.
  */
-#include "client/controller_gpu.h"
+#include "client/control.h"
 
 #include <stdio.h>
 #include <stdlib.h>

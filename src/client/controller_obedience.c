@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the GPU's clock and its event reasons, and writes them into the slot. */
-#include "client/controller_obedience.h"
+#include "client/control.h"
 
 #include "base/clock.h"
 #include "base/wait.h"
-#include "client/controller.h"
 
 /* The longest time that a change of the clock takes, in us of GPU time. On measured GPUs, a change
  * takes up to some hundred milliseconds (Velicka, Vysocky, Riha, arXiv 2502.20075). */

@@ -2,7 +2,7 @@
 /* The controller's process. It sets the GPU's highest clocks and starts a thread that carries out
  * clock requests. Then it waits for the end of the trainer and restores the GPU. The process runs
  * the program harpe, or the node agent's program, and does no other work. */
-#include "client/controller_process.h"
+#include "client/control.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -24,10 +24,6 @@
 #include "base/helper_process.h"
 #include "base/process.h"
 #include "base/wait.h"
-#include "client/anticipation.h"
-#include "client/controller.h"
-#include "client/controller_gpu.h"
-#include "client/controller_obedience.h"
 
 /* ---- The thread of clock requests ------------------------------------------------------------ */
 
@@ -35,7 +31,7 @@
  * requests arrive, the thread reads the slot at short intervals. It does not read the slot before
  * the time at which the next write is allowed. When no requests arrive, it sleeps until the trainer
  * wakes it. If the GPU's clock changes late, it sets clocks before they are requested
- * (anticipation.h). */
+ * (anticipation.c). */
 
 /* Belongs to the thread while the thread runs. */
 typedef struct clock_thread_state {
@@ -373,28 +369,18 @@ typedef struct controller_process {
     pthread_t thread;
 } controller_process;
 
-static void tell(harpe_controller_news news, harpe_status status, const harpe_error *error) {
+/* Does not wait for the holder of a lease at the end, because the holder may never read. The main
+ * loop notices a trainer that is gone. */
+static void tell(const controller_process *controller, harpe_controller_news news,
+                 harpe_status status, const harpe_error *error) {
     harpe_controller_message message = {.news = news, .process = (int32_t)harpe_process_self()};
-    if (status != HARPE_OK) {
-        message.error = *error;
-        message.error.status = status;
-    }
-    /* The main loop notices a trainer that is gone. */
-    (void)harpe_helper_process_send(harpe_helper_socket(), &message, sizeof message);
-}
-
-/* Reports the end. Does not wait for the holder of a lease, because the holder may never read. */
-static void tell_end(const controller_process *controller, harpe_status status,
-                     const harpe_error *error) {
-    harpe_controller_message message = {.news = HARPE_CONTROLLER_RESTORED,
-                                        .process = (int32_t)harpe_process_self()};
-    if (!controller->header.terms.is_lease) {
-        tell(HARPE_CONTROLLER_RESTORED, status, error);
-        return;
-    }
     if (status != HARPE_OK) message.error = *error;
     message.error.status = status;
-    (void)harpe_helper_process_send_now(harpe_helper_socket(), &message, sizeof message);
+    bool is_urgent = news == HARPE_CONTROLLER_RESTORED && controller->header.terms.is_lease;
+    if (is_urgent)
+        (void)harpe_helper_process_send_now(harpe_helper_socket(), &message, sizeof message);
+    else
+        (void)harpe_helper_process_send(harpe_helper_socket(), &message, sizeof message);
 }
 
 /* ---- Start ----------------------------------------------------------------------------------- */
@@ -531,7 +517,7 @@ int harpe_controller_main(int argc, char **argv) {
     harpe_error error = {.status = HARPE_OK};
     harpe_helper_process_begin();
     harpe_status status = controller ? start(controller, &error) : harpe_fail_memory(&error);
-    tell(HARPE_CONTROLLER_READY, status, &error);
+    tell(controller, HARPE_CONTROLLER_READY, status, &error);
     if (status == HARPE_OK) {
         harpe_helper_process_leave_directory();
         (void)harpe_helper_process_wait(-1);
@@ -539,7 +525,7 @@ int harpe_controller_main(int argc, char **argv) {
         end_claim(controller, status);
         if (status != HARPE_OK)
             syslog(LOG_USER | LOG_ERR, "harpe: a GPU could not be restored: %s", error.message);
-        tell_end(controller, status, &error);
+        tell(controller, HARPE_CONTROLLER_RESTORED, status, &error);
     }
     if (!controller) return EXIT_FAILURE;
     /* A thread is still in a call. */

@@ -10,7 +10,7 @@
  * which last LONG_NS or more. So a sample that is late by d is wrong with a probability of at most
  * d / LONG_NS, and by at most the difference between the highest and the lowest power. All these
  * errors may have the same sign, so more samples do not make their sum smaller. */
-#include "client/energy_check.h"
+#include "client/profiler_internal.h"
 
 #include <math.h>
 
@@ -21,12 +21,10 @@
 
 enum { LEAST_INTERVALS = 20 };
 static const double quantile_95 = 1.96; /* of the normal distribution, both sides */
-/* The fractional parts of the multiples of this number are spread evenly from 0 to 1 (Weyl). */
-static const double golden_ratio = 0.6180339887498949;
 
 int64_t harpe_energy_check_delay_ns(const harpe_energy_check *check, int64_t now_ns) {
     if (!check->has_sample) return 0;
-    double periods = 0.5 + fmod(check->samples * golden_ratio, 1);
+    double periods = harpe_sample_periods((uint64_t)check->samples);
     return check->sampled_ns + (int64_t)(periods * (double)PERIOD_NS) - now_ns;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes points of a GPU's energy over time from readings of a counter or of power. The profiler's
  * thread adds readings, and the fit uses the energies between points. */
-#include "client/energy_curve.h"
+#include "client/profiler_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -207,9 +207,6 @@ static int64_t rhythm_delay_ns(harpe_counter_rhythm *rhythm, int64_t last_ns, in
 
 /* ---- The curve ------------------------------------------------------------------------------- */
 
-/* The fractional parts of the multiples of this number are spread evenly from 0 to 1 (Weyl). */
-static const double golden_ratio = 0.6180339887498949;
-
 void harpe_energy_curve_clear(harpe_energy_curve *curve) {
     free(curve->points);
     *curve = (harpe_energy_curve){0};
@@ -287,12 +284,8 @@ void harpe_energy_curve_add_power(harpe_energy_curve *curve, int64_t time_ns, do
 /* ---- Time of the next reading ---------------------------------------------------------------- */
 
 int64_t harpe_energy_curve_delay_ns(harpe_energy_curve *curve, int64_t now_ns, int64_t period_ns) {
-    /* The delay varies between 0.5 and 1.5 periods. Training steps are periodic, and samples with a
-     * fixed period could always hit the same part of a step. */
-    if (curve->is_sampled) {
-        return (int64_t)((0.5 + fmod((double)curve->samples * golden_ratio, 1)) *
-                         (double)period_ns);
-    }
+    if (curve->is_sampled)
+        return (int64_t)(harpe_sample_periods(curve->samples) * (double)period_ns);
     if (curve->count == 0) return period_ns;
     return rhythm_delay_ns(&curve->rhythm, curve->points[curve->count - 1].time_ns, now_ns,
                            period_ns);

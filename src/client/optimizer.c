@@ -23,7 +23,6 @@
 #include "base/text.h"
 #include "base/token.h"
 #include "base/wait.h"
-#include "client/optimizer_answers.h"
 #include "client/optimizer_internal.h"
 #include "pfo/metadata.h"
 

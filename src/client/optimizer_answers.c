@@ -2,7 +2,7 @@
 /* Sorts the server's answers by the action that they require. The HTTP status alone is not enough,
  * because a proxy or another program at the address answers 404 and 500 too, but without a
  * `detail`. */
-#include "client/optimizer_answers.h"
+#include "client/optimizer_internal.h"
 
 #include <jansson.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "client/clock_shares.h"
-#include "client/controller.h"
+#include "client/control.h"
 #include "client/optimizer_internal.h"
 #include "client/profiler_internal.h"
 #include "gpu/gpus.h"

@@ -8,14 +8,201 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include <harpe/instruction_profiler.h>
+#include <harpe/pfo.h>
 #include <harpe/pipeline_frequency.h>
 
-#include "client/schedule_follow.h"
-#include "client/stream_events.h"
 #include "http/client/connection.h"
 #include "pfo/result_scan.h"
+
+/* ---- Schedules ------------------------------------------------------------------------------- */
+
+/* The training thread follows a frequency schedule: it finds the entry of each instruction, and
+ * checks whether the step fits the schedule. The optimizer's own thread posts new schedules, and
+ * the training thread gives old ones back, both without a lock. The training thread never frees
+ * memory. The optimizer's own thread calls harpe_schedule_post and harpe_schedule_exchange_clear;
+ * the training thread calls all other functions. */
+
+/* A schedule for the training thread. It does not change after it is posted. */
+typedef struct harpe_followed_schedule {
+    harpe_frequency_schedule schedule; /* if it has no instructions, every step fits and runs at
+                                        * `highest_mhz` */
+    int highest_mhz;                   /* 0: unknown, clocks are left alone */
+    int64_t series;                    /* number among all schedules of this optimizer */
+    int64_t round;                     /* the server's round; -1: unknown */
+    struct harpe_followed_schedule *given_back_before; /* list of schedules that were given back */
+} harpe_followed_schedule;
+
+/* ---- Handing over ---------------------------------------------------------------------------- */
+
+typedef struct harpe_schedule_exchange {
+    _Atomic(harpe_followed_schedule *) next; /* posted, but not yet taken */
+    _Atomic(harpe_followed_schedule *) used; /* the schedule that was given back last; the head of a
+                                              * list */
+} harpe_schedule_exchange;
+
+/* Makes a schedule. Moves `frequencies` into the schedule and sets `*frequencies` to zeros. NULL:
+ * out of memory. */
+harpe_followed_schedule *harpe_followed_schedule_new(harpe_frequency_schedule *frequencies);
+void harpe_followed_schedule_free(harpe_followed_schedule *schedule);
+
+/* Posts a schedule. Frees the previous schedule if it was not taken yet, and all schedules that the
+ * training thread has given back. */
+void harpe_schedule_post(harpe_schedule_exchange *exchange, harpe_followed_schedule *schedule);
+void harpe_schedule_exchange_clear(harpe_schedule_exchange *exchange);
+
+/* ---- Following ------------------------------------------------------------------------------- */
+
+typedef enum harpe_mismatch_kind {
+    HARPE_MISMATCH_NONE = 0,
+    HARPE_MISMATCH_NAME,   /* the schedule has another instruction at this position */
+    HARPE_MISMATCH_LONGER, /* the step has more instructions than the schedule */
+    HARPE_MISMATCH_SHORTER,
+    HARPE_MISMATCH_UNNAMED, /* the training passed NULL as a name */
+} harpe_mismatch_kind;
+
+#define HARPE_INSTRUCTION_SIZE 64
+
+/* Describes why a step does not fit. The structure is plain data, so another thread can later make
+ * a text of it. */
+typedef struct harpe_mismatch {
+    harpe_mismatch_kind kind;
+    int64_t round;
+    size_t position, count;             /* position of the instruction from 0; length of the
+                                         * schedule */
+    char found[HARPE_INSTRUCTION_SIZE]; /* "": none */
+    char scheduled[HARPE_INSTRUCTION_SIZE];
+} harpe_mismatch;
+
+typedef struct harpe_follower {
+    harpe_followed_schedule *schedule; /* NULL: none yet */
+    size_t position;                   /* instructions begun in this step */
+    size_t fitting_steps;              /* complete steps that fitted this schedule */
+    size_t mismatches_in_a_row;        /* latest consecutive mismatches with this schedule */
+    bool has_ever_fitted;              /* a step has fitted any schedule that has instructions */
+    bool is_in_step;
+    bool fits; /* true if the step has fitted so far */
+} harpe_follower;
+
+/* Takes the posted schedule, if there is one. */
+void harpe_follower_begin_step(harpe_follower *follower, harpe_schedule_exchange *exchange);
+/* Sets `*frequency_mhz` to the frequency of the next instruction; 0: leave the clock alone. Returns
+ * false at the first instruction of a step that does not fit, and describes this instruction in
+ * `*mismatch`. This instruction and the rest of the step run at the highest clock. */
+bool harpe_follower_next(harpe_follower *follower, const char *instruction, int *frequency_mhz,
+                         harpe_mismatch *mismatch);
+/* Ends the step. If the step has fitted, but has fewer instructions than the schedule, returns
+ * false and describes this in `*mismatch`. */
+bool harpe_follower_end_step(harpe_follower *follower, harpe_mismatch *mismatch);
+
+/* Returns true if too many consecutive steps did not fit. So many steps cannot be an evaluation:
+ * the training itself does not fit the schedule. */
+bool harpe_follower_is_lost(const harpe_follower *follower);
+
+/* Writes one line: "step does not fit its schedule (round 3): ...". */
+void harpe_mismatch_describe(const harpe_mismatch *mismatch, char *line, size_t size);
+
+/* ---- Checking -------------------------------------------------------------------------------- */
+
+/* Checks the clocks of a schedule that a server has sent. If the job may not use one of these
+ * clocks, the whole schedule is refused, because the other clocks belong to the same plan. */
+
+/* The clocks that a job may use. */
+typedef struct harpe_allowed_clocks {
+    const int *clocks_mhz; /* highest first: the clocks that the rank has registered */
+    size_t count;          /* 0: not known */
+    int lowest_mhz;        /* the job's own lowest clock; 0: none */
+} harpe_allowed_clocks;
+
+/* Returns HARPE_OK if each instruction has an allowed clock or 0, which leaves the clock as it is.
+ * If the allowed clocks are not known, every clock up to the highest of any GPU (base/possible.h)
+ * is allowed, but none below the job's lowest clock. If a clock is not allowed, fails with
+ * HARPE_INVALID_INPUT and names the first instruction with such a clock. Takes time proportional to
+ * instructions * log(clocks). */
+harpe_status harpe_schedule_check(const harpe_frequency_schedule *schedule,
+                                  const harpe_allowed_clocks *allowed, harpe_error *error);
+
+/* ---- Stream events --------------------------------------------------------------------------- */
+
+/* Stream events: changes of clocks and time stamps that the training thread requests. They are
+ * handled at once, or when the caller's CUDA stream reaches them, if the process has loaded CUDA.
+ * Events keep their order. The handler decides their effect. */
+
+typedef enum harpe_stream_event_kind {
+    HARPE_STREAM_EVENT_BEGIN_STEP,
+    HARPE_STREAM_EVENT_END_STEP,
+    HARPE_STREAM_EVENT_CANCEL_STEP,
+    HARPE_STREAM_EVENT_BEGIN,
+    HARPE_STREAM_EVENT_END,
+} harpe_stream_event_kind;
+
+typedef struct harpe_stream_event {
+    harpe_stream_event_kind kind;
+    bool is_measured;  /* BEGIN and END: record a time stamp */
+    int set_mhz;       /* BEGIN: the clock to set; 0: leave the clock alone */
+    int asked_mhz;     /* BEGIN: the clock that was requested; 0: unknown */
+    int64_t series;    /* BEGIN_STEP and BEGIN: the schedule's */
+    uint32_t position; /* BEGIN: of the instruction in its schedule, or HARPE_POSITION_LOST */
+    const char *name;  /* BEGIN */
+} harpe_stream_event;
+
+typedef void harpe_stream_event_handler(void *user, const harpe_stream_event *event);
+
+/* Events on their way through a stream. */
+typedef struct harpe_stream_events harpe_stream_events;
+
+/* Returns NULL if this process has not loaded CUDA, or if memory is short. */
+harpe_stream_events *harpe_stream_events_new(void *cuda_stream, harpe_stream_event_handler *handler,
+                                             void *user);
+/* Sends an event. Call it from the training thread. The first calls may set up the memory and the
+ * thread that follow the stream. If the stream captures a CUDA graph, `handler`
+ * is called at once on this thread. Returns false if the stream does not accept the event, or if
+ * too many events are on their way; `handler` then does not receive the event. */
+bool harpe_stream_events_send(harpe_stream_events *events, const harpe_stream_event *event);
+/* Returns true if the stream runs host functions because it has no writes to memory. Any thread may
+ * call it. */
+bool harpe_stream_events_call(const harpe_stream_events *events);
+/* Frees `events`. Waits a short time for events that are on their way. `handler` is not called
+ * afterwards. If the stream has not reached all events by then, the memory that it still uses is
+ * leaked. */
+void harpe_stream_events_free(harpe_stream_events *events);
+
+/* ---- The server's answers -------------------------------------------------------------------- */
+
+/* Sorts the server's answers into a few outcomes, with a reason in words. An answer that cannot
+ * come from a harpe server counts as "there is no server". */
+
+typedef enum harpe_reply_outcome {
+    HARPE_REPLY_ANSWERED,    /* the request succeeded */
+    HARPE_REPLY_INTERRUPTED, /* the connection's `go_on` returned false */
+    HARPE_REPLY_AWAY,        /* no server, or not a harpe server */
+    HARPE_REPLY_GONE,        /* the server does not know the job */
+    HARPE_REPLY_CONFLICT,    /* the server has other data in this place */
+    HARPE_REPLY_REFUSED,     /* the server will never accept this request */
+    HARPE_REPLY_FAILED,      /* the job has failed on the server, or the token is wrong */
+} harpe_reply_outcome;
+
+typedef struct harpe_reply {
+    harpe_reply_outcome outcome;
+    int64_t round;                  /* from the header Harpe-Round; -1: none */
+    char reason[HARPE_REASON_SIZE]; /* set if the outcome is not ANSWERED */
+} harpe_reply;
+
+/* Sends a request whose answer has no content. */
+void harpe_reply_to(harpe_connection *connection, const harpe_request *request, harpe_reply *reply);
+/* Sends POST /register_job. */
+void harpe_reply_to_registration(harpe_connection *connection, const char *job_body, char *job_id,
+                                 size_t size, harpe_reply *reply);
+/* Returns true if the answer to GET /info is that of the published server, which has no such page.
+ * That server makes a separate job for each rank that registers. */
+bool harpe_reply_is_published(harpe_connection *connection);
+/* Sends GET /schedule. If the outcome is ANSWERED, the caller frees `*schedule`. */
+void harpe_reply_with_schedule(harpe_connection *connection, const harpe_request *request, int rank,
+                               harpe_frequency_schedule *schedule, harpe_reply *reply);
 
 /* ---- Training thread ------------------------------------------------------------------------- */
 

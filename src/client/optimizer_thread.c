@@ -19,7 +19,6 @@
 
 #include "base/clock.h"
 #include "base/wait.h"
-#include "client/optimizer_answers.h"
 #include "client/optimizer_internal.h"
 #include "client/profiler_internal.h"
 

@@ -5,8 +5,7 @@
  * HARPE_MARK_STREAM, the first mark may set up the memory and the thread of the marks, CUDA may
  * allocate memory, and a mark may wake the thread. */
 #include "base/error.h"
-#include "client/anticipation.h"
-#include "client/controller.h"
+#include "client/control.h"
 #include "client/optimizer_internal.h"
 
 /* ---- Effects of an event --------------------------------------------------------------------- */

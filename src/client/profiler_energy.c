@@ -2,7 +2,7 @@
 /* Divides the time between two points of the curve among instructions. These times are the rows of
  * the fit. With the fitted powers, they also distribute the energy between the two points over
  * time. */
-#include "client/profiler_energy.h"
+#include "client/profiler_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -206,24 +206,15 @@ static double common_s(int64_t start_ns, int64_t end_ns, int64_t from_ns, int64_
     return end > start ? (double)(end - start) * 1e-9 : 0;
 }
 
-/* Return the first step, or span, that ends after `time_ns`. */
-static size_t first_step_after(const harpe_step *steps, size_t count, int64_t time_ns) {
+/* Returns the index of the first step, or span, that ends after `time_ns`. One has
+ * `size` bytes, and its end at `offset`. */
+static size_t first_after(const void *all, size_t size, size_t offset, size_t count,
+                          int64_t time_ns) {
     size_t low = 0, high = count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (steps[middle].end_ns <= time_ns)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static size_t first_span_after(const harpe_step *step, int64_t time_ns) {
-    size_t low = 0, high = step->span_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (step->spans[middle].end_ns <= time_ns)
+        const void *end = (const char *)all + middle * size + offset;
+        if (*(const int64_t *)end <= time_ns)
             low = middle + 1;
         else
             high = middle;
@@ -235,13 +226,14 @@ static void fill_row(time_row *into, const harpe_step *steps, size_t count, int6
                      int64_t to_ns) {
     double outside_s = (double)(to_ns - from_ns) * 1e-9;
     empty(into);
-    for (size_t i = first_step_after(steps, count, from_ns); i < count && steps[i].start_ns < to_ns;
-         i++) {
+    size_t i = first_after(steps, sizeof *steps, offsetof(harpe_step, end_ns), count, from_ns);
+    for (; i < count && steps[i].start_ns < to_ns; i++) {
         const harpe_step *step = &steps[i];
         double inside_s = common_s(step->start_ns, step->end_ns, from_ns, to_ns);
         outside_s -= inside_s;
-        for (size_t k = first_span_after(step, from_ns);
-             k < step->span_count && step->spans[k].start_ns < to_ns; k++) {
+        size_t k = first_after(step->spans, sizeof *step->spans, offsetof(harpe_span, end_ns),
+                               step->span_count, from_ns);
+        for (; k < step->span_count && step->spans[k].start_ns < to_ns; k++) {
             const harpe_span *span = &step->spans[k];
             double span_s = common_s(span->start_ns, span->end_ns, from_ns, to_ns);
             inside_s -= span_s;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks the clocks of a schedule, follows it instruction by instruction, and passes schedules
  * between two threads by two atomic pointers. It sets no clock and measures nothing. */
-#include "client/schedule_follow.h"
+#include "client/optimizer_internal.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * When the stream reaches an event, it writes a number to memory, and a thread sees the number. A
  * stream that cannot write runs a host function for each event instead, on a thread of the driver.
  * This file uses the driver's library only if the process has already loaded it. */
-#include "client/stream_events.h"
+#include "client/optimizer_internal.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -43,174 +43,6 @@ typedef int exchange_capture_mode(int *mode);
 enum { HOST_MEMORY_PORTABLE = 1, HOST_MEMORY_MAPPED = 2 }; /* cuda.h: CU_MEMHOSTREGISTER_... */
 enum { CAPTURE_MODE_RELAXED = 2 };                         /* cuda.h: CU_STREAM_CAPTURE_MODE_... */
 
-/* The cell's thread calls this function. `reached`: number of marks that the stream has reached. */
-typedef void cell_handler(void *user, size_t reached);
-
-typedef struct stream_cell {
-    register_host *register_memory;
-    find_device_pointer *find_pointer;
-    unregister_host *unregister;
-    write_value *write;
-    exchange_capture_mode *exchange_mode; /* NULL: a driver without CUDA graphs */
-    void *stream;
-    _Atomic uint32_t *reached; /* a page of this process that is registered with CUDA; written by
-                                * the stream. It stays readable if the CUDA context ends */
-    uint64_t device_pointer;   /* of `reached` */
-    cell_handler *handler;
-    void *user;
-    _Atomic size_t sent; /* number of writes, with the trial; written by the training thread */
-    size_t handled;      /* writes that the cell's thread has seen */
-    _Atomic uint32_t is_asleep; /* 0 or 1 */
-    _Atomic bool is_closing;
-    pthread_t thread;
-} stream_cell;
-
-/* ---- The thread of a cell -------------------------------------------------------------------- */
-
-/* Returns true if a mark was reached since the last look. */
-static bool look(stream_cell *cell) {
-    uint32_t reached = atomic_load_explicit(cell->reached, memory_order_acquire);
-    uint32_t news = reached - (uint32_t)cell->handled;
-    if (news == 0) return false;
-    cell->handled += news;
-    cell->handler(cell->user, cell->handled - 1);
-    return true;
-}
-
-/* Sleeps until a mark is sent. This thread sets the flag before it compares the counts. The
- * training thread counts its mark before it reads the flag. So at least one of them sees what the
- * other has done. */
-static void sleep_until_sent(stream_cell *cell) {
-    atomic_store(&cell->is_asleep, 1);
-    while (atomic_load(&cell->is_asleep) && atomic_load(&cell->sent) == cell->handled &&
-           !atomic_load(&cell->is_closing))
-        (void)harpe_wait_while(&cell->is_asleep, 1, -1);
-    atomic_store(&cell->is_asleep, 0);
-}
-
-static void *run_cell(void *user) {
-    stream_cell *cell = user;
-    (void)prctl(PR_SET_TIMERSLACK, timer_slack_ns, 0UL, 0UL, 0UL);
-    int idle_looks = 0;
-    while (!atomic_load(&cell->is_closing)) {
-        bool is_idle = !look(cell) && atomic_load(&cell->sent) == cell->handled;
-        idle_looks = is_idle ? idle_looks + 1 : 0;
-        if (idle_looks >= IDLE_LOOKS) {
-            sleep_until_sent(cell);
-            idle_looks = 0;
-        } else {
-            harpe_sleep_ns(look_pause_ns);
-        }
-    }
-    return NULL;
-}
-
-static void wake(stream_cell *cell) {
-    if (atomic_exchange(&cell->is_asleep, 0)) harpe_wake(&cell->is_asleep);
-}
-
-/* Enqueues the write for mark `number`. Marks are numbered from 1 without gaps. If a write is
- * refused, the next mark uses its number again. Call it from the training thread. It makes a system
- * call only if it has to wake the cell's thread. Returns false if the stream does not accept the
- * write. */
-static bool cell_send(stream_cell *cell, size_t number) {
-    size_t writes = number + 1; /* with the trial */
-    atomic_store(&cell->sent, writes);
-    if (cell->write(cell->stream, cell->device_pointer, (uint32_t)writes, 0) != 0) {
-        atomic_store(&cell->sent, writes - 1);
-        return false;
-    }
-    if (atomic_load(&cell->is_asleep)) wake(cell);
-    return true;
-}
-
-/* ---- Making and freeing a cell --------------------------------------------------------------- */
-
-static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
-
-/* Another stream of this process may capture a graph. In the default mode of a capture, registering
- * memory would fail and spoil the capture. Exchanges the mode of this thread. */
-static void exchange_mode(const stream_cell *cell, int *mode) {
-    if (cell->exchange_mode) (void)cell->exchange_mode(mode);
-}
-
-/* Gives a registered page back. Leaks it if CUDA does not let go of it, because CUDA would take
- * other memory at the same address for it. */
-static void give_back(const stream_cell *cell, void *page) {
-    int mode = CAPTURE_MODE_RELAXED;
-    exchange_mode(cell, &mode);
-    if (cell->unregister(page) == 0) (void)munmap(page, page_size());
-    exchange_mode(cell, &mode);
-}
-
-static bool find_functions(stream_cell *cell, void *library) {
-    *(void **)&cell->register_memory = dlsym(library, "cuMemHostRegister_v2");
-    *(void **)&cell->find_pointer = dlsym(library, "cuMemHostGetDevicePointer_v2");
-    *(void **)&cell->unregister = dlsym(library, "cuMemHostUnregister");
-    *(void **)&cell->write = dlsym(library, "cuStreamWriteValue32_v2");
-    *(void **)&cell->exchange_mode = dlsym(library, "cuThreadExchangeStreamCaptureMode");
-    return cell->register_memory && cell->find_pointer && cell->unregister && cell->write;
-}
-
-static bool register_page(const stream_cell *cell, void *page) {
-    int mode = CAPTURE_MODE_RELAXED;
-    exchange_mode(cell, &mode);
-    bool is_registered =
-        cell->register_memory(page, page_size(), HOST_MEMORY_PORTABLE | HOST_MEMORY_MAPPED) == 0;
-    exchange_mode(cell, &mode);
-    return is_registered;
-}
-
-/* Makes the page and tries a write, which is the first of all. The page is shared with forked
- * children, because a private one would be copied, and the stream would write to the other copy. */
-static bool make_page(stream_cell *cell) {
-    void *page = mmap(NULL, page_size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) return false;
-    cell->reached = page;
-    atomic_init(cell->reached, 0);
-    atomic_init(&cell->sent, 1);
-    if (!register_page(cell, page)) {
-        (void)munmap(page, page_size());
-        return false;
-    }
-    if (cell->find_pointer(&cell->device_pointer, page, 0) == 0 &&
-        cell->write(cell->stream, cell->device_pointer, 1, 0) == 0)
-        return true;
-    give_back(cell, page);
-    return false;
-}
-
-/* Makes a cell and starts its thread. `library` is libcuda, and `stream` a CUDA stream of this
- * thread's context, which must not capture a graph now, because a first write tries it out. Returns
- * NULL if the driver, the stream or the context has no such writes, or if memory is short. */
-static stream_cell *cell_new(void *library, void *stream, cell_handler *handler, void *user) {
-    stream_cell *cell = harpe_calloc(1, sizeof *cell);
-    if (!cell) return NULL;
-    cell->stream = stream;
-    cell->handler = handler;
-    cell->user = user;
-    if (!find_functions(cell, library) || !make_page(cell)) {
-        free(cell);
-        return NULL;
-    }
-    if (harpe_thread_start(&cell->thread, "harpe-marks", run_cell, cell) == 0) return cell;
-    /* The page is leaked, because the stream may not have done the trial yet. */
-    free(cell);
-    return NULL;
-}
-
-/* Ends the thread, so `handler` is not called afterwards. If the stream has not reached all marks,
- * the memory to which it still writes is leaked. */
-static void cell_free(stream_cell *cell) {
-    if (!cell) return;
-    atomic_store(&cell->is_closing, true);
-    wake(cell);
-    harpe_thread_join(cell->thread);
-    if (atomic_load(cell->reached) == (uint32_t)atomic_load(&cell->sent))
-        give_back(cell, (void *)cell->reached);
-    free(cell);
-}
-
 /* ---- Events ---------------------------------------------------------------------------------- */
 
 enum { RING_SIZE = 4096, DRAIN_TRIES = 200, TRIES_MAX = 3 };
@@ -227,19 +59,32 @@ typedef struct waiting_event {
 } waiting_event;
 
 struct harpe_stream_events {
-    stream_cell *cell;       /* NULL: the stream runs host functions */
-    int tries;               /* to make the cell */
-    _Atomic bool has_called; /* a host function was launched */
-    launch_host_function *launch;
-    query_capture *query_capture; /* NULL: a driver without CUDA graphs */
     void *library;
     void *stream;
+    launch_host_function *launch;
+    query_capture *query_capture; /* NULL: a driver without CUDA graphs */
+    _Atomic bool has_called;      /* a host function was launched */
+    /* The cell. */
+    register_host *register_memory;
+    find_device_pointer *find_pointer;
+    unregister_host *unregister;
+    write_value *write;
+    exchange_capture_mode *exchange_mode; /* NULL: a driver without CUDA graphs */
+    _Atomic uint32_t *reached;  /* a page of this process that is registered with CUDA; written by
+                                 * the stream. It stays readable if the CUDA context ends. It is the
+                                 * number of events that the stream has reached, and 1 for the trial.
+                                 * NULL: the stream runs host functions */
+    uint64_t device_pointer;    /* of `reached` */
+    int tries;                  /* to make the cell */
+    _Atomic uint32_t is_asleep; /* 0 or 1 */
+    _Atomic bool is_closing;
+    pthread_t thread;
     /* Held while an event is handled, and by harpe_stream_events_free. harpe_stream_events_send
      * does not take it. */
     pthread_mutex_t lock;
     harpe_stream_event_handler *handler; /* NULL: closed */
     void *user;
-    size_t sent; /* training thread */
+    _Atomic size_t sent; /* written by the training thread */
     _Atomic size_t handled;
     waiting_event ring[RING_SIZE];
 };
@@ -259,14 +104,62 @@ static void arrive(harpe_stream_events *events) {
 /* This is the host function. A stream runs its host functions one after the other, in order. */
 static void arrive_by_call(void *user) { arrive(user); }
 
-/* The cell's thread calls this function. */
-static void arrive_by_write(void *user, size_t reached) {
-    harpe_stream_events *events = user;
-    while (atomic_load_explicit(&events->handled, memory_order_relaxed) != reached)
+/* ---- The thread of a cell -------------------------------------------------------------------- */
+
+/* Handles the events that the stream has reached since the last look. Returns false if there are
+ * none. */
+static bool look(harpe_stream_events *events) {
+    size_t handled = atomic_load_explicit(&events->handled, memory_order_relaxed);
+    uint32_t reached = atomic_load_explicit(events->reached, memory_order_acquire);
+    uint32_t news = reached - 1 - (uint32_t)handled;
+    if (news == 0 || news > (uint32_t)(atomic_load(&events->sent) - handled)) return false;
+    for (; news > 0; news--)
         arrive(events);
+    return true;
 }
 
-/* ---- Sending --------------------------------------------------------------------------------- */
+static bool is_idle(const harpe_stream_events *events) {
+    return atomic_load(&events->sent) == atomic_load(&events->handled);
+}
+
+/* Sleeps until a mark is sent. This thread sets the flag before it compares the counts. The
+ * training thread counts its mark before it reads the flag. So at least one of them sees what the
+ * other has done. */
+static void sleep_until_sent(harpe_stream_events *events) {
+    atomic_store(&events->is_asleep, 1);
+    while (atomic_load(&events->is_asleep) && is_idle(events) && !atomic_load(&events->is_closing))
+        (void)harpe_wait_while(&events->is_asleep, 1, -1);
+    atomic_store(&events->is_asleep, 0);
+}
+
+static void *run_cell(void *user) {
+    harpe_stream_events *events = user;
+    (void)prctl(PR_SET_TIMERSLACK, timer_slack_ns, 0UL, 0UL, 0UL);
+    int idle_looks = 0;
+    while (!atomic_load(&events->is_closing)) {
+        idle_looks = !look(events) && is_idle(events) ? idle_looks + 1 : 0;
+        if (idle_looks >= IDLE_LOOKS) {
+            sleep_until_sent(events);
+            idle_looks = 0;
+        } else {
+            harpe_sleep_ns(look_pause_ns);
+        }
+    }
+    return NULL;
+}
+
+static void wake(harpe_stream_events *events) {
+    if (atomic_exchange(&events->is_asleep, 0)) harpe_wake(&events->is_asleep);
+}
+
+/* Enqueues the write for the last event, which is counted already. Makes a system call only if it
+ * has to wake the cell's thread. Returns false if the stream does not accept the write. */
+static bool write_last(harpe_stream_events *events) {
+    uint32_t writes = (uint32_t)atomic_load(&events->sent) + 1; /* with the trial */
+    if (events->write(events->stream, events->device_pointer, writes, 0) != 0) return false;
+    if (atomic_load(&events->is_asleep)) wake(events);
+    return true;
+}
 
 /* Returns true if the stream is capturing. A function launched on a capturing stream does not run
  * now. It runs at every replay of the graph, even after harpe_stream_events_free. A failed query
@@ -277,6 +170,88 @@ static bool is_capturing(const harpe_stream_events *events) {
            (events->query_capture(events->stream, &capture_status) != 0 || capture_status != 0);
 }
 
+/* ---- Making and freeing a cell --------------------------------------------------------------- */
+
+static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+/* Another stream of this process may capture a graph. In the default mode of a capture, registering
+ * memory would fail and spoil the capture. Exchanges the mode of this thread. */
+static void exchange_mode(const harpe_stream_events *events, int *mode) {
+    if (events->exchange_mode) (void)events->exchange_mode(mode);
+}
+
+/* Gives a registered page back. Leaks it if CUDA does not let go of it, because CUDA would take
+ * other memory at the same address for it. */
+static void give_back(const harpe_stream_events *events, void *page) {
+    int mode = CAPTURE_MODE_RELAXED;
+    exchange_mode(events, &mode);
+    if (events->unregister(page) == 0) (void)munmap(page, page_size());
+    exchange_mode(events, &mode);
+}
+
+static bool find_functions(harpe_stream_events *events) {
+    void *library = events->library;
+    *(void **)&events->register_memory = dlsym(library, "cuMemHostRegister_v2");
+    *(void **)&events->find_pointer = dlsym(library, "cuMemHostGetDevicePointer_v2");
+    *(void **)&events->unregister = dlsym(library, "cuMemHostUnregister");
+    *(void **)&events->write = dlsym(library, "cuStreamWriteValue32_v2");
+    *(void **)&events->exchange_mode = dlsym(library, "cuThreadExchangeStreamCaptureMode");
+    return events->register_memory && events->find_pointer && events->unregister && events->write;
+}
+
+static bool register_page(const harpe_stream_events *events, void *page) {
+    int mode = CAPTURE_MODE_RELAXED;
+    exchange_mode(events, &mode);
+    bool is_registered =
+        events->register_memory(page, page_size(), HOST_MEMORY_PORTABLE | HOST_MEMORY_MAPPED) == 0;
+    exchange_mode(events, &mode);
+    return is_registered;
+}
+
+/* Makes the page and tries a write, which is the first of all. The page is shared with forked
+ * children, because a private one would be copied, and the stream would write to the other copy. */
+static bool make_page(harpe_stream_events *events) {
+    void *page = mmap(NULL, page_size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return false;
+    memset(page, 0, sizeof *events->reached);
+    if (!register_page(events, page)) {
+        (void)munmap(page, page_size());
+        return false;
+    }
+    if (events->find_pointer(&events->device_pointer, page, 0) == 0 &&
+        events->write(events->stream, events->device_pointer, 1, 0) == 0) {
+        events->reached = page;
+        return true;
+    }
+    give_back(events, page);
+    return false;
+}
+
+/* Makes the cell and starts its thread, unless the stream captures a graph: the first write, which
+ * tries the stream out, would become a part of the graph. Fails if the driver, the stream or the
+ * context of this thread has no such writes. */
+static void try_cell(harpe_stream_events *events) {
+    if (events->tries >= TRIES_MAX || is_capturing(events)) return;
+    events->tries++;
+    if (!find_functions(events) || !make_page(events)) return;
+    /* Otherwise the page is leaked, because the stream may not have done the trial yet. */
+    if (harpe_thread_start(&events->thread, "harpe-marks", run_cell, events) != 0)
+        events->reached = NULL;
+}
+
+/* Ends the thread, so `handler` is not called afterwards. If the stream has not reached all marks,
+ * the memory to which it still writes is leaked. */
+static void end_cell(harpe_stream_events *events) {
+    if (!events->reached) return;
+    atomic_store(&events->is_closing, true);
+    wake(events);
+    harpe_thread_join(events->thread);
+    if (atomic_load(events->reached) == (uint32_t)atomic_load(&events->sent) + 1)
+        give_back(events, (void *)events->reached);
+}
+
+/* ---- Sending --------------------------------------------------------------------------------- */
+
 /* Handles the event at once. Returns false if earlier events are still on their way, because events
  * must keep their order. */
 static bool handle_here(harpe_stream_events *events, const harpe_stream_event *event,
@@ -286,16 +261,8 @@ static bool handle_here(harpe_stream_events *events, const harpe_stream_event *e
     return true;
 }
 
-/* Makes the cell, unless the stream captures a graph. The cell's trial write would become a part of
- * the graph. */
-static void try_cell(harpe_stream_events *events) {
-    if (events->tries >= TRIES_MAX || is_capturing(events)) return;
-    events->tries++;
-    events->cell = cell_new(events->library, events->stream, arrive_by_write, events);
-}
-
 static bool send(harpe_stream_events *events) {
-    if (events->cell) return cell_send(events->cell, events->sent);
+    if (events->reached) return write_last(events);
     if (events->launch(events->stream, arrive_by_call, events) != 0) return false;
     atomic_store_explicit(&events->has_called, true, memory_order_relaxed);
     return true;
@@ -307,7 +274,7 @@ bool harpe_stream_events_send(harpe_stream_events *events, const harpe_stream_ev
     if (events->sent - handled == RING_SIZE) return false;
     /* When `events` was made, the thread may have had no CUDA context, or the stream may have
      * captured a graph. */
-    if (!events->cell && !atomic_load_explicit(&events->has_called, memory_order_relaxed))
+    if (!events->reached && !atomic_load_explicit(&events->has_called, memory_order_relaxed))
         try_cell(events);
     waiting_event *waiting = &events->ring[events->sent % RING_SIZE];
     waiting->event = *event;
@@ -359,8 +326,8 @@ void harpe_stream_events_free(harpe_stream_events *events) {
     harpe_lock(&events->lock);
     events->handler = NULL;
     harpe_unlock(&events->lock);
-    bool is_needed = !events->cell && atomic_load(&events->handled) != events->sent;
-    cell_free(events->cell);
+    bool is_needed = !events->reached && atomic_load(&events->handled) != events->sent;
+    end_cell(events);
     if (is_needed) return; /* leaked, because a host function that has not run yet needs it */
     (void)pthread_mutex_destroy(&events->lock);
     (void)dlclose(events->library);

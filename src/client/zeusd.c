@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds zeusd, and sends requests to it on a connection that stays open. Time and size are limited,
  * so a faulty zeusd cannot block the controller. */
-#include "client/zeusd.h"
+#include "client/control.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Takes the place of zeusd.c in the program of the node agent. The agent has the privilege itself,
  * so its processes use the driver where others use a zeusd, and contain no HTTP client. */
-#include "client/zeusd.h"
+#include "client/control.h"
 
 #include <stddef.h>
 
@@ -20,7 +20,7 @@ harpe_status harpe_zeusd_take_token(harpe_zeusd_address *out, harpe_error *error
     return HARPE_OK;
 }
 
-/* NULL stands for the driver (controller_gpu.h). */
+/* NULL stands for the driver (harpe_controller_gpu). */
 harpe_status harpe_zeusd_open(const harpe_zeusd_address *address, const harpe_gpu_info *gpu,
                               harpe_zeusd **out, harpe_error *error) {
     (void)address;

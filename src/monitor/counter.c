@@ -4,9 +4,10 @@
  * reads a counter and decides whether each value is possible. Several threads may read the same
  * counter at the same time, so a value is compared with what was known before its own reading
  * began. */
-#include "monitor/counter.h"
+#include "monitor/monitor.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -57,6 +58,11 @@ harpe_energy_source harpe_energy_source_of_gpus(harpe_gpus *gpus) {
 double harpe_energy_source_highest_w(const harpe_energy_source *source, int gpu) {
     return source->highest_w ? source->highest_w(source->user, gpu) : HARPE_GPU_HIGHEST_W;
 }
+
+/* The fractional parts of the multiples of this number are spread evenly from 0 to 1 (Weyl). */
+static const double golden_ratio = 0.6180339887498949;
+
+double harpe_sample_periods(uint64_t count) { return 0.5 + fmod((double)count * golden_ratio, 1); }
 
 /* ---- Counters -------------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
  * wraps at max_energy_range_uj; this file extends it to a counter that does not wrap. Apart from
  * DRAM, the zones below a package (cores, uncore) are part of the package. The zone psys is the
  * whole board and not a package. */
-#include "monitor/rapl.h"
+#include "monitor/monitor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,6 @@
 #include "base/number.h"
 #include "base/possible.h"
 #include "base/wait.h"
-#include "monitor/ticker.h"
 
 enum { PATH_SIZE = 512, ZONES_MAX = 64 };
 

@@ -2,16 +2,15 @@
 /* The background sampler reads power, fills one power curve per GPU, and returns the energy at a
  * time. It exists only for GPUs without an energy counter. It does not survive a fork: in the
  * child its functions fail. */
-#include "monitor/sampler.h"
+#include "monitor/monitor_state.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
-#include "monitor/ticker.h"
+#include "monitor/monitor.h"
 
 /* ---- The curve ------------------------------------------------------------------------------- */
 
@@ -81,9 +80,6 @@ static const int64_t minimum_delay_ns = 1000000;
 
 /* The usual delay of a sample on a machine under load, in real time. */
 static const double usual_period_ns = 20e6;
-
-/* The fractional parts of the multiples of this number are spread evenly from 0 to 1 (Weyl). */
-static const double golden_ratio = 0.6180339887498949;
 
 enum { SPARSE_PERIODS = 5, UNKNOWN_PERIODS = 50 };
 
@@ -202,16 +198,14 @@ harpe_status harpe_sampler_check(const harpe_sampler *sampler, harpe_error *erro
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
-/* Reads all GPUs, and returns a random sleep between 0.5 and 1.5 periods, spread evenly. Training
- * steps are periodic, and samples with a fixed period could always hit the same part of a step. */
+/* Reads all GPUs, and returns the time until the next reading. */
 static int64_t sample_all(void *user) {
     harpe_sampler *sampler = user;
     for (size_t i = 0; i < sampler->gpu_count; i++) {
         /* A failed read leaves a gap. Windows that overlap the gap report the failure. */
         (void)harpe_sampler_sample(sampler, i, NULL);
     }
-    sampler->rounds++;
-    double periods = 0.5 + fmod((double)sampler->rounds * golden_ratio, 1);
+    double periods = harpe_sample_periods(++sampler->rounds);
     int64_t delay_ns = (int64_t)(periods * (double)sampler->period_ns / speed_of_time(sampler));
     return delay_ns > minimum_delay_ns ? delay_ns : minimum_delay_ns;
 }

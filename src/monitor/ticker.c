@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A background thread that calls a function regularly. It starts only if something must be read
  * between a window's beginning and end. It sleeps on a condition variable, so it stops at once. */
-#include "monitor/ticker.h"
+#include "monitor/monitor.h"
 
 #include <pthread.h>
 #include <stdlib.h>

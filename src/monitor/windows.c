@@ -376,11 +376,8 @@ static harpe_status fail_busy(const char *name, harpe_error *error) {
 static harpe_status take_for_begin(harpe_monitor *monitor, const char *name, bool restart,
                                    harpe_window **out, harpe_error *error) {
     harpe_window *window = find(monitor, name);
-    harpe_status status = HARPE_OK;
-    if (!window) {
-        status = add(monitor, name, &window, error);
-        if (status != HARPE_OK) return status;
-    }
+    harpe_status status = window ? HARPE_OK : add(monitor, name, &window, error);
+    if (status != HARPE_OK) return status;
     if (window->state == HARPE_WINDOW_BUSY) return fail_busy(name, error);
     if (window->state == HARPE_WINDOW_OPEN && !restart) {
         return harpe_fail(error, HARPE_ALREADY_EXISTS,
@@ -469,11 +466,8 @@ static harpe_status measure(harpe_monitor *monitor, harpe_window *window,
     status = new_measurement(monitor, measurement, error);
     if (status != HARPE_OK) return status;
     status = difference_of(monitor, &window->start, &window->end, measurement, error);
-    if (status != HARPE_OK) {
-        harpe_window_measurement_clear(measurement);
-        return status;
-    }
-    return HARPE_OK;
+    if (status != HARPE_OK) harpe_window_measurement_clear(measurement);
+    return status;
 }
 
 /* Writes the log line. The measurement is valid even if the disk is full, so a failure is logged
@@ -485,14 +479,9 @@ static void write_log(harpe_monitor *monitor, const harpe_window *window,
         harpe_window_log_write(monitor->window_log, window->start_time_s, window->name, measurement,
                                &error) == HARPE_OK)
         return;
-    harpe_lock(&monitor->lock);
-    bool is_told = monitor->log_failure_told;
-    monitor->log_failure_told = true;
-    harpe_unlock(&monitor->lock);
-    if (!is_told) {
+    if (may_tell(monitor, &monitor->log_failure_told))
         harpe_log_line(&monitor->log, HARPE_LOG_ERROR, "window '%.100s' is missing in the log: %s",
                        window->name, error.message);
-    }
 }
 
 /* Reads a window that this thread has taken, and releases it. */

@@ -15,7 +15,6 @@
 #include "base/process.h"
 #include "gpu/gpus_internal.h"
 #include "gpu/settings.h"
-#include "monitor/counter.h"
 #include "monitor/monitor.h"
 #include "powerlimit/guard.h"
 

@@ -2,7 +2,7 @@
 /* The shared memory of a simulated training job, and the messages in it. A message is a time in a
  * fixed place of the memory. The sender stores it, then wakes the receiver through a futex. The
  * meeting is a counter. A rank that waits regularly checks whether the run was aborted. */
-#include "sim/board.h"
+#include "sim/sim.h"
 
 #include <errno.h>
 #include <sys/mman.h>

@@ -7,6 +7,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +16,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <harpe/power_limit.h>
+
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/number.h"
 #include "base/platform.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "base/wait.h"
+#include "plan/synth.h"
 
 #ifndef HARPE_LIBDIR_FROM_BINDIR
 #define HARPE_LIBDIR_FROM_BINDIR "../lib"
@@ -27,6 +33,9 @@
 #define LIBRARY_NAME "libnvidia-ml.so.1"
 #define MEMORY_NAME "harpe-emulator-%u-" /* in /dev/shm, followed by the cluster's name */
 #define OWN_CLUSTER "emulate-"           /* followed by the process's id */
+#define STRETCH_MIN 0.1
+#define STRETCH_MAX 10.0
+#define SECONDS_OF_HOUR 3600.0
 
 /* ---- The library ----------------------------------------------------------------------------- */
 
@@ -59,17 +68,17 @@ static harpe_status find_library(char **directory, harpe_error *error) {
                       program, program);
 }
 
-harpe_status harpe_emulated_library_open(void **library, harpe_error *error) {
-    char *directory = NULL;
-    harpe_text path = {0};
-    harpe_status status = find_library(&directory, error);
-    if (status != HARPE_OK) return status;
-    harpe_text_printf(&path, "%s/" LIBRARY_NAME, directory);
-    free(directory);
-    if (path.failed) return harpe_fail_memory(error);
-    *library = dlopen(path.data, RTLD_NOW | RTLD_LOCAL);
-    harpe_text_free(&path);
-    return *library ? HARPE_OK : harpe_fail(error, HARPE_UNAVAILABLE, "%s", dlerror());
+harpe_status harpe_emulated_library_load(const char *path, const harpe_emulated_symbol *symbols,
+                                         void **library, harpe_error *error) {
+    *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!*library) return harpe_fail(error, HARPE_UNAVAILABLE, "%s", dlerror());
+    for (; symbols->name; symbols++) {
+        *symbols->function = dlsym(*library, symbols->name);
+        if (!*symbols->function)
+            return harpe_fail(error, HARPE_UNAVAILABLE, "the emulator's library has no %s",
+                              symbols->name);
+    }
+    return HARPE_OK;
 }
 
 /* ---- The environment ------------------------------------------------------------------------- */
@@ -235,4 +244,119 @@ void harpe_emulated_cluster_close(harpe_emulated_cluster *cluster, double wait_s
     while (wait_s > 0 && is_used(cluster->name) && harpe_clock_s() < until_s)
         harpe_sleep_ns(5000000);
     remove_cluster(cluster->name, cluster->is_own);
+}
+
+/* ---- Workloads ------------------------------------------------------------------------------- */
+
+typedef struct emulator_calls {
+    int (*step)(unsigned int gpu, const char *name, double stretch, int64_t ready_ns,
+                int64_t *finished_ns);
+    int (*energy)(unsigned int gpu, int64_t at_ns, double *energy_j);
+    int (*initialize)(void);
+    int64_t (*now_ns)(void);
+} emulator_calls;
+
+bool harpe_workload_has_gpus(void) {
+    return getenv("HARPE_EMULATOR_CLUSTER") && getenv("HARPE_NVML_LIBRARY");
+}
+
+/* The library stays loaded until the process ends. */
+static harpe_status load(emulator_calls *calls, harpe_error *error) {
+    void *library;
+    const harpe_emulated_symbol symbols[] = {
+        {"harpe_emulator_workload_step", (void **)&calls->step},
+        {"harpe_emulator_energy", (void **)&calls->energy},
+        {"harpe_emulator_now_ns", (void **)&calls->now_ns},
+        {"nvmlInit_v2", (void **)&calls->initialize},
+        {0},
+    };
+    return harpe_emulated_library_load(getenv("HARPE_NVML_LIBRARY"), symbols, &library, error);
+}
+
+static unsigned int first_gpu(void) {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int64_t index = 0;
+    if (!visible || !harpe_parse_int(visible, strcspn(visible, ","), &index) || index < 0) return 0;
+    return (unsigned int)index;
+}
+
+static uint64_t noise_seed(void) {
+    const char *text = getenv("HARPE_EMULATOR_SEED");
+    int64_t seed = 1;
+    if (text) (void)harpe_parse_int(text, strlen(text), &seed);
+    return (uint64_t)seed;
+}
+
+static double stretch(const harpe_workload_options *options, uint64_t *random, double since_s) {
+    double factor = 1 + options->noise_share * harpe_synth_random_normal(random);
+    factor *= 1 + options->drift_share_h * since_s / SECONDS_OF_HOUR;
+    return fmin(fmax(factor, STRETCH_MIN), STRETCH_MAX);
+}
+
+/* Returns the workload whose turn it is, in a list that commas separate. */
+static const char *workload_at(const harpe_workload_options *options, double since_s) {
+    const char *list = getenv("HARPE_EMULATOR_WORKLOAD");
+    size_t count = 1;
+    for (const char *c = list; c && *c; c++)
+        count += *c == ',';
+    if (count == 1) return list;
+    for (size_t turn = (size_t)(since_s / options->phase_s) % count; turn > 0; turn--)
+        list += strcspn(list, ",") + 1;
+    return list;
+}
+
+static harpe_status failed(int code, harpe_error *error) {
+    return harpe_fail(error, HARPE_DRIVER_ERROR, "the emulated GPU failed (error %d)", code);
+}
+
+static harpe_status run_steps(const emulator_calls *calls, const harpe_workload_options *options,
+                              harpe_workload_result *result, harpe_error *error) {
+    unsigned int gpu = first_gpu();
+    uint64_t random = harpe_synth_random_stream(noise_seed(), gpu, 0, 0);
+    int64_t begin_ns = calls->now_ns(), end_ns = begin_ns;
+    double begin_j = 0, end_j = 0;
+    int code = calls->energy(gpu, begin_ns, &begin_j);
+    for (int64_t step = 0; code == 0 && (options->steps == 0 || step < options->steps); step++) {
+        harpe_power_limit_mark_step();
+        double since_s = 1e-9 * (double)(end_ns - begin_ns);
+        double factor = stretch(options, &random, since_s);
+        code = calls->step(gpu, workload_at(options, since_s), factor, end_ns, &end_ns);
+        if (code != 0 || !options->prints_steps) continue;
+        if (printf("step %" PRId64 "\n", step + 1) < 0 || fflush(stdout) != 0)
+            return harpe_fail(error, HARPE_IO_ERROR, "standard output is closed");
+    }
+    if (code == 0) code = calls->energy(gpu, end_ns, &end_j);
+    if (code != 0) return failed(code, error);
+    result->step_s = 1e-9 * (double)(end_ns - begin_ns) / (double)options->steps;
+    result->step_j = (end_j - begin_j) / (double)options->steps;
+    return HARPE_OK;
+}
+
+harpe_status harpe_workload_run(const harpe_workload_options *options,
+                                harpe_workload_result *result, harpe_error *error) {
+    emulator_calls calls;
+    harpe_status status = load(&calls, error);
+    if (status != HARPE_OK) return status;
+    int code = calls.initialize();
+    return code == 0 ? run_steps(&calls, options, result, error) : failed(code, error);
+}
+
+harpe_status harpe_workload_list(harpe_error *error) {
+    char *directory = NULL;
+    harpe_text path = {0};
+    void *library = NULL;
+    const char *(*name_of)(unsigned int index) = NULL;
+    const harpe_emulated_symbol symbols[] = {{"harpe_emulator_workload_name", (void **)&name_of},
+                                             {0}};
+    harpe_status status = find_library(&directory, error);
+    if (status != HARPE_OK) return status;
+    harpe_text_printf(&path, "%s/" LIBRARY_NAME, directory);
+    status = path.failed ? harpe_fail_memory(error)
+                         : harpe_emulated_library_load(path.data, symbols, &library, error);
+    harpe_text_free(&path);
+    free(directory);
+    for (unsigned int i = 0; status == HARPE_OK && name_of(i); i++)
+        puts(name_of(i));
+    if (library) dlclose(library);
+    return status;
 }

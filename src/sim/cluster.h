@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prepares emulated GPUs for a command or a simulation: finds the emulator's library, makes a
  * cluster, sets the environment variables that name it, and removes the cluster. The library
- * (emulator/) implements the GPUs. */
+ * (emulator/) implements the GPUs. Also runs measured workloads on such GPUs. */
 #ifndef HARPE_SIM_CLUSTER_H
 #define HARPE_SIM_CLUSTER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include <harpe/status.h>
 
@@ -31,8 +32,16 @@ typedef struct harpe_emulated_cluster {
     char name[128];
 } harpe_emulated_cluster;
 
-/* Opens the emulator's library without a cluster. The caller calls dlclose. */
-harpe_status harpe_emulated_library_open(void **library, harpe_error *error);
+/* A function of the emulator's library. A row without a name ends a list. */
+typedef struct harpe_emulated_symbol {
+    const char *name;
+    void **function;
+} harpe_emulated_symbol;
+
+/* Opens the emulator's library without a cluster, and finds the functions. The caller calls dlclose
+ * if `*library` is not NULL, also after a failure. */
+harpe_status harpe_emulated_library_load(const char *path, const harpe_emulated_symbol *symbols,
+                                         void **library, harpe_error *error);
 
 /* Changes the environment of this process and of the processes that it starts, and joins the
  * cluster, so that it exists until _close. Signals that would kill the process must be blocked or
@@ -43,5 +52,35 @@ harpe_status harpe_emulated_cluster_open(const harpe_emulated_options *options,
  * that this process has made for itself is always removed. A shared cluster stays while other
  * processes use it. */
 void harpe_emulated_cluster_close(harpe_emulated_cluster *cluster, double wait_s);
+
+/* ---- Workload -------------------------------------------------------------------------------- */
+
+/* A program that behaves like a measured workload (emulator/harpe_emulator.h): it runs iterations
+ * on an emulated GPU, and marks them as steps for `harpe power-limit run`. It stands for a user's
+ * program in tests of what measures and steers programs. */
+
+typedef struct harpe_workload_options {
+    int64_t steps;        /* 0: without end */
+    double noise_share;   /* standard deviation of the time of a step, relative */
+    double phase_s;       /* the GPU's time until the next workload of a list begins */
+    double drift_share_h; /* relative growth of this time in an hour of the GPU's time */
+    bool prints_steps;    /* prints a line "step N" at the end of each step */
+} harpe_workload_options;
+
+typedef struct harpe_workload_result {
+    double step_s, step_j; /* means; emulated time, energy of the GPU */
+} harpe_workload_result;
+
+/* Returns true if this process runs on GPUs that another process has made. */
+bool harpe_workload_has_gpus(void);
+
+/* Runs the workloads of HARPE_EMULATOR_WORKLOAD, one after the other and again from the first, on
+ * the GPUs of the environment: on the first of CUDA_VISIBLE_DEVICES if this is an index, otherwise
+ * on GPU 0. The noise has the seed of HARPE_EMULATOR_SEED. */
+harpe_status harpe_workload_run(const harpe_workload_options *options,
+                                harpe_workload_result *result, harpe_error *error);
+
+/* Prints the names of the workloads. */
+harpe_status harpe_workload_list(harpe_error *error);
 
 #endif

@@ -3,7 +3,7 @@
  * ends the run. If a rank dies, the launcher ends the other ranks and starts all ranks again with
  * the same job key. Launchers of real training jobs do the same, because collective operations do
  * not survive the loss of a rank. */
-#include "sim/launcher.h"
+#include "sim/sim.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -22,7 +22,6 @@
 #include "base/log.h"
 #include "base/terminal_progress.h"
 #include "base/wait.h"
-#include "sim/rank.h"
 #include "world/world.h"
 
 #define LOOK_MS 20
@@ -39,6 +38,51 @@ enum { STEPS_AFTER_ANSWER = 8, ROUNDS_AFTER_ANSWER = 4 };
 /* Without an answer. A round usually has 8 steps; beside a slow server it has many more. */
 enum { STEPS_WITHOUT_ANSWER = 60, ROUNDS_WITHOUT_ANSWER = 4, STEPS_OF_ROUNDS = 600 };
 
+/* ---- The log of steps ------------------------------------------------------------------------ */
+
+/* A file with one line of JSON for each step of a simulated run. It grows while the run goes on, so
+ * that another program can follow the power of the emulated GPUs. */
+typedef struct step_log {
+    const char *path;
+    FILE *file; /* NULL: none is wanted */
+    int written;
+} step_log;
+
+static harpe_status fail_write(const step_log *log, harpe_error *error) {
+    return harpe_fail(error, HARPE_IO_ERROR, "cannot write %s: %s", log->path, strerror(errno));
+}
+
+/* Opens the file that the options name, if they name one. Empties it. */
+static harpe_status open_step_log(const harpe_sim_options *options, step_log *out,
+                                  harpe_error *error) {
+    *out = (step_log){.path = options->step_log_path};
+    if (!out->path) return HARPE_OK;
+    out->file = fopen(out->path, "we");
+    return out->file ? HARPE_OK : fail_write(out, error);
+}
+
+/* Writes the steps that were not written before, up to the step before `count`. */
+static harpe_status write_step_log(step_log *log, const harpe_sim_board *board, int count,
+                                   harpe_error *error) {
+    if (!log->file || log->written >= count) return HARPE_OK;
+    for (; log->written < count; log->written++) {
+        json_t *step = harpe_sim_show_step(board, harpe_sim_step_at(board, log->written));
+        bool is_written =
+            step && json_dumpf(step, log->file, JSON_COMPACT | JSON_REAL_PRECISION(15)) == 0 &&
+            fputc('\n', log->file) != EOF;
+        json_decref(step);
+        if (!is_written) return fail_write(log, error);
+    }
+    return fflush(log->file) == 0 ? HARPE_OK : fail_write(log, error);
+}
+
+static void close_step_log(step_log *log) {
+    if (log->file) (void)fclose(log->file);
+    log->file = NULL;
+}
+
+/* ---- The launcher ---------------------------------------------------------------------------- */
+
 typedef struct launcher {
     harpe_sim_run *run;
     harpe_sim_board *board;
@@ -50,7 +94,7 @@ typedef struct launcher {
     harpe_progress progress;
     const char *shown_phase; /* of the newest line that is not on a terminal */
     double next_line_s;
-    harpe_sim_step_log step_log;
+    step_log step_log;
 } launcher;
 
 /* ---- Ranks ----------------------------------------------------------------------------------- */
@@ -404,8 +448,7 @@ static harpe_status watch(launcher *self, harpe_error *error) {
         if (status == HARPE_OK) status = check_limits(self, failed, error);
         /* Rank 0 counts a step. That the others have recorded it is certain only one step later. */
         if (status == HARPE_OK)
-            status =
-                harpe_sim_step_log_write(&self->step_log, self->board, steps_done(self) - 1, error);
+            status = write_step_log(&self->step_log, self->board, steps_done(self) - 1, error);
         show(self);
         if (atomic_load(&self->board->steps) == seen)
             harpe_sim_wait(&self->board->steps, seen, periods(self) * LOOK_MS);
@@ -422,8 +465,7 @@ harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error) {
                      .story = &run->story,
                      .started_s = harpe_clock_s(),
                      .current_plan = -1};
-    harpe_status begun =
-        harpe_sim_ranks_init(run->options, run->plan, run->board, &self.ranks, error);
+    harpe_status begun = harpe_sim_ranks_init(run, &self.ranks, error);
     if (begun != HARPE_OK) return begun;
     run->story = (harpe_sim_story){.steady_step = -1,
                                    .straggler_step = -1,
@@ -432,15 +474,15 @@ harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error) {
                                    .kill_step = -1,
                                    .restart_step = -1};
     self.progress = harpe_terminal_progress_start(&self.terminal, run->options->is_quiet);
-    harpe_status status = harpe_sim_step_log_open(run->options, &self.step_log, error);
+    harpe_status status = open_step_log(run->options, &self.step_log, error);
     if (status == HARPE_OK) status = watch(&self, error);
     end_ranks(&self);
     read_report(&self);
     harpe_terminal_progress_clear(&self.terminal);
     run->story.step_count = steps_done(&self);
-    harpe_status logged = harpe_sim_step_log_write(
-        &self.step_log, run->board, run->story.step_count, status == HARPE_OK ? error : NULL);
-    harpe_sim_step_log_close(&self.step_log);
+    harpe_status logged = write_step_log(&self.step_log, run->board, run->story.step_count,
+                                         status == HARPE_OK ? error : NULL);
+    close_step_log(&self.step_log);
     harpe_sim_ranks_free(&self.ranks);
     return status == HARPE_OK ? logged : status;
 }
@@ -459,13 +501,10 @@ typedef struct harpe_sim_rank_process {
 
 static int run_rank(void *user) {
     const rank_process *self = user;
-    const harpe_sim_ranks *ranks = self->ranks;
-    harpe_sim_rank_job job = {
-        .board = ranks->board, .options = ranks->options, .plan = ranks->plan, .rank = self->rank};
     harpe_error error;
-    harpe_status status = harpe_sim_rank_run(&job, &error);
+    harpe_status status = harpe_sim_rank_run(self->ranks->run, self->rank, &error);
     if (status != HARPE_OK && status != HARPE_INTERRUPTED)
-        harpe_log_line(&ranks->options->log, HARPE_LOG_ERROR, "rank %d: %s", self->rank,
+        harpe_log_line(&self->ranks->run->options->log, HARPE_LOG_ERROR, "rank %d: %s", self->rank,
                        error.message);
     return status == HARPE_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }
@@ -480,7 +519,7 @@ static _Noreturn void become_rank(rank_process *self) {
 
 /* Returns the number of the new process, or -1 with errno. */
 static pid_t start(rank_process *self) {
-    if (!self->ranks->options->is_real_time) return harpe_world_start("rank", run_rank, self);
+    if (!self->ranks->run->options->is_real_time) return harpe_world_start("rank", run_rank, self);
     pid_t started = fork();
     if (started == 0) become_rank(self);
     return started;
@@ -490,7 +529,7 @@ static pid_t start(rank_process *self) {
  */
 static bool has_ended(const rank_process *self, bool *is_well) {
     int status;
-    if (!self->ranks->options->is_real_time) {
+    if (!self->ranks->run->options->is_real_time) {
         bool is_alive = harpe_world_is_alive(self->number);
         *is_well = is_alive || harpe_world_exit_status(self->number) == EXIT_SUCCESS;
         return !is_alive;
@@ -502,11 +541,10 @@ static bool has_ended(const rank_process *self, bool *is_well) {
 
 /* ---- All of them ----------------------------------------------------------------------------- */
 
-harpe_status harpe_sim_ranks_init(const harpe_sim_options *options, const harpe_sim_plan *plan,
-                                  harpe_sim_board *board, harpe_sim_ranks *out,
+harpe_status harpe_sim_ranks_init(const harpe_sim_run *run, harpe_sim_ranks *out,
                                   harpe_error *error) {
-    *out = (harpe_sim_ranks){.options = options, .plan = plan, .board = board};
-    out->processes = harpe_calloc((size_t)board->world_size, sizeof *out->processes);
+    *out = (harpe_sim_ranks){.run = run};
+    out->processes = harpe_calloc((size_t)run->board->world_size, sizeof *out->processes);
     return out->processes ? HARPE_OK : harpe_fail_memory(error);
 }
 
@@ -516,8 +554,8 @@ void harpe_sim_ranks_free(harpe_sim_ranks *ranks) {
 }
 
 harpe_status harpe_sim_ranks_start(harpe_sim_ranks *ranks, harpe_error *error) {
-    harpe_sim_board_reset(ranks->board);
-    for (int r = 0; r < ranks->board->world_size; r++) {
+    harpe_sim_board_reset(ranks->run->board);
+    for (int r = 0; r < ranks->run->board->world_size; r++) {
         rank_process *one = &ranks->processes[r];
         *one = (rank_process){.ranks = ranks, .rank = r};
         pid_t number = start(one);
@@ -530,7 +568,7 @@ harpe_status harpe_sim_ranks_start(harpe_sim_ranks *ranks, harpe_error *error) {
 int harpe_sim_ranks_left(harpe_sim_ranks *ranks, int *failed) {
     int left = 0;
     *failed = -1;
-    for (int r = 0; r < ranks->board->world_size; r++) {
+    for (int r = 0; r < ranks->run->board->world_size; r++) {
         rank_process *one = &ranks->processes[r];
         bool is_well = true;
         if (one->number > 0 && has_ended(one, &is_well)) one->number = 0;
@@ -548,7 +586,7 @@ static pid_t process_of(const harpe_sim_ranks *ranks, int rank) {
 void harpe_sim_ranks_kill(harpe_sim_ranks *ranks, int rank) {
     pid_t number = process_of(ranks, rank);
     if (number <= 0) return;
-    if (ranks->options->is_real_time)
+    if (ranks->run->options->is_real_time)
         (void)kill(number, SIGKILL);
     else
         harpe_world_kill(number);
@@ -558,11 +596,11 @@ void harpe_sim_ranks_end(harpe_sim_ranks *ranks, void (*late)(void *user, int ra
     double until_s = harpe_clock_s() + HARPE_SIM_END_LIMIT_S;
     bool is_late = false;
     int failed;
-    atomic_store(&ranks->board->abort, 1);
+    atomic_store(&ranks->run->board->abort, 1);
     while (harpe_sim_ranks_left(ranks, &failed) > 0) {
         bool was_late = is_late;
         is_late = harpe_clock_s() > until_s;
-        for (int r = 0; is_late && !was_late && r < ranks->board->world_size; r++) {
+        for (int r = 0; is_late && !was_late && r < ranks->run->board->world_size; r++) {
             if (process_of(ranks, r) <= 0) continue;
             late(user, r);
             harpe_sim_ranks_kill(ranks, r);

@@ -2,7 +2,7 @@
 /* Makes the list of instructions of each rank from a profile and a schedule. Each instruction has
  * messages for the dependencies that <harpe/schedule.h> defines. Also computes the planner's
  * predictions. This file runs nothing. */
-#include "sim/plan.h"
+#include "sim/sim.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -128,20 +128,6 @@ static harpe_status make_schedule(const harpe_sim_options *options, harpe_sim_pl
         "train-sim cannot run the schedule %s, whose ranks also wait for the ranks to "
         "which they send: choose dualpipe-v, or another schedule",
         options->schedule_name);
-}
-
-harpe_status harpe_sim_plan_load_program(const harpe_sim_options *options, const char *profile_path,
-                                         harpe_sim_plan *out, harpe_error *error) {
-    harpe_sim_plan plan = {0};
-    harpe_status status = harpe_profile_read_csv(profile_path, &plan.profile, error);
-    if (status == HARPE_OK) status = make_schedule(options, &plan, error);
-    if (status == HARPE_OK) status = build_program(&plan, error);
-    if (status != HARPE_OK) {
-        harpe_sim_plan_free(&plan);
-        return status;
-    }
-    *out = plan;
-    return HARPE_OK;
 }
 
 /* ---- Profile --------------------------------------------------------------------------------- */
@@ -352,11 +338,6 @@ static harpe_status run_pipeline(const harpe_sim_options *options, const harpe_p
     return harpe_fail(error, status, "%s: %s", options->plan_path, reason.message);
 }
 
-/* Time and energy of the whole job. */
-typedef struct total {
-    double time_s, energy_j;
-} total;
-
 static double end_power_w(const harpe_problem *problem) {
     double sum_w = 0;
     for (int rank = 0; rank < harpe_problem_rank_count(problem); rank++)
@@ -365,10 +346,10 @@ static double end_power_w(const harpe_problem *problem) {
 }
 
 static harpe_status predict_gpus(const harpe_sim_options *options, const harpe_plan_file *file,
-                                 const harpe_problem *problem, int *frequency_mhz, total *out,
-                                 harpe_error *error) {
+                                 const harpe_problem *problem, int *frequency_mhz,
+                                 harpe_sim_prediction *out, harpe_error *error) {
     double waits_s = 0; /* sum over the pipelines so far: their waits until job.time_s */
-    total job = {0};
+    harpe_sim_prediction job = {0};
     for (int p = 0; p < options->dp * options->tp; p++) {
         harpe_plan plan;
         harpe_status status = run_pipeline(options, file, problem, p / options->tp, p % options->tp,
@@ -388,23 +369,22 @@ static harpe_status predict_gpus(const harpe_sim_options *options, const harpe_p
 }
 
 static harpe_status predict_stages(const harpe_sim_options *options, const harpe_plan_file *file,
-                                   const harpe_problem *problem, int *frequency_mhz, total *out,
-                                   harpe_error *error) {
+                                   const harpe_problem *problem, int *frequency_mhz,
+                                   harpe_sim_prediction *out, harpe_error *error) {
     harpe_plan plan;
     harpe_status status = harpe_plan_file_match(file, problem, frequency_mhz, error);
     if (status == HARPE_OK)
         status = harpe_plan_evaluate(problem, frequency_mhz, &plan, NULL, error);
     if (status != HARPE_OK) return status;
-    *out = (total){plan.time_s, options->dp * options->tp * plan.energy_j};
+    *out = (harpe_sim_prediction){plan.time_s, options->dp * options->tp * plan.energy_j};
     return HARPE_OK;
 }
 
 /* Reads the plan file options->plan_path, and evaluates its plan with the problem of one pipeline.
  * Writes the time and energy of the whole job. Errors name the file. */
 static harpe_status predict_given(const harpe_sim_options *options, const harpe_problem *problem,
-                                  double *time_s, double *energy_j, harpe_error *error) {
+                                  harpe_sim_prediction *out, harpe_error *error) {
     harpe_plan_file *file = NULL;
-    total job = {0};
     int *frequency_mhz =
         harpe_calloc(harpe_problem_instruction_count(problem), sizeof *frequency_mhz);
     harpe_status status = frequency_mhz ? harpe_plan_file_read(options->plan_path, &file, error)
@@ -412,15 +392,12 @@ static harpe_status predict_given(const harpe_sim_options *options, const harpe_
     if (status == HARPE_OK) {
         int lists = harpe_plan_file_rank_count(file);
         bool is_by_gpu = lists != options->pp && lists == options->dp * options->pp * options->tp;
-        status = is_by_gpu ? predict_gpus(options, file, problem, frequency_mhz, &job, error)
-                           : predict_stages(options, file, problem, frequency_mhz, &job, error);
+        status = is_by_gpu ? predict_gpus(options, file, problem, frequency_mhz, out, error)
+                           : predict_stages(options, file, problem, frequency_mhz, out, error);
     }
     harpe_plan_file_free(file);
     free(frequency_mhz);
-    if (status != HARPE_OK) return status;
-    *time_s = job.time_s;
-    *energy_j = job.energy_j;
-    return HARPE_OK;
+    return status;
 }
 
 /* ---- Predictions ----------------------------------------------------------------------------- */
@@ -496,8 +473,7 @@ harpe_status harpe_sim_plan_load(const harpe_sim_options *options, const char *d
     if (status == HARPE_OK) status = write_profile(&plan, directory, error);
     if (status == HARPE_OK) status = make_predictions(options, directory, &plan, error);
     if (status == HARPE_OK && options->plan_path)
-        status = predict_given(options, plan.problem, &plan.fastest.time_s, &plan.fastest.energy_j,
-                               error);
+        status = predict_given(options, plan.problem, &plan.fastest, error);
     if (status == HARPE_OK) status = build_program(&plan, error);
     if (status != HARPE_OK) {
         harpe_sim_plan_free(&plan);

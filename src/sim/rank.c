@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank of a simulated job, its steps, and the log of steps. */
-#include "sim/rank.h"
+/* A rank of a simulated job, and its steps. */
+#include "sim/sim.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,6 +18,7 @@
 #include "base/process.h"
 #include "base/wait.h"
 #include "client/optimizer_internal.h"
+#include "sim/cluster.h"
 
 harpe_sim_step_sum harpe_sim_sum_step(const harpe_sim_board *board, const harpe_sim_step *ranks) {
     int64_t late_ns = 0;
@@ -44,39 +45,6 @@ json_t *harpe_sim_show_step(const harpe_sim_board *board, const harpe_sim_step *
                      "clock_writes", (json_int_t)sum.clock_writes, "host_late_s", sum.host_late_s);
 }
 
-/* ---- The log of steps ------------------------------------------------------------------------ */
-
-static harpe_status fail_write(const harpe_sim_step_log *log, harpe_error *error) {
-    return harpe_fail(error, HARPE_IO_ERROR, "cannot write %s: %s", log->path, strerror(errno));
-}
-
-harpe_status harpe_sim_step_log_open(const harpe_sim_options *options, harpe_sim_step_log *out,
-                                     harpe_error *error) {
-    *out = (harpe_sim_step_log){.path = options->step_log_path};
-    if (!out->path) return HARPE_OK;
-    out->file = fopen(out->path, "we");
-    return out->file ? HARPE_OK : fail_write(out, error);
-}
-
-harpe_status harpe_sim_step_log_write(harpe_sim_step_log *log, const harpe_sim_board *board,
-                                      int count, harpe_error *error) {
-    if (!log->file || log->written >= count) return HARPE_OK;
-    for (; log->written < count; log->written++) {
-        json_t *step = harpe_sim_show_step(board, harpe_sim_step_at(board, log->written));
-        bool is_written =
-            step && json_dumpf(step, log->file, JSON_COMPACT | JSON_REAL_PRECISION(15)) == 0 &&
-            fputc('\n', log->file) != EOF;
-        json_decref(step);
-        if (!is_written) return fail_write(log, error);
-    }
-    return fflush(log->file) == 0 ? HARPE_OK : fail_write(log, error);
-}
-
-void harpe_sim_step_log_close(harpe_sim_step_log *log) {
-    if (log->file) (void)fclose(log->file);
-    log->file = NULL;
-}
-
 /* ---- The rank -------------------------------------------------------------------------------- */
 
 /* Runs one rank. Its instructions run in order on its emulated GPU; each instruction first waits
@@ -91,7 +59,8 @@ void harpe_sim_step_log_close(harpe_sim_step_log *log) {
 enum { MANY_RANKS = 64, EVENTS = 4096 }; /* EVENTS: in a world, no rank's thread reads them late */
 
 typedef struct rank_run {
-    const harpe_sim_rank_job *job;
+    const harpe_sim_run *job;
+    int rank;
     harpe_sim_board *board;
     int pp_rank, dp_rank, tp_rank;
     void *library; /* the emulator's library and its functions */
@@ -116,12 +85,7 @@ typedef struct rank_run {
 /* ---- Emulator -------------------------------------------------------------------------------- */
 
 static harpe_status open_emulator(rank_run *run, harpe_error *error) {
-    run->library = dlopen(run->board->library, RTLD_NOW | RTLD_LOCAL);
-    if (!run->library) return harpe_fail(error, HARPE_UNAVAILABLE, "%s", dlerror());
-    struct {
-        const char *name;
-        void **function;
-    } symbols[] = {
+    const harpe_emulated_symbol symbols[] = {
         {"harpe_emulator_instruction_held", (void **)&run->instruction},
         {"harpe_emulator_instruction_unlocked", (void **)&run->unlocked},
         {"harpe_emulator_energy", (void **)&run->energy},
@@ -129,19 +93,14 @@ static harpe_status open_emulator(rank_run *run, harpe_error *error) {
         {"harpe_emulator_write_count", (void **)&run->write_count},
         {"harpe_emulator_now_ns", (void **)&run->now_ns},
         {"harpe_emulator_uuid", (void **)&run->uuid},
+        {0},
     };
-    for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
-        *symbols[i].function = dlsym(run->library, symbols[i].name);
-        if (!*symbols[i].function)
-            return harpe_fail(error, HARPE_UNAVAILABLE, "the emulator's library has no %s",
-                              symbols[i].name);
-    }
-    return HARPE_OK;
+    return harpe_emulated_library_load(run->board->library, symbols, &run->library, error);
 }
 
 static harpe_status emulator_failed(const rank_run *run, int code, harpe_error *error) {
     return harpe_fail(error, HARPE_DRIVER_ERROR, "rank %d: the emulated GPU failed (error %d)",
-                      run->job->rank, code);
+                      run->rank, code);
 }
 
 /* ---- A step ---------------------------------------------------------------------------------- */
@@ -168,8 +127,8 @@ static harpe_pipeline_frequency_optimizer *optimizer_of(const rank_run *run) {
 
 static double slowdown_now(const rank_run *run, uint32_t step) {
     const harpe_sim_board *board = run->board;
-    bool is_slow = (int64_t)step >= atomic_load(&board->straggler_step) &&
-                   board->straggler_rank == run->job->rank;
+    bool is_slow =
+        (int64_t)step >= atomic_load(&board->straggler_step) && board->straggler_rank == run->rank;
     return is_slow ? board->straggler_factor : 1;
 }
 
@@ -217,7 +176,7 @@ static harpe_status run_instruction(rank_run *run, const harpe_sim_instruction *
     int64_t ready_ns = run->done_ns;
     for (int i = 0; i < what->wait_count; i++) {
         int64_t time_ns;
-        if (!harpe_sim_receive(run->board, run->job->rank, message_of(run, &what->waits[i]),
+        if (!harpe_sim_receive(run->board, run->rank, message_of(run, &what->waits[i]),
                                run->begin_ns, &time_ns))
             return aborted(error);
         if (time_ns > ready_ns) ready_ns = time_ns;
@@ -231,7 +190,7 @@ static harpe_status run_instruction(rank_run *run, const harpe_sim_instruction *
     run->await_until_ns = harpe_clock_ns() + AWAIT_CLOCK_NS;
     const harpe_sim_options *options = run->job->options;
     bool has_plan = options->is_offline || options->plan_path;
-    unsigned int gpu = (unsigned int)run->job->rank;
+    unsigned int gpu = (unsigned int)run->rank;
     int code =
         run->is_baseline
             ? run->unlocked(gpu, what->stage, what->name, ready_ns, &run->done_ns)
@@ -254,9 +213,9 @@ static void tell_status(const rank_run *run, harpe_sim_step *record) {
     if (!optimizer_of(run)) return;
     harpe_pipeline_frequency_status status = harpe_pipeline_frequency_get_status(run->optimizer);
     record->round = status.round;
-    atomic_store(&board->rank[run->job->rank].mismatches, status.misfits);
-    atomic_store(&board->rank[run->job->rank].reconnects, status.reconnects);
-    if (run->job->rank == 0 && status.job_id[0] && !atomic_load(&board->job_id_is_known)) {
+    atomic_store(&board->rank[run->rank].mismatches, status.misfits);
+    atomic_store(&board->rank[run->rank].reconnects, status.reconnects);
+    if (run->rank == 0 && status.job_id[0] && !atomic_load(&board->job_id_is_known)) {
         (void)snprintf(board->job_id, sizeof board->job_id, "%s", status.job_id);
         atomic_store(&board->job_id_is_known, 1);
     }
@@ -265,7 +224,7 @@ static void tell_status(const rank_run *run, harpe_sim_step *record) {
 /* Reads the GPU's energy at a moment on which all ranks agree, and its number of clock changes. */
 static harpe_status read_meters(const rank_run *run, int64_t at_ns, double *energy_j,
                                 uint64_t *writes, harpe_error *error) {
-    unsigned int gpu = (unsigned int)run->job->rank;
+    unsigned int gpu = (unsigned int)run->rank;
     int code = run->energy(gpu, at_ns, energy_j);
     if (code == 0) code = run->write_count(gpu, NULL, writes, NULL);
     return code == 0 ? HARPE_OK : emulator_failed(run, code, error);
@@ -329,7 +288,7 @@ static double lateness_ns(const rank_run *run) {
 static void pass_log(void *user, harpe_log_level level, const char *line) {
     const rank_run *run = user;
     if (level < HARPE_LOG_WARNING || run->job->options->is_quiet) return;
-    harpe_log_line(&run->job->options->log, level, "rank %d: %s", run->job->rank, line);
+    harpe_log_line(&run->job->options->log, level, "rank %d: %s", run->rank, line);
 }
 
 /* Begins a step on all ranks at the present time. A delay of this machine in the step before then
@@ -346,10 +305,10 @@ static harpe_status broadcast(void *user, void *data, size_t size, harpe_error *
     char *shared = run->board->shared;
     if (size > sizeof run->board->shared)
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%zu bytes are too many to broadcast", size);
-    if (run->job->rank == 0) memcpy(shared, data, size);
+    if (run->rank == 0) memcpy(shared, data, size);
     bool wish = false;
     harpe_status status = begin_together(run, &wish, error);
-    if (status == HARPE_OK && run->job->rank != 0) memcpy(data, shared, size);
+    if (status == HARPE_OK && run->rank != 0) memcpy(data, shared, size);
     return status;
 }
 
@@ -368,13 +327,13 @@ static harpe_pipeline_timeouts optimizer_times(const harpe_sim_options *options)
 static harpe_status start_optimizer(rank_run *run, harpe_error *error) {
     const harpe_sim_options *job = run->job->options;
     char uuid[96];
-    int code = run->uuid((unsigned int)run->job->rank, uuid, sizeof uuid);
+    int code = run->uuid((unsigned int)run->rank, uuid, sizeof uuid);
     if (code != 0) return emulator_failed(run, code, error);
     harpe_gpus_options gpus = {.visible_devices = uuid, .log = {pass_log, run}};
     harpe_status status = harpe_gpus_open(&gpus, &run->gpus, error);
     if (status != HARPE_OK) return status;
     harpe_pipeline_frequency_options options = {
-        .rank = run->job->rank,
+        .rank = run->rank,
         .dp_rank = run->dp_rank,
         .pp_rank = run->pp_rank,
         .tp_rank = run->tp_rank,
@@ -426,16 +385,16 @@ static bool wishes_baseline(const rank_run *run, uint32_t step) {
 static harpe_status run_baseline(rank_run *run, uint32_t step, harpe_error *error) {
     harpe_sim_board *board = run->board;
     bool ignored = false;
-    bool is_first = run->job->rank == 0 && atomic_load(&board->turns_step) < 0;
+    bool is_first = run->rank == 0 && atomic_load(&board->turns_step) < 0;
     int count = atomic_load(&board->baseline_count);
     if (is_first) atomic_store(&board->turns_step, step);
     run->is_baseline = true;
     harpe_status status =
-        run_step(run, 1, &harpe_sim_baseline_at(board, count)[run->job->rank], &ignored, error);
+        run_step(run, 1, &harpe_sim_baseline_at(board, count)[run->rank], &ignored, error);
     run->is_baseline = false;
     if (status != HARPE_OK) return status;
     status = begin_together(run, &ignored, error);
-    if (run->job->rank == 0) atomic_fetch_add(&board->baseline_count, 1);
+    if (run->rank == 0) atomic_fetch_add(&board->baseline_count, 1);
     return status;
 }
 
@@ -445,7 +404,7 @@ static harpe_status train(rank_run *run, harpe_error *error) {
     harpe_sim_board *board = run->board;
     bool stop = false;
     uint32_t step = atomic_load(&board->steps);
-    (void)run->wait((unsigned int)run->job->rank, 1);
+    (void)run->wait((unsigned int)run->rank, 1);
     while (!stop && step < HARPE_SIM_STEP_MAX) {
         harpe_status status = HARPE_OK;
         if (step >= HARPE_SIM_WARM_UP_STEPS && !run->optimizer)
@@ -453,29 +412,30 @@ static harpe_status train(rank_run *run, harpe_error *error) {
         bool has_baseline = wishes_baseline(run, step);
         if (status == HARPE_OK) status = begin_together(run, &has_baseline, error);
         if (status == HARPE_OK && has_baseline) status = run_baseline(run, step, error);
-        harpe_sim_step *record = &harpe_sim_step_at(board, (int)step)[run->job->rank];
+        harpe_sim_step *record = &harpe_sim_step_at(board, (int)step)[run->rank];
         if (status == HARPE_OK)
             status = run_step(run, slowdown_now(run, step), record, &stop, error);
         if (status != HARPE_OK) return status;
         step++;
-        if (run->job->rank == 0) harpe_sim_wake(&board->steps);
+        if (run->rank == 0) harpe_sim_wake(&board->steps);
     }
     return HARPE_OK;
 }
 
-harpe_status harpe_sim_rank_run(const harpe_sim_rank_job *job, harpe_error *error) {
+harpe_status harpe_sim_rank_run(const harpe_sim_run *job, int rank, harpe_error *error) {
     const harpe_sim_options *options = job->options;
     rank_run run = {.job = job,
+                    .rank = rank,
                     .board = job->board,
-                    .tp_rank = job->rank % options->tp,
-                    .dp_rank = job->rank / options->tp % options->dp,
-                    .pp_rank = job->rank / options->tp / options->dp};
+                    .tp_rank = rank % options->tp,
+                    .dp_rank = rank / options->tp % options->dp,
+                    .pp_rank = rank / options->tp / options->dp};
     harpe_status status = open_emulator(&run, error);
     if (options->is_real_time) prctl(PR_SET_TIMERSLACK, 1UL);
     run.late_ns = lateness_ns(&run);
     if (status == HARPE_OK) status = train(&run, error);
     stop_optimizer(&run);
-    if (run.wait) (void)run.wait((unsigned int)job->rank, 0);
+    if (run.wait) (void)run.wait((unsigned int)rank, 0);
     if (run.library) dlclose(run.library);
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sets up a simulated training job and removes it again: a temporary directory, the plan, the
  * emulated GPUs, the server, the board and the ranks. */
-#include "sim/run.h"
+#include "sim/sim.h"
 
 #include <errno.h>
 #include <math.h>
@@ -15,12 +15,10 @@
 #include "base/cleanup_process.h"
 #include "base/error.h"
 #include "base/platform.h"
-#include "client/controller.h"
-#include "client/controller_process.h"
+#include "client/control.h"
 #include "http/client/transport_curl.h"
 #include "server/scheduler/perseus/savings.h"
 #include "sim/cluster.h"
-#include "sim/rank.h"
 #include "world/transport.h"
 #include "world/world.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starts and kills the coordination server of a simulated job, and asks it about the job. The ranks
  * do not use this file: their optimizers talk to the server. */
-#include "sim/server.h"
+#include "sim/sim.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -11,8 +11,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "client/controller.h"
-#include "client/controller_obedience.h"
+#include "client/control.h"
 #include "gpu/gpus.h"
 
 #define LOWEST_SHARE 0.33 /* of the highest clock; a lower one saves nothing */

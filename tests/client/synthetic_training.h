@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#include "client/profiler_energy.h"
+#include "client/profiler_internal.h"
 
 enum { SYNTHETIC_SPANS_MAX = 64, SYNTHETIC_STEPS_MAX = 256 };
 

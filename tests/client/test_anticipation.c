@@ -4,7 +4,7 @@
  * that only reacts. */
 #include "test.h"
 
-#include "client/anticipation.h"
+#include "client/control.h"
 
 #define MS INT64_C(1000000)
 #define TICK_NS INT64_C(100000)

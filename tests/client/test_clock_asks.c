@@ -5,7 +5,7 @@
 
 #include <pthread.h>
 
-#include "client/controller.h"
+#include "client/control.h"
 
 static harpe_controller_slot *slot;
 static harpe_clock_ask *asks;

@@ -9,8 +9,7 @@
 #include <harpe/frequency_controller.h>
 
 #include "base/platform.h"
-#include "client/controller.h"
-#include "client/controller_obedience.h"
+#include "client/control.h"
 
 enum { HIGHEST_MHZ = 1410 };
 

@@ -2,7 +2,7 @@
 /* Which changes of the clock the controller watches to learn how long they take. */
 #include "test.h"
 
-#include "client/controller_obedience.h"
+#include "client/control.h"
 #include "gpu/gpus_internal.h"
 
 enum { NEW_MHZ = 2000, LEARNT_MHZ = 1000, MEASURED_TWICE_MHZ = 1001 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The frequency controller with a zeusd that refuses, goes away, comes back, or is overtaken. The
  * stand-in only answers; it changes no GPU. */
-#include "client/controller_gpu.h"
+#include "client/control.h"
 #include "client/training_world.h"
 #include "world/scripted_server.h"
 

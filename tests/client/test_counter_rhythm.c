@@ -4,7 +4,7 @@
  * how exactly it knows them, and how much time the readings take. */
 #include "test.h"
 
-#include "client/energy_curve.h"
+#include "client/profiler_internal.h"
 
 #define US INT64_C(1000)
 #define MS INT64_C(1000000)

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "client/energy_check.h"
+#include "client/profiler_internal.h"
 
 /* A training whose steps have a busy part and a waiting part. */
 typedef struct training {

@@ -6,8 +6,7 @@
 
 #include <harpe/frequency_controller.h>
 
-#include "client/anticipation.h"
-#include "client/controller.h"
+#include "client/control.h"
 
 #define CALL_S 0.002
 #define LATENCY_S 0.03

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "client/controller.h"
+#include "client/control.h"
 #include "client/optimizer_internal.h"
 #include "client/profiler_internal.h"
 #include "pfo/rank_clocks.h"

@@ -2,7 +2,7 @@
 /* Tests how the optimizer behaves when the server fails. Training goes on and never waits. The log
  * has one line for each cause. After the cause has ended, everything works again, and the GPU's
  * settings are restored. test_optimizer_local_faults.c tests failures of steps and GPUs. */
-#include "client/optimizer_answers.h"
+#include "client/optimizer_internal.h"
 #include "client/training_world.h"
 #include "world/scripted_server.h"
 

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "client/schedule_follow.h"
+#include "client/optimizer_internal.h"
 
 enum { HIGHEST_MHZ = 1410 };
 

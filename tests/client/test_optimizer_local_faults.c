@@ -2,7 +2,7 @@
 /* Tests how the optimizer behaves when its own machine fails: steps do not fit their schedule, or a
  * GPU is missing or cannot be controlled. Training goes on and never waits. The log has one line
  * for each cause. After the cause has ended, everything works again. */
-#include "client/controller.h"
+#include "client/control.h"
 #include "client/training_world.h"
 
 /* ---- Attempts -------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 
-#include "client/stream_events.h"
+#include "client/optimizer_internal.h"
 #include "client/training_world.h"
 
 #define STANDIN_CUDA HARPE_BINARY_DIR "/tests/standin/libcuda.so.1"

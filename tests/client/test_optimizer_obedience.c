@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <jansson.h>
 
-#include "client/controller_obedience.h"
+#include "client/control.h"
 #include "client/training_world.h"
 #include "gpu/nvml_abi.h"
 #include "http/client/connection.h"

@@ -4,7 +4,7 @@
  * well. There is no controller process; the test reads the slot. */
 #include "test.h"
 
-#include "client/controller.h"
+#include "client/control.h"
 #include "client/optimizer_internal.h"
 
 enum { LENGTH = 3, SERIES = 5 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "test.h"
 
-#include "client/schedule_follow.h"
+#include "client/optimizer_internal.h"
 
 static const int offered_mhz[] = {1410, 1395, 900, 210};
 static const harpe_allowed_clocks known = {offered_mhz, 4, 0};

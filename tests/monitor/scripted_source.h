@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "monitor/counter.h"
+#include "monitor/monitor.h"
 
 #define assert_close(value, expected, tolerance) \
     do { \

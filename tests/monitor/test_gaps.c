@@ -5,7 +5,7 @@
 #include "world/in_world.h"
 
 #include "monitor/monitor.h"
-#include "monitor/sampler.h"
+#include "monitor/monitor_state.h"
 #include "scripted_source.h"
 
 static const int64_t ms = 1000000;

@@ -8,7 +8,6 @@
 
 #include "fake_rapl.h"
 #include "monitor/monitor.h"
-#include "monitor/rapl.h"
 #include "scripted_source.h"
 
 static harpe_rapl *open_rapl(const char *root) {

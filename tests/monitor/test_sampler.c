@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "monitor/monitor.h"
-#include "monitor/sampler.h"
+#include "monitor/monitor_state.h"
 #include "real_time.h"
 #include "scripted_source.h"
 

@@ -4,8 +4,8 @@
 #include "test.h"
 
 #include "base/manual_clock.h"
-#include "monitor/sampler.h"
-#include "monitor/ticker.h"
+#include "monitor/monitor.h"
+#include "monitor/monitor_state.h"
 #include "scripted_source.h"
 
 static const int64_t ms = 1000000;

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "sim/run.h"
+#include "sim/sim.h"
 
 enum { RANKS = 2 };
 

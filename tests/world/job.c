@@ -15,9 +15,8 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "base/wait.h"
-#include "client/controller.h"
-#include "sim/launcher.h"
-#include "sim/run.h"
+#include "client/control.h"
+#include "sim/sim.h"
 #include "world/disk.h"
 
 #define SECOND INT64_C(1000000000)
@@ -597,8 +596,7 @@ static harpe_status launch(harpe_sim_run *run, harpe_error *error) {
     job->idle_mhz = read_idle_clock();
     harpe_disk_faults lying = {.ignores_syncs = job->options->sabotage == WORLD_IGNORES_SYNCS};
     harpe_disk_set_faults(run->server->disk, &lying);
-    harpe_status status =
-        harpe_sim_ranks_init(run->options, run->plan, run->board, &job->ranks, error);
+    harpe_status status = harpe_sim_ranks_init(run, &job->ranks, error);
     if (status == HARPE_OK) status = harpe_sim_ranks_start(&job->ranks, error);
     if (status == HARPE_OK) {
         train(job, error);

@@ -21,7 +21,7 @@
 #include "base/wait.h"
 #include "cli/commands.h"
 #include "cli/gpu_names.h"
-#include "client/controller.h"
+#include "client/control.h"
 #include "gpu/gpus.h"
 #include "lease/lease.h"
 

@@ -10,8 +10,7 @@
 #include "base/number.h"
 #include "base/version.h"
 #include "cli/command.h"
-#include "client/controller.h"
-#include "client/controller_process.h"
+#include "client/control.h"
 #include "lease/lease.h"
 #include "powerlimit/guard.h"
 

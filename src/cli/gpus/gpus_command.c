@@ -14,7 +14,7 @@
 #include "base/format.h"
 #include "cli/commands.h"
 #include "cli/gpus/gpus_facts.h"
-#include "client/controller_gpu.h"
+#include "client/control.h"
 #include "gpu/gpus.h"
 #include "gpu/saved_settings.h"
 

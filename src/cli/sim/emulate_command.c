@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "sim/cluster.h"
-#include "sim/workload.h"
 
 typedef struct emulate_arguments {
     harpe_emulated_options options;

@@ -13,10 +13,7 @@
 #include "base/terminal_progress.h"
 #include "cli/commands.h"
 #include "cli/job_report.h"
-#include "sim/launcher.h"
-#include "sim/options.h"
-#include "sim/rank.h"
-#include "sim/run.h"
+#include "sim/sim.h"
 
 #define REAL_LIMIT_S 600.0
 #define VIRTUAL_LIMIT_S 20000.0 /* of the GPUs' time */

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Definitions shared by the two sides of the frequency controller: the slot of memory for clock
+ * requests, and the messages for everything else. controller.c is the trainer's side. The other
+ * files run in the controller's process, which is a helper process (base/helper_process.h).
+ * Private to src/client and the program. */
+#ifndef HARPE_CLIENT_CONTROL_H
+#define HARPE_CLIENT_CONTROL_H
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <harpe/frequency_controller.h>
+#include <harpe/gpu.h>
+#include <harpe/status.h>
+
+#include "client/switch_learning.h"
+#include "gpu/saved_settings.h"
+#include "lease/lease.h"
+
+/* ---- zeusd ----------------------------------------------------------------------------------- */
+
+/* Talks to a running zeusd by HTTP over a Unix socket or TCP. zeusd is a daemon of the Zeus
+ * project. It changes GPUs for users who lack the privilege. The frequency controller and the
+ * recovery of saved settings use it. */
+
+typedef struct harpe_zeusd harpe_zeusd;
+
+/* Where zeusd is, and the token for it. The token is "" if there is none. */
+typedef struct harpe_zeusd_address {
+    harpe_zeusd_place place;
+    char token[4097];
+} harpe_zeusd_address;
+
+/* Reads the address from the environment: ZEUSD_SOCK_PATH, or ZEUSD_HOST_PORT if that is not set,
+ * and ZEUSD_TOKEN. If `socket` is not NULL, it replaces the first two. All members of `out` are ""
+ * if there is no zeusd. Fails with HARPE_INVALID_ARGUMENT if a value is not valid. The message
+ * never contains the token. */
+harpe_status harpe_zeusd_find(const char *socket, harpe_zeusd_address *out, harpe_error *error);
+
+/* Writes $ZEUSD_TOKEN to out->token, or "" if the variable is not set. The message of a failure
+ * does not contain the token. */
+harpe_status harpe_zeusd_take_token(harpe_zeusd_address *out, harpe_error *error);
+
+/* Opens a connection for a GPU. Sends nothing yet. zeusd's routes take a number, which is the index
+ * that the GPU had when zeusd started. The first call finds this number by the GPU's PCI address
+ * (GET /discover). If zeusd shows no PCI addresses, as version 0.5.0, the number is the driver's
+ * index in this process. */
+harpe_status harpe_zeusd_open(const harpe_zeusd_address *address, const harpe_gpu_info *gpu,
+                              harpe_zeusd **out, harpe_error *error);
+void harpe_zeusd_close(harpe_zeusd *zeusd); /* NULL is allowed */
+
+/* Sends POST /gpu/<command> and waits until it is done. `format` gives the arguments after the GPU
+ * and "block": "&min_clock_mhz=%u", or "". HARPE_UNAVAILABLE: nothing answers at the address.
+ * HARPE_NOT_FOUND: zeusd does not have the GPU. One thread at a time. */
+harpe_status harpe_zeusd_call(harpe_zeusd *zeusd, harpe_error *error, const char *command,
+                              const char *format, ...) HARPE_PRINTF(4, 5);
+
+/* The argument with which the program harpe runs as a controller. For internal use. */
+#define HARPE_CONTROLLER_ARGUMENT "--controller-process"
+
+enum {
+    HARPE_CONTROLLER_MAGIC = 0x48464343,
+    HARPE_CONTROLLER_VERSION = 8,
+    HARPE_CONTROLLER_LATENCIES = 4096,
+    HARPE_CONTROLLER_NOTES = 256, /* of positions */
+    HARPE_CONTROLLER_ASKS = 8192,
+};
+
+/* ---- The slot -------------------------------------------------------------------------------- */
+
+/* Makes a request. A request is one 64-bit word, so it can be read without a lock. Its high 48 bits
+ * contain the low 48 bits of the request's time (CLOCK_MONOTONIC in ns), and its low 16 bits
+ * contain the frequency in MHz. No two requests are equal. 0: no request yet. */
+static inline uint64_t harpe_clock_request_make(int64_t now_ns, int frequency_mhz) {
+    uint64_t mhz = frequency_mhz < 0        ? 0
+                   : frequency_mhz > 0xFFFF ? 0xFFFF
+                                            : (uint64_t)frequency_mhz;
+    return (uint64_t)now_ns << 16 | mhz;
+}
+
+static inline uint32_t harpe_clock_request_mhz(uint64_t request) { return request & 0xFFFF; }
+
+/* Returns the age of a request. */
+static inline uint64_t harpe_clock_request_age_ns(uint64_t request, int64_t now_ns) {
+    return (((uint64_t)now_ns << 16) - (request & ~UINT64_C(0xFFFF))) >> 16;
+}
+
+/* A note of the training thread: an instruction of its schedule begins or ends. The notes are a
+ * ring; a reader that is too slow loses the oldest ones. */
+typedef struct harpe_position_note {
+    _Atomic int64_t time_ns; /* CLOCK_MONOTONIC */
+    _Atomic uint64_t what;   /* see harpe_position_make */
+} harpe_position_note;
+
+/* Packs the kind of a note (1 bit: it begins), the low 16 bits of the schedule's number, the
+ * position in the schedule (24 bits) and the clock in MHz (16 bits). */
+static inline uint64_t harpe_position_make(bool begins, int64_t series, uint32_t position,
+                                           int frequency_mhz) {
+    return (uint64_t)begins << 56 | ((uint64_t)series & 0xFFFF) << 40 |
+           (uint64_t)(position & 0xFFFFFF) << 16 |
+           (frequency_mhz > 0 ? (uint64_t)frequency_mhz & 0xFFFF : 0);
+}
+
+/* The settings of the GPU that were changed and must be restored. */
+enum {
+    HARPE_TOUCHED_POWER_LIMIT = 1,
+    HARPE_TOUCHED_MEMORY_CLOCKS = 2,
+    HARPE_TOUCHED_GRAPHICS_CLOCKS = 4,
+    /* The driver has locked them once, so it supports that. */
+    HARPE_LOCKED_MEMORY_CLOCKS = 8,
+    HARPE_LOCKED_GRAPHICS_CLOCKS = 16,
+};
+
+/* What a controller has changed on the GPU, and what it found there. It belongs to the processes
+ * that control the GPU. */
+typedef struct harpe_controller_changes {
+    _Atomic uint32_t touched; /* bit set of changed settings, which must be restored */
+    _Atomic uint32_t is_saved;
+    uint32_t saved_power_limit_mw; /* 0: the controller leaves the power limit alone */
+} harpe_controller_changes;
+
+/* Each cache line has only one writer, because a write to a line removes it from the other side's
+ * cache. The slot lives as long as the trainer's handle, also if a controller process dies. The
+ * next controller process continues the counts and uses the settings that the first one saved. */
+typedef struct harpe_controller_slot {
+    alignas(128) _Atomic uint64_t request; /* starts the cache line that the trainer writes */
+    _Atomic uint64_t clock_requests;
+    _Atomic uint64_t wakes;          /* system calls to wake the controller */
+    _Atomic uint64_t note_count;     /* of all notes; note i is at index i modulo
+                                      * HARPE_CONTROLLER_NOTES */
+    _Atomic uint32_t may_anticipate; /* not 0: clocks may be set before instructions begin */
+    alignas(128) harpe_position_note notes[HARPE_CONTROLLER_NOTES];
+
+    alignas(128) _Atomic uint32_t is_parked; /* the futex on which an idle controller waits */
+    _Atomic uint32_t wants_ends; /* not 0: the controller anticipates, and needs to know when
+                                  * instructions end, and where those at 0 MHz begin */
+
+    alignas(128) _Atomic uint64_t taken_request; /* starts the cache lines that the controller
+                                                  * writes */
+    _Atomic uint64_t taken, written, skipped, failed;
+    _Atomic uint64_t anticipated, returned; /* driver calls without a request: before the
+                                             * instruction began, and back after a wrong
+                                             * prediction */
+    /* What the last look at the GPU's clock has shown (harpe_obedience). */
+    _Atomic uint64_t looks, disobeyed;
+    _Atomic uint32_t wanted_mhz, held_mhz;
+    _Atomic uint64_t reasons;
+    _Atomic uint32_t disobeys;
+    /* Of the last look at a GPU that did not obey; 0: there was none. */
+    _Atomic uint32_t disobeyed_wanted_mhz, disobeyed_held_mhz;
+    /* Used only if the trainer started the controller. The controller of a node agent keeps its
+     * changes to itself, because a trainer without privileges can write to the slot. */
+    harpe_controller_changes changes;
+    _Atomic uint32_t latency_ns[HARPE_CONTROLLER_LATENCIES]; /* latency of write i, at index i
+                                                              * modulo HARPE_CONTROLLER_LATENCIES */
+    harpe_switch_table switch_table;  /* how long changes of the clock take */
+    _Atomic uint32_t learns_switches; /* not 0: a thread of the controller reads the clock, and
+                                       * learns how long changes take */
+    /* The latest requests to the driver (below). The high 48 bits of a request are the GPU
+     * time in us, and the low 16 bits are the clock in MHz. Request i is at index i modulo
+     * HARPE_CONTROLLER_ASKS. */
+    _Atomic uint64_t ask_count; /* of all requests so far */
+    _Atomic uint64_t asks[HARPE_CONTROLLER_ASKS];
+} harpe_controller_slot;
+
+/* ---- Messages -------------------------------------------------------------------------------- */
+
+/* The only message that the trainer sends. The controller restores the GPU when the trainer's side
+ * of the socket is closed. */
+typedef struct harpe_controller_header {
+    uint32_t magic, version, slot_size;
+    int64_t dwell_ns;          /* GPU time; 0: none */
+    int64_t poll_ns;           /* negative: sleep until woken */
+    int32_t trainer;           /* process id of the trainer */
+    int32_t keeps_power_limit; /* not 0: the power limit stays as it is found */
+    char uuid[96];
+    char library_path[PATH_MAX];
+    harpe_zeusd_address zeusd; /* no address: the driver */
+    harpe_lease_terms terms;   /* for a controller that a node agent starts */
+} harpe_controller_header;
+
+typedef enum harpe_controller_news {
+    HARPE_CONTROLLER_READY = 1,    /* ready, or failed: see the error */
+    HARPE_CONTROLLER_REFUSED = 2,  /* the driver has refused a frequency */
+    HARPE_CONTROLLER_RESTORED = 3, /* restored, or failed: see the error; the last message */
+} harpe_controller_news;
+
+typedef struct harpe_controller_message {
+    uint32_t news;
+    int32_t process;   /* process id of the controller */
+    harpe_error error; /* its status may be HARPE_OK */
+} harpe_controller_message;
+
+/* ---- The trainer's handle -------------------------------------------------------------------- */
+
+struct harpe_frequency_controller {
+    harpe_controller_slot *slot;
+    int memory; /* the slot's descriptor, for the next process */
+    int socket; /* keeps its number when a new process replaces a dead one */
+    pid_t owner;
+    _Atomic int32_t process;
+    const atomic_bool *gives_up; /* when it becomes true, a start stops waiting; may be NULL */
+    double stop_s;               /* limit for the whole stop */
+    harpe_log log;
+    harpe_controller_header header;
+    char agent[HARPE_LEASE_SOCKET_SIZE]; /* socket of the node agent; "": the controller is a
+                                          * process of this trainer */
+    harpe_lease_terms terms;             /* of the lease */
+};
+
+/* Works like harpe_frequency_controller_start. This call and each restart give up with
+ * HARPE_INTERRUPTED soon after `*gives_up` has become true. `gives_up` may be NULL; otherwise it
+ * must outlive the handle. */
+harpe_status
+harpe_frequency_controller_start_unless(const harpe_frequency_controller_options *options,
+                                        const atomic_bool *gives_up,
+                                        harpe_frequency_controller **out, harpe_error *error);
+/* Returns true if the controller's process has died. harpe_frequency_controller_check is not
+ * enough, because it returns the same status when zeusd does not answer. */
+bool harpe_frequency_controller_has_died(const harpe_frequency_controller *controller);
+
+/* Returns a header for a GPU and its trainer. The caller sets the other members. */
+harpe_controller_header harpe_controller_header_for(const harpe_gpus *gpus, int gpu, pid_t trainer);
+
+/* Starts a controller's process for the trainer in `header`, at whose end it restores the GPU.
+ * `memory` is the slot's descriptor. `starter` is the trainer's pidfd; 0: this process. The caller
+ * closes `*socket`, which also ends the controller. `*started` is its process id. */
+harpe_status harpe_controller_start_process(const harpe_controller_header *header, int memory,
+                                            int starter, int timeout_ms,
+                                            const atomic_bool *gives_up, int *socket,
+                                            int32_t *started, harpe_error *error);
+
+/* ---- Requests of the training thread --------------------------------------------------------- */
+
+/* Work like harpe_frequency_controller_set for an instruction that begins at a position of the
+ * schedule `series` (HARPE_POSITION_LOST: at none), and tell the controller that it ends. With them
+ * the controller can ask for clocks before their instructions begin. An instruction at 0 MHz
+ * requests no clock. For the training thread. */
+void harpe_controller_begin_instruction(harpe_frequency_controller *controller, int frequency_mhz,
+                                        int64_t series, uint32_t position);
+void harpe_controller_end_instruction(harpe_frequency_controller *controller);
+/* Returns true if the controller uses the ends of instructions, and notes without a request. */
+static inline bool harpe_controller_wants_ends(const harpe_frequency_controller *controller) {
+    return controller &&
+           atomic_load_explicit(&controller->slot->wants_ends, memory_order_relaxed) != 0;
+}
+
+/* ---- Requests to the driver ------------------------------------------------------------------ */
+
+/* The requests to the driver in the slot: a ring that one thread of the controller writes and the
+ * trainer reads. Neither waits for the other. A trainer that reads late loses the oldest ones. */
+
+/* Adds a request, which is not older than the last one. `at_us` is GPU time, of which 48 bits are
+ * kept. After a request that has failed, add one for 0 MHz at the same time: the clock is not known
+ * from then on, because a call that fails may still take effect. */
+void harpe_clock_asks_add(harpe_controller_slot *slot, uint64_t at_us, uint32_t mhz);
+
+/* Copies the requests that are still there, in the order of time, to `asks`, which has room for
+ * HARPE_CONTROLLER_ASKS. `*has_lost` becomes true if there were older ones. Returns the number. */
+size_t harpe_clock_asks_copy(const harpe_controller_slot *slot, harpe_clock_ask *asks,
+                             bool *has_lost);
+
+/* ---- The controller's process ---------------------------------------------------------------- */
+
+/* Runs the controller process and returns its exit code. Ignores the arguments. */
+int harpe_controller_main(int argc, char **argv);
+
+/* ---- GPU ------------------------------------------------------------------------------------- */
+
+/* The GPU of a controller process, reached through the driver or through zeusd. Each GPU has at
+ * most one controller: a new controller waits until the old one has restored the GPU. Private to
+ * the controller's process and the program. */
+
+/* A thread's own handle of the GPU. A call on one handle does not delay calls on another. */
+typedef struct harpe_controller_gpu {
+    harpe_gpus *gpus;
+    int index;
+    harpe_zeusd *zeusd; /* NULL: the driver */
+    harpe_lease_terms terms;
+    bool keeps_power_limit;
+} harpe_controller_gpu;
+
+harpe_status harpe_controller_gpu_open(const harpe_controller_header *header,
+                                       harpe_controller_gpu *out, harpe_error *error);
+void harpe_controller_gpu_close(harpe_controller_gpu *gpu);
+
+harpe_status harpe_controller_gpu_lock_graphics(harpe_controller_gpu *gpu, uint32_t mhz,
+                                                harpe_error *error);
+
+/* Sets the default power limit (unless it keeps the present one), the highest memory clock and the
+ * highest graphics clock, and writes the latter to `*highest_mhz`. Call
+ * harpe_controller_gpu_remember first. Fails if the graphics clock cannot be set; the driver may
+ * refuse the other two. Records in `changes` the settings that it changes. Gives up with
+ * HARPE_INTERRUPTED if the trainer is gone. */
+harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controller_changes *changes,
+                                       uint32_t *highest_mhz, harpe_error *error);
+
+/* Stores the present settings in `changes`, unless an earlier process has stored some. */
+void harpe_controller_gpu_remember(const harpe_controller_gpu *gpu,
+                                   harpe_controller_changes *changes);
+
+/* Restores the changed settings that are in the bit set `which`. Tries again for half a minute
+ * after a failure. Returns the last failure if any setting is not restored. */
+harpe_status harpe_controller_gpu_restore(harpe_controller_gpu *gpu,
+                                          harpe_controller_changes *changes, uint32_t which,
+                                          harpe_error *error);
+
+/* ---- The claim ------------------------------------------------------------------------------- */
+
+/* Claims the GPU for this process until harpe_gpu_claim_release. First restores all GPUs that dead
+ * jobs have left changed. Then waits while another process has this GPU. Fails with
+ * HARPE_ALREADY_EXISTS after 10 s, and with HARPE_INTERRUPTED if the trainer is gone. Copies into
+ * `changes` the settings that an earlier controller of the same trainer saved. */
+harpe_status harpe_controller_claim_gpu(const harpe_controller_gpu *gpu,
+                                        const harpe_controller_header *header,
+                                        harpe_controller_changes *changes, harpe_gpu_claim **out,
+                                        harpe_error *error);
+
+/* Records the saved settings on disk before anything changes. */
+harpe_status harpe_controller_save_settings(const harpe_controller_gpu *gpu,
+                                            const harpe_controller_header *header,
+                                            const harpe_controller_changes *changes,
+                                            harpe_gpu_claim *claim, harpe_error *error);
+
+/* Restores a GPU through zeusd. Used as `through_zeusd` of a harpe_saved_settings_recovery. */
+harpe_status harpe_controller_restore_through_zeusd(harpe_gpus *gpus, int gpu,
+                                                    const harpe_saved_settings *state,
+                                                    harpe_error *error);
+
+/* ---- Obedience ------------------------------------------------------------------------------- */
+
+/* Compares the clock that a GPU has with the clock that was set. They can differ because of the
+ * power limit, heat, a lock of an administrator, or another program that sets clocks. A thread of
+ * the controller compares the clocks several times a second. It also learns how long changes take.
+ * The thread that sets clocks makes no driver calls for this. */
+
+enum { HARPE_OBEDIENCE_WRITES = 64, HARPE_OBEDIENCE_ASKS = 16 };
+
+/* The clocks that were set last. Each element contains the time in us of GPU time (high 48 bits)
+ * and the clock in MHz (low 16 bits). */
+typedef struct harpe_obedience {
+    _Atomic uint64_t writes[HARPE_OBEDIENCE_WRITES];
+    _Atomic uint32_t count;       /* of all writes */
+    _Atomic uint32_t calling_mhz; /* the clock of a driver call that has not returned; 0: none */
+    /* The same for requests, before the driver call. */
+    _Atomic uint64_t asks[HARPE_OBEDIENCE_ASKS];
+    _Atomic uint32_t ask_count;
+    uint64_t asked_us;       /* time of the last request, for the thread that sets clocks */
+    uint32_t watched;        /* changes that were watched, for the thread that sets clocks */
+    uint64_t next_watch_us;  /* not before, in GPU time */
+    _Atomic bool has_change; /* a change must be watched */
+    _Atomic bool is_over;    /* the thread must end */
+    _Atomic uint32_t calls;  /* number of times that one of both was set */
+    harpe_switch_learning learning;
+    harpe_controller_slot *slot;
+    const harpe_controller_gpu *gpu; /* used only to read */
+    int64_t start_ns, start_gpu_ns;  /* the same moment on both clocks */
+    pthread_t thread;
+    bool has_thread;
+    _Atomic bool has_ended;
+} harpe_obedience;
+
+/* Starts the thread. If that fails, the clocks are not compared, and nobody learns how long changes
+ * take; the slot says so. `slot` and `gpu` must outlive the thread, and all calls below. */
+void harpe_obedience_start(harpe_obedience *obedience, harpe_controller_slot *slot,
+                           const harpe_controller_gpu *gpu);
+/* Ends the thread. Returns false if the thread hangs in a driver call. Then the caller must not
+ * free anything that the thread uses. */
+bool harpe_obedience_stop(harpe_obedience *obedience);
+
+/* Notes the clock that the GPU was given at the start. Nobody watches this change, because its
+ * request is over. If the slot has requests of an earlier process, they do not hold any more. Call
+ * it after harpe_obedience_start, and before the thread that sets clocks starts. */
+void harpe_obedience_begin(harpe_obedience *obedience, uint32_t mhz);
+
+/* Notes that a clock is about to be set. If too little is known about how long this change takes,
+ * the other thread reads the clock in short intervals until the change is over. Called on the
+ * thread that sets clocks. */
+void harpe_obedience_ask(harpe_obedience *obedience, uint32_t mhz);
+
+/* Notes that the last request failed. Called on the thread that sets clocks. */
+void harpe_obedience_fail(harpe_obedience *obedience);
+
+/* Notes that a clock was set. Called on the thread that sets clocks. */
+void harpe_obedience_note(harpe_obedience *obedience, uint32_t mhz);
+
+/* Returns true if a GPU with the clock `held_mhz` obeys. `lowest_mhz` and `highest_mhz` are the
+ * range of the clocks that were set within the time that a change takes. */
+bool harpe_obedience_holds(uint32_t held_mhz, uint32_t lowest_mhz, uint32_t highest_mhz);
+
+/* ---- Anticipation ---------------------------------------------------------------------------- */
+
+/* Predicts when the instructions of a step will begin, and says when to ask for their clocks, so
+ * that a clock that changes late is there in time. The schedule repeats, so the times of earlier
+ * steps predict the next ones. Belongs to the thread of the controller that sets clocks. It calls
+ * no driver and reads no clock: all times are arguments. */
+
+#define HARPE_ANTICIPATION_NEVER INT64_MAX
+
+enum {
+    HARPE_ANTICIPATION_POSITIONS = 8192, /* longer steps are not anticipated */
+    HARPE_POSITION_LOST = 0xFFFFFF,      /* the instruction is not part of a schedule */
+};
+
+typedef struct harpe_anticipation harpe_anticipation;
+
+/* How long a change to a clock takes, from the request on. */
+typedef struct harpe_switch_time {
+    int64_t latency_ns; /* median */
+    int64_t spread_ns;  /* by which nearly all changes are faster than the median and this */
+} harpe_switch_time;
+typedef harpe_switch_time harpe_switch_time_of(const void *user, uint32_t mhz);
+
+/* The next request. */
+typedef struct harpe_anticipated {
+    int64_t at_ns;    /* when to make it, or when to ask again; HARPE_ANTICIPATION_NEVER: not before
+                       * the next event */
+    uint32_t mhz;     /* 0: none yet, ask again at `at_ns` */
+    bool is_early;    /* its instruction has not begun */
+    bool is_return;   /* a prediction has failed: back to the clock of the running instruction */
+    uint32_t decided; /* see harpe_anticipation_asked */
+} harpe_anticipated;
+
+/* Returns NULL if there is no memory. */
+harpe_anticipation *harpe_anticipation_new(void);
+void harpe_anticipation_free(harpe_anticipation *self);
+
+/* An instruction begins, at a position of the schedule `series` and with its clock (0: it leaves
+ * the clock as it is, so it has the clock of the instruction before). A position of
+ * HARPE_POSITION_LOST, or one that does not follow the last one, ends all predictions until the
+ * positions follow each other again. */
+void harpe_anticipation_begin(harpe_anticipation *self, uint32_t series, uint32_t position,
+                              uint32_t mhz, int64_t now_ns);
+void harpe_anticipation_end(harpe_anticipation *self, int64_t now_ns);
+
+/* Forgets where the training is, because events were lost. What was learnt remains. */
+void harpe_anticipation_lose(harpe_anticipation *self);
+
+/* Returns true if the instruction that has begun last has a position in a schedule. Otherwise the
+ * caller makes requests as they come. */
+bool harpe_anticipation_is_following(const harpe_anticipation *self);
+
+/* Returns the next request. Changes nothing that another call of this function would not change. */
+harpe_anticipated harpe_anticipation_next(harpe_anticipation *self, int64_t now_ns,
+                                          harpe_switch_time_of *switch_time, const void *user);
+/* The request was made, and the driver has accepted it. */
+void harpe_anticipation_asked(harpe_anticipation *self, const harpe_anticipated *request);
+/* The GPU has been asked for a clock outside of predictions; 0: its clock is unknown. */
+void harpe_anticipation_set(harpe_anticipation *self, uint32_t mhz);
+
+#endif
