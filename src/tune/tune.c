@@ -186,11 +186,17 @@ static void stop_tuning(harpe_tuning *tuning, const harpe_error *error) {
 }
 
 static harpe_status open_knobs(harpe_tuning *tuning, harpe_error *error) {
+    bool was_open = false;
     const harpe_tuning_options *options = &tuning->options;
     const bool wanted[HARPE_TUNE_KNOBS] = {
         [HARPE_TUNE_CLOCK] = options->tunes_clock, [HARPE_TUNE_LIMIT] = options->tunes_limit};
-    return harpe_knobs_open(options->gpus, wanted, &tuning->gives_up, options->log, &tuning->knobs,
-                            error);
+    harpe_status status = harpe_knobs_open(options->gpus, wanted, &tuning->gives_up, options->log,
+                                           &tuning->knobs, &was_open, error);
+    if (status == HARPE_OK) return HARPE_OK;
+    harpe_lock(&tuning->lock);
+    tuning->report.is_restored = was_open;
+    harpe_unlock(&tuning->lock);
+    return status;
 }
 
 /* Returns the highest power limits of all GPUs together, in W. */
