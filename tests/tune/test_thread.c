@@ -173,6 +173,21 @@ static void pauses_are_left_out(void **state) {
     assert_restored();
 }
 
+/* A program that never works long enough for three slices is tuned, too. */
+static void frequent_pauses_are_left_out(void **state) {
+    (void)state;
+    finish((program){.run_s = 1200,
+                     .step_s = 0.2,
+                     .compute_share = 0.1,
+                     .jitter_s = 0.002,
+                     .marks = true,
+                     .pause_every = 60});
+    assert_string_equal(now.line, "");
+    assert_int_equal(now.report.phase, HARPE_TUNING_SETTLED);
+    assert_true(now.report.saved > 0.1 && now.report.slowdown < 0.02);
+    assert_restored();
+}
+
 static void limits_are_tuned_too(void **state) {
     (void)state;
     finish((program){.run_s = 500,
@@ -333,6 +348,7 @@ int main(void) {
         IN_WORLD(a_program_that_marks_is_tuned_and_restored),
         IN_WORLD(a_program_that_computes_keeps_its_clock),
         IN_WORLD(pauses_are_left_out),
+        IN_WORLD(frequent_pauses_are_left_out),
         IN_WORLD(limits_are_tuned_too),
         IN_WORLD(a_killed_tuning_is_restored),
         IN_WORLD(a_program_that_cannot_be_measured_is_unchanged),
