@@ -306,7 +306,8 @@ static harpe_meter_kind asked_kind(const harpe_tuning *tuning) {
 /* Says that there is no measure of work. */
 static void set_unmeasurable(harpe_tuning *tuning) {
     set_phase(tuning, HARPE_TUNING_UNMEASURABLE,
-              asked_kind(tuning) != HARPE_METER_KINDS
+              tuning->report.meter ? "it ended before its first measurement"
+              : asked_kind(tuning) != HARPE_METER_KINDS
                   ? "the counter that was named did not move"
                   : "it marks no steps, and its power has no period that is stable for 20 periods");
 }

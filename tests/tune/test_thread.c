@@ -295,6 +295,10 @@ static void a_gpu_in_use_ends_the_tuning(void **state) {
     harpe_frequency_controller *other = NULL;
     const harpe_frequency_controller_options options = {.gpus = gpus, .gpu = 1};
     assert_int_equal(harpe_frequency_controller_start(&options, &other, NULL), HARPE_OK);
+    finish((program){.run_s = 2, .step_s = 0.2, .compute_share = 0.1, .marks = true});
+    assert_int_equal(now.report.phase, HARPE_TUNING_UNMEASURABLE);
+    assert_string_equal(now.report.reason, "it ended before its first measurement");
+    assert_true(now.report.is_restored);
     finish((program){.run_s = 120, .step_s = 0.2, .compute_share = 0.1, .marks = true});
     assert_int_equal(now.report.phase, HARPE_TUNING_STOPPED);
     assert_non_null(strstr(now.line, "GPU 1 has another frequency controller"));
