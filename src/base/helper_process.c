@@ -31,8 +31,10 @@ enum {
     HIGH_DESCRIPTOR = 10,
 };
 
-/* Signals that are meant for the starter's terminal or process group. */
-static const int ignored_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
+/* Signals that are meant for the starter's terminal or process group, or that a batch system sends
+ * to all processes of a job before its end (Slurm: --signal). */
+static const int ignored_signals[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
+                                      SIGPIPE, SIGTSTP, SIGUSR1, SIGUSR2};
 
 /* ---- Finding the program --------------------------------------------------------------------- */
 

@@ -191,7 +191,7 @@ static void take_all(harpe_step_channel *signals, uint64_t *steps, uint64_t *epo
 
 harpe_status harpe_marked_command_prepare(harpe_marked_command *child, const harpe_marks *marks,
                                           harpe_error *error) {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGCONT, 0};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD, SIGCONT, 0};
     sigset_t mask;
     child->marks = marks;
     harpe_command_block(numbers, &mask, &child->mask);

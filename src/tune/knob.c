@@ -188,10 +188,14 @@ static const knob_row rows[HARPE_TUNE_KNOBS] = {
     [HARPE_TUNE_LIMIT] = {"power limit", open_limit, set_limit, check_limit, limit_was_held},
 };
 
+static bool is_open(const knob *one) {
+    return one->limits || (one->controllers && one->controllers[0]);
+}
+
 /* The limit is opened first: a controller then leaves it alone. */
 harpe_status harpe_knobs_open(harpe_gpus *gpus, const bool wanted[HARPE_TUNE_KNOBS],
                               const atomic_bool *gives_up, harpe_log log, harpe_knobs **out,
-                              harpe_error *error) {
+                              bool *was_open, harpe_error *error) {
     harpe_knobs *knobs = harpe_calloc(1, sizeof *knobs);
     if (!knobs) return harpe_fail_memory(error);
     harpe_status status = harpe_gpus_check_same_model(gpus, error);
@@ -200,6 +204,7 @@ harpe_status harpe_knobs_open(harpe_gpus *gpus, const bool wanted[HARPE_TUNE_KNO
         one->gpus = gpus;
         if (!wanted[i]) continue;
         status = rows[i].open(one, gives_up, log, error);
+        *was_open = *was_open || is_open(one);
         if (status == HARPE_OK && one->value_count == 0)
             status = harpe_fail(error, HARPE_NOT_SUPPORTED, "the GPUs have no %s that can be set",
                                 rows[i].name);

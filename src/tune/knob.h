@@ -16,10 +16,11 @@
 typedef struct harpe_knobs harpe_knobs;
 
 /* Takes control of the GPUs, which must be of one model, and finds the values that all of them
- * have. The highest ones are then set. `gpus` must outlive the knobs. */
+ * have. The highest ones are then set. `gpus` must outlive the knobs. After a failure the GPUs are
+ * restored; `*was_open` becomes true if one had been changed. */
 harpe_status harpe_knobs_open(harpe_gpus *gpus, const bool wanted[HARPE_TUNE_KNOBS],
                               const atomic_bool *gives_up, harpe_log log, harpe_knobs **out,
-                              harpe_error *error);
+                              bool *was_open, harpe_error *error);
 /* Restores the GPUs. NULL is allowed. */
 void harpe_knobs_close(harpe_knobs *knobs);
 

@@ -40,7 +40,10 @@
 #define SLICE "tune slice" /* windows of the monitor */
 #define WHOLE "tune whole"
 
-enum { SETTING_SIZE = 48 };
+enum {
+    SETTING_SIZE = 48,
+    MOST_REPEATS = 3, /* of a slice in which the program has paused */
+};
 
 struct harpe_tuning {
     harpe_tuning_options options; /* its texts are in `texts` */
@@ -186,11 +189,17 @@ static void stop_tuning(harpe_tuning *tuning, const harpe_error *error) {
 }
 
 static harpe_status open_knobs(harpe_tuning *tuning, harpe_error *error) {
+    bool was_open = false;
     const harpe_tuning_options *options = &tuning->options;
     const bool wanted[HARPE_TUNE_KNOBS] = {
         [HARPE_TUNE_CLOCK] = options->tunes_clock, [HARPE_TUNE_LIMIT] = options->tunes_limit};
-    return harpe_knobs_open(options->gpus, wanted, &tuning->gives_up, options->log, &tuning->knobs,
-                            error);
+    harpe_status status = harpe_knobs_open(options->gpus, wanted, &tuning->gives_up, options->log,
+                                           &tuning->knobs, &was_open, error);
+    if (status == HARPE_OK) return HARPE_OK;
+    harpe_lock(&tuning->lock);
+    tuning->report.is_restored = was_open;
+    harpe_unlock(&tuning->lock);
+    return status;
 }
 
 /* Returns the highest power limits of all GPUs together, in W. */
@@ -297,7 +306,8 @@ static harpe_meter_kind asked_kind(const harpe_tuning *tuning) {
 /* Says that there is no measure of work. */
 static void set_unmeasurable(harpe_tuning *tuning) {
     set_phase(tuning, HARPE_TUNING_UNMEASURABLE,
-              asked_kind(tuning) != HARPE_METER_KINDS
+              tuning->report.meter ? "it ended before its first measurement"
+              : asked_kind(tuning) != HARPE_METER_KINDS
                   ? "the counter that was named did not move"
                   : "it marks no steps, and its power has no period that is stable for 20 periods");
 }
@@ -336,7 +346,8 @@ static bool find_work(harpe_tuning *tuning) {
 
 typedef enum slice_end {
     SLICE_TAKEN,
-    SLICE_DROPPED, /* a pause, or a counter that was lost */
+    SLICE_PAUSED,  /* the program paused; the slice can be repeated */
+    SLICE_DROPPED, /* a long pause, or a counter that was lost */
     SLICE_FAULT,
     SLICE_OVER, /* the thread must end */
 } slice_end;
@@ -367,10 +378,12 @@ static slice_end align(harpe_tuning *tuning, harpe_error *error) {
     return SLICE_OVER;
 }
 
-/* Returns true if the slice must be dropped: a pause, or a period that is not found any more. */
-static bool has_lost_work(const harpe_tuning *tuning, const harpe_tune_slice *slice, double now) {
-    if (tuning->kind == HARPE_METER_PERIOD && !(slice->work > 0)) return slice->time_s > LOST_S;
-    return harpe_work_count_stands(&tuning->count, now);
+/* Finds a pause, or a period that is not found any more. Otherwise returns SLICE_TAKEN. */
+static slice_end look_for_work(const harpe_tuning *tuning, const harpe_tune_slice *slice,
+                               double now) {
+    if (tuning->kind == HARPE_METER_PERIOD && !(slice->work > 0))
+        return slice->time_s > LOST_S ? SLICE_DROPPED : SLICE_TAKEN;
+    return harpe_work_count_stands(&tuning->count, now) ? SLICE_PAUSED : SLICE_TAKEN;
 }
 
 /* Returns how long to sleep until the next look at a slice. Near its end, marks are waited for. */
@@ -416,7 +429,8 @@ static slice_end run_slice(harpe_tuning *tuning, const harpe_tune_order *order,
         slice->work = tuning->count.work - begin_work;
         slice->grain = tuning->grain;
         slice->rest_s = now - fmax(tuning->count.changed_s, begin_s);
-        if (has_lost_work(tuning, slice, now)) return SLICE_DROPPED;
+        slice_end end = look_for_work(tuning, slice, now);
+        if (end != SLICE_TAKEN) return end;
         if (can_judge_speed(tuning, slice) && harpe_chooser_is_too_slow(tuning->chooser, slice))
             return SLICE_TAKEN;
         if (has_finished && is_long_enough(tuning, order, slice)) return SLICE_TAKEN;
@@ -513,9 +527,11 @@ static void tell_phase(harpe_tuning *tuning, harpe_tuning_phase before) {
                        report.reason ? report.reason : "its work is too uneven");
 }
 
-/* Measures slices as long as the chooser can use them. */
+/* Measures slices as long as the chooser can use them. A slice with a pause is repeated first:
+ * otherwise a program that pauses often never lets the chooser finish a comparison. */
 static void choose(harpe_tuning *tuning) {
     harpe_error error;
+    int repeats = 0;
     slice_end end = SLICE_TAKEN;
     harpe_tuning_phase phase = HARPE_TUNING_MEASURING;
     while (end != SLICE_OVER && end != SLICE_FAULT && phase != HARPE_TUNING_UNMEASURABLE) {
@@ -524,6 +540,8 @@ static void choose(harpe_tuning *tuning) {
         end = apply(tuning, order.setting, &error) == HARPE_OK
                   ? measure(tuning, &order, &slice, &error)
                   : SLICE_FAULT;
+        if (end == SLICE_PAUSED && ++repeats > MOST_REPEATS) end = SLICE_DROPPED;
+        if (end != SLICE_PAUSED) repeats = 0;
         if (end == SLICE_TAKEN) harpe_chooser_take(tuning->chooser, &slice);
         if (end == SLICE_DROPPED) harpe_chooser_drop(tuning->chooser, true);
         read_chooser(tuning);

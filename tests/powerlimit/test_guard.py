@@ -124,7 +124,8 @@ class Guard(unittest.TestCase):
         links = {os.readlink(link) for link in pathlib.Path(f"/proc/{guard}/fd").iterdir()
                  if int(link.name) < 3}
         self.assertEqual(links, {"/dev/null"})
-        os.kill(guard, signal.SIGTERM)
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+            os.kill(guard, number)
         os.killpg(process.pid, signal.SIGINT)
         self.assertEqual(process.wait(), -signal.SIGINT)
         process.stdout.close()

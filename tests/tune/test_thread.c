@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <harpe/frequency_controller.h>
 #include <harpe/tune.h>
 
 #include "tune/tune.h"
@@ -172,6 +173,21 @@ static void pauses_are_left_out(void **state) {
     assert_restored();
 }
 
+/* A program that never works long enough for three slices is tuned, too. */
+static void frequent_pauses_are_left_out(void **state) {
+    (void)state;
+    finish((program){.run_s = 1200,
+                     .step_s = 0.2,
+                     .compute_share = 0.1,
+                     .jitter_s = 0.002,
+                     .marks = true,
+                     .pause_every = 60});
+    assert_string_equal(now.line, "");
+    assert_int_equal(now.report.phase, HARPE_TUNING_SETTLED);
+    assert_true(now.report.saved > 0.1 && now.report.slowdown < 0.02);
+    assert_restored();
+}
+
 static void limits_are_tuned_too(void **state) {
     (void)state;
     finish((program){.run_s = 500,
@@ -273,6 +289,24 @@ static void another_program_that_sets_clocks_ends_the_tuning(void **state) {
     assert_true(now.report.is_restored);
 }
 
+/* The first GPU is open when the second one turns out to be taken. */
+static void a_gpu_in_use_ends_the_tuning(void **state) {
+    (void)state;
+    harpe_frequency_controller *other = NULL;
+    const harpe_frequency_controller_options options = {.gpus = gpus, .gpu = 1};
+    assert_int_equal(harpe_frequency_controller_start(&options, &other, NULL), HARPE_OK);
+    finish((program){.run_s = 2, .step_s = 0.2, .compute_share = 0.1, .marks = true});
+    assert_int_equal(now.report.phase, HARPE_TUNING_UNMEASURABLE);
+    assert_string_equal(now.report.reason, "it ended before its first measurement");
+    assert_true(now.report.is_restored);
+    finish((program){.run_s = 120, .step_s = 0.2, .compute_share = 0.1, .marks = true});
+    assert_int_equal(now.report.phase, HARPE_TUNING_STOPPED);
+    assert_non_null(strstr(now.line, "GPU 1 has another frequency controller"));
+    assert_true(now.report.is_restored);
+    harpe_frequency_controller_stop(other);
+    assert_restored();
+}
+
 static void without_rights_the_program_runs_untuned(void **state) {
     (void)state;
     use_faults("no_permission");
@@ -280,6 +314,7 @@ static void without_rights_the_program_runs_untuned(void **state) {
     assert_int_equal(now.report.phase, HARPE_TUNING_STOPPED);
     assert_int_equal(now.warnings, 1);
     assert_non_null(strstr(now.line, "the program runs on untuned"));
+    assert_false(now.report.is_restored);
     assert_true(now.report.work > 200);
 }
 
@@ -317,6 +352,7 @@ int main(void) {
         IN_WORLD(a_program_that_marks_is_tuned_and_restored),
         IN_WORLD(a_program_that_computes_keeps_its_clock),
         IN_WORLD(pauses_are_left_out),
+        IN_WORLD(frequent_pauses_are_left_out),
         IN_WORLD(limits_are_tuned_too),
         IN_WORLD(a_killed_tuning_is_restored),
         IN_WORLD(a_program_that_cannot_be_measured_is_unchanged),
@@ -324,6 +360,7 @@ int main(void) {
         IN_WORLD(a_counter_in_a_file_may_run_back),
         IN_WORLD_OF(a_lock_that_is_ignored_ends_the_tuning, deaf),
         IN_WORLD(another_program_that_sets_clocks_ends_the_tuning),
+        IN_WORLD(a_gpu_in_use_ends_the_tuning),
         IN_WORLD(without_rights_the_program_runs_untuned),
         IN_WORLD(a_saved_choice_is_checked_first),
     };

@@ -256,10 +256,21 @@ print(mhz.value)"""))
         self.assertEqual(out.count(b"\n"), count + 1)
 
     def test_signals_reach_the_command(self):
-        process = self.tune("--", "sh", "-c", "trap 'exit 5' TERM; touch ready; while :; do sleep 0.05; done")
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            script = f"trap 'exit 5' {int(number)}; touch ready; while :; do sleep 0.05; done"
+            process = self.tune("--", "sh", "-c", script)
+            self.wait_for((self.path / "ready").exists, "the command runs")
+            (self.path / "ready").unlink()
+            process.send_signal(number)
+            self.assertEqual(process.wait(timeout=LIMIT_S), 5)
+
+    def test_a_signal_for_all_processes_of_a_job_stops_no_output(self):
+        script = "trap : USR1; touch ready; until [ -e stop ]; do sleep 0.05; done; echo end"
+        process = self.tune("--rate-regex", "x", "--", "sh", "-c", script)
         self.wait_for((self.path / "ready").exists, "the command runs")
-        process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(timeout=LIMIT_S), 5)
+        os.killpg(process.pid, signal.SIGUSR1)
+        out, _ = self.finish(process)
+        self.assertEqual(out, b"end\n")
 
     def test_without_gpus_or_rights_the_command_runs(self):
         self.use_gpus(faults="no_permission")

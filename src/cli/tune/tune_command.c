@@ -231,19 +231,26 @@ static void draw(void *user) {
     harpe_tune_live_draw(&run->live, &run->report);
 }
 
-/* Returns the GPUs that a running process sees, from its environment. NULL: all. */
-static const char *gpus_of(int process, char *environment, size_t size) {
+/* Reads the GPUs that a running process sees from its environment. NULL: all. Fails if the process
+ * is another user's, because the other GPUs are not its own. */
+static harpe_status find_gpus_of(int process, char *environment, size_t size, const char **gpus,
+                                 harpe_error *error) {
     static const char name[] = "CUDA_VISIBLE_DEVICES=";
     /* harpe_process_read ends the text at its first NUL, so the variables are read here. */
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/environ", process);
     FILE *file = fopen(path, "re");
-    size_t length = file ? fread(environment, 1, size - 1, file) : 0;
-    if (file) (void)fclose(file);
+    if (!file)
+        return harpe_fail(
+            error, HARPE_PERMISSION_DENIED,
+            "--attach %d: which GPUs it uses cannot be read (%s): name them with --gpu", process,
+            strerror(errno));
+    size_t length = fread(environment, 1, size - 1, file);
+    (void)fclose(file);
     environment[length] = '\0';
     for (char *at = environment; at < environment + length; at += strlen(at) + 1)
-        if (strncmp(at, name, sizeof name - 1) == 0) return at + sizeof name - 1;
-    return NULL;
+        if (strncmp(at, name, sizeof name - 1) == 0) *gpus = at + sizeof name - 1;
+    return HARPE_OK;
 }
 
 /* A mistake of the user, such as naming a page that is no URL, ends this program before a long job
@@ -258,11 +265,14 @@ static harpe_status start_tuning(tune_run *run, harpe_error *error) {
     static char environment[ENVIRONMENT_SIZE];
     tune_arguments *arguments = &run->arguments;
     harpe_gpus_options gpu_options = {.visible_devices = arguments->gpus};
+    harpe_status status = HARPE_OK;
     if (!arguments->gpus && arguments->attached)
-        gpu_options.visible_devices = gpus_of(arguments->attached, environment, sizeof environment);
+        status = find_gpus_of(arguments->attached, environment, sizeof environment,
+                              &gpu_options.visible_devices, error);
+    if (status != HARPE_OK) return status;
     arguments->options.log = (harpe_log){write_log, run};
     harpe_error reason;
-    harpe_status status = harpe_gpus_open(&gpu_options, &run->gpus, &reason);
+    status = harpe_gpus_open(&gpu_options, &run->gpus, &reason);
     if (status != HARPE_OK) {
         fprintf(stderr, NAME ": the program runs untuned: %s\n", reason.message);
         return HARPE_OK;

@@ -40,9 +40,11 @@ static bool write_whole(int stream, const char *bytes, size_t count) {
     return true;
 }
 
-/* Copies until the command has closed its end. Signals of the terminal are the command's matter. */
+/* Copies until the command has closed its end. Signals of the terminal and of a batch system are
+ * the command's matter. */
 static _Noreturn void copy(int from, int to, int offer) {
-    static const int ignored[] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGTSTP, SIGPIPE};
+    static const int ignored[] = {SIGINT,  SIGQUIT, SIGTERM, SIGHUP,
+                                  SIGTSTP, SIGPIPE, SIGUSR1, SIGUSR2};
     static char bytes[CHUNK];
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
         signal(ignored[i], SIG_IGN);
