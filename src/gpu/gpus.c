@@ -171,7 +171,8 @@ static const char *read_variable(const harpe_visible_variable *variable, const c
     return getenv(variable->other_name);
 }
 
-/* Keeps the devices that `text` chooses, in the order of the text. */
+/* Keeps the devices that `text` chooses, in the order of the text. It is the value of the variable
+ * `name`, or of an option if that is NULL. */
 static harpe_status choose(const char *name, const char *text, harpe_backend_device *devices,
                            size_t *count, harpe_error *error) {
     harpe_status status = HARPE_OK;
@@ -188,8 +189,11 @@ static harpe_status choose(const char *name, const char *text, harpe_backend_dev
     status = harpe_visible_parse(text, uuids, *count, indices, &found, error);
     if (status != HARPE_OK) goto done;
     if (found == 0) {
-        status = harpe_fail(error, HARPE_UNAVAILABLE,
-                            "%s='%.80s' hides all of the machine's %zu GPUs", name, text, *count);
+        status =
+            name ? harpe_fail(error, HARPE_UNAVAILABLE,
+                              "%s='%.80s' hides all of the machine's %zu GPUs", name, text, *count)
+                 : harpe_fail(error, HARPE_UNAVAILABLE,
+                              "'%.80s' names none of the machine's %zu GPUs", text, *count);
         goto done;
     }
     for (size_t i = 0; i < found; i++)
@@ -207,7 +211,7 @@ static harpe_status choose_all(const harpe_backend *backend, const harpe_gpus_op
                                harpe_backend_device *devices, size_t *count, harpe_error *error) {
     const char *option = options->visible_devices;
     if (option && strcmp(option, "all") == 0) return HARPE_OK;
-    if (option) return choose("visible_devices", option, devices, count, error);
+    if (option) return choose(NULL, option, devices, count, error);
     harpe_status status = HARPE_OK;
     for (size_t i = 0; backend->visible_devices[i].name && status == HARPE_OK; i++) {
         const char *name = NULL;

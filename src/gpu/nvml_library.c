@@ -156,7 +156,7 @@ static const nvml_error errors[] = {
     ROW(NVML_ERROR_NOT_SUPPORTED, HARPE_NOT_SUPPORTED, "this GPU or its driver cannot do it"),
     ROW(NVML_ERROR_NO_PERMISSION, HARPE_PERMISSION_DENIED,
         "run as root, or give the process CAP_SYS_ADMIN (in a container: --cap-add SYS_ADMIN), or "
-        "let zeusd make the change"),
+        "use the node agent ('harpe agent') or zeusd"),
     ROW(NVML_ERROR_ALREADY_INITIALIZED, HARPE_DRIVER_ERROR, "NVML was initialised before"),
     ROW(NVML_ERROR_NOT_FOUND, HARPE_NOT_FOUND, "the driver does not know it"),
     ROW(NVML_ERROR_INSUFFICIENT_SIZE, HARPE_DRIVER_ERROR, "the driver's list kept growing"),

@@ -305,11 +305,15 @@ static harpe_meter_kind asked_kind(const harpe_tuning *tuning) {
 
 /* Says that there is no measure of work. */
 static void set_unmeasurable(harpe_tuning *tuning) {
-    set_phase(tuning, HARPE_TUNING_UNMEASURABLE,
-              tuning->report.meter ? "it ended before its first measurement"
-              : asked_kind(tuning) != HARPE_METER_KINDS
-                  ? "the counter that was named did not move"
-                  : "it marks no steps, and its power has no period that is stable for 20 periods");
+    const char *reason =
+        "it marks no steps, and its power has no period that is stable for 20 periods";
+    if (tuning->report.meter)
+        reason = "it ended before its first measurement";
+    else if (asked_kind(tuning) != HARPE_METER_KINDS)
+        reason = "the counter that was named cannot be read, or did not move";
+    else if (now_s(tuning) <= MARKS_FIRST_S)
+        reason = "it marked no steps, and ended before a period of its power is looked for";
+    set_phase(tuning, HARPE_TUNING_UNMEASURABLE, reason);
 }
 
 /* Looks for work until there is some. Returns false if the thread must end. */
@@ -677,9 +681,13 @@ void harpe_tune_mark(harpe_tuning *tuning, uint64_t units) {
 
 static void save(const harpe_tuning *tuning) {
     harpe_error error;
-    if (!tuning->options.save_path || !tuning->chooser) return;
+    if (!tuning->options.save_path || !tuning->chooser || tuning->options.is_dry) return;
     harpe_tune_saved saved = harpe_chooser_save(tuning->chooser);
-    if (!(saved.time_ratio > 0)) return;
+    if (!(saved.time_ratio > 0)) {
+        harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING,
+                       "nothing is saved in %s: there is no result yet", tuning->options.save_path);
+        return;
+    }
     if (harpe_saved_choice_write(tuning->options.save_path, tuning->options.gpus, &saved, &error))
         harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING, "the result is not saved: %s",
                        error.message);

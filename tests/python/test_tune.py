@@ -45,10 +45,11 @@ class TuneTest(unittest.TestCase):
         self.found = self.locked()
 
     def locked(self):
-        """Returns the clocks of the idle GPUs, which are at their lowest unless a clock is locked."""
+        """Returns the clocks of the idle GPUs. Without a context they are at their lowest unless a clock is locked."""
         clocks = []
-        for handle in self.machine.handles:
+        for gpu, handle in enumerate(self.machine.handles):
             mhz = ctypes.c_uint()
+            self.machine._must(self.machine.nvml.harpe_emulator_close_context(gpu))
             self.machine._must(self.machine.nvml.nvmlDeviceGetClockInfo(handle, 0, ctypes.byref(mhz)))
             clocks.append(mhz.value)
         return clocks

@@ -67,7 +67,7 @@ static const struct argp_option flags_table[] = {
     {"dry-run", FLAG_DRY, NULL, 0, "Change nothing, and estimate what could be saved", 1},
     {NULL, 0, NULL, 0, "Choice of the best setting:", 2},
     {"max-slowdown", FLAG_SLOWDOWN, "X", 0,
-     "At most this share more time per unit of work (default 0.02)", 2},
+     "At most this share more time per unit of work, such as 0.05 for 5 % (default 0.02)", 2},
     {"selector", FLAG_SELECTOR, "NAME", 0,
      "max-slowdown (default): least energy within --max-slowdown; energy: least energy; time: "
      "least "

@@ -97,6 +97,10 @@ static void append_choice(harpe_text *text, const harpe_tuning_report *report) {
         harpe_text_printf(text, "; %s and then %s per unit",
                           HARPE_ENERGY(report->highest_j_per_work),
                           HARPE_ENERGY(report->chosen_j_per_work));
+    } else if (is_settled) {
+        harpe_text_printf(text,
+                          ", the highest setting: of those tried (%d trial%s), it is the best",
+                          report->trials, report->trials == 1 ? "" : "s");
     }
     harpe_text_printf(text, "\n");
 }
