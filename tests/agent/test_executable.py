@@ -14,7 +14,7 @@ import agents
 
 # What the loader maps for harpe-agent.
 LINKED = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libc.so.6", "libjansson.so.4", "libm.so.6",
-          "linux-vdso.so.1"}
+          "linux-vdso.so.1", "libssl.so.3", "libcrypto.so.3"}
 # What a running agent loads besides: the driver's library, which is the emulator here, and the modules
 # that /etc/nsswitch.conf names for users and groups, with their libraries.
 DRIVER = {"libnvidia-ml.so.1"}

@@ -282,6 +282,8 @@ static const harpe_stored_member MEMBERS[] = {
     HARPE_STORED_DOUBLES(harpe_savings, waiting, HARPE_STORED_ANY),
     HARPE_STORED(harpe_savings, is_waiting, 0, 1),
     HARPE_STORED_DOUBLES(harpe_savings, closed, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_savings, last_number, HARPE_STORED_ANY),
+    HARPE_STORED(harpe_savings, last_value, HARPE_STORED_ANY),
 };
 static const harpe_stored TABLE = HARPE_STORED_TABLE(harpe_savings, MEMBERS);
 

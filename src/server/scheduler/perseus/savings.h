@@ -75,7 +75,7 @@ typedef struct harpe_savings {
     bool is_waiting;                             /* the job has changed since the baseline */
     harpe_savings_closed closed[HARPE_QUANTITIES];
     /* Values of the previous round with lower clocks. Rounds with one iteration are compared with
-     * it. They are not stored. */
+     * it. */
     int64_t last_number;
     double last_value[HARPE_QUANTITIES];
 } harpe_savings;
