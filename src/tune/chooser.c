@@ -322,18 +322,19 @@ static bool is_strange(const harpe_chooser *chooser, const program_phase *phase)
 static void plan(harpe_chooser *chooser) {
     program_phase *phase = phase_now(chooser);
     const harpe_trial *trial = open_trial(phase);
+    bool is_other = has_baseline(phase) &&
+                    (chooser->strange.is_valid || (!trial && is_strange(chooser, phase)));
+    bool is_check = !trial && phase->since_check_s * check_share > phase->slice_s;
     if (chooser->reason) {
         chooser->order = (harpe_tune_order){.time_s = MINUTE_S};
-    } else if (!has_baseline(phase)) {
-        chooser->order = at_highest(chooser, phase->slice_s);
-    } else if (chooser->strange.is_valid || (!trial && is_strange(chooser, phase))) {
+    } else if (is_other) {
         chooser->order = at_highest(chooser, fmin(phase->slice_s, held_slice_s));
+    } else if (!has_baseline(phase) || is_check) {
+        chooser->order = at_highest(chooser, phase->slice_s);
     } else if (trial) {
         chooser->order = chooser->before.is_valid && !chooser->middle.is_valid
                              ? order_trial(chooser, phase, trial)
                              : at_highest(chooser, phase->slice_s);
-    } else if (phase->since_check_s * check_share > phase->slice_s) {
-        chooser->order = at_highest(chooser, phase->slice_s);
     } else {
         double time_s = fmax(chooser->is_blended ? phase->slice_s : 0, held_slice_s);
         chooser->order = (harpe_tune_order){*chosen_setting(chooser), time_s, 1};

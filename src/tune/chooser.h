@@ -53,7 +53,7 @@ harpe_tune_order harpe_chooser_next(const harpe_chooser *chooser);
  * may be 0. */
 bool harpe_chooser_is_too_slow(const harpe_chooser *chooser, const harpe_tune_slice *so_far);
 /* The slice is over. A slice that is shorter than the order, or has less work, has ended early. */
-void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *slice);
+void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *taken);
 /* The slice cannot be used: a pause or a lost counter (`obeyed`), or the GPUs did not hold the
  * setting (not `obeyed`), which is then not chosen. */
 void harpe_chooser_drop(harpe_chooser *chooser, bool obeyed);
