@@ -29,6 +29,7 @@
 #define SLOW_LOOK_S 1.0      /* of a slice that is long */
 #define OFTEN_S 0.05         /* between two marks */
 #define FORCE_S 5.0          /* until a setting must be in force */
+#define FORCE_LOOK_S 0.005   /* between two looks at it */
 #define MARKS_FIRST_S 30.0   /* marks that come within this time are preferred to the period */
 #define UNMEASURABLE_S 300.0 /* without any measure of work */
 #define STANDING_S 10.0      /* after which a standing program gets the highest setting back */
@@ -65,6 +66,7 @@ struct harpe_tuning {
     bool has_thread;
     bool has_told_latency;
     harpe_tune_setting now; /* what is set */
+    bool is_between_units;  /* the last slice ended with a unit of work, just now */
     pthread_mutex_t lock;   /* guards the report */
     harpe_tuning_report report;
 };
@@ -245,7 +247,7 @@ static harpe_status apply(harpe_tuning *tuning, harpe_tune_setting setting, harp
             return harpe_fail(
                 error, HARPE_DRIVER_ERROR, "the GPUs ignore %s, or another program sets them",
                 describe(text, setting.value[HARPE_TUNE_CLOCK], setting.value[HARPE_TUNE_LIMIT]));
-        pause_s(tuning, LOOK_S / 4);
+        pause_s(tuning, FORCE_LOOK_S);
     }
     return status;
 }
@@ -412,11 +414,33 @@ static bool is_long_enough(harpe_tuning *tuning, const harpe_tune_order *order,
            !isnan(harpe_meter_latency_s(tuning->meter));
 }
 
+/* Begins a slice. If the one before ended with a unit of work, the slice begins at once, with the
+ * change of the setting. Otherwise it begins with the first unit that begins at the setting. */
+static slice_end begin_slice(harpe_tuning *tuning, const harpe_tune_order *order,
+                             harpe_tune_slice *slice, double *begin_s, harpe_error *error) {
+    bool begins_at_once = tuning->is_between_units && tuning->kind != HARPE_METER_PERIOD;
+    bool is_change = memcmp(&tuning->now, &order->setting, sizeof tuning->now) != 0;
+    tuning->is_between_units = false;
+    if (!begins_at_once) {
+        if (apply(tuning, order->setting, error) != HARPE_OK) return SLICE_FAULT;
+        harpe_meter_begin(tuning->meter);
+        slice_end end = align(tuning, error);
+        if (end != SLICE_TAKEN) return end;
+    }
+    harpe_meter_begin(tuning->meter);
+    if (harpe_monitor_begin(tuning->monitor, SLICE, true, error) != HARPE_OK) return SLICE_FAULT;
+    *begin_s = now_s(tuning);
+    if (begins_at_once && is_change) {
+        if (apply(tuning, order->setting, error) != HARPE_OK) return SLICE_FAULT;
+        slice->late_s = now_s(tuning) - *begin_s;
+    }
+    harpe_knobs_begin(tuning->knobs);
+    return SLICE_TAKEN;
+}
+
 /* Lets a slice run until it is long enough, or too slow, or lost. */
-static slice_end run_slice(harpe_tuning *tuning, const harpe_tune_order *order,
-                           harpe_tune_slice *slice) {
-    double begin_s = now_s(tuning);
-    double begin_work = tuning->count.work;
+static slice_end run_slice(harpe_tuning *tuning, const harpe_tune_order *order, double begin_s,
+                           double begin_work, harpe_tune_slice *slice) {
     for (;;) {
         harpe_work_news news;
         double look_s = look_after_s(order, slice);
@@ -437,7 +461,10 @@ static slice_end run_slice(harpe_tuning *tuning, const harpe_tune_order *order,
         if (end != SLICE_TAKEN) return end;
         if (can_judge_speed(tuning, slice) && harpe_chooser_is_too_slow(tuning->chooser, slice))
             return SLICE_TAKEN;
-        if (has_finished && is_long_enough(tuning, order, slice)) return SLICE_TAKEN;
+        if (has_finished && is_long_enough(tuning, order, slice)) {
+            tuning->is_between_units = true;
+            return SLICE_TAKEN;
+        }
     }
 }
 
@@ -461,14 +488,11 @@ static void judge_latency(harpe_tuning *tuning, harpe_tune_slice *slice) {
 static slice_end measure(harpe_tuning *tuning, const harpe_tune_order *order,
                          harpe_tune_slice *slice, harpe_error *error) {
     harpe_window_measurement window = {0};
+    double begin_s = 0;
     *slice = (harpe_tune_slice){.work = 0};
-    harpe_meter_begin(tuning->meter);
-    slice_end end = align(tuning, error);
-    if (end != SLICE_TAKEN) return end;
-    harpe_meter_begin(tuning->meter);
-    harpe_knobs_begin(tuning->knobs);
-    if (harpe_monitor_begin(tuning->monitor, SLICE, true, error) != HARPE_OK) return SLICE_FAULT;
-    end = run_slice(tuning, order, slice);
+    slice_end end = begin_slice(tuning, order, slice, &begin_s, error);
+    double begin_work = tuning->count.work;
+    if (end == SLICE_TAKEN) end = run_slice(tuning, order, begin_s, begin_work, slice);
     if (end != SLICE_TAKEN) {
         (void)harpe_monitor_end(tuning->monitor, SLICE, true, NULL, NULL);
         return end;
@@ -541,9 +565,7 @@ static void choose(harpe_tuning *tuning) {
     while (end != SLICE_OVER && end != SLICE_FAULT && phase != HARPE_TUNING_UNMEASURABLE) {
         harpe_tune_order order = harpe_chooser_next(tuning->chooser);
         harpe_tune_slice slice;
-        end = apply(tuning, order.setting, &error) == HARPE_OK
-                  ? measure(tuning, &order, &slice, &error)
-                  : SLICE_FAULT;
+        end = measure(tuning, &order, &slice, &error);
         if (end == SLICE_PAUSED && ++repeats > MOST_REPEATS) end = SLICE_DROPPED;
         if (end != SLICE_PAUSED) repeats = 0;
         if (end == SLICE_TAKEN) harpe_chooser_take(tuning->chooser, &slice);
