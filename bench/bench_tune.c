@@ -20,7 +20,7 @@ typedef struct outcome {
     double slowdown[PROGRAM_PHASES_MAX], saved[PROGRAM_PHASES_MAX], best[PROGRAM_PHASES_MAX];
     int trials;
     double settled_s;
-    harpe_tune_report report;
+    harpe_tuning_report report;
 } outcome;
 
 static int grid(int *clocks, int highest, int lowest, int step) {
@@ -52,11 +52,12 @@ static outcome run_trial(program *of, const int *clocks, size_t count, double ru
         int phase = phase_of(of);
         double begin_s = of->now_s;
         run_slice(of, chooser, &current, clocks[0]);
-        harpe_tune_report report = harpe_chooser_report(chooser);
-        if (report.phase == HARPE_TUNE_SETTLED && out.settled_s == 0) out.settled_s = of->now_s;
+        harpe_tuning_report report = {.phase = HARPE_TUNING_WAITING};
+        harpe_chooser_report(chooser, &report);
+        if (report.phase == HARPE_TUNING_SETTLED && out.settled_s == 0) out.settled_s = of->now_s;
         if (of->now_s < run_s * 2 / 3) continue;
         for (size_t i = 0; i < count; i++)
-            if (clocks[i] == report.chosen.value[0]) held_s[phase][i] += of->now_s - begin_s;
+            if (clocks[i] == report.clock_mhz) held_s[phase][i] += of->now_s - begin_s;
     }
     for (int phase = 0; phase < of->phases; phase++)
         for (size_t i = 0, most = 0; i < count; i++)
@@ -64,12 +65,13 @@ static outcome run_trial(program *of, const int *clocks, size_t count, double ru
                 most = i;
                 out.mhz[phase] = clocks[i];
             }
-    out.report = harpe_chooser_report(chooser);
+    harpe_chooser_report(chooser, &out.report);
     out.trials = out.report.trials;
     for (int i = 0; i < of->phases; i++) {
         const law *here = &of->laws[i];
-        if (out.report.phase == HARPE_TUNE_UNMEASURABLE || out.mhz[i] == 0) out.mhz[i] = clocks[0];
-        if (of->ignores) out.mhz[i] = clocks[0];
+        if (out.report.phase == HARPE_TUNING_UNMEASURABLE || out.mhz[i] == 0)
+            out.mhz[i] = clocks[0];
+        if (of->ignores || of->has_stopped) out.mhz[i] = clocks[0];
         out.best_mhz[i] = of->ignores ? clocks[0] : best_clock(here, clocks, count, max_slowdown);
         out.slowdown[i] = law_time(here, out.mhz[i], clocks[0]) - 1;
         out.saved[i] = 1 - energy_ratio(here, out.mhz[i], clocks[0]);

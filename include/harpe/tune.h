@@ -65,6 +65,7 @@ typedef struct harpe_tuning_report {
     int clock_mhz, limit_w; /* chosen; 0: as the GPUs were found */
     int now_mhz, now_w;     /* set now; 0: as the GPUs were found */
     int trials;             /* settings that were compared with the highest one */
+    int program_phases;     /* phases of the program that were told apart */
     double slowdown, slowdown_error; /* share of time */
     double saved, saved_error;       /* share of energy per unit of work */
     double guess_low, guess_high; /* is_dry: of 20 measured programs, the saving of 19 is between */

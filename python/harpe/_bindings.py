@@ -1010,6 +1010,7 @@ harpe_tuning_report._fields_ = [
     ("now_mhz", C.c_int),
     ("now_w", C.c_int),
     ("trials", C.c_int),
+    ("program_phases", C.c_int),
     ("slowdown", C.c_double),
     ("slowdown_error", C.c_double),
     ("saved", C.c_double),

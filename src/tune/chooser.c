@@ -25,7 +25,6 @@ enum {
     MOST_REFUSED = 8,
     FEWEST_FORESEEN = 12, /* after which it can be foreseen that a trial stays undecided */
     MOST_DROPS = 30,
-    MOST_DISOBEYED = 3,
     FEWEST_OF_KNOWN = 2, /* slices of another phase, of which one or two may be outliers */
     FEWEST_OF_NEW = 3,
     MOST_STRANGE = 12, /* slices in a row that are of no phase */
@@ -122,7 +121,7 @@ static harpe_status check_options(const harpe_chooser_options *options, harpe_er
                           "tune: the allowed slowdown must be above 0, not %g",
                           options->max_slowdown);
     }
-    if (options->aim == HARPE_TUNE_COST &&
+    if (options->aim == HARPE_TUNING_COST &&
         (!(options->eta >= 0 && options->eta <= 1) || !(options->highest_w > 0))) {
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "tune: eta must be from 0 (time) to 1 (energy), and the highest power "
@@ -767,58 +766,44 @@ void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *taken) {
     plan(chooser);
 }
 
-void harpe_chooser_drop(harpe_chooser *chooser, bool obeyed) {
-    program_phase *phase = phase_now(chooser);
-    harpe_trial *trial = open_trial(phase);
+void harpe_chooser_drop(harpe_chooser *chooser) {
     chooser->before.is_valid = chooser->middle.is_valid = false;
-    if (++chooser->drops >= MOST_DROPS && !has_baseline(phase))
+    if (++chooser->drops >= MOST_DROPS && !has_baseline(phase_now(chooser)))
         chooser->reason = "its work could not be counted";
-    if (!trial && phase->search.best >= 0) trial = &phase->search.trials[phase->search.best];
-    bool is_highest = is_same(&chooser->order.setting, &chooser->highest);
-    if (!obeyed && !is_highest && trial && ++trial->disobeyed >= MOST_DISOBEYED) {
-        trial->verdict = HARPE_TRIAL_DISOBEYED;
-        harpe_search_choose(&chooser->options, &phase->search);
-        if (phase->is_settled)
-            expect_held(phase);
-        else
-            search_on(chooser);
-    }
     plan(chooser);
 }
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-harpe_tune_report harpe_chooser_report(const harpe_chooser *chooser) {
+harpe_tune_setting harpe_chooser_highest(const harpe_chooser *chooser) { return chooser->highest; }
+
+void harpe_chooser_report(const harpe_chooser *chooser, harpe_tuning_report *report) {
     const program_phase *phase = &chooser->phases[chooser->now];
     const harpe_search *search = &phase->search;
-    harpe_tune_report report = {
-        .phase = chooser->reason       ? HARPE_TUNE_UNMEASURABLE
-                 : phase->is_settled   ? HARPE_TUNE_SETTLED
-                 : has_baseline(phase) ? HARPE_TUNE_TRYING
-                                       : HARPE_TUNE_MEASURING,
-        .highest = chooser->highest,
-        .chosen = *chosen_setting(chooser),
-        .trials = (int)search->trial_count,
-        .program_phases = (int)chooser->phase_count,
-        .used_j = chooser->used_j,
-        .highest_j = chooser->highest_j,
-        .reason = chooser->reason,
-        .is_noise = true,
-    };
-    if (chooser->reason) report.chosen = (harpe_tune_setting){0};
-    if (!has_baseline(phase)) return report;
-    report.highest_s_per_work = report.chosen_s_per_work = exp(phase->highest.s);
-    report.highest_j_per_work = report.chosen_j_per_work = exp(phase->highest.j);
-    if (search->best < 0) return report;
-    const harpe_trial *best = &search->trials[search->best];
-    report.slowdown = expm1(best->time.mean);
-    report.slowdown_error = exp(best->time.mean) * best->time.error;
-    report.saved = -expm1(best->energy.mean);
-    report.saved_error = exp(best->energy.mean) * best->energy.error;
-    report.is_noise = report.saved <= report.saved_error;
-    report.chosen_s_per_work *= exp(best->time.mean);
-    report.chosen_j_per_work *= exp(best->energy.mean);
-    return report;
+    const harpe_trial *best = search->best < 0 ? NULL : &search->trials[search->best];
+    bool is_known = has_baseline(phase);
+    double time_ratio = best ? exp(best->time.mean) : 1;
+    double energy_ratio = best ? exp(best->energy.mean) : 1;
+    report->phase = chooser->reason     ? HARPE_TUNING_UNMEASURABLE
+                    : phase->is_settled ? HARPE_TUNING_SETTLED
+                    : is_known          ? HARPE_TUNING_TRYING
+                                        : HARPE_TUNING_MEASURING;
+    report->reason = chooser->reason;
+    report->clock_mhz = chooser->reason ? 0 : chosen_setting(chooser)->value[HARPE_TUNE_CLOCK];
+    report->limit_w = chooser->reason ? 0 : chosen_setting(chooser)->value[HARPE_TUNE_LIMIT];
+    report->trials = (int)search->trial_count;
+    report->program_phases = (int)chooser->phase_count;
+    report->slowdown = time_ratio - 1;
+    report->slowdown_error = best ? time_ratio * best->time.error : 0;
+    report->saved = 1 - energy_ratio;
+    report->saved_error = best ? energy_ratio * best->energy.error : 0;
+    report->is_noise = report->saved <= report->saved_error;
+    report->highest_s_per_work = is_known ? exp(phase->highest.s) : 0;
+    report->highest_j_per_work = is_known ? exp(phase->highest.j) : 0;
+    report->chosen_s_per_work = time_ratio * report->highest_s_per_work;
+    report->chosen_j_per_work = energy_ratio * report->highest_j_per_work;
+    report->used_j = chooser->used_j;
+    report->highest_j = chooser->highest_j;
 }
 
 harpe_tune_saved harpe_chooser_save(const harpe_chooser *chooser) {

@@ -29,13 +29,6 @@ typedef struct harpe_tune_order {
     double work;
 } harpe_tune_order;
 
-typedef enum harpe_tune_phase {
-    HARPE_TUNE_MEASURING,    /* at the highest setting */
-    HARPE_TUNE_TRYING,       /* compares a setting with the highest one */
-    HARPE_TUNE_SETTLED,      /* holds the choice, and seldom compares it again */
-    HARPE_TUNE_UNMEASURABLE, /* the settings stay as they were found */
-} harpe_tune_phase;
-
 typedef struct harpe_chooser harpe_chooser;
 
 /* Fails with HARPE_INVALID_ARGUMENT if a member of the options is out of its range. Free with
@@ -54,28 +47,15 @@ harpe_tune_order harpe_chooser_next(const harpe_chooser *chooser);
 bool harpe_chooser_is_too_slow(const harpe_chooser *chooser, const harpe_tune_slice *so_far);
 /* The slice is over. A slice that is shorter than the order, or has less work, has ended early. */
 void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *taken);
-/* The slice cannot be used: a pause or a lost counter (`obeyed`), or the GPUs did not hold the
- * setting (not `obeyed`), which is then not chosen. */
-void harpe_chooser_drop(harpe_chooser *chooser, bool obeyed);
+/* The slice cannot be used, because the program paused or a counter was lost. */
+void harpe_chooser_drop(harpe_chooser *chooser);
 
-/* Describes the phase of the program that runs now. Shares are against the highest setting; an
- * error is half of the 95 % interval. */
-typedef struct harpe_tune_report {
-    harpe_tune_phase phase;
-    harpe_tune_setting highest, chosen; /* chosen: the highest one until the first trial succeeds */
-    int trials;                         /* settings that were compared with the highest one */
-    int program_phases;                 /* phases of the program that were told apart */
-    double slowdown, slowdown_error;    /* share of time */
-    double saved, saved_error;          /* share of energy per unit of work */
-    double highest_j_per_work, chosen_j_per_work;
-    double highest_s_per_work, chosen_s_per_work;
-    bool is_noise; /* the interval of the saving contains 0 */
-    /* Of all slices that were taken: the energy used, and an estimate of the energy that the same
-     * work needs at the highest setting. */
-    double used_j, highest_j;
-    const char *reason; /* why it is unmeasurable; otherwise NULL */
-} harpe_tune_report;
-harpe_tune_report harpe_chooser_report(const harpe_chooser *chooser);
+/* Returns the highest setting. */
+harpe_tune_setting harpe_chooser_highest(const harpe_chooser *chooser);
+/* Writes to `report` what the chooser knows of the phase of the program that runs now: all members
+ * but those of the meter, of what is set now, and of the whole run. The chosen setting is the
+ * highest one until the first trial succeeds. */
+void harpe_chooser_report(const harpe_chooser *chooser, harpe_tuning_report *report);
 
 /* Returns the choice for `harpe_chooser_options.saved` of a later run. Its ratios are 0 until the
  * search has settled. */

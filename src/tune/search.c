@@ -38,8 +38,8 @@ typedef struct bracket {
  */
 static double value_of(const harpe_chooser_options *options, const harpe_search *search,
                        const harpe_trial *trial) {
-    if (options->aim == HARPE_TUNE_TIME) return trial->time.mean;
-    if (options->aim == HARPE_TUNE_ENERGY) return trial->energy.mean;
+    if (options->aim == HARPE_TUNING_TIME) return trial->time.mean;
+    if (options->aim == HARPE_TUNING_ENERGY) return trial->energy.mean;
     int gpus = options->gpu_count > 0 ? options->gpu_count : 1;
     double second_j = (1 - options->eta) * options->highest_w;
     double watts = options->eta * search->highest_w * gpus;
@@ -48,8 +48,8 @@ static double value_of(const harpe_chooser_options *options, const harpe_search 
 }
 
 static double value_error(const harpe_chooser_options *options, const harpe_trial *trial) {
-    if (options->aim == HARPE_TUNE_ENERGY) return trial->energy.error;
-    if (options->aim == HARPE_TUNE_TIME) return trial->time.error;
+    if (options->aim == HARPE_TUNING_ENERGY) return trial->energy.error;
+    if (options->aim == HARPE_TUNING_TIME) return trial->time.error;
     return fmax(trial->energy.error, trial->time.error);
 }
 

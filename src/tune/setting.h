@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <harpe/tune.h>
+
 typedef enum harpe_tune_knob {
     HARPE_TUNE_CLOCK,
     HARPE_TUNE_LIMIT,
@@ -23,12 +25,6 @@ typedef struct harpe_tune_setting {
     int value[HARPE_TUNE_KNOBS]; /* 0: as the GPUs were found (nothing set) */
 } harpe_tune_setting;
 
-typedef enum harpe_tune_aim {
-    HARPE_TUNE_ENERGY, /* least energy per unit of work */
-    HARPE_TUNE_COST,   /* least eta * energy + (1 - eta) * highest_w * time */
-    HARPE_TUNE_TIME,   /* least time */
-} harpe_tune_aim;
-
 /* A finished choice, kept for a later run of the same program (`--save`). Ratios are those to the
  * highest setting. Initialise with zeros: nothing was saved. */
 typedef struct harpe_tune_saved {
@@ -41,9 +37,9 @@ typedef struct harpe_chooser_options {
     harpe_tune_range range[HARPE_TUNE_KNOBS];
     int gpu_count;       /* 0: 1 */
     double max_slowdown; /* share of time, such as 0.02, above 0; INFINITY: any */
-    harpe_tune_aim aim;
-    double eta;             /* HARPE_TUNE_COST: 0 (time) .. 1 (energy) */
-    double highest_w;       /* HARPE_TUNE_COST: the highest power limit, of all GPUs together */
+    harpe_tuning_aim aim;
+    double eta;             /* HARPE_TUNING_COST: 0 (time) .. 1 (energy) */
+    double highest_w;       /* HARPE_TUNING_COST: the highest power limit, of all GPUs together */
     harpe_tune_saved saved; /* checked first, in place of a search */
 } harpe_chooser_options;
 

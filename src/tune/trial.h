@@ -13,7 +13,6 @@ typedef enum harpe_trial_verdict {
     HARPE_TRIAL_ACCEPTED, /* its slowdown is certainly allowed, and its energy is known */
     HARPE_TRIAL_TOO_SLOW,
     HARPE_TRIAL_UNDECIDED, /* given up: the noise hides whether it is too slow */
-    HARPE_TRIAL_DISOBEYED, /* the GPUs do not hold the setting */
 } harpe_trial_verdict;
 
 /* A mean of logarithms of ratios. */
@@ -35,7 +34,6 @@ typedef struct harpe_trial {
     harpe_trial_verdict verdict;
     double times[TRIAL_PAIRS_MAX], energies[TRIAL_PAIRS_MAX], weights[TRIAL_PAIRS_MAX];
     size_t pairs;
-    int disobeyed; /* slices in which the GPUs did not hold the setting */
     harpe_ratio time, energy;
 } harpe_trial;
 

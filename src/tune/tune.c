@@ -118,37 +118,11 @@ static void read_totals(harpe_tuning *tuning) {
     harpe_window_measurement_clear(&whole);
 }
 
-static harpe_tuning_phase public_phase(harpe_tune_phase phase) {
-    switch (phase) {
-    case HARPE_TUNE_MEASURING: return HARPE_TUNING_MEASURING;
-    case HARPE_TUNE_TRYING: return HARPE_TUNING_TRYING;
-    case HARPE_TUNE_SETTLED: return HARPE_TUNING_SETTLED;
-    default: return HARPE_TUNING_UNMEASURABLE;
-    }
-}
-
 static void read_chooser(harpe_tuning *tuning) {
-    harpe_tune_report known = harpe_chooser_report(tuning->chooser);
     harpe_lock(&tuning->lock);
-    harpe_tuning_report *report = &tuning->report;
-    report->phase = public_phase(known.phase);
-    report->reason = known.reason;
-    report->clock_mhz = known.chosen.value[HARPE_TUNE_CLOCK];
-    report->limit_w = known.chosen.value[HARPE_TUNE_LIMIT];
-    report->now_mhz = tuning->now.value[HARPE_TUNE_CLOCK];
-    report->now_w = tuning->now.value[HARPE_TUNE_LIMIT];
-    report->trials = known.trials;
-    report->slowdown = known.slowdown;
-    report->slowdown_error = known.slowdown_error;
-    report->saved = known.saved;
-    report->saved_error = known.saved_error;
-    report->is_noise = known.is_noise;
-    report->highest_j_per_work = known.highest_j_per_work;
-    report->chosen_j_per_work = known.chosen_j_per_work;
-    report->highest_s_per_work = known.highest_s_per_work;
-    report->chosen_s_per_work = known.chosen_s_per_work;
-    report->used_j = known.used_j;
-    report->highest_j = known.highest_j;
+    harpe_chooser_report(tuning->chooser, &tuning->report);
+    tuning->report.now_mhz = tuning->now.value[HARPE_TUNE_CLOCK];
+    tuning->report.now_w = tuning->now.value[HARPE_TUNE_LIMIT];
     harpe_unlock(&tuning->lock);
 }
 
@@ -219,12 +193,9 @@ static double highest_w(const harpe_tuning *tuning) {
 
 static harpe_status make_chooser(harpe_tuning *tuning, harpe_error *error) {
     const harpe_tuning_options *options = &tuning->options;
-    static const harpe_tune_aim aims[] = {[HARPE_TUNING_ENERGY] = HARPE_TUNE_ENERGY,
-                                          [HARPE_TUNING_COST] = HARPE_TUNE_COST,
-                                          [HARPE_TUNING_TIME] = HARPE_TUNE_TIME};
     harpe_chooser_options own = {.gpu_count = harpe_gpus_count(options->gpus),
                                  .max_slowdown = options->max_slowdown,
-                                 .aim = aims[options->aim],
+                                 .aim = options->aim,
                                  .eta = options->eta,
                                  .highest_w = highest_w(tuning),
                                  .saved = tuning->saved};
@@ -359,8 +330,8 @@ typedef enum slice_end {
 } slice_end;
 
 static bool is_highest(const harpe_tuning *tuning) {
-    harpe_tune_report known = harpe_chooser_report(tuning->chooser);
-    return memcmp(&known.highest, &tuning->now, sizeof known.highest) == 0;
+    harpe_tune_setting highest = harpe_chooser_highest(tuning->chooser);
+    return memcmp(&highest, &tuning->now, sizeof highest) == 0;
 }
 
 /* Waits until the count changes, so that the slice begins with a unit. A program that stands still
@@ -376,8 +347,8 @@ static slice_end align(harpe_tuning *tuning, harpe_error *error) {
         double now = now_s(tuning);
         bool stands = harpe_work_count_stands(&tuning->count, now) && now > since_s + STANDING_S;
         if (stands && end == SLICE_TAKEN) {
-            harpe_tune_report known = harpe_chooser_report(tuning->chooser);
-            if (apply(tuning, known.highest, error) != HARPE_OK) return SLICE_FAULT;
+            if (apply(tuning, harpe_chooser_highest(tuning->chooser), error) != HARPE_OK)
+                return SLICE_FAULT;
             end = SLICE_DROPPED;
         }
     }
@@ -569,7 +540,7 @@ static void choose(harpe_tuning *tuning) {
         if (end == SLICE_PAUSED && ++repeats > MOST_REPEATS) end = SLICE_DROPPED;
         if (end != SLICE_PAUSED) repeats = 0;
         if (end == SLICE_TAKEN) harpe_chooser_take(tuning->chooser, &slice);
-        if (end == SLICE_DROPPED) harpe_chooser_drop(tuning->chooser, true);
+        if (end == SLICE_DROPPED) harpe_chooser_drop(tuning->chooser);
         read_chooser(tuning);
         read_totals(tuning);
         tell_phase(tuning, phase);

@@ -37,7 +37,8 @@ typedef struct program {
     bool is_odd;                 /* breaks what the chooser assumes */
     double settle_s;             /* until a new clock is in force */
     double late_share;           /* of slices: the clock comes 0.3 s too late, unnoticed */
-    int stuck_mhz;               /* > 0: lower clocks are not held, and that is seen */
+    int stuck_mhz;               /* > 0: lower clocks are not held; that ends the tuning */
+    bool has_stopped;            /* the tuning; the GPU is at its highest clock */
     bool ignores;                /* no clock is held, and nobody sees it */
     double tick_s;               /* of the energy counter */
     /* State: */
@@ -158,6 +159,10 @@ static inline bool run_program(program *of, double time_s, int mhz, int highest_
 /* Measures the chooser's order and tells it the result. */
 static inline void run_slice(program *of, harpe_chooser *chooser, int *current_mhz,
                              int highest_mhz) {
+    if (of->has_stopped) {
+        run_program(of, 1, highest_mhz, highest_mhz);
+        return;
+    }
     harpe_tune_order order = harpe_chooser_next(chooser);
     int mhz = order.setting.value[HARPE_TUNE_CLOCK];
     if (mhz == 0) mhz = highest_mhz;
@@ -165,8 +170,7 @@ static inline void run_slice(program *of, harpe_chooser *chooser, int *current_m
     if (limit_w > 0) mhz = limited_clock(&of->laws[phase_of(of)], mhz, highest_mhz, limit_w);
     if (of->stuck_mhz > 0 && mhz < of->stuck_mhz) {
         run_program(of, 0.1, of->stuck_mhz, highest_mhz);
-        *current_mhz = of->stuck_mhz;
-        harpe_chooser_drop(chooser, false);
+        of->has_stopped = true;
         return;
     }
     int held_mhz = of->ignores ? highest_mhz : mhz;
