@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tune/page.h"
+#include "tune/tune_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

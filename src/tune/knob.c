@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of knobs. The clock goes through a frequency controller for each GPU, and the power
  * limit through the device of the power limit optimizer: with an agent, through its leases. */
-#include "tune/knob.h"
+#include "tune/tune_internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* The table of meters: marks in shared memory, a page of metrics, a file, a command's output, and
  * the period of the GPU's power. page.c and period.c compute; this file reads. It does not judge
  * whether the work makes progress. */
-#include "tune/meter.h"
+#include "tune/tune_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +19,6 @@
 #include "base/number.h"
 #include "base/wait.h"
 #include "http/client/connection.h"
-#include "tune/page.h"
-#include "tune/period.h"
 
 #define MOST_WORK 1e15 /* no program counts so far; a double still counts each unit */
 #define CONNECT_S 2.0

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads Prometheus' text format line by line: name{label="value",...} value [timestamp]. Everything
  * has a limit, and a line that is not understood counts as absent. */
-#include "tune/page.h"
+#include "tune/tune_internal.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* Finds a period by autocorrelation. The samples come at uneven times, so they are first drawn on
  * an even grid. The first lag at which the power is like itself is the period; lags of many periods
  * then make it exact. */
-#include "tune/period.h"
+#include "tune/tune_internal.h"
 
 #include <math.h>
 

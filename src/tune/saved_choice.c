@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads and writes the file of a finished choice, a small JSON object. Every member is checked,
  * because the file may have been edited, or may be for another machine. */
-#include "tune/saved_choice.h"
+#include "tune/tune_internal.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 /* The thread of a tuning. It finds a meter of the work, sets what the chooser asks for, measures a
  * slice of the program, and tells the chooser the result. All decisions about settings are the
  * chooser's, and a fault ends the tuning but never the program. */
-#include "tune/tune.h"
+#include "tune/tune_internal.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -20,10 +20,7 @@
 #include "base/wait.h"
 #include "gpu/gpus.h"
 #include "monitor/monitor.h"
-#include "tune/guess.h"
-#include "tune/knob.h"
-#include "tune/saved_choice.h"
-#include "tune/work_count.h"
+#include "tune/chooser.h"
 
 #define LOOK_S 0.1           /* between two looks at a running slice, in GPU time */
 #define SLOW_LOOK_S 1.0      /* of a slice that is long */
@@ -247,7 +244,7 @@ static harpe_work_news read_work(harpe_tuning *tuning) {
     return HARPE_WORK_LOST;
 }
 
-/* Waits for the next reading that may differ, for at most `longest_s`. */
+/* Waits until the meter may show more work, for at most `longest_s`. */
 static void wait_for_work(harpe_tuning *tuning, double longest_s) {
     double own_s = harpe_meter_pause_s(tuning->kind);
     if (own_s > 0)
@@ -256,8 +253,8 @@ static void wait_for_work(harpe_tuning *tuning, double longest_s) {
         harpe_meter_wait_for_mark(tuning->meter, real_ns(tuning, longest_s));
 }
 
-/* Waits for a reading at the moment at which work was finished: a mark just now, or as soon as a
- * poll shows it. What rose before the wait is not told. */
+/* Waits until a unit of work ends. Returns true if one has ended at this moment: a mark has come,
+ * or a poll shows more work. Work that ended before the wait does not count. */
 static bool sees_work_finish(harpe_tuning *tuning, double longest_s, harpe_work_news *news) {
     double before = tuning->count.work;
     wait_for_work(tuning, longest_s);
@@ -370,14 +367,14 @@ static double look_after_s(const harpe_tune_order *order, const harpe_tune_slice
     return left_s > 0 ? fmin(left_s, longest_s) : LOOK_S;
 }
 
-/* Returns false while it is not known why work does not come: after units that came in time, a long
- * gap is a pause of the program and no slow clock. */
+/* Returns false while the program may be pausing. If the units of this slice came in time and then
+ * stop, the cause is a pause of the program, and not the clock. */
 static bool can_judge_speed(const harpe_tuning *tuning, const harpe_tune_slice *slice) {
     if (slice->work > 0) return slice->rest_s < PAUSE_GAPS * tuning->count.usual_gap_s;
     return tuning->kind != HARPE_METER_PERIOD;
 }
 
-/* A percentile of the latency needs many requests, so a slice waits for them for a while. */
+/* A percentile of the latency needs many requests. A slice waits up to REQUESTS_S for them. */
 static bool is_long_enough(harpe_tuning *tuning, const harpe_tune_order *order,
                            const harpe_tune_slice *slice) {
     if (slice->time_s < order->time_s || slice->work < order->work) return false;
@@ -439,7 +436,7 @@ static slice_end run_slice(harpe_tuning *tuning, const harpe_tune_order *order, 
     }
 }
 
-/* A latency above its limit makes a slice count as too slow: as one in which no work was done. */
+/* If the latency is above its limit, the slice counts as one without work, and so as too slow. */
 static void judge_latency(harpe_tuning *tuning, harpe_tune_slice *slice) {
     if (!tuning->options.latency_name) return;
     double latency_s = harpe_meter_latency_s(tuning->meter);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Judges readings by what is usual for this program. The limits are wide: noise of the work is the
  * chooser's matter, and only what cannot be work of a running program is refused. */
-#include "tune/work_count.h"
+#include "tune/tune_internal.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include "simulated_program.h"
-#include "tune/guess.h"
+#include "tune/chooser.h"
 
 static const int clocks[] = {1410, 1320, 1230, 1140, 1050, 960, 870, 780, 690, 600, 510};
 static const int limits[] = {300, 275, 250, 225, 200, 175, 150, 125, 100};

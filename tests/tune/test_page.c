@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tune/page.h"
+#include "tune/tune_internal.h"
 
 static const char page[] =
     "# HELP vllm:generation_tokens_total Number of generation tokens.\n"

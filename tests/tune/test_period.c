@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "tune/period.h"
+#include "tune/tune_internal.h"
 
 static harpe_power_samples samples;
 static uint32_t drawn;

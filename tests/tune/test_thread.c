@@ -10,7 +10,7 @@
 #include <harpe/frequency_controller.h>
 #include <harpe/tune.h>
 
-#include "tune/tune.h"
+#include "tune/tune_internal.h"
 
 enum { HIGHEST_MHZ = 1410 };
 

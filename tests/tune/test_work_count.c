@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "tune/work_count.h"
+#include "tune/tune_internal.h"
 
 /* A program that finishes a unit every 0.5 s. */
 static harpe_work_count running(int units) {

@@ -22,7 +22,7 @@
 #include "cli/python_hook.h"
 #include "cli/tune/tune_output.h"
 #include "cli/tune/tune_report.h"
-#include "tune/tune.h"
+#include "tune/tune_internal.h"
 
 #define NAME "harpe tune"
 #define TICK_NS INT64_C(1000000000)

@@ -13,7 +13,7 @@
 
 #include <harpe/status.h>
 
-#include "tune/meter.h"
+#include "tune/tune_internal.h"
 
 enum { HARPE_OUTPUT_STREAMS = 2, HARPE_OUTPUT_LINE = 4096 };
 
