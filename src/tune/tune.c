@@ -397,7 +397,7 @@ static slice_end begin_slice(harpe_tuning *tuning, const harpe_tune_order *order
     }
     harpe_meter_begin(tuning->meter);
     if (harpe_monitor_begin(tuning->monitor, SLICE, true, error) != HARPE_OK) return SLICE_FAULT;
-    *begin_s = now_s(tuning);
+    *begin_s = tuning->kind == HARPE_METER_PERIOD ? now_s(tuning) : tuning->count.changed_s;
     if (begins_at_once && is_change) {
         if (apply(tuning, order->setting, error) != HARPE_OK) return SLICE_FAULT;
         slice->late_s = now_s(tuning) - *begin_s;
@@ -466,7 +466,9 @@ static slice_end measure(harpe_tuning *tuning, const harpe_tune_order *order,
         return end;
     }
     harpe_status status = harpe_monitor_end(tuning->monitor, SLICE, false, &window, NULL);
-    slice->energy_j = window.total_gpu_energy_j;
+    /* The monitor's window begins after the change of the count, and ends after the slice. */
+    if (window.time_s > 0)
+        slice->energy_j = window.total_gpu_energy_j * slice->time_s / window.time_s;
     harpe_window_measurement_clear(&window);
     if (harpe_knobs_were_held(tuning->knobs, error) != HARPE_OK) return SLICE_FAULT;
     judge_latency(tuning, slice);
