@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Definitions shared by the two sides of the frequency controller: the slot of memory for clock
- * requests, and the messages for everything else. controller.c is the trainer's side. The other
- * files run in the controller's process, which is a helper process (base/helper_process.h).
- * Private to src/client and the program. */
+/* The definitions that the two sides of the frequency controller share: the slot of memory for
+ * clock requests, and the messages for everything else. controller.c is the trainer's side. The
+ * other files run in the controller's process, which is a helper process (base/helper_process.h).
+ * This header is private to src/client and the program. */
 #ifndef HARPE_CLIENT_CONTROL_H
 #define HARPE_CLIENT_CONTROL_H
 
@@ -25,9 +25,9 @@
 
 /* ---- zeusd ----------------------------------------------------------------------------------- */
 
-/* Talks to a running zeusd by HTTP over a Unix socket or TCP. zeusd is a daemon of the Zeus
- * project. It changes GPUs for users who lack the privilege. The frequency controller and the
- * recovery of saved settings use it. */
+/* These functions talk to a running zeusd by HTTP over a Unix socket or TCP. zeusd is a daemon of
+ * the Zeus project, which changes GPUs for users who lack the privilege. The frequency controller
+ * and the recovery of saved settings use zeusd. */
 
 typedef struct harpe_zeusd harpe_zeusd;
 
@@ -37,38 +37,39 @@ typedef struct harpe_zeusd_address {
     char token[4097];
 } harpe_zeusd_address;
 
-/* Reads the address from the environment: ZEUSD_SOCK_PATH, or ZEUSD_HOST_PORT if that is not set,
- * and ZEUSD_TOKEN. If `socket` is not NULL, it replaces the first two. All members of `out` are ""
- * if there is no zeusd. Fails with HARPE_INVALID_ARGUMENT if a value is not valid. The message
- * never contains the token. */
+/* Reads the address from ZEUSD_SOCK_PATH or, if this variable is not set, from ZEUSD_HOST_PORT, and
+ * the token from ZEUSD_TOKEN. If `socket` is not NULL, it replaces the address. All members of
+ * `out` are "" if there is no zeusd. Fails with HARPE_INVALID_ARGUMENT if a value is not valid. The
+ * message never contains the token. */
 harpe_status harpe_zeusd_find(const char *socket, harpe_zeusd_address *out, harpe_error *error);
 
 /* Writes $ZEUSD_TOKEN to out->token, or "" if the variable is not set. The message of a failure
  * does not contain the token. */
 harpe_status harpe_zeusd_take_token(harpe_zeusd_address *out, harpe_error *error);
 
-/* Opens a connection for a GPU. Sends nothing yet. zeusd's routes take a number, which is the index
- * that the GPU had when zeusd started. The first call finds this number by the GPU's PCI address
- * (GET /discover). If zeusd shows no PCI addresses, as version 0.5.0, the number is the driver's
- * index in this process. */
+/* Opens a connection for a GPU, and sends nothing. zeusd's routes take a number, which is the index
+ * that the GPU had when zeusd started. The first harpe_zeusd_call finds this number by the GPU's
+ * PCI address (GET /discover). zeusd 0.5.0 shows no PCI addresses. Then the number is the driver's
+ * index of the GPU in this process. */
 harpe_status harpe_zeusd_open(const harpe_zeusd_address *address, const harpe_gpu_info *gpu,
                               harpe_zeusd **out, harpe_error *error);
 void harpe_zeusd_close(harpe_zeusd *zeusd); /* NULL is allowed */
 
-/* Sends POST /gpu/<command> and waits until it is done. `format` gives the arguments after the GPU
- * and "block": "&min_clock_mhz=%u", or "". HARPE_UNAVAILABLE: nothing answers at the address.
- * HARPE_NOT_FOUND: zeusd does not have the GPU. One thread at a time. */
+/* Sends POST /gpu/<command> and waits until zeusd has executed the command. `format` gives the
+ * arguments after the GPU and "block", such as "&min_clock_mhz=%u"; "": none. Returns
+ * HARPE_UNAVAILABLE if nothing answers at the address, and HARPE_NOT_FOUND if zeusd does not have
+ * the GPU. One thread at a time may call this function. */
 harpe_status harpe_zeusd_call(harpe_zeusd *zeusd, harpe_error *error, const char *command,
                               const char *format, ...) HARPE_PRINTF(4, 5);
 
-/* The argument with which the program harpe runs as a controller. For internal use. */
+/* The argument with which the program harpe runs as a controller. Only Harpe itself uses it. */
 #define HARPE_CONTROLLER_ARGUMENT "--controller-process"
 
 enum {
     HARPE_CONTROLLER_MAGIC = 0x48464343,
     HARPE_CONTROLLER_VERSION = 8,
     HARPE_CONTROLLER_LATENCIES = 4096,
-    HARPE_CONTROLLER_NOTES = 256, /* of positions */
+    HARPE_CONTROLLER_NOTES = 256, /* number of position notes */
     HARPE_CONTROLLER_ASKS = 8192,
 };
 
@@ -76,7 +77,7 @@ enum {
 
 /* Makes a request. A request is one 64-bit word, so it can be read without a lock. Its high 48 bits
  * contain the low 48 bits of the request's time (CLOCK_MONOTONIC in ns), and its low 16 bits
- * contain the frequency in MHz. No two requests are equal. 0: no request yet. */
+ * contain the frequency in MHz. No two requests are equal. The word 0 means "no request yet". */
 static inline uint64_t harpe_clock_request_make(int64_t now_ns, int frequency_mhz) {
     uint64_t mhz = frequency_mhz < 0        ? 0
                    : frequency_mhz > 0xFFFF ? 0xFFFF
@@ -112,13 +113,13 @@ enum {
     HARPE_TOUCHED_POWER_LIMIT = 1,
     HARPE_TOUCHED_MEMORY_CLOCKS = 2,
     HARPE_TOUCHED_GRAPHICS_CLOCKS = 4,
-    /* The driver has locked them once, so it supports that. */
+    /* The driver has locked these clocks once, so it supports such a lock. */
     HARPE_LOCKED_MEMORY_CLOCKS = 8,
     HARPE_LOCKED_GRAPHICS_CLOCKS = 16,
 };
 
-/* What a controller has changed on the GPU, and what it found there. It belongs to the processes
- * that control the GPU. */
+/* What a controller has changed on the GPU, and the settings that it found. Only the processes that
+ * control the GPU use this structure. */
 typedef struct harpe_controller_changes {
     _Atomic uint32_t touched; /* bit set of changed settings, which must be restored */
     _Atomic uint32_t is_saved;
@@ -138,21 +139,21 @@ typedef struct harpe_controller_slot {
     alignas(128) harpe_position_note notes[HARPE_CONTROLLER_NOTES];
 
     alignas(128) _Atomic uint32_t is_parked; /* the futex on which an idle controller waits */
-    _Atomic uint32_t wants_ends; /* not 0: the controller anticipates, and needs to know when
-                                  * instructions end, and where those at 0 MHz begin */
+    _Atomic uint32_t wants_ends; /* not 0: the controller anticipates. It needs to know when
+                                  * instructions end, and when instructions at 0 MHz begin */
 
     alignas(128) _Atomic uint64_t taken_request; /* starts the cache lines that the controller
                                                   * writes */
     _Atomic uint64_t taken, written, skipped, failed;
-    _Atomic uint64_t anticipated, returned; /* driver calls without a request: before the
-                                             * instruction began, and back after a wrong
+    _Atomic uint64_t anticipated, returned; /* driver calls without a request: those before their
+                                             * instruction began, and those that undo a wrong
                                              * prediction */
-    /* What the last look at the GPU's clock has shown (harpe_obedience). */
+    /* The results of the last look at the GPU's clock (harpe_obedience). */
     _Atomic uint64_t looks, disobeyed;
     _Atomic uint32_t wanted_mhz, held_mhz;
     _Atomic uint64_t reasons;
     _Atomic uint32_t disobeys;
-    /* Of the last look at a GPU that did not obey; 0: there was none. */
+    /* The clocks of the last look in which the GPU did not obey; 0: the GPU has always obeyed. */
     _Atomic uint32_t disobeyed_wanted_mhz, disobeyed_held_mhz;
     /* Used only if the trainer started the controller. The controller of a node agent keeps its
      * changes to itself, because a trainer without privileges can write to the slot. */
@@ -162,9 +163,9 @@ typedef struct harpe_controller_slot {
     harpe_switch_table switch_table;  /* how long changes of the clock take */
     _Atomic uint32_t learns_switches; /* not 0: a thread of the controller reads the clock, and
                                        * learns how long changes take */
-    /* The latest requests to the driver (below). The high 48 bits of a request are the GPU
-     * time in us, and the low 16 bits are the clock in MHz. Request i is at index i modulo
-     * HARPE_CONTROLLER_ASKS. */
+    /* The latest requests to the driver (see "Requests to the driver"). The high 48 bits of a
+     * request are the GPU time in us, and the low 16 bits are the clock in MHz. Request i is at
+     * index i modulo HARPE_CONTROLLER_ASKS. */
     _Atomic uint64_t ask_count; /* of all requests so far */
     _Atomic uint64_t asks[HARPE_CONTROLLER_ASKS];
 } harpe_controller_slot;
@@ -178,17 +179,17 @@ typedef struct harpe_controller_header {
     int64_t dwell_ns;          /* GPU time; 0: none */
     int64_t poll_ns;           /* negative: sleep until woken */
     int32_t trainer;           /* process id of the trainer */
-    int32_t keeps_power_limit; /* not 0: the power limit stays as it is found */
+    int32_t keeps_power_limit; /* not 0: the controller leaves the power limit alone */
     char uuid[96];
     char library_path[PATH_MAX];
-    harpe_zeusd_address zeusd; /* no address: the driver */
-    harpe_lease_terms terms;   /* for a controller that a node agent starts */
+    harpe_zeusd_address zeusd; /* if it has no address, the controller calls the driver */
+    harpe_lease_terms terms;   /* used if a node agent starts the controller */
 } harpe_controller_header;
 
 typedef enum harpe_controller_news {
-    HARPE_CONTROLLER_READY = 1,    /* ready, or failed: see the error */
+    HARPE_CONTROLLER_READY = 1,    /* the controller is ready, or has failed: see the error */
     HARPE_CONTROLLER_REFUSED = 2,  /* the driver has refused a frequency */
-    HARPE_CONTROLLER_RESTORED = 3, /* restored, or failed: see the error; the last message */
+    HARPE_CONTROLLER_RESTORED = 3, /* the last message: the GPU is restored, or see the error */
 } harpe_controller_news;
 
 typedef struct harpe_controller_message {
@@ -201,7 +202,7 @@ typedef struct harpe_controller_message {
 
 struct harpe_frequency_controller {
     harpe_controller_slot *slot;
-    int memory; /* the slot's descriptor, for the next process */
+    int memory; /* the slot's descriptor, which the next controller process gets */
     int socket; /* keeps its number when a new process replaces a dead one */
     pid_t owner;
     _Atomic int32_t process;
@@ -214,23 +215,24 @@ struct harpe_frequency_controller {
     harpe_lease_terms terms;             /* of the lease */
 };
 
-/* Works like harpe_frequency_controller_start. This call and each restart give up with
- * HARPE_INTERRUPTED soon after `*gives_up` has become true. `gives_up` may be NULL; otherwise it
- * must outlive the handle. */
+/* Does what harpe_frequency_controller_start does, and stores `gives_up` in the handle. When
+ * `*gives_up` becomes true, this function and each later restart of the controller soon return
+ * HARPE_INTERRUPTED. `gives_up` may be NULL; otherwise it must outlive the handle. */
 harpe_status
 harpe_frequency_controller_start_unless(const harpe_frequency_controller_options *options,
                                         const atomic_bool *gives_up,
                                         harpe_frequency_controller **out, harpe_error *error);
-/* Returns true if the controller's process has died. harpe_frequency_controller_check is not
- * enough, because it returns the same status when zeusd does not answer. */
+/* Returns true if the controller's process has died. harpe_frequency_controller_check cannot tell
+ * this, because it returns the same status when zeusd does not answer. */
 bool harpe_frequency_controller_has_died(const harpe_frequency_controller *controller);
 
 /* Returns a header for a GPU and its trainer. The caller sets the other members. */
 harpe_controller_header harpe_controller_header_for(const harpe_gpus *gpus, int gpu, pid_t trainer);
 
-/* Starts a controller's process for the trainer in `header`, at whose end it restores the GPU.
- * `memory` is the slot's descriptor. `starter` is the trainer's pidfd; 0: this process. The caller
- * closes `*socket`, which also ends the controller. `*started` is its process id. */
+/* Starts a controller process for the trainer in `header`. The controller restores the GPU when the
+ * trainer ends. `memory` is the slot's descriptor. `starter` is the trainer's pidfd; 0: the trainer
+ * is this process. The caller closes `*socket`, which also ends the controller. `*started` receives
+ * the process id of the controller. */
 harpe_status harpe_controller_start_process(const harpe_controller_header *header, int memory,
                                             int starter, int timeout_ms,
                                             const atomic_bool *gives_up, int *socket,
@@ -238,14 +240,15 @@ harpe_status harpe_controller_start_process(const harpe_controller_header *heade
 
 /* ---- Requests of the training thread --------------------------------------------------------- */
 
-/* Work like harpe_frequency_controller_set for an instruction that begins at a position of the
- * schedule `series` (HARPE_POSITION_LOST: at none), and tell the controller that it ends. With them
- * the controller can ask for clocks before their instructions begin. An instruction at 0 MHz
- * requests no clock. For the training thread. */
+/* Tell the controller that an instruction begins, and that it ends. `begin` also requests the clock
+ * as harpe_frequency_controller_set does, but not at 0 MHz. `position` is the instruction's place
+ * in the schedule `series`; HARPE_POSITION_LOST: it has none. From these calls the controller
+ * learns when to ask for clocks before their instructions begin. Only the training thread may call
+ * these functions. */
 void harpe_controller_begin_instruction(harpe_frequency_controller *controller, int frequency_mhz,
                                         int64_t series, uint32_t position);
 void harpe_controller_end_instruction(harpe_frequency_controller *controller);
-/* Returns true if the controller uses the ends of instructions, and notes without a request. */
+/* Returns true if the controller uses the ends of instructions, and notes at 0 MHz. */
 static inline bool harpe_controller_wants_ends(const harpe_frequency_controller *controller) {
     return controller &&
            atomic_load_explicit(&controller->slot->wants_ends, memory_order_relaxed) != 0;
@@ -253,16 +256,18 @@ static inline bool harpe_controller_wants_ends(const harpe_frequency_controller 
 
 /* ---- Requests to the driver ------------------------------------------------------------------ */
 
-/* The requests to the driver in the slot: a ring that one thread of the controller writes and the
- * trainer reads. Neither waits for the other. A trainer that reads late loses the oldest ones. */
+/* The slot keeps the latest requests to the driver in a ring. One thread of the controller writes
+ * the ring, and the trainer reads it. Neither side waits for the other. A trainer that reads late
+ * loses the oldest requests. */
 
-/* Adds a request, which is not older than the last one. `at_us` is GPU time, of which 48 bits are
- * kept. After a request that has failed, add one for 0 MHz at the same time: the clock is not known
- * from then on, because a call that fails may still take effect. */
+/* Adds a request, which must not be older than the request before. `at_us` is GPU time, of which 48
+ * bits are kept. After a request that has failed, add a request for 0 MHz with the same time: the
+ * clock is then not known, because a driver call that fails may still take effect. */
 void harpe_clock_asks_add(harpe_controller_slot *slot, uint64_t at_us, uint32_t mhz);
 
-/* Copies the requests that are still there, in the order of time, to `asks`, which has room for
- * HARPE_CONTROLLER_ASKS. `*has_lost` becomes true if there were older ones. Returns the number. */
+/* Copies the requests in the ring to `asks`, the oldest first. `asks` has room for
+ * HARPE_CONTROLLER_ASKS requests. Sets `*has_lost` to true if the ring has lost older requests.
+ * Returns the number of copied requests. */
 size_t harpe_clock_asks_copy(const harpe_controller_slot *slot, harpe_clock_ask *asks,
                              bool *has_lost);
 
@@ -274,8 +279,8 @@ int harpe_controller_main(int argc, char **argv);
 /* ---- GPU ------------------------------------------------------------------------------------- */
 
 /* The GPU of a controller process, reached through the driver or through zeusd. Each GPU has at
- * most one controller: a new controller waits until the old one has restored the GPU. Private to
- * the controller's process and the program. */
+ * most one controller: a new controller waits until the old one has restored the GPU. Only the
+ * controller's process and the program use these functions. */
 
 /* A thread's own handle of the GPU. A call on one handle does not delay calls on another. */
 typedef struct harpe_controller_gpu {
@@ -293,15 +298,15 @@ void harpe_controller_gpu_close(harpe_controller_gpu *gpu);
 harpe_status harpe_controller_gpu_lock_graphics(harpe_controller_gpu *gpu, uint32_t mhz,
                                                 harpe_error *error);
 
-/* Sets the default power limit (unless it keeps the present one), the highest memory clock and the
- * highest graphics clock, and writes the latter to `*highest_mhz`. Call
+/* Sets the highest memory clock, the highest graphics clock and, unless `keeps_power_limit` is
+ * true, the default power limit. Writes the highest graphics clock to `*highest_mhz`. Call
  * harpe_controller_gpu_remember first. Fails if the graphics clock cannot be set; the driver may
- * refuse the other two. Records in `changes` the settings that it changes. Gives up with
- * HARPE_INTERRUPTED if the trainer is gone. */
+ * refuse the memory clock and the power limit. Records in `changes` the settings that it changes.
+ * Returns HARPE_INTERRUPTED if the trainer is gone. */
 harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controller_changes *changes,
                                        uint32_t *highest_mhz, harpe_error *error);
 
-/* Stores the present settings in `changes`, unless an earlier process has stored some. */
+/* Stores the present settings in `changes`, unless an earlier controller process has done so. */
 void harpe_controller_gpu_remember(const harpe_controller_gpu *gpu,
                                    harpe_controller_changes *changes);
 
@@ -322,7 +327,7 @@ harpe_status harpe_controller_claim_gpu(const harpe_controller_gpu *gpu,
                                         harpe_controller_changes *changes, harpe_gpu_claim **out,
                                         harpe_error *error);
 
-/* Records the saved settings on disk before anything changes. */
+/* Writes the saved settings to disk. Call it before the first change of the GPU. */
 harpe_status harpe_controller_save_settings(const harpe_controller_gpu *gpu,
                                             const harpe_controller_header *header,
                                             const harpe_controller_changes *changes,
@@ -342,21 +347,21 @@ harpe_status harpe_controller_restore_through_zeusd(harpe_gpus *gpus, int gpu,
 
 enum { HARPE_OBEDIENCE_WRITES = 64, HARPE_OBEDIENCE_ASKS = 16 };
 
-/* The clocks that were set last. Each element contains the time in us of GPU time (high 48 bits)
- * and the clock in MHz (low 16 bits). */
+/* The clocks that were set last. Each element of `writes` and `asks` contains a GPU time in us
+ * (high 48 bits) and a clock in MHz (low 16 bits). */
 typedef struct harpe_obedience {
     _Atomic uint64_t writes[HARPE_OBEDIENCE_WRITES];
     _Atomic uint32_t count;       /* of all writes */
     _Atomic uint32_t calling_mhz; /* the clock of a driver call that has not returned; 0: none */
-    /* The same for requests, before the driver call. */
+    /* The latest requests, with their times before the driver call. */
     _Atomic uint64_t asks[HARPE_OBEDIENCE_ASKS];
     _Atomic uint32_t ask_count;
-    uint64_t asked_us;       /* time of the last request, for the thread that sets clocks */
-    uint32_t watched;        /* changes that were watched, for the thread that sets clocks */
-    uint64_t next_watch_us;  /* not before, in GPU time */
+    uint64_t asked_us;       /* time of the last request; used by the thread that sets clocks */
+    uint32_t watched;        /* number of watched changes; used by the thread that sets clocks */
+    uint64_t next_watch_us;  /* earliest GPU time at which the next change is watched */
     _Atomic bool has_change; /* a change must be watched */
     _Atomic bool is_over;    /* the thread must end */
-    _Atomic uint32_t calls;  /* number of times that one of both was set */
+    _Atomic uint32_t calls;  /* number of times that has_change or is_over was set */
     harpe_switch_learning learning;
     harpe_controller_slot *slot;
     const harpe_controller_gpu *gpu; /* used only to read */
@@ -366,17 +371,18 @@ typedef struct harpe_obedience {
     _Atomic bool has_ended;
 } harpe_obedience;
 
-/* Starts the thread. If that fails, the clocks are not compared, and nobody learns how long changes
- * take; the slot says so. `slot` and `gpu` must outlive the thread, and all calls below. */
+/* Starts the thread. If the start fails, the clocks are not compared, and it is not learnt how long
+ * changes take; `slot` shows this. `slot` and `gpu` must outlive the thread, and all calls below.
+ */
 void harpe_obedience_start(harpe_obedience *obedience, harpe_controller_slot *slot,
                            const harpe_controller_gpu *gpu);
 /* Ends the thread. Returns false if the thread hangs in a driver call. Then the caller must not
  * free anything that the thread uses. */
 bool harpe_obedience_stop(harpe_obedience *obedience);
 
-/* Notes the clock that the GPU was given at the start. Nobody watches this change, because its
- * request is over. If the slot has requests of an earlier process, they do not hold any more. Call
- * it after harpe_obedience_start, and before the thread that sets clocks starts. */
+/* Notes the clock that the GPU got at the start. This change is not watched, because its request is
+ * over. Requests of an earlier process in the slot become invalid. Call this function after
+ * harpe_obedience_start, and before the thread that sets clocks starts. */
 void harpe_obedience_begin(harpe_obedience *obedience, uint32_t mhz);
 
 /* Notes that a clock is about to be set. If too little is known about how long this change takes,
@@ -396,10 +402,10 @@ bool harpe_obedience_holds(uint32_t held_mhz, uint32_t lowest_mhz, uint32_t high
 
 /* ---- Anticipation ---------------------------------------------------------------------------- */
 
-/* Predicts when the instructions of a step will begin, and says when to ask for their clocks, so
- * that a clock that changes late is there in time. The schedule repeats, so the times of earlier
- * steps predict the next ones. Belongs to the thread of the controller that sets clocks. It calls
- * no driver and reads no clock: all times are arguments. */
+/* Anticipation predicts when the instructions of a step begin, and computes when to ask for their
+ * clocks, so that a clock that changes late changes in time. The schedule repeats, so the times of
+ * earlier steps predict those of later steps. Only the controller's thread that sets clocks uses
+ * these functions. They call no driver and do not read the time: all times are arguments. */
 
 #define HARPE_ANTICIPATION_NEVER INT64_MAX
 
@@ -413,17 +419,17 @@ typedef struct harpe_anticipation harpe_anticipation;
 /* How long a change to a clock takes, from the request on. */
 typedef struct harpe_switch_time {
     int64_t latency_ns; /* median */
-    int64_t spread_ns;  /* by which nearly all changes are faster than the median and this */
+    int64_t spread_ns;  /* nearly all changes take less than latency_ns + spread_ns */
 } harpe_switch_time;
 typedef harpe_switch_time harpe_switch_time_of(const void *user, uint32_t mhz);
 
 /* The next request. */
 typedef struct harpe_anticipated {
-    int64_t at_ns;    /* when to make it, or when to ask again; HARPE_ANTICIPATION_NEVER: not before
-                       * the next event */
-    uint32_t mhz;     /* 0: none yet, ask again at `at_ns` */
-    bool is_early;    /* its instruction has not begun */
-    bool is_return;   /* a prediction has failed: back to the clock of the running instruction */
+    int64_t at_ns;    /* time of the request, or of the next call of harpe_anticipation_next;
+                       * HARPE_ANTICIPATION_NEVER: not before the next event */
+    uint32_t mhz;     /* 0: there is no request yet; call harpe_anticipation_next at `at_ns` */
+    bool is_early;    /* the request's instruction has not begun */
+    bool is_return;   /* a prediction was wrong: `mhz` is the clock of the running instruction */
     uint32_t decided; /* see harpe_anticipation_asked */
 } harpe_anticipated;
 
@@ -431,27 +437,28 @@ typedef struct harpe_anticipated {
 harpe_anticipation *harpe_anticipation_new(void);
 void harpe_anticipation_free(harpe_anticipation *self);
 
-/* An instruction begins, at a position of the schedule `series` and with its clock (0: it leaves
- * the clock as it is, so it has the clock of the instruction before). A position of
- * HARPE_POSITION_LOST, or one that does not follow the last one, ends all predictions until the
- * positions follow each other again. */
+/* Records that an instruction begins at a position of the schedule `series`. `mhz` is the clock of
+ * the instruction; 0: it keeps the clock of the instruction before. If the position is
+ * HARPE_POSITION_LOST or does not follow the position before, all predictions end until positions
+ * follow each other again. */
 void harpe_anticipation_begin(harpe_anticipation *self, uint32_t series, uint32_t position,
                               uint32_t mhz, int64_t now_ns);
 void harpe_anticipation_end(harpe_anticipation *self, int64_t now_ns);
 
-/* Forgets where the training is, because events were lost. What was learnt remains. */
+/* Forgets the training's position in the schedule, because events were lost. Keeps the learnt
+ * times. */
 void harpe_anticipation_lose(harpe_anticipation *self);
 
-/* Returns true if the instruction that has begun last has a position in a schedule. Otherwise the
- * caller makes requests as they come. */
+/* Returns true if the instruction that has begun last has a position in a schedule. If it has none,
+ * the caller makes each request when it arrives. */
 bool harpe_anticipation_is_following(const harpe_anticipation *self);
 
-/* Returns the next request. Changes nothing that another call of this function would not change. */
+/* Returns the next request. A second call with the same arguments changes nothing more. */
 harpe_anticipated harpe_anticipation_next(harpe_anticipation *self, int64_t now_ns,
                                           harpe_switch_time_of *switch_time, const void *user);
-/* The request was made, and the driver has accepted it. */
+/* Records that the driver has accepted this request. */
 void harpe_anticipation_asked(harpe_anticipation *self, const harpe_anticipated *request);
-/* The GPU has been asked for a clock outside of predictions; 0: its clock is unknown. */
+/* Records that a clock was requested that was not predicted; 0: the GPU's clock is not known. */
 void harpe_anticipation_set(harpe_anticipation *self, uint32_t mhz);
 
 #endif
