@@ -55,15 +55,15 @@ void harpe_emulated_cluster_close(harpe_emulated_cluster *cluster, double wait_s
 
 /* ---- Workload -------------------------------------------------------------------------------- */
 
-/* A program that behaves like a measured workload (emulator/harpe_emulator.h): it runs iterations
- * on an emulated GPU, and marks them as steps for `harpe power-limit run`. It stands for a user's
- * program in tests of what measures and steers programs. */
+/* A workload is a program that behaves like a measured program (emulator/harpe_emulator.h). It runs
+ * iterations on an emulated GPU, and marks each iteration as a step for `harpe power-limit run`. In
+ * tests of the code that measures and steers programs, it stands for a user's program. */
 
 typedef struct harpe_workload_options {
     int64_t steps;        /* 0: without end */
-    double noise_share;   /* standard deviation of the time of a step, relative */
-    double phase_s;       /* the GPU's time until the next workload of a list begins */
-    double drift_share_h; /* relative growth of this time in an hour of the GPU's time */
+    double noise_share;   /* relative standard deviation of the time of a step */
+    double phase_s;       /* GPU time until the next workload of a list begins */
+    double drift_share_h; /* relative growth of the time of a step in an hour of GPU time */
     bool prints_steps;    /* prints a line "step N" at the end of each step */
 } harpe_workload_options;
 
@@ -74,9 +74,9 @@ typedef struct harpe_workload_result {
 /* Returns true if this process runs on GPUs that another process has made. */
 bool harpe_workload_has_gpus(void);
 
-/* Runs the workloads of HARPE_EMULATOR_WORKLOAD, one after the other and again from the first, on
- * the GPUs of the environment: on the first of CUDA_VISIBLE_DEVICES if this is an index, otherwise
- * on GPU 0. The noise has the seed of HARPE_EMULATOR_SEED. */
+/* Runs the workloads of HARPE_EMULATOR_WORKLOAD one after the other, and begins with the first
+ * again after the last. They run on the first GPU of CUDA_VISIBLE_DEVICES if that is an index,
+ * otherwise on GPU 0. HARPE_EMULATOR_SEED is the seed of the noise. */
 harpe_status harpe_workload_run(const harpe_workload_options *options,
                                 harpe_workload_result *result, harpe_error *error);
 

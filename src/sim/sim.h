@@ -21,22 +21,22 @@
 
 /* ---- Options --------------------------------------------------------------------------------- */
 
-/* The options of a simulated training job. Only its GPUs are emulated. Every part of src/sim uses
- * the options; src/cli/sim fills them in from the command line. */
+/* The options of a simulated training job. Only the GPUs of the job are emulated. Every part of
+ * src/sim uses the options; src/cli/sim fills them in from the command line. */
 
 #define HARPE_SIM_IMBALANCE 1.15 /* work of the slowest stage divided by the mean */
 
 enum {
-    HARPE_SIM_RANK_MAX = 4096, /* the number of GPUs of the emulator */
+    HARPE_SIM_RANK_MAX = 4096, /* the most GPUs that the emulator has */
     HARPE_SIM_STEP_MAX = 20000,
     HARPE_SIM_TEXT_MAX = 512,
-    HARPE_SIM_WARM_UP_STEPS = 3,   /* before the optimizer starts; they are not counted */
-    HARPE_SIM_BASELINE_STEPS = 10, /* about so many are spread over the steps with the plan */
-    HARPE_SIM_BASELINE_MAX = 32,   /* also those that run again after a rank was killed */
+    HARPE_SIM_WARM_UP_STEPS = 3,   /* steps before the optimizer starts; they are not counted */
+    HARPE_SIM_BASELINE_STEPS = 10, /* steps of the baseline, about; spread over the run */
+    HARPE_SIM_BASELINE_MAX = 32,   /* with steps that run again after a rank was killed */
 };
 
-/* An event of the command line, such as RANK@STEP=FACTOR. A step with '+' counts from the steady
- * state. */
+/* An event of the command line, such as RANK@STEP=FACTOR. If the step begins with '+', it counts
+ * from the steady state on. */
 typedef struct harpe_sim_event {
     bool is_given, is_after_steady;
     int rank;
@@ -63,13 +63,13 @@ typedef struct harpe_sim_options {
     const char *scheduler, *scheduler_args; /* NULL: see is_offline, plan_path */
     const char *plan_path;
     bool is_offline;
-    bool has_no_report;  /* nobody asks for the prediction of the best plan, which takes long */
-    bool looks_rarely;   /* ranks look less often at energy and measured steps, as in large jobs */
-    bool may_anticipate; /* clocks that change late are set before their instructions begin */
+    bool has_no_report;     /* do not predict the best plan, which takes long */
+    bool looks_rarely;      /* ranks read energy and measured steps less often, as in large jobs */
+    bool may_anticipate;    /* clocks that change late are set before their instructions begin */
     const char *server_url; /* NULL: start a server */
     harpe_sim_event straggler, kill_rank, restart_server;
     const char *step_log_path; /* a file that gets a line for each step; NULL: none */
-    bool is_real_time; /* real processes and HTTP; otherwise all run in a world (world/world.h) */
+    bool is_real_time;         /* true: real processes and HTTP; false: a world (world/world.h) */
     bool is_json, is_quiet;
     harpe_log log; /* receives messages during the run */
 } harpe_sim_options;
@@ -85,8 +85,9 @@ static inline int harpe_sim_world_size(const harpe_sim_options *options) {
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
-/* The work of a simulated job and the planner's predictions: the profile, each pipeline rank's
- * instructions with the messages between them, and predictions to compare with the measurements. */
+/* The work of a simulated job, and the planner's predictions. The work consists of the profile, and
+ * of each pipeline rank's instructions and messages. The measurements are compared with the
+ * predictions. */
 
 typedef struct harpe_sim_message {
     size_t index; /* among the messages of one pipeline */
@@ -118,9 +119,10 @@ typedef struct harpe_sim_plan {
     harpe_plan_set *one_clock; /* the plans with one clock for all GPUs, of one pipeline */
 } harpe_sim_plan;
 
-/* Predicts the job if all GPUs run at one clock. Of the clocks at which an iteration takes at most
- * `slowdown` (1 or more) times as long as at the highest clocks, this is the one that needs the
- * least energy. `clock_mhz` receives it; 0: no clock is better than the highest clocks. */
+/* Predicts the job if all GPUs run at one clock. An iteration at this clock takes at most
+ * `slowdown` (1 or more) times as long as at the highest clocks, and needs the least energy of all
+ * clocks that fulfil this. `*clock_mhz` receives the clock; 0: no clock is better than the highest
+ * clocks. */
 harpe_sim_prediction harpe_sim_predict_one_clock(const harpe_sim_options *options,
                                                  const harpe_sim_plan *plan, double slowdown,
                                                  int *clock_mhz);
@@ -133,10 +135,10 @@ void harpe_sim_plan_free(harpe_sim_plan *plan);
 /* ---- Board ----------------------------------------------------------------------------------- */
 
 /* The memory that the launcher and the ranks share, and the functions with which ranks communicate:
- * messages between stages, and a meeting of all ranks. Both contain emulated times, so that work
- * starts at the emulated time at which it was ready. */
+ * messages between stages, and a meeting of all ranks. Messages and the meeting contain emulated
+ * times, so that work starts at the emulated time at which it was ready. */
 
-/* One step of one rank. The rank writes it. Times are emulated. */
+/* One step of one rank, written by this rank. Times are emulated. */
 typedef struct harpe_sim_step {
     int64_t begin_ns, end_ns; /* the same for all ranks */
     double ended_at_s;        /* real time at the end of the step, seconds since 1970 */
@@ -177,19 +179,20 @@ typedef struct harpe_sim_board {
     /* Written by the ranks. */
     _Atomic uint32_t steps; /* a futex: steps that all ranks have finished, with the warm-up */
     _Atomic int32_t baseline_count; /* steps of the baseline that all ranks have finished */
-    _Atomic int64_t turns_step;     /* the step before which the first of them ran; -1: none */
+    _Atomic int64_t turns_step;     /* the step after the baseline's first step; -1: none */
     char job_id[256];               /* set by rank 0 before job_id_is_known */
     _Atomic int32_t job_id_is_known;
     char shared[256]; /* data that rank 0 broadcasts, between two meetings */
     harpe_sim_meeting meeting;
     harpe_sim_rank_state rank[HARPE_SIM_RANK_MAX];
-    /* Time at which the work for another rank was done; see rank.c. HARPE_SIM_BASELINE_MAX and then
-     * HARPE_SIM_STEP_MAX rows of steps follow, which get memory when they are written. */
+    /* For each message, the time at which its work was done; see rank.c. After the messages follow
+     * HARPE_SIM_BASELINE_MAX and then HARPE_SIM_STEP_MAX rows of steps. A row gets memory when it
+     * is written. */
     _Atomic int64_t message_ns[];
 } harpe_sim_board;
 
-/* Return the records of all ranks in a step. Steps of the baseline run at the highest clocks, in
- * turns with the steps of the plan. */
+/* These functions return the records of all ranks in a step. Steps of the baseline run at the
+ * highest clocks, in turns with the steps of the plan. */
 static inline harpe_sim_step *harpe_sim_baseline_at(const harpe_sim_board *board, int index) {
     return (harpe_sim_step *)(void *)&board->message_ns[board->message_count] +
            (size_t)index * (size_t)board->world_size;
@@ -206,15 +209,15 @@ harpe_status harpe_sim_board_create(int world_size, size_t message_count, harpe_
                                     harpe_error *error);
 void harpe_sim_board_close(harpe_sim_board *board);
 
-/* Sends a message to a rank. A message is identified by its index among the board's messages. In
- * each step, one rank sends it once to one other rank. */
+/* Sends a message to a rank. `message` is the message's index on the board. In each step, each
+ * message is sent once, by one rank to one other rank. */
 void harpe_sim_send(harpe_sim_board *board, int to, size_t message, int64_t time_ns);
 /* Waits for a message to `rank` whose time is later than `after_ns`, the start of the step. Returns
  * false if the run is aborted. */
 bool harpe_sim_receive(harpe_sim_board *board, int rank, size_t message, int64_t after_ns,
                        int64_t *time_ns);
-/* Meets all ranks: returns the latest time, and whether any rank wants to stop. Returns false if
- * the run is aborted. */
+/* Waits until all ranks have called this function. `*time_ns` then receives the latest time of all
+ * ranks, and `*stop` tells whether any rank wants to stop. Returns false if the run is aborted. */
 bool harpe_sim_meet(harpe_sim_board *board, int64_t *time_ns, bool *stop);
 
 /* Resets the meeting before ranks start again. */
@@ -234,8 +237,8 @@ typedef struct harpe_sim_server {
     bool is_in_world;
     int ranks;
     pid_t pid;                    /* 0: not started here, or not running */
-    struct harpe_server *running; /* in a world, with the next */
-    struct harpe_disk *disk;      /* of the store; owned */
+    struct harpe_server *running; /* only in a world */
+    struct harpe_disk *disk;      /* disk of the store, only in a world; owned */
     harpe_log log;
     int port;
     char url[HARPE_SIM_TEXT_MAX];
@@ -245,8 +248,8 @@ typedef struct harpe_sim_server {
     bool is_published;    /* the server of Zeus, which returns its first plan and has no pages */
 } harpe_sim_server;
 
-/* Starts a server with its store in `directory` (or only stores the address of --server), and
- * waits until it answers. */
+/* Starts a server with its store in `directory`, and waits until the server answers. With --server,
+ * only stores the server's address and waits. */
 harpe_status harpe_sim_server_start(const harpe_sim_options *options, double blocking_power_w,
                                     const char *directory, harpe_sim_server *server,
                                     harpe_error *error);
@@ -254,9 +257,9 @@ harpe_status harpe_sim_server_start(const harpe_sim_options *options, double blo
 harpe_status harpe_sim_server_restart(harpe_sim_server *server, harpe_error *error);
 void harpe_sim_server_stop(harpe_sim_server *server);
 
-/* Makes one request, which takes a few seconds at most. `body` NULL: GET, otherwise POST. The
- * caller releases `*answer`, which may be NULL. Returns the HTTP status, or 0 without an answer;
- * then `*error` says why. */
+/* Makes one request, which takes a few seconds at most: GET if `body` is NULL, otherwise POST. The
+ * caller releases `*answer`, which may be NULL. Returns the HTTP status. Without an answer, returns
+ * 0, and `*error` gives the reason. */
 long harpe_sim_server_ask(const harpe_sim_server *server, const char *path, const char *body,
                           json_t **answer, harpe_error *error);
 
@@ -266,13 +269,13 @@ long harpe_sim_server_ask(const harpe_sim_server *server, const char *path, cons
 
 /* One step of all ranks together. */
 typedef struct harpe_sim_step_sum {
-    bool is_whole;   /* all ranks have finished it */
+    bool is_whole;   /* all ranks have finished the step */
     int64_t round;   /* the earliest round that a rank ran; -1: none */
     double time_s;   /* of the emulated GPUs */
     double energy_j; /* of all GPUs */
     uint64_t clock_writes;
     double host_late_s; /* the longest delay with which this machine woke a rank, as GPU time */
-    double ended_at_s;  /* real time at its end, seconds since 1970 */
+    double ended_at_s;  /* real time at the end of the step, seconds since 1970 */
 } harpe_sim_step_sum;
 
 /* `ranks` is a row of the board. */
@@ -287,7 +290,7 @@ json_t *harpe_sim_show_step(const harpe_sim_board *board, const harpe_sim_step *
 
 enum { HARPE_SIM_CHANGES = 32 };
 
-/* From this round on, the job runs plans, or learns. */
+/* A change of what the job does from a round on: it learns, or it runs plans. */
 typedef struct harpe_sim_change {
     int64_t round;
     bool is_learned;
@@ -296,13 +299,13 @@ typedef struct harpe_sim_change {
 /* The times of events. Steps are numbered as on the board, with the warm-up and without the
  * baseline; -1: the event has not happened. */
 typedef struct harpe_sim_story {
-    /* Before the first change, the job learns. A server that throws its plans away learns again. If
-     * there are too many changes, the last entry is the newest change. */
+    /* Before the first change, the job learns. If a server discards its plans, the job learns
+     * again. If there are more changes than entries, the last entry is the newest change. */
     harpe_sim_change changes[HARPE_SIM_CHANGES];
     int change_count;
     int steady_step;    /* the first step in which all ranks ran plans */
     int straggler_step; /* step at which the server learned of the straggler */
-    int answered_step;  /* the first step in which all ranks ran the answer */
+    int answered_step;  /* the first step in which all ranks ran the plan for the straggler */
     int64_t straggler_round;
     int kill_step, restart_step;
     double gpu_back_s;    /* real time from the kill until the GPU's clocks were reset */
@@ -324,9 +327,9 @@ typedef struct harpe_sim_run {
     harpe_sim_story story;
 } harpe_sim_run;
 
-/* Trains until the board requests a stop: first without the optimizer, unless an earlier start has
- * done this part, then with the optimizer. From one rank to the next, the tensor parallel index
- * changes first, then the data parallel index, then the stage. */
+/* Runs one rank. It trains without the optimizer first, unless an earlier start of the rank has
+ * done this part, and then with the optimizer until the board requests a stop. From one rank to the
+ * next, the tensor parallel index changes first, then the data parallel index, then the stage. */
 harpe_status harpe_sim_rank_run(const harpe_sim_run *job, int rank, harpe_error *error);
 
 /* Starts the ranks, plays all events, and returns when all ranks are gone. */
@@ -334,7 +337,7 @@ harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error);
 
 /* ---- Ranks ----------------------------------------------------------------------------------- */
 
-/* The processes of a job's ranks: real ones, or those of a world (world/world.h). */
+/* The processes of a job's ranks: real processes, or processes of a world (world/world.h). */
 
 #define HARPE_SIM_END_LIMIT_S 60.0 /* time in which ranks must end by themselves */
 
@@ -343,40 +346,41 @@ typedef struct harpe_sim_ranks {
     struct harpe_sim_rank_process *processes; /* one for each rank */
 } harpe_sim_ranks;
 
-/* Prepares the ranks, and starts none. */
+/* Prepares the ranks without starting them. */
 harpe_status harpe_sim_ranks_init(const harpe_sim_run *run, harpe_sim_ranks *out,
                                   harpe_error *error);
 void harpe_sim_ranks_free(harpe_sim_ranks *ranks);
 
 /* Starts all ranks. */
 harpe_status harpe_sim_ranks_start(harpe_sim_ranks *ranks, harpe_error *error);
-/* Returns how many ranks have not ended. `*failed` is a rank that ended in an unexpected way since
- * the last call; -1: none. */
+/* Returns the number of ranks that have not ended. `*failed` receives a rank that has ended in an
+ * unexpected way since the last call; -1: none. */
 int harpe_sim_ranks_left(harpe_sim_ranks *ranks, int *failed);
 void harpe_sim_ranks_kill(harpe_sim_ranks *ranks, int rank);
-/* Ends the ranks. Each rank leaves when it next waits for a message. Calls `late` for each rank
- * that does not, and kills it. */
+/* Ends the ranks. A rank ends when it next waits for a message. If a rank does not end within
+ * HARPE_SIM_END_LIMIT_S, calls `late` and kills the rank. */
 void harpe_sim_ranks_end(harpe_sim_ranks *ranks, void (*late)(void *user, int rank), void *user);
 
 /* ---- Run ------------------------------------------------------------------------------------- */
 
-/* Runs a whole simulated job, from its temporary directory to the report. */
+/* A run is a whole simulated job, from the temporary directory to the report. */
 
-/* Reports a run. Everything that the run used still exists during the call. */
+/* Reports a run. During the call, the run's board, server and files still exist. */
 typedef harpe_status harpe_sim_report(const harpe_sim_run *run, harpe_error *error);
 
-/* How a run is staged. Zeros: as `harpe train-sim` does. */
+/* How a run is staged. With zeros, the run is that of `harpe train-sim`. */
 typedef struct harpe_sim_staging {
     /* Runs the ranks and returns when all are gone. NULL: harpe_sim_launch. */
     harpe_status (*launch)(harpe_sim_run *run, harpe_error *error);
     harpe_sim_report *report; /* called if the job succeeded; NULL: none */
-    /* In a world. Its programs and its time are set here; NULL: in order, with the job's seed. */
+    /* For a run in a world. harpe_sim_run_job sets the programs and the time of the world. NULL:
+     * the order of the threads is fixed, and the seed is the job's. */
     const harpe_world_options *world;
     const harpe_transport_options *messages; /* NULL: without faults */
 } harpe_sim_staging;
 
-/* Runs the job, and removes everything that the run has made, even if this process is killed. The
- * caller records signals (base/terminal_progress.h), which end the run. */
+/* Runs the job, and removes all files, GPUs and processes of the run, even if this process is
+ * killed. The caller records signals (base/terminal_progress.h), which end the run. */
 harpe_status harpe_sim_run_job(const harpe_sim_options *options, const harpe_sim_staging *staging,
                                harpe_error *error);
 
@@ -389,13 +393,13 @@ typedef enum harpe_sim_kind {
     HARPE_SIM_NO_SCHEDULE,    /* before the server's first schedule */
     HARPE_SIM_LEARNING,
     HARPE_SIM_PLANNED,
-    HARPE_SIM_UNANSWERED, /* with a straggler, but with the plan from before */
+    HARPE_SIM_UNANSWERED, /* with a straggler, and still with the plan from before the straggler */
     HARPE_SIM_ANSWERED,   /* with a straggler and the server's plan for it */
     HARPE_SIM_KINDS,
 } harpe_sim_kind;
 
-/* Steps of one group. All times are those of the emulated GPUs, and all energies those of all GPUs
- * together. The typical step is the median, so that a delay of this machine has little
+/* Steps of one group. Times are those of the emulated GPUs, and energies are sums over all GPUs.
+ * The typical time and energy of a step are medians, so that a delay of this machine has little
  * influence. */
 typedef struct harpe_sim_stretch {
     const char *name; /* for people */
@@ -403,20 +407,21 @@ typedef struct harpe_sim_stretch {
     int64_t first_round, last_round;       /* -1: none */
     double total_s, total_j, clock_writes; /* sums */
     double time_s, energy_j;               /* medians */
-    double deviation_j;                    /* standard deviation, from the deviations' median */
+    double deviation_j;                    /* standard deviation, estimated from the median
+                                            * absolute deviation */
     double *times_s;                       /* of each step, sorted */
-    double *energies_j;                    /* only while they are summed up */
+    double *energies_j;                    /* used only while the summary is made */
 } harpe_sim_stretch;
 
-/* The steps, compared with the typical step at the highest clocks. Steps with a straggler do not
- * count. */
+/* The slowness of steps, compared with the typical step at the highest clocks. Steps with a
+ * straggler do not count. */
 typedef struct harpe_sim_slow {
     int steps;        /* steps that were compared */
     int slowest;      /* number of the slowest step; -1: none */
-    double slowest_s; /* its time */
-    double late_s;    /* how late this machine woke a rank in it */
+    double slowest_s; /* time of the slowest step */
+    double late_s;    /* how late this machine woke a rank in the slowest step */
     int slow_steps;   /* steps that were slower by more than HARPE_SIM_SLOW_SHARE */
-    int late_steps;   /* of them, steps in which a rank woke up late by more than that share */
+    int late_steps;   /* slow steps in which a rank woke up late by more than that share */
 } harpe_sim_slow;
 
 #define HARPE_SIM_SLOW_SHARE 0.01
@@ -432,7 +437,8 @@ typedef struct harpe_sim_summary {
 harpe_status harpe_sim_summary_make(const harpe_sim_run *run, harpe_sim_summary *out,
                                     harpe_error *error);
 /* Returns the half-width of the 95 % interval of the energy that these steps save, in percent of
- * the energy of the baseline. The interval covers the noise of both. INFINITY: too few steps. */
+ * the energy of the baseline. The interval covers the noise of these steps and the noise of the
+ * baseline. Returns INFINITY if there are fewer than two of these steps, or of the baseline's. */
 double harpe_sim_summary_uncertainty(const harpe_sim_summary *summary, harpe_sim_kind kind);
 void harpe_sim_summary_free(harpe_sim_summary *summary);
 
