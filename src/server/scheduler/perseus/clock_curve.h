@@ -76,9 +76,9 @@ typedef struct harpe_clock_misfit {
 void harpe_clock_curve_add_misfit(const harpe_clock_curve *curve, double noise,
                                   harpe_clock_misfit *sum);
 
-/* Save and load the observations. `save` returns NULL if memory runs out. `load` returns false if
- * the JSON is not what `save` wrote for the same clocks; the curve may then have a part of the
- * observations. */
+/* These functions save and load the observations. `save` returns NULL if memory runs out. `load`
+ * returns false if `save` did not write the JSON for the same clocks; the curve may then have some
+ * of the observations. */
 json_t *harpe_clock_curve_save(const harpe_clock_curve *curve);
 bool harpe_clock_curve_load(harpe_clock_curve *curve, const json_t *saved);
 

@@ -77,7 +77,8 @@ harpe_status harpe_online_count_microbatches(const char *name, int pipeline_rank
                                              const harpe_online_reports *reports, int *microbatches,
                                              harpe_error *error);
 
-/* Makes the schedule. One of a file must have this number of ranks (0: any), and no lags. */
+/* Makes the schedule. A schedule from a file must have no lags, and must have `ranks` ranks (0: any
+ * number). */
 harpe_status harpe_online_schedule_make(const harpe_online_schedule *which, int ranks,
                                         int microbatches, harpe_schedule **out, harpe_error *error);
 

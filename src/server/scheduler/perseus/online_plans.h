@@ -15,13 +15,12 @@ typedef struct harpe_online_plans {
     harpe_plan_set *set; /* fastest (T_min) first */
     harpe_plan all_maximum;
     harpe_plan_set *one_clock; /* the plans with one clock for all GPUs */
-    double
-        undisturbed_s; /* lowest T_min that was measured; corrections for drift do not change it */
+    double undisturbed_s;      /* the lowest measured T_min, without corrections for drift */
 } harpe_online_plans;
 
 /* Makes plans. `blocking_power_w` is the blocking power of one GPU of each rank. The profile has
  * the number of GPUs of each stage. `undisturbed_s` is 0 if the profile has no corrections for
- * drift. Returns HARPE_INTERNAL if profile and pipeline do not belong together. Free the plans with
+ * drift. Returns HARPE_INTERNAL if the profile is not of this pipeline. Free the plans with
  * harpe_online_plans_free. */
 harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
                                     const harpe_profile *profile, const double *blocking_power_w,

@@ -23,11 +23,11 @@ typedef struct harpe_perseus_args {
     harpe_online_schedule schedule;
     const char **prologue, **epilogue; /* of the schedule, owned */
     const char *profile_path;          /* NULL: in the job's directory */
-    int num_microbatches;              /* 0: they are counted */
+    int num_microbatches;              /* 0: the scheduler counts them */
     bool learns_by_sweep;              /* false: by exploration */
-    double exploration_slowdown;       /* the most additional time of an exploration, a share */
+    double exploration_slowdown;       /* the most additional time of an exploration, as a share */
     int frequency_stride, rises_to_stop, plans, rounds_to_drift;
-    double blocking_power_w;       /* per GPU; negative: it is measured, or see blocking_powers */
+    double blocking_power_w;       /* per GPU; negative: see blocking_powers, otherwise measured */
     const json_t *blocking_powers; /* a number for each pipeline rank; NULL: not given */
     double slowdown, drift_tolerance;
 } harpe_perseus_args;
@@ -63,29 +63,29 @@ enum { HARPE_PERSEUS_HISTORY = 200 };
 typedef struct harpe_perseus_measured {
     int64_t round;
     double value[HARPE_QUANTITIES]; /* of an iteration, all ranks; 0: not reported */
-    /* Of an iteration at the highest clocks; 0: no plan ran, or there is no baseline. */
+    /* The same values at the highest clocks; 0: no plan ran, or there is no baseline. */
     double baseline[HARPE_QUANTITIES];
     int64_t iterations;
     double systematic[HARPE_QUANTITIES]; /* uncertainty of the baseline without noise */
-    bool is_waiting;                     /* for a round at the highest clocks */
+    bool is_waiting;                     /* the round waits for one at the highest clocks */
     int64_t ended_wall_s; /* when the round ended, in s since 1970; 0: not known. For people */
 } harpe_perseus_measured;
 
-/* What an iteration of the running plan usually takes, and how the plan was predicted. */
+/* The usual time and energy of an iteration of the running plan, and the predicted ones. */
 typedef struct harpe_perseus_usual {
     double planned_s, planned_j, rounds;
     double value[HARPE_QUANTITIES];
 } harpe_perseus_usual;
 
-/* The highest level. If a measurement or correction is repeated soon, the level rises by 1, and the
- * wait before the next one doubles. */
+/* The highest level. If a measurement or correction is repeated soon, the level rises by 1. Each
+ * level doubles the wait before the next measurement or correction. */
 enum { HARPE_PERSEUS_LEVEL_MAX = 6 };
 typedef struct harpe_perseus_backoff {
     int level;
     int64_t since; /* the round in which the level last changed */
 } harpe_perseus_backoff;
 
-/* Measurements of the last round that ran a plan, for people. They are not saved. */
+/* The measurements of the last round that ran a plan, for people. The store does not keep them. */
 typedef struct harpe_perseus_seen {
     harpe_online_mean *entries; /* one per entry; NULL: no round ran these plans */
     int64_t round;
@@ -103,14 +103,14 @@ typedef struct harpe_perseus {
     harpe_perseus_phase phase;
     char hold_reason[HARPE_ERROR_MESSAGE_SIZE]; /* "": no failure */
     int count_misses; /* rounds in a row in which microbatches could not be counted */
-    harpe_online_pipeline *pipeline; /* NULL while counting; the explorer too */
+    harpe_online_pipeline *pipeline; /* NULL while microbatches are counted, like `explorer` */
     harpe_explorer *explorer;
-    json_t *before; /* the saved explorer of the plans while the job measures again; NULL: it does
-                     * not */
-    bool explores, explores_next; /* with a plan: this round and the next one are explorations */
+    json_t *before; /* while the job measures again: the saved explorer from which the plans were
+                     * made; otherwise NULL */
+    bool explores, explores_next; /* with a plan: this round, or the next one, is an exploration */
     harpe_perseus_replicas *replicas; /* NULL: the job has one replica, or too many */
     harpe_online_reports reports;     /* of the round that is observed */
-    bool is_profile_made;             /* the profile was made and handed over */
+    bool is_profile_made;             /* the profile was made and handed to the server */
     harpe_scheduler_file file;        /* the profile, until it is taken */
     int mismatches;         /* rounds in a row without the measurements that they should have */
     bool mismatch_was_told; /* the mismatch was logged */
@@ -134,9 +134,10 @@ typedef struct harpe_perseus {
     harpe_savings savings;
     harpe_perseus_usual usual;
     harpe_online_requests told, baseline_told; /* of this round's schedule, and of the baseline */
-    bool runs_highest, runs_highest_next;      /* a round of the highest clocks for the savings */
-    harpe_perseus_backoff references;          /* of such rounds */
-    int64_t round;                             /* number of observed rounds */
+    /* This round, or the next one, runs at the highest clocks to measure the savings. */
+    bool runs_highest, runs_highest_next;
+    harpe_perseus_backoff references; /* of the rounds that measure the savings */
+    int64_t round;                    /* number of observed rounds */
     harpe_perseus_measured
         history[HARPE_PERSEUS_HISTORY]; /* round r is at index r modulo the size */
 } harpe_perseus;
@@ -147,33 +148,33 @@ typedef struct harpe_perseus {
 static inline int64_t harpe_perseus_first_kept(const harpe_perseus *self) {
     return self->round > HARPE_PERSEUS_HISTORY ? self->round - HARPE_PERSEUS_HISTORY : 0;
 }
-/* Returns the time and energy outside of the pipeline, for the handling of job requests. Both are 0
- * or more. */
+/* Returns the time and energy outside of the pipeline, for job requests. Both are 0 or more. */
 harpe_online_outside harpe_perseus_outside(const harpe_perseus *self);
 int harpe_perseus_gpus_per_stage(const harpe_perseus *self);
 
 void harpe_perseus_log(const harpe_perseus *self, harpe_log_level level, const char *format, ...)
     HARPE_PRINTF(3, 4);
 
-/* Frees all that depends on the number of microbatches. */
+/* Frees the pipeline, the explorer, the plans and the measurements, because they depend on the
+ * number of microbatches. */
 void harpe_perseus_forget(harpe_perseus *self);
-/* Makes the pipeline and its explorer for this number of microbatches, in place of those before,
- * and begins to learn. If this fails, nothing changes. */
+/* Makes the pipeline and its explorer for this number of microbatches, frees the previous ones, and
+ * begins to learn. On failure, nothing changes. */
 harpe_status harpe_perseus_begin(harpe_perseus *self, int microbatches, harpe_error *error);
 void harpe_perseus_begin_learning(harpe_perseus *self);
 /* Logs what learning has cost. */
 void harpe_perseus_log_learnt(const harpe_perseus *self);
-/* Sets the blocking powers: those of the arguments, or those that were measured. */
+/* Sets the blocking powers to those of the arguments, or else to the measured ones. */
 void harpe_perseus_find_blocking_power(harpe_perseus *self);
-/* Returns the reports of this round, without those of clocks if changes of the clocks are
- * immediate. */
+/* Returns the reports of this round. If changes of clocks are immediate, the reports of clocks are
+ * left out. */
 harpe_online_reports harpe_perseus_late_reports(const harpe_perseus *self);
 
-/* Makes plans with the measurements. If this fails, keeps the old plans.
- * `undisturbed_s` has the same meaning as for harpe_online_plans_new. */
+/* Makes plans with the measurements. On failure, keeps the old plans. `undisturbed_s` is the
+ * argument of harpe_online_plans_new. */
 harpe_status harpe_perseus_make_plans(harpe_perseus *self, double undisturbed_s,
                                       harpe_error *error);
-/* Makes the first plans after learning. Returns false if that is not possible. */
+/* Makes the first plans after learning. Returns false if no plans can be made. */
 bool harpe_perseus_plan_learnt(harpe_perseus *self);
 size_t harpe_perseus_chosen(const harpe_perseus *self);
 /* Returns the plan of the present round, which may be that of the highest clocks. */
@@ -185,7 +186,7 @@ void harpe_perseus_keep_plan(harpe_perseus *self, const char *reason);
  * failure. */
 void harpe_perseus_hand_over_profile(harpe_perseus *self);
 
-/* Returns true if the results that are expected now are those of the running plan. */
+/* Returns true if the present round runs the running plan. */
 static inline bool harpe_perseus_runs_plan(const harpe_perseus *self) {
     return self->phase == HARPE_PERSEUS_PLAN && !self->explores && !self->runs_highest;
 }
@@ -197,47 +198,50 @@ harpe_status harpe_perseus_learn(harpe_perseus *self, const harpe_online_round *
                                  harpe_error *error);
 /* Makes the next round, or ends the exploration with a plan. Call it after harpe_perseus_learn. */
 harpe_status harpe_perseus_explore_on(harpe_perseus *self, harpe_error *error);
-/* Adapts the exploration to new job requests, or begins one if they need it. */
+/* Adapts the exploration to new job requests, or begins an exploration if the requests need one. */
 void harpe_perseus_explore_request(harpe_perseus *self);
-/* The straggler is gone. An exploration that has measured the job only with it begins again. */
+/* Call it when the straggler is gone. If the exploration has measured the job only with the
+ * straggler, the exploration begins again. */
 void harpe_perseus_end_straggler(harpe_perseus *self);
 
 /* Compares a round that ran a plan with the plan. If there is drift, corrects the profile and the
  * plans. */
 harpe_status harpe_perseus_watch(harpe_perseus *self, const harpe_online_round *round,
                                  harpe_error *error);
-/* Restores the profile from before all drift and makes plans with it. Call it when a straggler may
- * have caused the changes since then. */
+/* Restores the profile from before all drift, and makes plans with it. Call it when a straggler may
+ * have caused what was taken for drift. */
 void harpe_perseus_forget_drift(harpe_perseus *self);
-/* Returns true if the job may be measured again. Each time delays the next one. */
+/* Returns true if the job may be measured again. After each measurement, the next one must wait
+ * longer. */
 bool harpe_perseus_may_measure(const harpe_perseus *self);
 void harpe_perseus_put_measuring_off(harpe_perseus *self);
 void harpe_perseus_put_off(harpe_perseus_backoff *backoff, int64_t round);
-/* Returns time and energy of an iteration of the running plan, and writes those that are predicted
- * for this round, with the time and energy outside of the pipeline and the wait for a straggler. */
+/* Returns time and energy of an iteration of the running plan. Writes to `*predicted` the time and
+ * energy that are predicted for this round. They include the time and energy outside of the
+ * pipeline and the wait for a straggler. */
 harpe_online_mean harpe_perseus_planned(const harpe_perseus *self, const harpe_online_round *round,
                                         harpe_online_mean *predicted);
 
 /* ---- Savings: perseus_savings.c -------------------------------------------------------------- */
 
-/* Counts the savings of a round with a plan, and fills in `measured`. `frequency_mhz` has the clock
- * of each instruction. Decides whether the next round runs at the highest clocks. */
+/* Counts the savings of a round that ran a plan, and fills in `measured`. `frequency_mhz` has the
+ * clock of each instruction. Decides whether the next round runs at the highest clocks. */
 void harpe_perseus_count_planned(harpe_perseus *self, const int *frequency_mhz,
                                  const harpe_online_round *round, harpe_perseus_measured *measured);
-/* Returns true if a round may run at the highest clocks on purpose: nobody has asked for a slower
- * plan. */
+/* Returns true if a round may run at the highest clocks on purpose, because no job request asks for
+ * a slower plan. */
 bool harpe_perseus_may_run_highest(const harpe_perseus *self);
 /* Counts a round of learning before the explorer uses it, or the round after a sweep. */
 void harpe_perseus_count_learning(harpe_perseus *self, const harpe_online_round *round,
                                   int64_t number);
 harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round, int64_t number);
-/* The job has changed, and needs a new baseline. */
+/* Begins a new baseline. Call it when the job has changed. */
 void harpe_perseus_renew_baseline(harpe_perseus *self);
 
 /* ---- Replicas that differ: perseus_replicas.c ------------------------------------------------ */
 void harpe_perseus_replicas_free(harpe_perseus_replicas *own);
 
-/* Chooses the plans of the round that begins. `shared_mhz` are the clocks of the shared plan; NULL:
+/* Chooses the plans of the round that begins. `shared_mhz` has the clocks of the shared plan; NULL:
  * all replicas run the same clocks in this round. */
 harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *shared_mhz,
                                                 harpe_error *error);
@@ -247,20 +251,20 @@ const int *harpe_perseus_replicas_clocks(const harpe_perseus *self, int replica)
 /* Returns the lowest clock of each instruction over all replicas in this round. Returns NULL if all
  * replicas run the same clocks. */
 const int *harpe_perseus_replicas_lowest(const harpe_perseus *self);
-/* Compares the plans of this round with the shared plan. Returns the differences of an iteration's
- * time (in s) and energy (in J): those with the plans of this round, minus those with the shared
- * plan on all replicas. */
+/* Compares the plans of this round with the shared plan. Returns the time (in s) and energy (in J)
+ * of an iteration with the plans of this round, minus the time and energy of an iteration with the
+ * shared plan on all replicas. */
 harpe_online_mean harpe_perseus_replicas_gain(const harpe_perseus *self);
 
 /* Learns from the results of a round. `frequency_mhz` has the clocks of the shared plan. If
- * replicas ran clocks of their own, this function replaces the entries of `round` by the times and
- * energies that it expects at the clocks of the shared plan. */
+ * replicas ran clocks of their own, this function replaces the entries of `round` with the times
+ * and energies that are expected at the clocks of the shared plan. */
 harpe_status harpe_perseus_replicas_observe(harpe_perseus *self, const int *frequency_mhz,
                                             harpe_online_round *round, harpe_error *error);
-/* Call it after each round. If the replicas differ, it makes plans for each of them, unless the
- * present ones still fit. If the replicas no longer differ, it removes these plans. If it cannot
- * make plans, it logs the reason once, all replicas run the shared plan, and the next call tries
- * again. */
+/* Makes plans for each replica if the replicas differ and their present plans no longer fit.
+ * Removes these plans if the replicas no longer differ. If plans cannot be made, logs the reason
+ * once; then all replicas run the shared plan, and the next call tries again. Call this function
+ * after each round. */
 void harpe_perseus_replicas_plan(harpe_perseus *self);
 
 json_t *harpe_perseus_replicas_save(const harpe_perseus *self);
@@ -272,7 +276,7 @@ json_t *harpe_perseus_replicas_show(const harpe_perseus *self);
 
 /* ---- What people see: perseus_report.c ------------------------------------------------------- */
 
-/* These functions keep the measurements of a round that ran a plan, and drop them. */
+/* These functions keep and drop the measurements of a round that ran a plan. */
 void harpe_perseus_see(harpe_perseus *self, const harpe_online_round *round);
 void harpe_perseus_forget_seen(harpe_perseus *self);
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeps what was measured of the GPUs of each data parallel replica: a curve of time and energy
- * over the clock for each (replica, stage, instruction). Decides whether the GPUs of a stage differ
+/* Keeps the measurements of the GPUs of each data parallel replica: a curve of time and energy over
+ * the clock for each (replica, stage, instruction). Decides whether the GPUs of a stage differ
  * between replicas. The tensor parallel GPUs of one stage and replica work in step and count as
- * one. This code makes no plans. docs/online.md ("Replicas that differ") has the tests and their
- * certainty.
- */
+ * one GPU. This code makes no plans. docs/online.md ("Replicas that differ") has the tests and
+ * their certainty. */
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_REPLICA_CURVES_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_REPLICA_CURVES_H
 
@@ -19,13 +18,13 @@
 
 /* The GPUs of one stage of one replica. */
 typedef struct harpe_replica_gpu {
-    double rounds;     /* number of rounds that measured it at known clocks since its last change */
-    int streak;        /* number of rounds in a row in which it was clearly slower than before;
+    double rounds;     /* number of rounds at known clocks since the GPU's last change */
+    int streak;        /* number of rounds in a row in which the GPU was clearly slower than before;
                         * negative: faster */
-    bool differs;      /* it differs from the GPUs of the same stage in the other replicas */
-    double time_log;   /* log of its time relative to the others, see _compare */
-    double energy_log; /* the same of its energy */
-    double round_log;  /* log of its time in the last round relative to its curve */
+    bool differs;      /* the GPU differs from those of the same stage in the other replicas */
+    double time_log;   /* log of: the GPU's time divided by that of the other replicas' GPUs */
+    double energy_log; /* log of: the GPU's energy divided by that of the other replicas' GPUs */
+    double round_log;  /* log of: the time in the last round divided by that of the curve */
     bool is_round_known; /* round_log was measured */
 } harpe_replica_gpu;
 
@@ -59,16 +58,16 @@ typedef struct harpe_replica_runs {
 } harpe_replica_runs;
 
 /* Learns from a round. `round` has the runs of each replica. Returns true if the time of a GPU has
- * changed by more than noise explains. The curves of this GPU then have the new time. */
+ * changed by more than noise explains. This function has then put the new time into the curves of
+ * this GPU. */
 bool harpe_replica_curves_observe(harpe_replica_curves *self, const harpe_replica_runs *round);
 
-/* Estimates what one run of an instruction costs on a replica at a measured clock, and writes
- * time (in s) and energy (in J) to `*out`. `entry` is the number of the instruction in the
- * pipeline. The explorer has the mean over all replicas. This function multiplies it by the factor
- * by which the replica usually differs from the mean. If the replica itself was measured at this
- * clock, and the measurement clearly differs from the product, the function returns the
- * measurement. harpe_replica_profiles_smooth removes noise in the same way. Returns false if the
- * clock was not measured. */
+/* Estimates time (in s) and energy (in J) of one run of an instruction on a replica at a measured
+ * clock, and writes both to `*out`. `entry` is the number of the instruction in the pipeline. The
+ * estimate is the explorer's mean over all replicas, times the usual ratio of this replica to the
+ * mean. If this replica was measured at this clock, and the measurement clearly differs from the
+ * estimate, `*out` receives the measurement instead. harpe_replica_profiles_smooth removes noise in
+ * the same way. Returns false if the clock was not measured. */
 bool harpe_replica_curves_point(const harpe_replica_curves *self, const harpe_explorer *explorer,
                                 int replica, int entry, int frequency_mhz,
                                 harpe_profile_point *out);

@@ -71,7 +71,7 @@ typedef struct harpe_savings {
     harpe_baseline baseline;
     harpe_savings_noise noise[HARPE_QUANTITIES];
     harpe_savings_sum sum[HARPE_QUANTITIES];     /* rounds with lower clocks */
-    harpe_savings_sum waiting[HARPE_QUANTITIES]; /* such rounds that wait for a new baseline */
+    harpe_savings_sum waiting[HARPE_QUANTITIES]; /* those that wait for a new baseline */
     bool is_waiting;                             /* the job has changed since the baseline */
     harpe_savings_closed closed[HARPE_QUANTITIES];
     /* Values of the previous round with lower clocks. Rounds with one iteration are compared with
@@ -88,19 +88,21 @@ typedef struct harpe_estimate {
 /* Returns true if the first round at the highest clocks was a warm-up: its value `before` is much
  * larger than `value` of the second one. */
 bool harpe_savings_is_warm_up(double before, double value);
-/* Returns true if the baseline has only one round, and that was a warm-up compared with `round`. */
+/* Returns true if the baseline has only one round, and this round was a warm-up compared with
+ * `round`. */
 bool harpe_savings_had_warm_up(const harpe_savings *savings, const harpe_savings_round *round);
 /* Adds a round at the highest clocks to the baseline. */
 void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_round *round);
 /* Adds a round that is compared with the baseline. `systematic` has the uncertainty of the baseline
- * in this round, without noise. */
+ * in this round, for each quantity; the uncertainty does not include noise. */
 void harpe_savings_add(harpe_savings *savings, const harpe_savings_round *round,
                        const double *systematic);
 void harpe_savings_sum_add(harpe_savings_sum *to, const harpe_savings_sum *from);
 /* Counts the time and energy of a round that is not compared with the baseline. */
 void harpe_savings_use(harpe_savings *savings, const harpe_savings_round *round);
-/* The job has changed. The next round at the highest clocks begins a new baseline, also for the
- * rounds that are added until then. Before, these count for nothing. */
+/* Ends the baseline, because the job has changed. The next round at the highest clocks begins a new
+ * baseline. Rounds that are added before it wait for this baseline: they have no savings yet, and
+ * are then compared with it. */
 void harpe_savings_expect_baseline(harpe_savings *savings);
 
 bool harpe_savings_has_baseline(const harpe_savings *savings, int quantity);
@@ -111,8 +113,8 @@ harpe_estimate harpe_savings_baseline(const harpe_savings *savings, int quantity
 /* Returns the difference between the baseline and the measured values, for one sum. */
 harpe_estimate harpe_savings_of_sum(const harpe_savings *savings, const harpe_savings_sum *sum,
                                     int quantity);
-/* Returns the same difference for all sums together. Sets `*baseline` to the value of these
- * iterations at the highest clocks. */
+/* Returns the difference between the baseline and the measured values, for all sums together. Sets
+ * `*baseline` to the value of all these iterations at the highest clocks. */
 harpe_estimate harpe_savings_total(const harpe_savings *savings, int quantity, double *baseline);
 /* Returns true if the interval does not contain 0. */
 bool harpe_estimate_is_significant(harpe_estimate estimate);

@@ -51,8 +51,8 @@ void harpe_online_latencies_take(harpe_online_latencies *self, const harpe_rank_
  * changes are late. */
 void harpe_online_latencies_take_time(harpe_online_latencies *self, double time_s);
 
-/* Returns true if ranks report their clocks and can change them, but have measured too few changes.
- */
+/* Returns true if ranks report their clocks and can change these clocks, but have measured too few
+ * changes. */
 bool harpe_online_latencies_are_unknown(const harpe_online_latencies *self);
 /* Returns true if changes are late: at least a tenth of the known medians are 0.5 ms or longer, and
  * 1 % of the shortest instruction or longer. Otherwise changes count as immediate. */
