@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Step signals, through which a training program reports its steps to `harpe power-limit run`. The
- * program counts them in memory that the runner shares. A signal never waits, never raises a signal
- * and never writes to a descriptor. The memory's descriptor is used once, to map it. Its device and
- * inode are checked first, because a launcher may have closed the descriptor and reused its
- * number. The memory is then opened through the runner's descriptor. */
+/* Step signals, with which a training program reports its steps to the runner (`harpe power-limit
+ * run`). The program counts its steps in memory that the runner shares. To count never waits, never
+ * raises a signal of the system and never writes to a descriptor. The memory's descriptor is used
+ * once, to map the memory. Its device and inode are checked first, because a launcher may have
+ * closed the descriptor and reused its number. In this case the memory is opened through the
+ * runner's descriptor. */
 #include "powerlimit/step_signal.h"
 
 #include <errno.h>
@@ -27,11 +28,10 @@ static harpe_step_memory *_Atomic known_memory;
 
 /* ---- Finding the memory ---------------------------------------------------------------------- */
 
-/* "<descriptor>:<device>:<inode>:<process>". The process is missing in the name of an older
- * runner. */
+/* The memory's name: "<descriptor>:<device>:<inode>:<process>". Older runners write no process. */
 typedef struct memory_name {
-    int descriptor; /* in this process if it was inherited, and in the runner */
-    int runner;     /* process; 0: unknown */
+    int descriptor; /* its number in the runner, and in this process if it was inherited */
+    int runner;     /* process id of the runner; 0: unknown */
     uint64_t device, inode;
 } memory_name;
 
@@ -59,9 +59,10 @@ static bool is_named(int descriptor, const memory_name *name) {
            status.st_size == (off_t)sizeof(harpe_step_memory);
 }
 
-/* Opens the memory through the descriptor of the runner, a process of the same user. First reads
- * what this descriptor names, because another process may have the runner's number, and opening a
- * file of its own could wait. Returns -1 if the memory is not there. */
+/* Opens the memory through the descriptor of the runner, which must be a process of the same user.
+ * First reads the name of the file behind this descriptor, because another process may have got the
+ * runner's process id, and to open a file of that process could wait. Returns -1 if the file is not
+ * the memory. */
 static int open_at_runner(const memory_name *name) {
     static const char expected[] = "/memfd:" HARPE_STEP_MEMORY_FILE " ";
     char process[32], link[64], target[sizeof expected];
@@ -75,9 +76,10 @@ static int open_at_runner(const memory_name *name) {
     return open(link, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
-/* Returns a descriptor of the memory that the caller closes, or -1. A duplicate refers to the same
- * file even if other threads reuse the descriptor's number. Checks the descriptor before
- * duplicating it, because closing a duplicate of a user's file would drop that file's locks. */
+/* Returns a descriptor of the memory, which the caller closes, or -1. The descriptor is a
+ * duplicate, which stays the memory's even if other threads reuse the number of the original. The
+ * original is checked before it is duplicated: if it were a user's file, closing the duplicate
+ * would drop the file's locks. */
 static int open_memory(const memory_name *name) {
     if (is_named(name->descriptor, name)) return fcntl(name->descriptor, F_DUPFD_CLOEXEC, 3);
     return open_at_runner(name);
@@ -120,7 +122,7 @@ harpe_step_memory *harpe_step_memory_own(bool *is_runners) {
     harpe_step_memory *shared = find_memory();
     *is_runners = shared && shared != atomic_load(&own_memory);
     if (shared) return shared;
-    /* Shared, so that marks of forked children count too. */
+    /* The mapping is shared, so that marks of forked children count too. */
     void *memory =
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return NULL;
