@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rule "idle": locks the graphics clock of a GPU on which a process has a context and nothing
- * runs, and unlocks it at the first sign of work. Each GPU with such a rule has a thread that looks
- * at it. The lock yields (gpu/saved_settings.h): whoever claims the GPU ends it. */
+/* Implements the rule "idle" of the node agent. It locks the graphics clock of a GPU on which a
+ * process has a context and nothing runs, and unlocks the clock at the first sign of work. For each
+ * GPU with such a rule, a thread looks at the GPU. The lock yields (gpu/saved_settings.h): a
+ * process that claims the GPU ends the lock. */
 #include "agent/agent_internal.h"
 
 #include <pthread.h>
@@ -15,12 +16,14 @@
 #include "gpu/gpus.h"
 #include "gpu/settings.h"
 
-#define HELD_NS INT64_C(20000000)       /* between two looks at a GPU that is held */
-#define UNUSED_NS INT64_C(160000000)    /* drivers tell the use of the last 1/6 s or more */
-#define USED_NS INT64_C(1000000000)     /* at a GPU with work, or that cannot be held now */
-#define REFUSED_NS INT64_C(60000000000) /* after a driver has refused to lock the clock */
+/* Times between two looks at a GPU. */
+#define HELD_NS INT64_C(20000000)       /* while the clock is locked */
+#define UNUSED_NS INT64_C(160000000)    /* unused: drivers report the use of 1/6 s or more */
+#define USED_NS INT64_C(1000000000)     /* while the GPU works, or its clock may not be locked */
+#define REFUSED_NS INT64_C(60000000000) /* after the driver has refused to lock the clock */
 
-/* Work needs at least so much, and such a share, more power than nothing. Sensors vary less. */
+/* Power that rises by RISE_MW and by 1/RISE_SHARE above the lowest power shows work. An idle GPU's
+ * sensor varies less. */
 enum { RISE_MW = 5000, RISE_SHARE = 16 };
 
 /* ---- The decision ---------------------------------------------------------------------------- */
@@ -58,18 +61,18 @@ int64_t harpe_idle_pause_ns(const harpe_idle_state *state, const harpe_idle_rule
 typedef struct idler {
     harpe_agent_idle *all;
     int gpu;
-    harpe_idle_rule rule; /* its clock is one that the GPU offers; 0: there is no rule */
+    harpe_idle_rule rule; /* its clock is one of the GPU's clocks; 0: there is no rule */
     uint32_t highest_mhz;
     harpe_default_locks locks;
     pthread_t thread;
     bool has_thread;
     /* The mutex guards these members. */
-    bool is_to_end, has_ended; /* the GPU must be freed; the thread has ended */
-    harpe_idle_view view;      /* without the time of the present hold */
+    bool is_to_end, has_ended; /* the clock must be unlocked; the thread has ended */
+    harpe_idle_view view;      /* without the time of the present lock */
     int64_t changed_ns;
 
     harpe_idle_state state; /* these members belong to the thread */
-    int64_t checked_ns;     /* last look for a reason other than work to free the GPU */
+    int64_t checked_ns;     /* time of the last check in may_stay */
     harpe_status told;      /* the failure that was logged last */
 } idler;
 
@@ -84,7 +87,7 @@ struct harpe_agent_idle {
 
 static harpe_gpus *gpus_of(const idler *self) { return self->all->agent->gpus; }
 
-/* Logs a failure, unless the last one was alike. */
+/* Logs a failure, unless the last failure had the same status. */
 static void tell(idler *self, harpe_status status, const char *what, const harpe_error *error) {
     if (status != HARPE_OK && status != self->told)
         harpe_log_line(
@@ -93,8 +96,9 @@ static void tell(idler *self, harpe_status status, const char *what, const harpe
     self->told = status;
 }
 
-/* Looks at the GPU. Utilisation tells what has happened lately, and power what happens now. Returns
- * true if the GPU has worked, or if that is not known. */
+/* Reads the utilisation and, of a GPU whose clock is locked, the power. The utilisation shows work
+ * of the last second, and the power shows work of this moment. Returns true if the utilisation is
+ * above 0 or not known. */
 static bool look_at(idler *self, uint32_t *power_mw) {
     harpe_error error;
     uint32_t percent = 0;
@@ -105,7 +109,7 @@ static bool look_at(idler *self, uint32_t *power_mw) {
     return status != HARPE_OK || percent > 0;
 }
 
-/* Returns true if the GPU has a context, and nobody holds its power limit. */
+/* Returns true if a process has a context on the GPU, and no process holds its power limit. */
 static bool is_loaded_and_free(const idler *self) {
     uint32_t processes = 0;
     harpe_saved_settings saved;
@@ -116,8 +120,8 @@ static bool is_loaded_and_free(const idler *self) {
     return processes > 0 && !is_limited;
 }
 
-/* Returns false if the clock is low already, or somebody seems to have locked it. Drivers do not
- * report locks, but a loaded GPU without a lock idles at its highest clock. */
+/* Returns false if the clock is low already, or if somebody seems to have locked it. Drivers do not
+ * report locks, but an idle GPU with a context and without a lock has its highest clock. */
 static bool has_own_clock(idler *self) {
     uint32_t mhz = 0;
     const harpe_error error = {.message = "somebody has locked its clock"};
@@ -131,7 +135,7 @@ static bool has_own_clock(idler *self) {
     return is_own;
 }
 
-/* Notes a change of state. */
+/* Changes the state, and counts the time for which the clock was locked. */
 static void become(idler *self, harpe_idle_state state) {
     int64_t now_ns = harpe_clock_ns();
     harpe_lock(&self->all->mutex);
@@ -157,7 +161,7 @@ static void hold(idler *self) {
         become(self, (harpe_idle_state){.is_held = true, .must_free = status != HARPE_OK});
 }
 
-/* Frees the GPU. After a failure, the next look tries again, unless the GPU is lost. */
+/* Unlocks the clock. After a failure, the next look tries again, unless the GPU is lost. */
 static void let_go(idler *self) {
     harpe_error error;
     harpe_status status = harpe_gpu_unlock_yielding(gpus_of(self), self->gpu, self->rule.clock_mhz,
@@ -167,8 +171,8 @@ static void let_go(idler *self) {
         become(self, (harpe_idle_state){.is_held = false});
 }
 
-/* Waits until it is time to look. Returns false when the thread must end. `*is_to_end` receives
- * whether the GPU must be freed. */
+/* Waits until the next look is due. Returns false when the thread must end. `*is_to_end` becomes
+ * true if the clock must be unlocked. */
 static bool wait_for_look(idler *self, bool *is_to_end) {
     harpe_agent_idle *all = self->all;
     int64_t now_ns = harpe_clock_ns();
@@ -184,7 +188,8 @@ static bool wait_for_look(idler *self, bool *is_to_end) {
     return goes_on;
 }
 
-/* Returns true if a held GPU may stay so. This is slower than a look, and done once a second. */
+/* Returns true if the clock may stay locked. Checks this only once a second, because the check is
+ * slower than a look. */
 static bool may_stay(idler *self, int64_t now_ns) {
     if (!self->state.is_held || now_ns - self->checked_ns < USED_NS) return true;
     self->checked_ns = now_ns;
