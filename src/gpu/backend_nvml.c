@@ -386,7 +386,8 @@ static int utilization(void *handle, uint32_t *percent) {
     return code;
 }
 
-/* Counts the processes without reading the list: a call without room fails with the number. */
+/* Counts the processes without reading their list: a call with an empty list fails, and returns the
+ * length that the list needs. */
 static int process_count(void *handle, uint32_t *count) {
     const nvml_device *gpu = handle;
     unsigned int found = 0;

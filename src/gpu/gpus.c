@@ -171,8 +171,8 @@ static const char *read_variable(const harpe_visible_variable *variable, const c
     return getenv(variable->other_name);
 }
 
-/* Keeps the devices that `text` chooses, in the order of the text. It is the value of the variable
- * `name`, or of an option if that is NULL. */
+/* Keeps the devices that `text` chooses, in the order of `text`. `text` is the value of the
+ * variable `name`, or of an option if `name` is NULL. */
 static harpe_status choose(const char *name, const char *text, harpe_backend_device *devices,
                            size_t *count, harpe_error *error) {
     harpe_status status = HARPE_OK;

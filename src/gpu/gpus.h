@@ -18,7 +18,7 @@ harpe_status harpe_gpus_full_speed_clocks(harpe_gpus *gpus, int gpu, uint32_t *m
                                           uint32_t **graphics_mhz, size_t *count,
                                           harpe_error *error);
 
-/* Finds the offered graphics clock that is nearest to a clock, and the highest and the lowest. */
+/* Finds three graphics clocks of the GPU: the nearest to `mhz`, the highest and the lowest. */
 harpe_status harpe_gpus_nearest_clock(harpe_gpus *gpus, int gpu, uint32_t mhz,
                                       uint32_t *nearest_mhz, uint32_t *highest_mhz,
                                       uint32_t *lowest_mhz, harpe_error *error);
@@ -41,9 +41,9 @@ harpe_status harpe_gpu_mig_mode(harpe_gpus *gpus, int gpu, bool *is_enabled, har
 harpe_status harpe_gpu_mig_devices(harpe_gpus *gpus, int gpu, harpe_mig_devices *out,
                                    harpe_error *error);
 
-/* Reads the share of time in which the GPU did something, in per cent, over a period that the
- * driver chooses: 1/6 to 1 s. Returns HARPE_NOT_SUPPORTED if the driver does not tell, as for a GPU
- * with MIG and for AMD GPUs. */
+/* Reads the utilisation: the share of time in which the GPU worked, in percent. The driver chooses
+ * the period, which is 1/6 to 1 s. Returns HARPE_NOT_SUPPORTED if the driver does not report the
+ * utilisation, as for a GPU with MIG and for AMD GPUs. */
 harpe_status harpe_gpu_utilization(harpe_gpus *gpus, int gpu, uint32_t *percent,
                                    harpe_error *error);
 
@@ -56,20 +56,20 @@ harpe_status harpe_gpu_process_count(harpe_gpus *gpus, int gpu, uint32_t *count,
  * same file; "" if it is not known. */
 const char *harpe_gpus_library_path(const harpe_gpus *gpus);
 
-/* Writes "<name>@<creation time>" of a cluster of emulated GPUs. Returns false if it is not
+/* Writes "<name>@<creation time>" of a cluster of emulated GPUs. Returns false if this text is not
  * known. */
 bool harpe_gpus_emulated_identity(const harpe_gpus *gpus, char *text, size_t size);
 
-/* Returns true if a call on this GPU has failed because the GPU is lost, and no value of it was
- * read since. Makes no call. */
+/* Returns true if a call on this GPU has failed because the GPU is lost, and no value of this GPU
+ * was read since. Makes no driver call. */
 bool harpe_gpu_is_lost(const harpe_gpus *gpus, int gpu);
 
-/* Returns true if the GPU was lost since the GPUs were opened. Makes no call. */
+/* Returns true if the GPU was lost since the GPUs were opened. Makes no driver call. */
 bool harpe_gpu_was_lost(const harpe_gpus *gpus, int gpu);
 
-/* Returns the driver's lowest index of a GPU that is lost: it was left out when the GPUs were
- * opened, or was lost since. INT_MAX: none. A process that opens the GPUs later may count each GPU
- * with a higher index differently. Makes no call. */
+/* Returns the lowest driver index of a lost GPU: a GPU that was left out when the GPUs were opened,
+ * or that was lost since. INT_MAX: no GPU is lost. In a process that opens the GPUs later, each GPU
+ * after the lost one may have another index. Makes no driver call. */
 int harpe_gpus_first_lost(const harpe_gpus *gpus);
 
 /* Returns the number of GPUs that the driver knows, visible or not. */

@@ -718,8 +718,8 @@ static bool is_same_process(const harpe_process_identity *a, const harpe_process
            a->namespace == b->namespace;
 }
 
-/* Restores what a change that yields has changed, and removes its record. The caller holds the
- * lock. */
+/* Unlocks the clock that a lock that yields has locked, and removes the record of that lock. The
+ * caller holds the record's lock. */
 static harpe_status end_yielding(const harpe_gpu_claim *claim, harpe_gpus *gpus,
                                  const harpe_saved_settings_record *record, harpe_error *error) {
     recovery all = {.directory = claim->directory, .gpus = gpus};
@@ -778,8 +778,8 @@ static harpe_status fail_claimed(const harpe_gpus *gpus, int gpu, harpe_saved_se
                                                  : "power limit optimizer");
 }
 
-/* Returns true if the lock that is in the way is of a change that yields and is being made or taken
- * back just now. This takes one driver call. */
+/* Returns true if another process holds the record's lock because it is just making or ending a
+ * lock that yields. It does so for as long as one driver call takes. */
 static bool is_yielding_now(const harpe_gpu_claim *claim, double give_up_at) {
     harpe_saved_settings_record record;
     return !claim->record.state.yields && harpe_clock_s() < give_up_at + YIELDING_S &&
@@ -921,7 +921,7 @@ bool harpe_gpu_is_yielding(const harpe_gpus *gpus, int gpu) {
            saved.trainer == harpe_process_self();
 }
 
-/* Waits until the GPU has another clock. Returns false if it still has this one. */
+/* Waits until the GPU has another clock than `mhz`. Returns false if the clock is still `mhz`. */
 static bool has_left_clock(harpe_gpus *gpus, int gpu, uint32_t mhz) {
     int64_t end_ns = harpe_clock_ns() + LEAVE_NS;
     for (;;) {

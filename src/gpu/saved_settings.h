@@ -45,7 +45,7 @@ typedef struct harpe_saved_settings {
      * the token for zeusd. */
     harpe_zeusd_place zeusd;
     int64_t trainer; /* process for which the settings were changed */
-    bool yields;     /* of harpe_gpu_lock_yielding */
+    bool yields;     /* the record is of a lock that yields (harpe_gpu_lock_yielding) */
 } harpe_saved_settings;
 
 static inline bool harpe_zeusd_is_given(const harpe_zeusd_place *place) {
@@ -113,12 +113,12 @@ typedef struct harpe_gpu_claim_options {
     double timeout_s;             /* how long to wait for another process that has the GPU */
     bool (*gives_up)(void *user); /* asked every 10 ms while waiting; may be NULL */
     void *user;
-    bool yields; /* for harpe_gpu_lock_yielding */
+    bool yields; /* the claim is for a lock that yields (harpe_gpu_lock_yielding) */
 } harpe_gpu_claim_options;
 
 /* Claims the GPU for this process until harpe_gpu_claim_release or the end of the process.
  * `*earlier` receives the record of another process for the same trainer; its uuid is "" if there
- * is none. If a dead job left the GPU changed, or a change that yields is in force, the GPU is
+ * is none. If a dead job left the GPU changed, or if a lock that yields is in force, the GPU is
  * restored first. Fails with HARPE_ALREADY_EXISTS if another job has the GPU, and with
  * HARPE_INTERRUPTED if `gives_up` returned true. */
 harpe_status harpe_gpu_claim_take(harpe_gpus *gpus, int gpu, const harpe_gpu_claim_options *options,
@@ -134,29 +134,31 @@ void harpe_gpu_claim_release(harpe_gpu_claim *claim, bool is_restored);
  * process that claimed the GPU has died. */
 void harpe_saved_settings_forget(harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind);
 
-/* Reads the record of a GPU. Returns false if there is no readable record. `*is_in_use` tells
- * whether the process runs for which the settings were changed. `is_in_use` may be NULL. Takes no
- * lock. */
+/* Reads the record of a GPU. Returns false if there is no readable record. `*is_in_use` becomes
+ * true if the process for which the settings were changed still runs. `is_in_use` may be NULL.
+ * Takes no lock. */
 bool harpe_saved_settings_find(const harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind,
                                harpe_saved_settings *out, bool *is_in_use);
 
 /* ---- A lock that yields ---------------------------------------------------------------------- */
 
-/* Locks the graphics clock until another process claims the clocks of the GPU, which unlocks it, or
- * until harpe_gpu_unlock_yielding. There is a record but no claim meanwhile. If this process is
- * killed, the GPU is restored like any other. `after` is what the GPU has without this lock. Fails
- * with HARPE_ALREADY_EXISTS if another process has claimed the clocks, and with
- * HARPE_PERMISSION_DENIED if the record cannot be written. After any other failure except a refusal
- * (harpe_gpu_refused), the clock may be locked. */
+/* Locks the graphics clock. The lock ends with harpe_gpu_unlock_yielding, or when another process
+ * claims the clocks of the GPU: this claim unlocks the clock. While the lock is in force, there is
+ * a record but no claim. If this process is killed, the record makes sure that the GPU is restored.
+ * `after` has the locks that the GPU gets when this lock ends. Fails with HARPE_ALREADY_EXISTS if
+ * another process has claimed the clocks, and with HARPE_PERMISSION_DENIED if the record cannot be
+ * written. If the driver refuses the lock (harpe_gpu_refused), the clock is not locked. After any
+ * other failure, the clock may be locked. */
 harpe_status harpe_gpu_lock_yielding(harpe_gpus *gpus, int gpu, uint32_t mhz,
                                      const harpe_default_locks *after, harpe_error *error);
-/* Unlocks the clock `mhz`, unless another process has claimed the GPU meanwhile, which has done so.
- * Waits up to 20 ms for a process that looks at the record, and up to 0.1 s until the clock
- * changes; then unlocks it again, at most twice, because drivers sometimes accept the call without
- * effect. If the GPU is lost, its record stays. */
+/* Unlocks the clock that was locked at `mhz`. Does nothing if another process has claimed the GPU,
+ * because the claim has unlocked the clock. Waits up to 20 ms for a process that reads the record.
+ * Drivers sometimes accept the call without effect, so this function waits until the clock changes.
+ * If the clock does not change within 0.1 s, the function unlocks it again, at most twice. If the
+ * GPU is lost, its record stays. */
 harpe_status harpe_gpu_unlock_yielding(harpe_gpus *gpus, int gpu, uint32_t mhz,
                                        const harpe_default_locks *after, harpe_error *error);
-/* Returns true if such a lock of this process is in force. */
+/* Returns true if a lock that yields is in force on this GPU and this process has made it. */
 bool harpe_gpu_is_yielding(const harpe_gpus *gpus, int gpu);
 
 /* ---- Records of dead jobs -------------------------------------------------------------------- */
