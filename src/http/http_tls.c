@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Implements TLS 1.2 and 1.3 with OpenSSL. This file sets nothing but the oldest TLS version that
- * is allowed, and what keeps a connection that waits small. */
+/* Implements TLS 1.2 and 1.3 with OpenSSL. This file uses OpenSSL's defaults, except for the oldest
+ * allowed TLS version and the settings that save memory in connections that wait. */
 #include "http/http_tls.h"
 
 #include <errno.h>
@@ -15,15 +15,16 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-/* OpenSSL counts the users of a context and frees it with the last one. The context is the owner's,
- * and each session has its own reference. */
+/* OpenSSL counts the references to a context, and frees the context with the last reference. The
+ * owner of the context has one reference, and each session has one. */
 static SSL_CTX *context_of(harpe_http_tls *tls) { return (SSL_CTX *)tls; }
 static SSL *session_of(harpe_http_tls_session *session) { return (SSL *)session; }
 
 /* ---- What can be wrong with a certificate ---------------------------------------------------- */
 
-/* Explains why a certificate and a key cannot be used. For most mistakes OpenSSL reports only that
- * a line is missing. So this code examines the texts and the certificate's dates itself. */
+/* This code explains why a certificate and a key cannot be used. For most mistakes, OpenSSL reports
+ * only that a line is missing. So this code examines the texts and the certificate's dates itself.
+ */
 
 static const char begin[] = "-----BEGIN ";
 
@@ -46,8 +47,8 @@ static bool is_encrypted(const char *pem) {
     return has_block(pem, "ENCRYPTED PRIVATE KEY") || strstr(pem, "Proc-Type: 4,ENCRYPTED");
 }
 
-/* Check the two texts before OpenSSL gets them, and the dates of a certificate. The error explains
- * what is wrong with them. */
+/* These functions check the two texts before OpenSSL gets the texts, and the dates of a
+ * certificate. The error explains what is wrong. */
 static harpe_status check_texts(const char *cert_pem, const char *key_pem, harpe_error *error) {
     bool has_cert = has_block(cert_pem, "CERTIFICATE");
     bool has_key = has_block(key_pem, "PRIVATE KEY");
@@ -93,7 +94,7 @@ static harpe_status check_dates(const X509 *certificate, harpe_error *error) {
 
 /* ---- Certificate ----------------------------------------------------------------------------- */
 
-/* Fails with the newest error of OpenSSL, and empties its queue. */
+/* Fails with the newest error of OpenSSL, and empties OpenSSL's queue of errors. */
 static harpe_status fail_tls(const char *what, harpe_error *error) {
     char reason[128];
     ERR_error_string_n(ERR_peek_last_error(), reason, sizeof reason);
@@ -104,13 +105,14 @@ static harpe_status fail_tls(const char *what, harpe_error *error) {
     return status;
 }
 
-/* Refuses to ask for a passphrase on the terminal. */
+/* Gives no passphrase, so that OpenSSL does not ask for one on the terminal. */
 static int no_passphrase(char *buffer, int size, int is_written, void *user) {
     (void)buffer, (void)size, (void)is_written, (void)user;
     return -1;
 }
 
-/* Uses the first certificate, which must be the server's own, and sends the others with it. */
+/* Uses the first certificate of the text, which must be the server's own, and sends the other
+ * certificates of the text with it. */
 static harpe_status use_certificates(SSL_CTX *context, BIO *pem, harpe_error *error) {
     X509 *own = PEM_read_bio_X509_AUX(pem, NULL, no_passphrase, NULL);
     harpe_status status = own ? check_dates(own, error) : HARPE_OK;
@@ -142,7 +144,8 @@ static harpe_status use_key(SSL_CTX *context, BIO *pem, harpe_error *error) {
                       "certificate must be the server's own)");
 }
 
-/* A session that is idle keeps no buffers. No session is kept for a client that comes back. */
+/* Makes a context whose idle sessions have no buffers. The server keeps no session for clients that
+ * come back. */
 static SSL_CTX *new_context(void) {
     SSL_CTX *context = SSL_CTX_new(TLS_server_method());
     if (!context) return NULL;
@@ -190,7 +193,7 @@ harpe_http_tls_session *harpe_http_tls_session_new(harpe_http_tls *tls, int fd) 
 
 void harpe_http_tls_session_free(harpe_http_tls_session *session) { SSL_free(session_of(session)); }
 
-/* Returns what recv and send return, for a call that has returned `result`. */
+/* Converts the result of a call of OpenSSL to the result that recv or send would return. */
 static ssize_t as_errno(harpe_http_tls_session *session, int result) {
     if (result > 0) return result;
     int failure = SSL_get_error(session_of(session), result);
