@@ -26,14 +26,15 @@ int harpe_emulator_work(unsigned int gpu, double full_speed_s, double compute_sh
 
 /* Runs one iteration of a workload that was measured on real GPUs (docs/emulator.md), such as
  * "gpt2-bf16-b8-s128". `name` NULL: the first workload of HARPE_EMULATOR_WORKLOAD. The iteration
- * takes the time and draws the power that were measured at the GPU's current clock; `stretch` (0.01
- * to 100) multiplies the time. It starts at `ready_ns` (emulated, such as the end of the iteration
- * before; 0: now) or at the end of the GPU's previous work, whichever is later. `finished_ns` (may
- * be NULL) receives its end. Returns NVML_ERROR_NOT_FOUND if there is no such workload. */
+ * has the time and power that were measured at the GPU's current clock. `stretch` (0.01 to 100)
+ * multiplies the time. The iteration starts at the emulated time `ready_ns` (such as the end of the
+ * iteration before; 0: now), or at the end of the GPU's previous work if that is later.
+ * `*finished_ns` receives the end of the iteration; `finished_ns` may be NULL. Returns
+ * NVML_ERROR_NOT_FOUND if there is no such workload. */
 int harpe_emulator_workload_step(unsigned int gpu, const char *name, double stretch,
                                  int64_t ready_ns, int64_t *finished_ns);
 
-/* Returns the name of the workload with this index, or NULL after the last. */
+/* Returns the name of the workload with this index, or NULL after the last workload. */
 const char *harpe_emulator_workload_name(unsigned int index);
 
 /* Keeps the GPU busy with an instruction of the measured profile HARPE_EMULATOR_PROFILE. The
@@ -72,11 +73,11 @@ int harpe_emulator_instruction_held(unsigned int gpu, int stage, const char *ins
 int harpe_emulator_instruction_unlocked(unsigned int gpu, int stage, const char *instruction,
                                         int64_t ready_ns, int64_t *finished_ns);
 
-/* Opens a context on the GPU for this process, as a program does when it first uses CUDA. Until it
- * exits or closes the context, the process is in the list of the GPU's processes with
+/* Opens a context on the GPU for this process, as a program does when it first uses CUDA. Until the
+ * process exits or closes the context, the list of the GPU's processes has this process with
  * `memory_bytes` of memory (0: the amount of a CUDA context; at most half of the GPU's memory).
- * Work and waiting also open a context. A second call can only raise the amount. An idle GPU with a
- * context keeps its highest clock and draws more power. */
+ * Work and waiting also open a context. A second call can only raise the amount of memory. An idle
+ * GPU with a context keeps its highest clock and draws more power. */
 int harpe_emulator_open_context(unsigned int gpu, uint64_t memory_bytes);
 int harpe_emulator_close_context(unsigned int gpu);
 
@@ -101,12 +102,12 @@ int harpe_emulator_write_count(unsigned int gpu, uint64_t *power_limit, uint64_t
 int harpe_emulator_clock(unsigned int gpu, uint32_t *current_mhz, uint32_t *next_mhz,
                          int64_t *next_ns);
 
-/* Lets calls that lock clocks of the GPU count as made at the emulated time `at_ns`, by any
- * process, until the next call of this function. A simulated host uses it if it knows better than
- * the real clock when it would have made the call, because a busy machine has delayed it. A time in
- * the future counts as now, and 0 ends this. If the new clock comes in the past, the GPU's only
- * enqueued work, or its wait, is computed again. It has an effect only if the physics of the GPU
- * has a switch_call_s or a switch_latency_s. */
+/* Sets the emulated time at which calls that lock clocks of the GPU count as made. This holds for
+ * the calls of all processes, until the next call of this function. A simulated host uses this
+ * function after a busy machine has delayed its call. A time in the future counts as now, and 0
+ * stands for the real times of the calls. If the new clock comes in the past, the GPU's only
+ * enqueued work, or its wait, is computed again. The function has an effect only if the physics of
+ * the GPU has a switch_call_s or a switch_latency_s. */
 int harpe_emulator_calls_at(unsigned int gpu, int64_t at_ns);
 
 /* Writes the UUID of a GPU, as nvmlDeviceGetUUID does. Returns NVML_ERROR_INSUFFICIENT_SIZE if

@@ -21,7 +21,7 @@
 #include "gpu/nvml_abi.h"
 #include "world.h"
 
-/* Real time without a heartbeat after which the owner of a work may be dead. */
+/* If the owner of a work sends no heartbeat for this real time, it may be dead. */
 #define SILENCE_NS (3 * (int64_t)EMULATOR_HEARTBEAT_NS)
 
 /* ---- Processes ------------------------------------------------------------------------------- */
@@ -47,7 +47,7 @@ emulator_owner emulator_this_process(void) {
 /* ---- Dead processes -------------------------------------------------------------------------- */
 
 /* Processes that own work on a GPU or make it wait, and that have not sent a heartbeat for a long
- * time; and those that have a context, which sends none. */
+ * time; and processes that have a context, for which no heartbeats are sent. */
 typedef struct silent_owners {
     /* One entry for each slot of work. 0: the slot is free, or its owner sends heartbeats. */
     uint64_t work_id[EMULATOR_WORK_MAX];
@@ -59,7 +59,8 @@ typedef struct silent_owners {
     bool are_contexts_checked;
 } silent_owners;
 
-/* Lists the contexts if they were not checked for `silence_ns`. */
+/* Lists the owners of contexts, if contexts were not checked for `silence_ns`. Returns true if
+ * there are any. */
 static bool find_contexts(const emulator_state *state, int64_t silence_ns, silent_owners *silent) {
     if (harpe_clock_ns() - state->contexts_checked_ns < silence_ns) return false;
     for (unsigned int i = 0; i < EMULATOR_CONTEXT_MAX; i++)
@@ -178,8 +179,9 @@ static emulator_state *look_in_world(emulator_cluster *cluster, unsigned int ind
     return state;
 }
 
-/* Locks a GPU, and ends what dead processes have left: works without a heartbeat for `silence_ns`,
- * and contexts that were not checked for `unchecked_ns`. */
+/* Locks a GPU, and ends the works, the waiting and the contexts of dead processes. Checks the
+ * owners that sent no heartbeat for `silence_ns`, and the owners of contexts if these were not
+ * checked for `unchecked_ns`. */
 static nvmlReturn_t lock_and_bury(emulator_cluster *cluster, unsigned int index,
                                   double energy_step_s, int64_t silence_ns, int64_t unchecked_ns,
                                   emulator_state **out) {

@@ -100,7 +100,7 @@ static emulator_iteration work_at(const emulator_work *work, const emulator_mode
 }
 
 /* Returns power and activity of a busy GPU, as the model, the profile or the workload says. Works
- * share the GPU evenly, so they are the means over the works. */
+ * share the GPU evenly, so the result is the mean over the works. */
 static emulator_iteration usual_at(const emulator_state *state, const emulator_chip *chip,
                                    double clock_mhz, double memory) {
     emulator_iteration mean = {0};
@@ -220,7 +220,8 @@ static unsigned int allowed_index(const emulator_state *state, const emulator_ch
     return index;
 }
 
-/* Lets a GPU do nothing. If a process has a context, the clock is the highest that is allowed. */
+/* Sets clocks and power of an idle GPU. If a process has a context, the clock is the highest
+ * allowed one. */
 static void be_idle(const emulator_state *state, const emulator_chip *chip,
                     const emulator_clock_range *lock, emulator_operation *operation) {
     const emulator_model *model = chip->model;

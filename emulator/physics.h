@@ -45,8 +45,8 @@ typedef struct emulator_work {
     int64_t enqueued_ns;    /* real time at which the owner made the call */
     double full_speed_s;    /* duration at the highest clock */
     double compute_share;   /* share of the duration that scales with the clock */
-    uint32_t workload;      /* iteration of the workload with this index, plus 1; 0: none */
-    double stretch;         /* factor of the duration of such an iteration */
+    uint32_t workload;      /* index of the workload plus 1; 0: the work is no iteration of one */
+    double stretch;         /* factor of the duration of an iteration of a workload */
     double pace;            /* factor of the duration; 0: 1 */
     double remaining;       /* 1 at the start, 0 at the end */
     int64_t finished_ns;    /* valid when is_done */
@@ -112,7 +112,7 @@ typedef struct emulator_state {
     uint32_t slot_count; /* slots from the first to the last that has had a work; at least 1 */
     emulator_work work[EMULATOR_WORK_MAX];
     emulator_context context[EMULATOR_CONTEXT_MAX];
-    int64_t contexts_checked_ns; /* real time */
+    int64_t contexts_checked_ns; /* real time of the last check for dead owners */
     double last_power_w;
     int32_t last_degrees_c;
     /* number of changes written so far; the last EMULATOR_HISTORY_MAX are kept */

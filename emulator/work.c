@@ -415,7 +415,7 @@ int harpe_emulator_calls_at(unsigned int gpu, int64_t at_ns) {
     return end(gpu, cluster);
 }
 
-/* Returns true if all names of a list that commas separate are workloads. */
+/* Returns true if each name in a list is a workload. Commas separate the names. */
 static bool are_workloads(const char *list) {
     while (emulator_workload_find(list) >= 0) {
         list += strcspn(list, ",");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workloads that were measured: 20 models, precisions, batch sizes and sequence lengths (all are
- * prefill) at 10 or 11 clocks of an A100-PCIE-40GB, in the artifact of EnergAIzer (ISPASS 2026, MIT
- * licence). bench/workload_laws.py fits the constants and prints their errors. */
+/* The table of measured workloads, and their time and power at a clock. There are 20 combinations
+ * of model, precision, batch size and sequence length. All are prefill. They were measured at 10 or
+ * 11 clocks of an A100-PCIE-40GB; the data is in the artifact of EnergAIzer (ISPASS 2026, MIT
+ * licence). bench/workload_laws.py fits the constants of the table and prints their errors. */
 #include "workloads.h"
 
 #include <math.h>
