@@ -48,8 +48,8 @@ typedef struct harpe_frequency_controller_options {
      * each change of frequency. Use a negative value on machines with fewer cores than GPUs. */
     double poll_interval_s;
     harpe_log log;
-    /* True: the power limit stays as it is found. False: the controller sets it to the GPU's
-     * default, because a lower limit would change what the clocks mean. */
+    /* True: the controller leaves the power limit alone. False: the controller sets the power limit
+     * to the GPU's default, because with a lower limit a GPU may not reach its clock. */
     bool keeps_power_limit;
 } harpe_frequency_controller_options;
 
