@@ -184,18 +184,19 @@ harpe_power_limit_measurements(const harpe_power_limit_optimizer *optimizer, siz
 HARPE_API void harpe_power_limit_mark_step(void);
 HARPE_API void harpe_power_limit_mark_epoch(void);
 
-/* The units of work that a program's frameworks show without its help, from the least reliable to
- * the best. Marks of the program are better than all. */
+/* The sources of units of work, from the least reliable to the best. Frameworks show the first
+ * three without the help of the program; marks come from the program itself. */
 typedef enum harpe_step_source {
     HARPE_STEP_FORWARDS = 1, /* calls of the outermost module */
     HARPE_STEP_BATCHES,      /* batches of data */
     HARPE_STEP_UPDATES,      /* steps of an optimizer of weights */
     HARPE_STEP_MARKS,        /* harpe_power_limit_mark_step */
 } harpe_step_source;
-/* Counts a unit of work in the same memory, and in the same way as a mark. All processes of the
- * program together count one source: a better one replaces the present one, and less good ones do
- * nothing. `end_source` says that no more units of this source are expected, so that a less good
- * one can follow. */
+/* harpe_power_limit_count_step counts a unit of work of a source, in the same memory and in the
+ * same way as a mark. All processes of the program together count only one source. A better source
+ * replaces the present source, and units of a less reliable source are not counted.
+ * harpe_power_limit_end_source says that no more units of this source are expected, so that a less
+ * reliable source can follow. */
 HARPE_API void harpe_power_limit_count_step(harpe_step_source source);
 HARPE_API void harpe_power_limit_end_source(harpe_step_source source);
 
