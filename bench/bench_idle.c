@@ -4,20 +4,20 @@
  *
  *   bench_idle [--quick]
  *
- * The arrivals and numbers of tokens are those of $HARPE_DATA/azure_llm, or of
- * ../shared/data/azure_llm. The traces are of services with many GPUs, so that this GPU gets each
- * k-th request. The server is simple: if requests wait, it computes their prompts, at most
+ * The arrivals and numbers of tokens come from the traces in $HARPE_DATA/azure_llm or in
+ * ../shared/data/azure_llm. The traces are of services with many GPUs, so this GPU gets only each
+ * k-th request. The server is simple: while requests wait, it computes their prompts, at most
  * PROMPT_TOKENS at once; otherwise it computes one token for each request that runs. The times are
- * an assumption for a model with 8e9 parameters of 16 bits:
+ * assumptions for a model with 8e9 parameters of 16 bits:
  *
  *   prompts  40 us for each token (2 x 8e9 FLOP at 400 TFLOPS), 90 % of it compute
  *   a token  8 ms (16 GB at 3.35 TB/s, and the host), and 0.05 ms for each request, 25 % compute
  *
- * A lock of the clock takes 5 ms and holds 20 ms later, as was measured on a V100. Readings of the
- * emulated GPU come at once. The rows "late" run a loop of their own with the agent's decision in
- * place of the agent, and see a power that is renewed every 100 ms, as that of an H100, and a
- * utilisation that is renewed every 1/6 s. The rows "once a second" unlock the clock only after a
- * look each second. */
+ * A call that locks the clock takes 5 ms, and the clock changes 20 ms later; both were measured on
+ * a V100. Readings of the emulated GPU have no delay. In the rows "late" and "once a second", a
+ * loop replaces the agent and uses the agent's decision. In the rows "late", the loop sees a power
+ * that is renewed every 100 ms, as on an H100, and a utilisation that is renewed every 1/6 s. In
+ * the rows "once a second", the loop looks at the GPU only once a second. */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <math.h>
@@ -64,7 +64,7 @@ typedef struct request {
 
 typedef struct request_trace {
     const char *file, *name;
-    int every; /* this GPU gets one of so many requests */
+    int every; /* this GPU gets each `every`th request */
     request *requests;
     int count;
 } request_trace;
@@ -109,7 +109,7 @@ typedef enum way { AGENT, LATE, ONCE_A_SECOND } way;
 typedef struct scenario {
     const request_trace *trace;
     way way;
-    double after_s; /* 0: without the rule */
+    double after_s; /* 0: the rule is off */
     int mhz;
 } scenario;
 
@@ -150,7 +150,7 @@ static int run_agent(void *user) {
 
 /* ---- Other ways to hold the clock ------------------------------------------------------------ */
 
-/* A value that is renewed in each period. */
+/* A reading that changes only once in each period. */
 typedef struct stepped {
     int64_t period;
     uint32_t value;
@@ -215,7 +215,7 @@ static void take_arrivals(llm_server *self) {
     }
 }
 
-/* Counts a token of each request from `first` on, and removes those that are complete. */
+/* Counts one token of each running request from `first` on, and removes complete requests. */
 static void count_tokens(llm_server *self, int first) {
     int kept = first;
     for (int i = first; i < self->running_count; i++) {
@@ -252,7 +252,7 @@ static double compute_tokens(llm_server *self, const replayed_case *replay) {
     return elapsed_s;
 }
 
-/* Returns the time in which the GPU has worked. */
+/* Serves all requests. Returns the time, in s, during which the GPU computed. */
 static double serve(llm_server *self, const replayed_case *replay) {
     double busy_s = 0;
     while (self->done < self->count) {
@@ -285,7 +285,7 @@ static void summarize(const request_trace *trace, result *out) {
     out->p99_s = latencies[trace->count * 99 / 100];
 }
 
-/* Counts the time at a low clock. */
+/* Measures the time at the rule's clock, and counts how often it begins. */
 static int count_held(void *user) {
     replayed_case *self = user;
     uint32_t mhz = 0;
