@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeps the curves of all instructions, and takes the results of rounds into them. In an
- * exploration, a round that was slower or noisier than it should be has little weight, and
- * explorer_plan.c makes the rounds. A sweep's rounds are made here: when the energy of an
- * instruction has risen at several lower clocks in a row, even lower clocks save nothing, and the
- * instruction runs at its highest clock until the end, which slows training as little as possible.
- */
+/* Keeps the curves of all instructions, and adds the results of rounds to them. In an exploration,
+ * explorer_plan.c makes the rounds, and a round that was slower or noisier than expected has little
+ * weight. The rounds of a sweep are made here. When the energy of an instruction has risen at
+ * several lower clocks in a row, still lower clocks save nothing. The instruction then runs at its
+ * highest clock until the end of the sweep, so that it slows training as little as possible. */
 #include "server/scheduler/perseus/explorer.h"
 
 #include <math.h>
@@ -24,9 +23,9 @@ enum { MISSES_MAX = 3 };
 #define WAITING_SHARE_MIN 0.001
 /* Of a profile. */
 #define BLOCKING_POWER_MAX_W 1e5
-/* Before any round shows the noise: an assumption. */
+/* The assumed noise before any round shows it. */
 #define USUAL_NOISE 0.01
-/* Each observation of the noise counts as at most so many values. */
+/* Each observation of the noise counts as at most this number of values. */
 #define NOISE_FREEDOM_MAX 2000.0
 /* A value outside of its bounds by this share (HARPE_CLOCK_BREAK_SHARE at a new clock), or by this
  * number of standard errors, does not belong to the clock that the instruction should have had. */
@@ -35,8 +34,8 @@ enum { MISSES_MAX = 3 };
 #define DOUBT_WEIGHT 0.02
 /* A round whose times scatter by this factor more than usual is a burst of jitter. */
 #define BURST_FACTOR 3.0
-/* The usual deviation counts as at least this share there. On GPUs that change their clocks late,
- * no run is known better, because latencies vary: an assumption. */
+/* For this comparison the usual deviation is at least this share. It is an assumption: on GPUs that
+ * change their clocks late, latencies vary, so the time of a run is not known better. */
 #define USUAL_NOISE_MIN 0.002
 /* A GPU has become slower or faster if its time at the highest clock has changed by this number of
  * standard errors. */
@@ -332,8 +331,8 @@ static void take_mixed_run(harpe_explorer *explorer, const harpe_online_clock_ru
                               harpe_explorer_noise_of(explorer));
 }
 
-/* Compares a round at the highest clocks with what is known, and scales the times of the entries
- * that have changed. */
+/* Compares a round at the highest clocks with the curves, and scales the times of the entries that
+ * have changed. */
 static void look(const harpe_explorer *explorer, const harpe_online_round *round) {
     const harpe_online_pipeline *pipeline = explorer->pipeline;
     for (size_t e = 0; e < pipeline->entry_count; e++) {
@@ -367,8 +366,8 @@ bool harpe_explorer_ran_probe(const harpe_explorer *explorer) {
     return !explorer->is_exploring && !ran_highest(explorer);
 }
 
-/* Returns what ranks report of their clocks, or NULL if clocks did not change, or changed at once.
- */
+/* Returns the ranks' reports of their clocks. Returns NULL if clocks did not change or if changes
+ * are immediate. */
 static const harpe_rank_clocks *told_clocks(const harpe_explorer *explorer,
                                             const harpe_online_reports *reports) {
     bool may_be_late = harpe_online_latencies_are_late(explorer->latencies) ||
@@ -467,7 +466,7 @@ harpe_status harpe_explorer_miss(harpe_explorer *explorer, const harpe_online_ro
 
 /* ---- A sweep --------------------------------------------------------------------------------- */
 
-/* Adds an observation of the present clock. Returns true if the entry needs more. */
+/* Adds an observation of the present clock. Returns true if the entry needs more observations. */
 static bool take_swept(harpe_explorer *explorer, size_t e, const harpe_online_round *round) {
     harpe_explorer_entry *entry = &explorer->entries[e];
     const harpe_clock_point *above = &entry->curve.points[explorer->position];
@@ -484,7 +483,7 @@ static bool take_swept(harpe_explorer *explorer, size_t e, const harpe_online_ro
     return !entry->has_stopped;
 }
 
-/* The next round of a sweep. */
+/* Makes the next round of a sweep. */
 static void sweep_next(harpe_explorer *explorer) {
     harpe_explorer_run_highest(explorer);
     for (size_t i = 0; i < explorer->pipeline->instruction_count; i++) {
@@ -762,7 +761,7 @@ static bool load_clocks(const harpe_explorer *explorer, int *mhz, const json_t *
     return true;
 }
 
-/* Checks that the entry has the points which its explorer must have measured. */
+/* Checks that an entry has all points that its explorer must have measured. */
 static bool is_possible(const harpe_explorer *explorer, harpe_explorer_entry *entry) {
     if (!(entry->time_ratio > 0 && entry->energy_ratio > 0)) return false;
     if (entry->count == 0) return explorer->position == 0;

@@ -38,7 +38,7 @@ enum {
     STRAGGLER_ROUNDS = 4,
 };
 
-/* Noise makes a round at most this share slower than a straggler allows. */
+/* Because of noise, a round may be slower than a straggler allows, by at most this share. */
 #define STRAGGLER_TOLERANCE 0.005
 
 /* ---- Making it ------------------------------------------------------------------------------- */
@@ -131,7 +131,7 @@ static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, ha
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-/* Takes what the ranks report of how long changes of their clocks take. */
+/* Stores the latencies that the ranks report. */
 static void take_latencies(harpe_perseus *self, const harpe_online_round *round) {
     for (size_t e = 0; e < self->pipeline->entry_count; e++)
         harpe_online_latencies_take_time(self->explorer->latencies, round->entries[e].time_s);
@@ -141,7 +141,7 @@ static void take_latencies(harpe_perseus *self, const harpe_online_round *round)
                                     reports->count);
 }
 
-/* Reads the round, and notes what it took. Free `*round` with harpe_online_round_free. */
+/* Reads the round, and records its time and energy. Free `*round` with harpe_online_round_free. */
 static harpe_status read_round(harpe_perseus *self, harpe_perseus_measured *measured,
                                harpe_online_round *round, harpe_error *error) {
     harpe_status status = harpe_online_round_read(self->pipeline, &self->reports, round, error);
@@ -159,7 +159,8 @@ static harpe_status count_microbatches(const harpe_perseus *self, int *microbatc
                                            &self->reports, microbatches, error);
 }
 
-/* The schedule of these rounds is empty, so they run at the highest clocks. */
+/* Handles a round before microbatches are counted. Its schedule is empty, so the round runs at the
+ * highest clocks. */
 static harpe_status observe_count(harpe_perseus *self, harpe_perseus_measured *measured,
                                   harpe_error *error) {
     int microbatches;
@@ -179,8 +180,8 @@ static harpe_status observe_count(harpe_perseus *self, harpe_perseus_measured *m
     return HARPE_OK;
 }
 
-/* After a sweep, a round runs at the highest clocks: planning may take long, and the ranks continue
- * with their last schedule meanwhile. */
+/* Handles a round of a sweep. The first plans are made after one more round at the highest clocks,
+ * because planning may take long, and the ranks continue with their last schedule meanwhile. */
 static harpe_status observe_sweep(harpe_perseus *self, const harpe_online_round *round,
                                   bool was_over) {
     bool is_over = harpe_explorer_is_over(self->explorer);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From measurements to plans. Begins to learn, connects the explorer with the job, computes profile
- * and plans from what was learnt, and compares later measurements with
- * the plan. Old plans are kept until new plans are made.
+/* From measurements to plans: begins to learn, connects the explorer with the job, computes profile
+ * and plans from the measurements, and compares later measurements with the plan. Old plans are
+ * kept until new plans are made.
  *
  * If iterations differ from the plan for some rounds in a row, the profile is corrected: the time
  * and energy of each (stage, instruction) at the frequencies that ran are compared with the
  * profile. Then new plans are made. If an instruction has changed too much for a correction, the
- * profile is measured again. After each correction or measurement, more rounds must differ before
- * the next one. */
+ * profile is measured again. After each correction or measurement, the next one needs more rounds
+ * that differ. */
 #include "server/scheduler/perseus/perseus_job.h"
 
 #include <math.h>
@@ -287,8 +287,8 @@ bool harpe_perseus_plan_learnt(harpe_perseus *self) {
 
 /* ---- Back-off -------------------------------------------------------------------------------- */
 
-/* Returns the number of rounds from the beginning of one measurement to that of the next, so that
- * they take at most a quarter of the rounds. */
+/* Returns the number of rounds from the beginning of one measurement to the beginning of the next,
+ * so that measurements take at most a quarter of all rounds. */
 static int64_t rounds_to_measure(const harpe_perseus *self) {
     return (int64_t)(MEASURED_APART * self->explorer->cost.rounds) << self->measuring.level;
 }
@@ -534,8 +534,8 @@ static harpe_status correct(harpe_perseus *self, const harpe_online_round *round
     return status;
 }
 
-/* Returns ratios of 1 for all entries, or NULL if memory runs out. Sets `*are_new` if the profile
- * has others. */
+/* Returns ratios of 1 for all entries, or NULL if memory runs out. Sets `*are_new` to true if the
+ * profile has other ratios. */
 static harpe_online_mean *no_drift(const harpe_perseus *self, bool *are_new) {
     size_t count = self->pipeline->entry_count;
     harpe_online_mean *ratios = harpe_calloc(count, sizeof *ratios);
@@ -564,8 +564,8 @@ void harpe_perseus_forget_drift(harpe_perseus *self) {
         harpe_perseus_log(self, HARPE_LOG_WARNING, "drift is not forgotten: %s", reason.message);
 }
 
-/* Makes the first plans, if a straggler is a GPU of this job: the plans without it, to which later
- * measurements are compared, and then those with it. */
+/* Makes the first plans if a straggler is a GPU of this job. Makes plans without the straggler
+ * first, because later measurements are compared with them, and then plans with the straggler. */
 static void plan_beside_straggler(harpe_perseus *self) {
     harpe_error reason = {0};
     bool is_slow;
@@ -621,8 +621,8 @@ static harpe_online_outside outside_of(const harpe_perseus *self) {
     return (harpe_online_outside){fmax(0, cost->first_time_s - fastest_s), 0};
 }
 
-/* Returns the clocks of the round that runs, the lowest of all replicas. Returns NULL if they are
- * those of the explorer. */
+/* Returns the clocks of the present round: for each instruction, the lowest clock of all replicas.
+ * Returns NULL if the explorer has chosen the clocks. */
 static const int *running_mhz(const harpe_perseus *self) {
     if (self->phase != HARPE_PERSEUS_PLAN || self->explores || self->is_plan_new || !self->plans)
         return NULL;
@@ -652,7 +652,7 @@ harpe_status harpe_perseus_learn(harpe_perseus *self, const harpe_online_round *
     return harpe_explorer_observe(self->explorer, round, &self->reports, &terms, error);
 }
 
-/* The first plans of an exploration. */
+/* Makes the first plans of an exploration. */
 static void plan_first(harpe_perseus *self) {
     harpe_perseus_log_learnt(self);
     self->explorer->position = self->explorer->clock_count;
@@ -660,7 +660,7 @@ static void plan_first(harpe_perseus *self) {
     plan_beside_straggler(self);
 }
 
-/* Plans with more clocks than before. */
+/* Makes plans with more clocks than before. */
 static harpe_status plan_more(harpe_perseus *self, harpe_error *error) {
     self->explores_next = false;
     self->is_plan_new = true;
@@ -673,7 +673,7 @@ static harpe_status plan_more(harpe_perseus *self, harpe_error *error) {
     return HARPE_OK;
 }
 
-/* The job has changed, so nothing that was measured holds. */
+/* Drops all measurements, because the job has changed. */
 static void begin_anew(harpe_perseus *self) {
     harpe_perseus_log(self, HARPE_LOG_WARNING,
                       "%d rounds in a row took longer than the measurements permit: measures again",

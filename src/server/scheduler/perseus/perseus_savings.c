@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures savings. Rounds at the highest clocks are the baseline of the rounds that run a plan,
- * and hold as long as the job does not change. When rounds of a plan become clearly different, a
- * new baseline begins, for which the next round runs at the highest clocks on purpose.
- * docs/online.md
- * ("Savings") has the formulas. This file changes no plan. */
+/* Measures savings. Rounds at the highest clocks are the baseline of the rounds that run a plan.
+ * The baseline is valid as long as the job does not change. When rounds of a plan become clearly
+ * different, a new baseline begins: the next round runs at the highest clocks on purpose.
+ * docs/online.md ("Savings") has the formulas. This file changes no plan. */
 #include "server/scheduler/perseus/perseus_job.h"
 
 #include <math.h>
@@ -11,14 +10,14 @@
 
 #include "base/clock.h"
 
-/* A change must exceed this number of standard errors ... */
+/* A change is clear if it exceeds this number of standard errors ... */
 #define CLEARLY 3.5
 /* ... and this share. */
 #define CHANGE_MIN 0.005
-/* If no round may run at the highest clocks, the baseline is assumed to have changed by at most
- * this factor more than the rounds of the plan. */
+/* If no round may run at the highest clocks, the change of the baseline is not known. It is assumed
+ * to be at most this factor times the change of the rounds of the plan. */
 #define UNSEEN_FACTOR 2.0
-/* More rounds do not improve what a plan is expected to take. */
+/* The usual values of a plan are means over at most this number of rounds. */
 enum { USUAL_ROUNDS_MAX = 50 };
 
 harpe_savings_round harpe_perseus_savings_round(const harpe_online_round *round, int64_t number) {
@@ -49,7 +48,7 @@ bool harpe_perseus_may_run_highest(const harpe_perseus *self) {
            !(self->requests.plan_time_s > 0);
 }
 
-/* A job that changes all the time gets new baselines less and less often. */
+/* Each new baseline of a job that changes all the time must wait longer than the one before. */
 static bool may_renew(const harpe_perseus *self) {
     const harpe_perseus_backoff *last = &self->references;
     return harpe_perseus_may_run_highest(self) &&
@@ -61,7 +60,7 @@ static bool has_other_straggler(const harpe_perseus *self) {
            self->told.iteration_time_s != self->baseline_told.iteration_time_s;
 }
 
-/* Gives the rounds that have waited for this baseline its values. */
+/* Compares the rounds that have waited for this baseline with it. */
 static void serve_waiting(harpe_perseus *self) {
     for (int64_t r = harpe_perseus_first_kept(self); r < self->round; r++) {
         harpe_perseus_measured *measured = &self->history[r % HARPE_PERSEUS_HISTORY];
@@ -71,8 +70,8 @@ static void serve_waiting(harpe_perseus *self) {
     }
 }
 
-/* Counts a round of a plan with only the highest clocks, or a round that ran at them on purpose. It
- * saves nothing, even if its time and energy differ from the baseline. */
+/* Counts a round in which all instructions ran at the highest clocks, by a plan or on purpose. Such
+ * a round saves nothing, even if its time and energy differ from the baseline. */
 static void count_highest(harpe_perseus *self, const harpe_savings_round *own,
                           harpe_perseus_measured *measured) {
     if (has_other_straggler(self)) harpe_perseus_renew_baseline(self);
@@ -84,8 +83,8 @@ static void count_highest(harpe_perseus *self, const harpe_savings_round *own,
 
 /* ---- Changes --------------------------------------------------------------------------------- */
 
-/* Begins to watch another plan, or the same one under another straggler. Before the first round,
- * the plan is expected to take what was predicted. */
+/* Begins to watch another plan, or the same plan with another straggler. Before the first round,
+ * the usual time and energy are the predicted ones. */
 static void expect_plan(harpe_perseus_usual *usual, const harpe_online_mean *planned,
                         const harpe_online_mean *predicted) {
     if (usual->planned_s == planned->time_s && usual->planned_j == planned->energy_j) return;
@@ -94,7 +93,7 @@ static void expect_plan(harpe_perseus_usual *usual, const harpe_online_mean *pla
                                    .value = {predicted->time_s, predicted->energy_j}};
 }
 
-/* Returns the largest relative change of a round against what is usual; 0: none is clear. */
+/* Returns the largest relative difference of a round from the usual values; 0: none is clear. */
 static double clear_change(const harpe_perseus *self, const harpe_savings_round *own) {
     const harpe_perseus_usual *usual = &self->usual;
     double largest = 0;
@@ -114,9 +113,9 @@ static void learn_usual(harpe_perseus_usual *usual, const harpe_savings_round *o
         usual->value[q] += (own->value[q] - usual->value[q]) / usual->rounds;
 }
 
-/* Compares a round of the running plan with what is usual. Returns the uncertainty of its baseline
- * as a share: 0, unless this may have changed and no round may show it now. INFINITY: the baseline
- * is not known. */
+/* Compares a round of the running plan with the usual values. Returns the uncertainty of the
+ * round's baseline, as a share. It is above 0 if the baseline may have changed and no round may run
+ * at the highest clocks to show this. INFINITY: the baseline is not known. */
 static double watch_baseline(harpe_perseus *self, const harpe_online_round *round,
                              const harpe_savings_round *own) {
     harpe_online_mean predicted, planned = harpe_perseus_planned(self, round, &predicted);
