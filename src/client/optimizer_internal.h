@@ -23,9 +23,9 @@
 
 /* The training thread follows a frequency schedule: it finds the entry of each instruction, and
  * checks whether the step fits the schedule. The optimizer's own thread posts new schedules, and
- * the training thread gives old ones back, both without a lock. The training thread never frees
- * memory. The optimizer's own thread calls harpe_schedule_post and harpe_schedule_exchange_clear;
- * the training thread calls all other functions. */
+ * the training thread gives old schedules back, both without a lock. The training thread never
+ * frees memory. The optimizer's own thread calls harpe_schedule_post and
+ * harpe_schedule_exchange_clear; the training thread calls all other functions. */
 
 /* A schedule for the training thread. It does not change after it is posted. */
 typedef struct harpe_followed_schedule {
@@ -128,9 +128,9 @@ harpe_status harpe_schedule_check(const harpe_frequency_schedule *schedule,
 
 /* ---- Stream events --------------------------------------------------------------------------- */
 
-/* Stream events: changes of clocks and time stamps that the training thread requests. They are
- * handled at once, or when the caller's CUDA stream reaches them, if the process has loaded CUDA.
- * Events keep their order. The handler decides their effect. */
+/* A stream event is a change of clock or a time stamp that the training thread requests. If the
+ * process has loaded CUDA, an event is handled when the caller's CUDA stream reaches it; otherwise
+ * it is handled at once. Events keep their order. The handler decides the effect of an event. */
 
 typedef enum harpe_stream_event_kind {
     HARPE_STREAM_EVENT_BEGIN_STEP,
@@ -145,8 +145,8 @@ typedef struct harpe_stream_event {
     bool is_measured;  /* BEGIN and END: record a time stamp */
     int set_mhz;       /* BEGIN: the clock to set; 0: leave the clock alone */
     int asked_mhz;     /* BEGIN: the clock that was requested; 0: unknown */
-    int64_t series;    /* BEGIN_STEP and BEGIN: the schedule's */
-    uint32_t position; /* BEGIN: of the instruction in its schedule, or HARPE_POSITION_LOST */
+    int64_t series;    /* BEGIN_STEP and BEGIN: series of the schedule */
+    uint32_t position; /* BEGIN: place in the schedule, or HARPE_POSITION_LOST */
     const char *name;  /* BEGIN */
 } harpe_stream_event;
 
@@ -158,10 +158,10 @@ typedef struct harpe_stream_events harpe_stream_events;
 /* Returns NULL if this process has not loaded CUDA, or if memory is short. */
 harpe_stream_events *harpe_stream_events_new(void *cuda_stream, harpe_stream_event_handler *handler,
                                              void *user);
-/* Sends an event. Call it from the training thread. The first calls may set up the memory and the
- * thread that follow the stream. If the stream captures a CUDA graph, `handler`
- * is called at once on this thread. Returns false if the stream does not accept the event, or if
- * too many events are on their way; `handler` then does not receive the event. */
+/* Sends an event. Only the training thread may call this function. The first calls may set up the
+ * memory and the thread that follow the stream. If the stream captures a CUDA graph, `handler` is
+ * called at once, on the training thread. Returns false if the stream does not accept the event, or
+ * if too many events are on their way; `handler` then does not receive the event. */
 bool harpe_stream_events_send(harpe_stream_events *events, const harpe_stream_event *event);
 /* Returns true if the stream runs host functions because it has no writes to memory. Any thread may
  * call it. */
@@ -197,8 +197,8 @@ void harpe_reply_to(harpe_connection *connection, const harpe_request *request, 
 /* Sends POST /register_job. */
 void harpe_reply_to_registration(harpe_connection *connection, const char *job_body, char *job_id,
                                  size_t size, harpe_reply *reply);
-/* Returns true if the answer to GET /info is that of the published server, which has no such page.
- * That server makes a separate job for each rank that registers. */
+/* Returns true if GET /info is answered as by the published server, which has no such page. The
+ * published server makes a separate job for each rank that registers. */
 bool harpe_reply_is_published(harpe_connection *connection);
 /* Sends GET /schedule. If the outcome is ANSWERED, the caller frees `*schedule`. */
 void harpe_reply_with_schedule(harpe_connection *connection, const harpe_request *request, int rank,
@@ -220,9 +220,9 @@ typedef struct harpe_pipeline_training {
     harpe_mismatch first_mismatch; /* strict mode, for harpe_pipeline_frequency_check */
 } harpe_pipeline_training;
 
-/* How the steps ran: as planned, or why not. The training thread counts, and the optimizer's own
- * thread sends the counts with each result. Only the training thread writes. Initialise with zeros.
- */
+/* The numbers of steps that ran as planned, and of steps that did not, by reason. Only the training
+ * thread counts. The optimizer's own thread sends the counts with each result. Initialise with
+ * zeros. */
 typedef struct harpe_conduct_counts {
     _Atomic int64_t steps, as_planned, misfits, misfits_measured, disobeyed, lost, left_out;
     _Atomic int64_t wanted_mhz, held_mhz;

@@ -22,11 +22,11 @@
  * counter. The counter changes every 10 to 100 ms and is constant in between, so its value is exact
  * only at the moments of its changes. Each point of the curve is such a change, with the
  * uncertainty of its moment. Several readings around a change make this uncertainty small. The
- * rhythm is the time from one change to the next. A reading usually takes microseconds: the curve
- * then asks for enough readings to find every change. Some drivers need milliseconds for a reading,
- * and keep a processor busy meanwhile (docs/gpu.md): the curve then asks for few readings, and
- * leaves out some changes. If a GPU has no counter, the curve integrates its power. The functions
- * use no clock, lock or driver. */
+ * rhythm is the time from one change to the next. If a reading takes microseconds, as
+ * usual, the curve asks for enough readings to find every change. Some drivers need milliseconds
+ * for a reading, and keep a processor busy meanwhile (docs/gpu.md). Then the curve asks for few
+ * readings, and leaves out some changes. If a GPU has no counter, the curve integrates the GPU's
+ * power. The functions use no clock, lock or driver. */
 
 enum { HARPE_RHYTHM_LENGTH = 8 };
 
@@ -71,7 +71,7 @@ typedef struct harpe_energy_curve {
     bool has_reading;
     bool is_sampled; /* true for power, false for a counter */
     uint64_t counter_mj;
-    int64_t unmoved_ns;     /* start of the last reading: the next change comes after it */
+    int64_t unmoved_ns;     /* start of the last reading; the next change comes after this time */
     int64_t still_since_ns; /* time at which the last change, or the first value, was seen */
     double power_w;
     int64_t sampled_ns;
@@ -95,8 +95,8 @@ void harpe_energy_curve_add_power(harpe_energy_curve *curve, int64_t time_ns, do
 void harpe_energy_curve_break(harpe_energy_curve *curve);
 
 /* Returns the time until the next reading. For power, this time is `period_ns` on average. For a
- * counter, it is at most `period_ns`, and shorter if the counter is about to change; but if
- * readings are slow, it can be up to about 1 s. */
+ * counter, the time is at most `period_ns`, and shorter if the counter is about to change. If
+ * readings of the counter are slow, the time can be up to about 1 s. */
 int64_t harpe_energy_curve_delay_ns(harpe_energy_curve *curve, int64_t now_ns, int64_t period_ns);
 
 /* Returns the index of the last point at or before `time_ns`; SIZE_MAX: there is none. */
@@ -108,7 +108,7 @@ bool harpe_energy_curve_covers(const harpe_energy_curve *curve, int64_t start_ns
                                size_t *first, size_t *last);
 /* Returns true if the curve has a point at or after `time_ns`. */
 bool harpe_energy_curve_has_passed(const harpe_energy_curve *curve, int64_t time_ns);
-/* Removes points that are not needed for times from `time_ns` on. May keep some of them. */
+/* Removes points that are not needed for times from `time_ns` on. Some such points may remain. */
 void harpe_energy_curve_trim(harpe_energy_curve *curve, int64_t time_ns);
 
 /* ---- Comparison with power ------------------------------------------------------------------- */
@@ -119,7 +119,7 @@ void harpe_energy_curve_trim(harpe_energy_curve *curve, int64_t time_ns);
 
 /* Initialise with zeros. */
 typedef struct harpe_energy_check {
-    bool has_sample;    /* the last sample, with which the next one is connected */
+    bool has_sample;    /* there is a last sample, which the next sample is connected with */
     double wrong_share; /* probability that the last sample is wrong because it is late */
     int64_t sampled_ns;
     double sampled_w, sampled_j;
@@ -131,18 +131,19 @@ typedef struct harpe_energy_check {
     double edges_j2; /* squares of the uncertainties at the begin of each unbroken stretch */
 } harpe_energy_check;
 
-/* The energies of the same time. All are 0 if too little was sampled. */
+/* The energies that counter and power give for the same time. All are 0 if there are too few
+ * samples. */
 typedef struct harpe_energy_comparison {
     double counter_j, power_j;
     double uncertainty_j; /* half-width of the 95 % confidence interval of the difference */
-    double late_j;        /* the part of it that late samples cause: an error with one sign */
+    double late_j;        /* the part of the uncertainty that late samples cause, with one sign */
 } harpe_energy_comparison;
 
-/* Returns the time until the next sample; 0 or less: it is due since that time. */
+/* Returns the time until the next sample is due; negative: the sample is late by this time. */
 int64_t harpe_energy_check_delay_ns(const harpe_energy_check *check, int64_t now_ns);
-/* Adds a sample of power, which was read `late_ns` later than planned. `changed_ns` is the
- * moment of the counter's latest change to `counter_j` that is known, within `blur_ns` in both
- * directions. The counter may have changed since. */
+/* Adds a sample of power, which was read `late_ns` later than planned. The latest known change of
+ * the counter was a change to `counter_j` at `changed_ns`, within `blur_ns` in both directions. The
+ * counter may have changed since. */
 void harpe_energy_check_add(harpe_energy_check *check, int64_t now_ns, int64_t late_ns,
                             double power_w, int64_t changed_ns, int64_t blur_ns, double counter_j);
 /* Ends a stretch, because the counter restarted or could not be read. */
@@ -151,17 +152,16 @@ harpe_energy_comparison harpe_energy_check_compare(const harpe_energy_check *che
 
 /* ---- Powers ---------------------------------------------------------------------------------- */
 
-/* Computes powers from steps and a curve of energy: one per instruction and frequency, one for
- * waiting inside steps, and one for the time between steps. They are fitted by least squares. Each
- * row gives the time spent on each unknown and the total energy of that time, and the fit finds the
- * powers that explain all rows best. A power that the rows do not determine stays at the mean
- * power, so there is always an answer and never a NaN. The profiler's thread has collected the data
- * before. */
+/* These functions compute powers from steps and a curve of energy: one power per instruction and
+ * frequency, one for waiting inside steps, and one for the time between steps. The powers are
+ * unknowns that are fitted by least squares. Each row gives the time spent on each unknown and the
+ * total energy of that time. The fit finds the powers that explain all rows best. A power that the
+ * rows do not determine is the mean power, so the result is never a NaN. */
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
 /* A step is a period of GPU time with the instructions that ran in it. A key identifies an
- * instruction at a frequency; it is an index into one table of all pairs seen so far. */
+ * instruction at a frequency: the key is an index into a table of all such pairs so far. */
 
 /* One run of an instruction, in GPU time. */
 typedef struct harpe_span {
@@ -192,7 +192,7 @@ typedef struct harpe_power_fit {
     size_t count, capacity;
     double *normal; /* capacity x capacity; lower triangle, weighted */
     double *right;
-    double energy_j, time_s; /* sums over all rows, weighted, which give the mean power */
+    double energy_j, time_s; /* weighted sums over all rows, from which the mean power follows */
 } harpe_power_fit;
 
 /* Adds one row: for each c in `columns`, the time time_s[c] was spent on unknown c. `columns`
@@ -301,13 +301,13 @@ typedef struct harpe_clock_pair {
     int64_t real_ns, gpu_ns;
 } harpe_clock_pair;
 
-/* The warnings, and which of them are logged (`_told`). */
+/* The reasons for warnings. A member `_told` says whether the warning is logged. */
 typedef struct harpe_profiler_warnings {
     bool is_unreadable_told;
     uint64_t restarts, restarts_told;
     bool is_no_room_told, is_spoiled_told;
     bool is_counter_still, is_counter_still_told; /* power is read instead of the counter */
-    bool is_power_missing, is_power_missing_told; /* power cannot be read either: only times */
+    bool is_power_missing, is_power_missing_told; /* power cannot be read either */
 } harpe_profiler_warnings;
 
 struct harpe_instruction_profiler {
@@ -341,12 +341,13 @@ struct harpe_instruction_profiler {
     harpe_power_model forgotten; /* sums over the steps that were removed */
     harpe_profiler_warnings warnings;
     harpe_energy_check check;  /* compares the counter with the power */
-    uint64_t impossible;       /* those of them whose energy cannot be */
+    uint64_t impossible;       /* number of steps whose energy is impossible */
     uint64_t unmeasured_steps; /* steps that were removed because their energy is not known */
 };
 
-/* Works like harpe_instruction_profiler_new with any source. If `has_thread` is false, only
- * harpe_profiler_tick does work (for tests). Ignores `options->gpus`. */
+/* Does what harpe_instruction_profiler_new does, but reads energy from `source` and ignores
+ * `options->gpus`. If `has_thread` is false, the profiler works only in calls of
+ * harpe_profiler_tick (for tests). */
 harpe_status harpe_profiler_new_on(const harpe_instruction_profiler_options *options,
                                    const harpe_energy_source *source, bool has_thread,
                                    harpe_instruction_profiler **out, harpe_error *error);
@@ -356,13 +357,13 @@ harpe_status harpe_profiler_new_on(const harpe_instruction_profiler_options *opt
  * next call. `user` is the profiler. */
 int64_t harpe_profiler_tick(void *user);
 
-/* Returns false in a forked child. There, the lock may be held by a thread that does not exist. */
+/* Returns false in a forked child, where the lock may be held by a thread that does not exist. */
 bool harpe_profiler_is_ours(const harpe_instruction_profiler *profiler);
 
 /* What a rank reports about its measurements. */
 typedef struct harpe_profiler_conduct {
     uint64_t lost_steps; /* steps whose time stamps or energies were lost, since the start */
-    uint64_t impossible; /* energies that cannot be, since the start */
+    uint64_t impossible; /* impossible energies, since the start */
     harpe_energy_comparison energy;
 } harpe_profiler_conduct;
 harpe_profiler_conduct harpe_profiler_conduct_of(harpe_instruction_profiler *profiler);
@@ -373,14 +374,15 @@ typedef struct harpe_profiler_spans {
     int *asked_mhz;               /* [run]: of the first step */
     uint64_t *us;                 /* [step][run][2]: begin and end, in GPU time */
 } harpe_profiler_spans;
-/* Copies the spans of the first `steps` steps of a series whose energy is known, which are those of
- * the next result. Returns false if there are fewer, or no memory. Free with
+/* Copies the spans of the first `steps` steps of a series whose energy is known. The next result
+ * reports the same steps. Returns false if there are fewer steps, or if memory runs out. Free with
  * harpe_profiler_spans_free. */
 bool harpe_profiler_copy_spans(harpe_instruction_profiler *profiler, int64_t series, size_t steps,
                                harpe_profiler_spans *out);
 void harpe_profiler_spans_free(harpe_profiler_spans *spans);
 
-/* Removes the first `count` steps after adding them to the sums. Call it with the lock held. */
+/* Adds the first `count` steps to the sums in `forgotten`, and removes them. Call it with the lock
+ * held. */
 void harpe_profiler_forget(harpe_instruction_profiler *profiler, size_t count);
 
 #endif

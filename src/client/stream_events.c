@@ -106,8 +106,8 @@ static void arrive_by_call(void *user) { arrive(user); }
 
 /* ---- The thread of a cell -------------------------------------------------------------------- */
 
-/* Handles the events that the stream has reached since the last look. Returns false if there are
- * none. */
+/* Handles the events that the stream has reached since the last look. Returns false if the stream
+ * has reached no event since. */
 static bool look(harpe_stream_events *events) {
     size_t handled = atomic_load_explicit(&events->handled, memory_order_relaxed);
     uint32_t reached = atomic_load_explicit(events->reached, memory_order_acquire);
@@ -123,8 +123,8 @@ static bool is_idle(const harpe_stream_events *events) {
 }
 
 /* Sleeps until a mark is sent. This thread sets the flag before it compares the counts. The
- * training thread counts its mark before it reads the flag. So at least one of them sees what the
- * other has done. */
+ * training thread counts its mark before it reads the flag. So at least one of the two threads sees
+ * the store of the other. */
 static void sleep_until_sent(harpe_stream_events *events) {
     atomic_store(&events->is_asleep, 1);
     while (atomic_load(&events->is_asleep) && is_idle(events) && !atomic_load(&events->is_closing))
@@ -180,8 +180,8 @@ static void exchange_mode(const harpe_stream_events *events, int *mode) {
     if (events->exchange_mode) (void)events->exchange_mode(mode);
 }
 
-/* Gives a registered page back. Leaks it if CUDA does not let go of it, because CUDA would take
- * other memory at the same address for it. */
+/* Unregisters and frees a page. If CUDA refuses to unregister the page, the page is leaked, because
+ * CUDA would mistake other memory at the same address for the page. */
 static void give_back(const harpe_stream_events *events, void *page) {
     int mode = CAPTURE_MODE_RELAXED;
     exchange_mode(events, &mode);
@@ -284,7 +284,7 @@ bool harpe_stream_events_send(harpe_stream_events *events, const harpe_stream_ev
         waiting->name[length] = '\0';
         waiting->event.name = waiting->name;
     }
-    /* Counted before the launch, because the event may arrive at once. */
+    /* The event is counted before the launch, because it may arrive at once. */
     events->sent++;
     bool is_sent = send(events);
     if (!is_sent) events->sent--;
