@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a command of the user that marks its steps: makes the memory and the pipe for its marks,
- * starts it, passes signals on, and calls a function for each mark. `harpe power-limit run` and
- * `harpe tune` use it. This file does not know what a step is for. */
+/* Runs a command of the user that marks its steps. Makes the memory and the pipe for the marks,
+ * starts the command, passes signals on, and calls a function for each mark. `harpe power-limit
+ * run` and `harpe tune` use this file, which does not know what a step is for. */
 #include "cli/marked_command.h"
 
 #include <errno.h>

@@ -16,7 +16,7 @@
 
 #include "powerlimit/step_signal.h"
 
-/* What is done with marks. All functions are called on the thread that follows the command. */
+/* The functions that are called for marks, on the thread that follows the command. */
 typedef struct harpe_marks {
     const char *program; /* the beginning of messages, such as "harpe power-limit run" */
     /* True: the caller reads the marks in the memory itself, and the functions below are called
@@ -24,17 +24,18 @@ typedef struct harpe_marks {
     bool are_read_elsewhere;
     void (*step)(void *user);
     void (*epoch)(void *user);
-    /* This process was stopped, and continues: the marks of the pipe that follow are of that time,
-     * and then `pass_over` is called with the numbers of those in the memory. May be NULL, both. */
+    /* These functions are called when this process was stopped and continues. After `continued`
+     * come the marks that the pipe got in the meantime. Then `pass_over` gets the numbers of marks
+     * that the memory got in the meantime. Both functions may be NULL. */
     void (*continued)(void *user);
     void (*pass_over)(void *user, uint64_t steps, uint64_t epochs);
-    void (*caught_up)(void *user); /* no mark waits; may be NULL */
-    void (*tick)(void *user);      /* called about every `tick_ns`; NULL: not */
+    void (*caught_up)(void *user); /* called when no mark is left; may be NULL */
+    void (*tick)(void *user);      /* called about every `tick_ns`; may be NULL */
     int64_t tick_ns;
     void *user;
 } harpe_marks;
 
-/* The objects that the command gets, and what is read from them. */
+/* The memory and the pipe that the command gets, and the marks that are read from both. */
 typedef struct harpe_step_channel {
     harpe_step_memory *shared;
     int memory;    /* descriptor of `shared` */
@@ -65,12 +66,13 @@ typedef struct harpe_marked_command {
  * that are passed on. */
 harpe_status harpe_marked_command_prepare(harpe_marked_command *child, const harpe_marks *marks,
                                           harpe_error *error);
-/* Starts the command. `actions` are for its descriptors, and become more. NULL: none. */
+/* Starts the command. `actions` has the caller's actions for the command's descriptors; NULL: none.
+ * This function adds actions of its own. */
 harpe_status harpe_marked_command_start(harpe_marked_command *child, char *const *command,
                                         posix_spawn_file_actions_t *actions, harpe_error *error);
 /* Calls the functions of the marks until the command has ended. */
 void harpe_marked_command_follow(harpe_marked_command *child);
-/* Ends the channel. */
+/* Ends the channel of marks, and frees the memory and the pipe. */
 void harpe_marked_command_close(harpe_marked_command *child);
 
 #endif

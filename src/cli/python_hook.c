@@ -17,8 +17,8 @@
 #define HOOK_DIRECTORY "_run"
 #define HOOK_FILE "sitecustomize.py"
 
-/* Returns the directory `package`/_run if it has the hook and nobody else may write to either, or
- * else NULL. The caller frees the path. */
+/* Returns the directory `package`/_run if it has the hook, and if no other user may write to the
+ * directory or the hook. Otherwise returns NULL. The caller frees the path. */
 static char *hook_in(const char *package) {
     char *directory = harpe_path_join(package, "/", HOOK_DIRECTORY);
     char *file = directory ? harpe_path_join(directory, "/", HOOK_FILE) : NULL;
@@ -32,7 +32,7 @@ static char *hook_in(const char *package) {
 
 /* Returns the hook of the Python package that belongs to this program. In a wheel, the program is
  * _bundled/bin/harpe of the package. Otherwise the package is in the source tree of the build, or
- * installed below the same prefix. Returns NULL if there is none. The caller frees the path. */
+ * installed below the same prefix. Returns NULL if there is no hook. The caller frees the path. */
 static char *hook_near_program(void) {
     static const char *const places[] = {"../..", "../../python/harpe",
                                          "../lib/python3*/*-packages/harpe"};
