@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What other parts of this project need of the monitor beyond the public API: energy counters, CPU
- * energy, a background thread, and monitors over any source. */
+/* The functions of the monitor that other parts of this project need beyond the public API: energy
+ * counters, CPU energy, a background thread, and monitors over any source. */
 #ifndef HARPE_MONITOR_MONITOR_H
 #define HARPE_MONITOR_MONITOR_H
 
@@ -17,9 +17,9 @@
 
 /* ---- Energy counters ------------------------------------------------------------------------- */
 
-/* Energy counters of GPUs, and the source that they are read from: a small table of functions over
- * harpe_gpus, so that tests can replace GPUs and time by scripts. Indices of GPUs are those of the
- * training process. A source keeps no state and converts no units.
+/* Energy counters of GPUs, and the source from which counters are read. A source is a small table
+ * of functions over harpe_gpus, so that tests can replace GPUs and time by scripts. Indices of GPUs
+ * are those of the training process. A source keeps no state and converts no units.
  *
  * Each value of a counter is judged. A value is impossible if it is lower than the last one, or if
  * the GPU cannot use so much energy in the time since then. An impossible value is read again. If
@@ -47,32 +47,32 @@ harpe_energy_source harpe_energy_source_of_gpus(harpe_gpus *gpus);
  * part of a step. */
 double harpe_sample_periods(uint64_t count);
 
-/* What is known of a counter. Initialise with zeros, except the lock. */
+/* The past of a counter. Initialise with zeros, except the lock. */
 typedef struct harpe_counter {
-    pthread_mutex_t lock; /* guards all members below; not held while the driver is asked */
+    pthread_mutex_t lock; /* guards all members below; not held during driver calls */
     struct harpe_counter_past {
         bool is_known;
         uint64_t latest_mj;   /* the highest value since the last break */
         int64_t moved_ns;     /* when this value was first read */
-        uint64_t anchor_mj;   /* a value of some seconds ago. It bounds the mean power if the */
-        int64_t anchor_ns;    /* counter is read so often that each time is too short to judge */
-        uint64_t left_out_mj; /* what is added to a value, modulo 2^64, to leave breaks out */
+        uint64_t anchor_mj;   /* a value of some seconds ago, and its time. They bound the mean */
+        int64_t anchor_ns;    /* power if the times between two readings are too short for this */
+        uint64_t left_out_mj; /* added to each value, modulo 2^64, so that breaks do not count */
         unsigned breaks;
         uint64_t from_mj, to_mj; /* the values before and after the last break */
     } past;
 } harpe_counter;
 
 typedef struct harpe_counter_reading {
-    uint64_t energy_mj; /* never becomes less; without the energy of breaks */
+    uint64_t energy_mj; /* never falls; does not include the energy of breaks */
     unsigned breaks;    /* the number of breaks before this value */
 } harpe_counter_reading;
 
 /* Reads the counter of a GPU of the source. `now_ns` is the source's time, read before the call.
- * Any thread may call it, several at once. */
+ * Several threads may call this function at once. */
 harpe_status harpe_counter_read(harpe_counter *counter, const harpe_energy_source *source, int gpu,
                                 int64_t now_ns, harpe_counter_reading *out, harpe_error *error);
 
-/* Does the same for a GPU of `gpus`, and writes only the energy. */
+/* Reads the counter of a GPU of `gpus`, and writes only the energy. */
 harpe_status harpe_counter_read_energy(harpe_counter *counter, harpe_gpus *gpus, int gpu,
                                        uint64_t *energy_mj, harpe_error *error);
 
@@ -108,11 +108,12 @@ enum { HARPE_RAPL_PACKAGES_MAX = 64, HARPE_RAPL_NAME_SIZE = 32 };
 
 typedef struct harpe_rapl harpe_rapl;
 
-/* A reading in uJ since harpe_rapl_open, corrected for wraps. Restarts of a counter are counted,
- * and the energy between two readings with different counts is unknown. A counter that has gone
- * back counts as restarted if max_energy_range_uj does not tell where the counter wraps, or if a
- * wrap would be more energy than HARPE_CPU_HIGHEST_W allows, and so does a counter that has jumped
- * further than this. */
+/* A reading in uJ since harpe_rapl_open, corrected for wraps. Restarts of a counter are counted. If
+ * two readings have different counts of restarts, the energy between them is unknown. A counter
+ * that has gone back has wrapped, but counts as restarted in two cases: max_energy_range_uj does
+ * not tell where the counter wraps, or the wrap would be more energy than HARPE_CPU_HIGHEST_W
+ * allows. A counter that has risen by more energy than HARPE_CPU_HIGHEST_W allows also counts as
+ * restarted. */
 typedef struct harpe_rapl_reading {
     int64_t time_ns; /* harpe_clock_ns after the reading */
     uint64_t package_uj[HARPE_RAPL_PACKAGES_MAX];
@@ -129,16 +130,18 @@ void harpe_rapl_close(harpe_rapl *rapl);
 
 size_t harpe_rapl_package_count(const harpe_rapl *rapl); /* 0 for NULL */
 const char *harpe_rapl_package_name(const harpe_rapl *rapl, size_t package);
-/* Returns the number of zones that show the counter of another die and count once with it. */
+/* Returns the number of zones that show the same counter as another zone. Such a counter is counted
+ * once. */
 size_t harpe_rapl_mirror_count(const harpe_rapl *rapl);
 bool harpe_rapl_has_dram(const harpe_rapl *rapl, size_t package);
 
-/* Reads all counters. Fails with HARPE_NOT_SUPPORTED in a forked child. Any thread may call it. */
+/* Reads all counters. Fails with HARPE_NOT_SUPPORTED in a forked child. Any thread may call this
+ * function. */
 harpe_status harpe_rapl_read(harpe_rapl *rapl, harpe_rapl_reading *reading, harpe_error *error);
 
 /* ---- Monitors -------------------------------------------------------------------------------- */
 
-/* Works like harpe_monitor_new with any source. Ignores `options->gpus`. */
+/* Does what harpe_monitor_new does, but reads from `source` and ignores `options->gpus`. */
 harpe_status harpe_monitor_new_on(const harpe_monitor_options *options,
                                   const harpe_energy_source *source, harpe_monitor **out,
                                   harpe_error *error);
