@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans all replicas of a job together. Replicas with equal profiles share one plan. The shortest
- * time of the slowest replica decides about the time of the iteration, and then each replica is
- * planned for that time alone, on several threads. replica_search.c makes the plan of one replica.
- */
+/* Plans all replicas of a job together. Replicas with equal profiles share one plan. The time of
+ * the iteration follows from the shortest time of the slowest replica. Then each replica is planned
+ * on its own for this time, on several threads. replica_search.c makes the plan of one replica. */
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,8 +42,8 @@ double harpe_replica_plans_bound_at(const harpe_replica_plans *plans, double tim
     return bound_j;
 }
 
-/* Finds the time at which the bound of the job is lowest. It is convex, and its minimum is at a
- * vertex of a replica or at the shortest time. */
+/* Finds the time at which the bound of the job is lowest. The bound is convex over the time, and
+ * its minimum is at a vertex of a replica or at the shortest time. */
 static harpe_status find_minimum(harpe_replica_plans *plans, harpe_error *error) {
     size_t count = 1, most = 1;
     for (size_t k = 0; k < plans->group_count; k++)
@@ -100,8 +99,8 @@ harpe_status harpe_replica_plans_frontier(const harpe_replica_plans *plans, size
 
 /* ---- One plan for all replicas --------------------------------------------------------------- */
 
-/* The plan of a planner that knows only stages: from the longest time and the sum of the energies
- * of each stage. */
+/* This part makes the plan of a planner that knows only stages. A stage has the longest time of its
+ * GPUs, and the sum of their energies. */
 
 /* Returns the mean power of the waiting GPUs of a stage. */
 static double mean_power_w(const harpe_replica_profiles *profiles, int stage) {
@@ -162,8 +161,8 @@ static harpe_status profile_of_all(const harpe_replica_profiles *profiles, harpe
     return status;
 }
 
-/* Makes one plan for all GPUs for a time; `*frequency_mhz` is NULL if the GPUs have no clocks in
- * common. The caller frees it with free(). */
+/* Makes one plan for all GPUs, for a given time. `*frequency_mhz` is NULL if the GPUs have no
+ * clocks in common. The caller frees `*frequency_mhz` with free(). */
 static harpe_status make_one_plan(const harpe_replica_profiles *profiles,
                                   const harpe_schedule *schedule,
                                   const harpe_problem_options *options, double time_s,
@@ -194,7 +193,7 @@ static harpe_status make_one_plan(const harpe_replica_profiles *profiles,
 
 /* ---- Evaluating ------------------------------------------------------------------------------ */
 
-/* Writes a list for each peer. */
+/* Copies the clocks to the list of each peer. */
 static void spread_clocks(const harpe_replica_problem *replica, const int *frequency_mhz,
                           int *lists) {
     size_t count = harpe_problem_instruction_count(replica->problem);
@@ -224,7 +223,7 @@ harpe_status harpe_replica_run_clocks(const harpe_replica_problem *replica,
     return status;
 }
 
-/* Evaluates one clock for all GPUs of a replica. Instructions without clocks have none. */
+/* Evaluates one clock for all GPUs of a replica. Instructions without clocks keep 0. */
 static harpe_status run_one_clock(const harpe_replica_problem *replica, int clock_mhz,
                                   harpe_replica_run *out, harpe_error *error) {
     size_t count = harpe_problem_instruction_count(replica->problem);
@@ -245,7 +244,8 @@ static harpe_status run_one_clock(const harpe_replica_problem *replica, int cloc
     return status;
 }
 
-/* Adds up the replicas' runs with a number. The iteration ends with the slowest one. */
+/* Adds up the runs of all replicas that have this number. The iteration ends when the slowest
+ * replica ends. */
 static harpe_replica_total add_up(const harpe_replica_plans *plans, size_t number) {
     harpe_replica_total total = {0};
     for (size_t k = 0; k < plans->group_count; k++) {
@@ -453,7 +453,8 @@ static harpe_status copy_lists(planner *p, harpe_error *error) {
     return complete ? HARPE_OK : harpe_fail_memory(error);
 }
 
-/* Lists the clocks of the first instruction that has clocks. A clock of all is one of these. */
+/* Lists the clocks of the first instruction that has clocks. A clock that all instructions have is
+ * in this list. */
 static harpe_status list_clocks(const planner *p, harpe_error *error) {
     const harpe_profile *gpu = p->profiles->gpus[0];
     const harpe_profile_entry *entry = harpe_profile_entry_at(gpu, 0);
