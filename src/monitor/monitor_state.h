@@ -24,7 +24,7 @@
  *
  * The energy of a GPU is a curve over time, integrated from power samples by trapezoids. A ring
  * keeps the latest points, and the curve interpolates between them. The curve also counts the time
- * that it had to bridge without samples. It uses no clock and no lock. */
+ * without samples. The curve uses no clock and no lock. */
 
 enum { HARPE_POWER_CURVE_POINTS = 512 };
 
@@ -50,9 +50,9 @@ typedef struct harpe_power_curve {
 void harpe_power_curve_add(harpe_power_curve *curve, int64_t time_ns, double power_w,
                            int64_t sparse_ns, int64_t unknown_ns);
 
-/* Returns the point of the curve at a time. It is interpolated between points; after the last
- * point, its power is held. Returns false and writes nothing for an empty curve and for a time
- * that the ring no longer has. */
+/* Writes the point of the curve at a time. Between two points, the point is interpolated; after the
+ * last point, the power is that of the last point. Returns false and writes nothing for an empty
+ * curve and for a time that the ring no longer has. */
 bool harpe_power_curve_at(const harpe_power_curve *curve, int64_t time_ns, harpe_power_point *out);
 
 typedef struct harpe_sampler harpe_sampler;
@@ -68,8 +68,8 @@ void harpe_sampler_free(harpe_sampler *sampler);
  * the two functions below. */
 harpe_status harpe_sampler_check(const harpe_sampler *sampler, harpe_error *error);
 
-/* Reads the power of a GPU (by its place in `gpus`) now. A window calls it when it takes a
- * reading, so every reading has a sample close to it. */
+/* Reads the power of a GPU now. `place` is the GPU's place in `gpus`. A window calls this function
+ * when it takes a reading, so every reading has a sample close to it. */
 harpe_status harpe_sampler_sample(harpe_sampler *sampler, size_t place, harpe_error *error);
 
 /* Returns the point of a GPU's curve at `time_ns`, which is close to now. */
@@ -92,7 +92,7 @@ harpe_status harpe_window_log_open(const char *path, const int *gpus, size_t gpu
                                    harpe_error *error);
 void harpe_window_log_close(harpe_window_log *log);
 
-/* Writes a line. DRAM energies that are NaN have no column. Any thread may call it. */
+/* Writes a line. DRAM energies that are NaN have no column. Any thread may call this function. */
 harpe_status harpe_window_log_write(harpe_window_log *log, double start_time_s, const char *name,
                                     const harpe_window_measurement *measurement,
                                     harpe_error *error);
