@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs one step for each of many drafts of plans, or of many replicas, on several threads. Each
- * thread has its own tools. A step for one draft depends only on this draft and on what does not
- * change during the run, so the result does not depend on the number of threads. */
+ * thread has its own tools. A step depends only on its own draft and on data that does not change
+ * during the run, so the result does not depend on the number of threads. */
 #ifndef HARPE_PLAN_CREW_H
 #define HARPE_PLAN_CREW_H
 
@@ -42,21 +42,21 @@ typedef struct harpe_crew_run {
 } harpe_crew_run;
 
 /* Makes a crew of at most `threads` members (0: one for each core that the process may use). The
- * problem and the network must outlive it, and it must stay in its place. Without a problem (NULL)
- * the tools are empty. After a failure there is nothing to clear. */
+ * problem and the network must outlive the crew, and the crew must stay at its address. If
+ * `problem` is NULL, the tools are empty. After a failure there is nothing to clear. */
 harpe_status harpe_crew_init(harpe_crew *crew, const harpe_problem *problem,
                              const harpe_network *network, int threads, harpe_error *error);
 void harpe_crew_clear(harpe_crew *crew);
 
-/* Returns true if the run must end. A step that takes long calls this often. On the calling thread
- * of the run it also reports. */
+/* Returns true if the run must end. A step that takes long calls this function often. On the
+ * calling thread of the run, this function also calls `report`. */
 bool harpe_crew_is_over(harpe_tools *tools);
 
 /* Returns the tools of the calling thread, for use between two runs. */
 harpe_tools *harpe_crew_tools(harpe_crew *crew);
 
-/* Does a run. After a failure no new step begins; the failure with the lowest number is returned.
- * Sets `*stopped` if `report` returned false. */
+/* Runs all steps. After a failure no new step begins; the failure of the step with the lowest
+ * number is returned. Sets `*stopped` to true if `report` returned false. */
 harpe_status harpe_crew_do(harpe_crew *crew, const harpe_crew_run *run, bool *stopped,
                            harpe_error *error);
 

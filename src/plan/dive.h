@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Searches plans with the relaxation. A dive fixes the instructions to measured options one after
- * another, the last one first. For each it solves the relaxation of the rest with up to four
- * options near the instruction's duration. All stages of a pipeline can be critical at once; to
- * make a single instruction faster then frees nothing, and local search finds no better plan. The
- * relaxation moves the others along.
+ * another, the last one first. For each instruction, the dive solves the relaxation of the others
+ * with up to four options near the instruction's duration. All stages of a pipeline can be critical
+ * at once; to make a single instruction faster then frees nothing, and local search finds no better
+ * plan. The relaxation moves the others along.
  *
  * Which of two options is better often shows only a few instructions later. A dive therefore keeps
  * several ways to fix the instructions so far, those with the lowest bounds (beam search). Their

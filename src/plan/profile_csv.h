@@ -9,8 +9,8 @@
 #include "base/text.h"
 #include "plan/profile_rows.h"
 
-/* The columns of a profile, in the order of harpe_profile_field; those from `rank` on are optional.
- * Then those of a profile of replicas, each with another name. */
+/* The columns of a profile, in the order of harpe_profile_field. Columns from `rank` on are
+ * optional. The columns of a profile of replicas follow, each with another name. */
 enum {
     HARPE_COLUMN_REPLICA = HARPE_FIELD_COUNT,
     HARPE_COLUMN_PEER,
@@ -20,8 +20,8 @@ enum {
 };
 extern const char *const harpe_profile_column_names[HARPE_COLUMN_COUNT];
 
-/* Reads the current record. `index` has the place of each column, SIZE_MAX: not in this file. The
- * name of the instruction points into the text; `*name_length` is its length. Fails with
+/* Reads the current record. `index` has the place of each column; SIZE_MAX: the file does not have
+ * it. The name of the instruction points into the text; `*name_length` is its length. Fails with
  * HARPE_INVALID_INPUT if a field is not valid. */
 harpe_status harpe_profile_csv_row(const harpe_csv *csv, const size_t *index,
                                    harpe_measurement *row, size_t *name_length, harpe_error *error);

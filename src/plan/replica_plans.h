@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contents of a harpe_replica_plans. replicas.c makes it; the other files read it. Private to
- * src/plan. */
+/* The contents of a harpe_replica_plans. replicas.c makes this object; the other files read it.
+ * This header is private to src/plan. */
 #ifndef HARPE_PLAN_REPLICA_PLANS_H
 #define HARPE_PLAN_REPLICA_PLANS_H
 
@@ -13,7 +13,7 @@
 #include "plan/replica_problem.h"
 #include "plan/replica_search.h"
 
-/* What a replica does with some clocks, if it ends its iteration alone. */
+/* Time and energy of a replica's iteration at some clocks, without waiting for other replicas. */
 typedef struct harpe_replica_run {
     double time_s, energy_j;
 } harpe_replica_run;
@@ -28,8 +28,9 @@ typedef struct harpe_replica_group {
     harpe_replica_curve curve;
     double fastest_s;
     double end_power_w; /* while the replica waits for the others */
-    /* Its runs by harpe_replica_clocks, and from HARPE_REPLICA_RUNS on with one clock for all GPUs;
-     * such a run takes INFINITY if a GPU was not measured at the clock. */
+    /* The runs of each replica of the group, by harpe_replica_clocks. From HARPE_REPLICA_RUNS on,
+     * the runs with one clock for all GPUs. Such a run takes INFINITY if a GPU was not measured at
+     * the clock. */
     harpe_replica_run *runs;
 } harpe_replica_group;
 
@@ -55,16 +56,16 @@ harpe_status harpe_replica_run_clocks(const harpe_replica_problem *replica,
                                       harpe_replica_run *out, double *end_power_w,
                                       harpe_error *error);
 
-/* Returns a run that begins later. The replica waits before it. */
+/* Returns a run that begins later by `start_s`, with the energy of the wait before. */
 static inline harpe_replica_run harpe_replica_run_later(harpe_replica_run run, double waiting_w,
                                                         double start_s) {
     return (harpe_replica_run){run.time_s + start_s, run.energy_j + waiting_w * start_s};
 }
 
-/* Changes the plans of all replicas, each of which is a group of its own, so that the power of the
- * job keeps the limits. A replica may begin its iteration later (harpe_replica_plan.start_s), at
- * most so much that it ends within `time_s`. Returns at once if the limits are kept. Fails with
- * HARPE_INFEASIBLE if no such plans are found. */
+/* Changes the plans of all replicas so that the power of the job keeps the limits. Each replica
+ * must be a group of its own. A replica may begin its iteration later (harpe_replica_plan.start_s)
+ * if it still ends within `time_s`. Changes nothing if the plans keep the limits already. Fails
+ * with HARPE_INFEASIBLE if no such plans are found. */
 harpe_status
 harpe_replica_limits_keep(harpe_replica_plans *plans, const harpe_replica_profiles *profiles,
                           const harpe_schedule *schedule, const harpe_problem_options *options,

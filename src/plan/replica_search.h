@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans one problem for an iteration that takes a given time whatever the plan does, and finds the
- * part of its frontier from there on. Private to src/plan. */
+/* Plans one problem for an iteration of a given time, which does not depend on the plan, and finds
+ * the frontier of the problem from this time on. This header is private to src/plan. */
 #ifndef HARPE_PLAN_REPLICA_SEARCH_H
 #define HARPE_PLAN_REPLICA_SEARCH_H
 
@@ -10,8 +10,8 @@
 
 #define HARPE_REPLICA_WIDTH 4 /* of the dive for the plan of a replica */
 
-/* A lower bound for each time: that of an iteration which takes this time. It is a convex,
- * piecewise linear function of the time. */
+/* A lower bound of the energy of an iteration, for each time of the iteration. The bound is a
+ * convex, piecewise linear function of the time. */
 typedef struct harpe_replica_curve {
     size_t count;
     harpe_frontier_vertex *vertices; /* slowest first; owned. Below the last one, the last slope

@@ -9,9 +9,9 @@
 /* A plan that is not finished. */
 typedef struct harpe_draft {
     int32_t *option;     /* by position, as in harpe_assignment */
-    int64_t deadline_ps; /* the draft takes at most this time */
-    int64_t longest_ps;  /* with a cost of changes, the plan may take this time, even above T* */
-    int64_t *price_uw;   /* of the relaxation, by instruction, if changes have a cost; else NULL */
+    int64_t deadline_ps; /* longest time of the draft */
+    int64_t longest_ps;  /* if changes have a cost, longest time of the plan, even above T* */
+    int64_t *price_uw;   /* if changes have a cost, the relaxation's price of each instruction */
     bool is_asked;       /* deadline_ps is a time that was asked for */
     double time_s, energy_j; /* blocking included */
     int *frequency_mhz; /* the finished plan, by instruction; NULL before harpe_search_finish */
