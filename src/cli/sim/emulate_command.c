@@ -198,14 +198,8 @@ static harpe_status emulate_workload(emulate_arguments *arguments, int *exit_cod
     snprintf(noise, sizeof noise, "--step-noise=%.9g", workload->noise_share * 100);
     snprintf(phase, sizeof phase, "--phase=%.9g", workload->phase_s);
     snprintf(drift, sizeof drift, "--drift=%.9g", workload->drift_share_h * 100);
-    char *command[] = {"/proc/self/exe",
-                       "emulate",
-                       steps,
-                       noise,
-                       phase,
-                       drift,
-                       workload->prints_steps ? "--print-steps" : NULL,
-                       NULL};
+    char *print = workload->prints_steps ? "--print-steps" : NULL;
+    char *command[] = {"/proc/self/exe", "emulate", steps, noise, phase, drift, print, NULL};
     arguments->command = command;
     harpe_status status = emulate(arguments, exit_code, error);
     arguments->command = NULL;
