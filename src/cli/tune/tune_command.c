@@ -20,8 +20,7 @@
 #include "cli/commands.h"
 #include "cli/marked_command.h"
 #include "cli/python_hook.h"
-#include "cli/tune/tune_output.h"
-#include "cli/tune/tune_report.h"
+#include "cli/tune/tune_command_internal.h"
 #include "tune/tune_internal.h"
 
 #define NAME "harpe tune"

@@ -2,7 +2,7 @@
 /* Copies and reads the output of a command. For each stream, a process reads what the command
  * writes, writes it to the real stream, and then offers it to this program through a pipe that
  * never blocks. If this program does not keep up, it misses lines; the command misses nothing. */
-#include "cli/tune/tune_output.h"
+#include "cli/tune/tune_command_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints the reports of `harpe tune`. Every saving stands beside its uncertainty, and one that
  * could be noise is called so. */
-#include "cli/tune/tune_report.h"
+#include "cli/tune/tune_command_internal.h"
 
 #include <math.h>
 #include <stdio.h>

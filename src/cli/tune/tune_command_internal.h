@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the output of a command for `harpe tune --rate-regex`. The output passes through processes
- * of their own, which only copy it: it arrives unchanged, and goes on if this program is stopped or
- * killed. */
-#ifndef HARPE_CLI_TUNE_TUNE_OUTPUT_H
-#define HARPE_CLI_TUNE_TUNE_OUTPUT_H
+/* What the files of `harpe tune` share. */
+#ifndef HARPE_CLI_TUNE_TUNE_COMMAND_INTERNAL_H
+#define HARPE_CLI_TUNE_TUNE_COMMAND_INTERNAL_H
 
 #include <pthread.h>
 #include <regex.h>
@@ -12,9 +10,14 @@
 #include <stdbool.h>
 
 #include <harpe/status.h>
+#include <harpe/tune.h>
 
 #include "tune/tune_internal.h"
 
+/* ---- tune_output.c: the output of a command, for --rate-regex -------------------------------- */
+
+/* The output passes through processes of their own, which only copy it: it arrives unchanged, and
+ * goes on if this program is stopped or killed. */
 enum { HARPE_OUTPUT_STREAMS = 2, HARPE_OUTPUT_LINE = 4096 };
 
 /* Standard output or standard error of the command. */
@@ -44,5 +47,29 @@ void harpe_tune_output_pass(const harpe_tune_output *output, posix_spawn_file_ac
 harpe_status harpe_tune_output_follow(harpe_tune_output *output, harpe_error *error);
 /* Waits a short time for the end of the output. */
 void harpe_tune_output_close(harpe_tune_output *output);
+
+/* ---- tune_report.c: a live line on a terminal, the report at the end, and JSON --------------- */
+
+/* Prices that the user has given; NaN: none. */
+typedef struct harpe_tune_prices {
+    double per_kwh, carbon_g_per_kwh;
+} harpe_tune_prices;
+
+/* The line that is rewritten while the program runs. Initialise with zeros. */
+typedef struct harpe_tune_live {
+    _Atomic bool is_drawn;             /* any thread may clear the line */
+    double last_time_s, last_energy_j; /* for the power since the last line */
+} harpe_tune_live;
+
+/* Draws the line if standard error is a terminal. */
+void harpe_tune_live_draw(harpe_tune_live *live, const harpe_tuning_report *report);
+void harpe_tune_live_clear(harpe_tune_live *live);
+
+/* Prints the report at the end to standard error. */
+void harpe_tune_report_print(const harpe_tuning_report *report, const harpe_tune_prices *prices,
+                             bool is_dry);
+/* Prints it as one JSON object to standard output. */
+harpe_status harpe_tune_report_print_json(const harpe_tuning_report *report,
+                                          const harpe_tune_prices *prices, harpe_error *error);
 
 #endif
