@@ -17,25 +17,29 @@
 enum { BRAND_TESLA = 2, BRAND_NVIDIA = 14 };
 #define GIB (UINT64_C(1) << 30)
 
-/* What the models with one chip share. In a row, what is left out is 0 or false. */
+/* What the models of an architecture, or with one chip, share. In a row, what is left out is 0 or
+ * false. */
 /* clang-format off */
-#define GA100 \
+#define AMPERE \
     .architecture = NVML_DEVICE_ARCH_AMPERE, \
     .compute_major = 8, \
     .brand = BRAND_NVIDIA, \
-    .core_count = 6912, \
-    .memory_bus_bits = 5120, \
     .pcie_generation = 4, \
     .workload_speed = 1, \
     .host_speed = 1, \
     .base_half_mhz = 2 * 210, \
     .step_half_mhz = 2 * 15, \
-    .highest_mhz = 1410, \
-    .memory_clock_count = 1, \
     .locks_memory_clocks = true, \
-    .averages_power = false, \
     .energy_step_s = 0.050, \
     .sensor_period_s = 0.100
+
+#define GA100 \
+    AMPERE, \
+    .core_count = 6912, \
+    .memory_bus_bits = 5120, \
+    .highest_mhz = 1410, \
+    .memory_clock_count = 1, \
+    .averages_power = false
 
 #define GH100 \
     .architecture = NVML_DEVICE_ARCH_HOPPER, \
@@ -97,15 +101,12 @@ static const emulator_model models[] = {
     {
         .key = "A40",
         .name = "NVIDIA A40",
-        .architecture = NVML_DEVICE_ARCH_AMPERE,
-        .compute_major = 8,
+        AMPERE,
         .compute_minor = 6,
         .pci_device_id = 0x223510de,
         .pci_subsystem_id = 0x145a10de,
-        .brand = BRAND_NVIDIA,
         .core_count = 10752,
         .memory_bus_bits = 384,
-        .pcie_generation = 4,
         .memory_bytes = 48 * GIB,
         .static_w = 86,
         .dynamic_w = 203,
@@ -114,22 +115,15 @@ static const emulator_model models[] = {
         .loaded_idle_w = 72,
         .knee = 0.75,
         .knee_voltage = 0.74,
-        .workload_speed = 1,
-        .host_speed = 1,
         .workload_power = 0.963,
         .limit_share = 1,
         .limit_minimum_mw = 100000,
         .limit_maximum_mw = 300000,
-        .base_half_mhz = 2 * 210,
-        .step_half_mhz = 2 * 15,
         .highest_mhz = 1740,
         .idle_memory_mhz = 405,
         .memory_clock_count = 5,
         .memory_mhz = {7251, 6251, 5001, 810, 405},
-        .locks_memory_clocks = true,
         .averages_power = true,
-        .energy_step_s = 0.050,
-        .sensor_period_s = 0.100,
     },
     {
         .key = "A100",
