@@ -20,13 +20,19 @@ static inline const emulator_model *model_of(const char *key) {
     return emulator_model_at((unsigned int)index);
 }
 
+static inline emulator_effects ideal_effects(void) {
+    emulator_effects ideal;
+    emulator_effects_ideal(&ideal);
+    return ideal;
+}
+
 /* Makes an ideal GPU. A test changes its effects before emulator_state_start. */
 static inline void make_gpu(gpu *g, const emulator_model *model) {
     memset(g, 0, sizeof *g);
     g->chip.model = model;
     g->chip.effects = &g->effects;
     g->chip.points = g->points;
-    emulator_effects_ideal(&g->effects);
+    g->effects = ideal_effects();
 }
 
 /* Starts work, as the only one. */

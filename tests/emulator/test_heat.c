@@ -79,8 +79,7 @@ static void run_case(const emulator_effects *effects, const setting *set, double
 TEST(state_equals_a_simulation_in_steps) {
     static const double works_s[] = {0.5, 7, 40, 90};
     for (size_t i = 0; i < 16; i++) {
-        emulator_effects effects;
-        emulator_effects_ideal(&effects);
+        emulator_effects effects = ideal_effects();
         effects.leakage_share = i & 1 ? 0.5 : 0.2;
         effects.leakage_per_k = i & 2 ? 0.02 : 0.004;
         effects.drift_per_k = i & 4 ? 0.002 : -0.001;

@@ -24,8 +24,7 @@ static void start(gpu *g, const char *model, const emulator_effects *effects, ui
 /* Under a limit of exactly the model's full power, the clocks of GPUs are spread over the range
  * `variability`. The faster half is held back by the highest clock. */
 TEST(clocks_under_a_limit_have_the_range) {
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     effects.variability = 0.16;
     uint32_t lowest_mhz = UINT32_MAX;
     int slower = 0;
@@ -46,8 +45,7 @@ TEST(clocks_under_a_limit_have_the_range) {
 }
 
 TEST(gpus_differ_in_power_and_not_in_speed_at_a_low_clock) {
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     effects.variability = 0.08;
     double least_w = INFINITY, most_w = 0;
     for (uint64_t i = 0; i < GPUS; i++) {
@@ -66,8 +64,7 @@ TEST(gpus_differ_in_power_and_not_in_speed_at_a_low_clock) {
 
 /* A measured profile says what the measured GPU needed under the default limit. */
 TEST(measured_work_slows_only_a_gpu_above_the_limit) {
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     effects.variability = 0.2;
     int slower = 0, faster = 0;
     for (uint64_t i = 0; i < 200; i++) {
@@ -98,8 +95,7 @@ static int by_value(const void *a, const void *b) {
 }
 
 TEST(outliers_are_rare_and_held_down_by_the_board) {
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     effects.outliers = (emulator_tail){0.05, 1.5};
     int outliers = 0;
     for (uint64_t i = 0; i < GPUS; i++) {
@@ -116,8 +112,7 @@ TEST(outliers_are_rare_and_held_down_by_the_board) {
 
 TEST(leakage_and_cooling_have_the_spread) {
     static double leakage[GPUS], heating[GPUS];
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     effects.leakage_spread = 0.2;
     effects.cooling_spread = 0.1;
     double sum = 0;
@@ -156,8 +151,7 @@ TEST(the_seed_decides_everything) {
 TEST(jitter_has_the_spread_and_the_tail) {
     enum { WORKS = 20000 };
     static double pace[WORKS];
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     effects.jitter = 0.01;
     effects.jitter_tail = (emulator_tail){0.01, 3};
     effects.seed = 2;
@@ -176,8 +170,7 @@ TEST(jitter_has_the_spread_and_the_tail) {
 }
 
 TEST(pace_lengthens_the_work_and_not_its_power) {
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     gpu g;
     start(&g, "A40", &effects, 0);
     put_work(&g, 1, 0.5);
@@ -189,8 +182,7 @@ TEST(pace_lengthens_the_work_and_not_its_power) {
 }
 
 TEST(an_administrator_and_a_board_limit_the_gpu) {
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     effects.administrator_lock_mhz = 1200;
     gpu g;
     start(&g, "A100", &effects, 0);
@@ -210,8 +202,7 @@ TEST(an_administrator_and_a_board_limit_the_gpu) {
 }
 
 TEST(some_locks_are_ignored) {
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     int ignored = 0;
     for (uint64_t i = 0; i < 1000; i++)
         assert_false(emulator_ignores_lock(&effects, i));
