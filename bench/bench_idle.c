@@ -33,6 +33,7 @@
 #include "agent/agent_internal.h"
 #include "base/array.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/platform.h"
 #include "base/wait.h"
 #include "gpu/gpus.h"
@@ -326,13 +327,6 @@ static void run_first(void *user) {
     self->use_platform(NULL);
 }
 
-static void put(const char *path, const char *text) {
-    FILE *file = fopen(path, "w");
-    if (!file) return;
-    (void)fputs(text, file);
-    (void)fclose(file);
-}
-
 static void find(void *library, const char *name, void *address) {
     *(void **)address = dlsym(library, name);
 }
@@ -347,8 +341,8 @@ static result run(const scenario *row) {
     (void)snprintf(self.socket, sizeof self.socket, "%s/agent.sock", self.folder);
     (void)snprintf(physics, sizeof physics, "%s/physics.json", self.folder);
     (void)snprintf(text, sizeof text, "idle = clock %d after %g\n", row->mhz, row->after_s);
-    put(self.config, row->after_s > 0 ? text : "");
-    put(physics, PHYSICS);
+    (void)harpe_file_write(self.config, text, row->after_s > 0 ? strlen(text) : 0, NULL);
+    (void)harpe_file_write(physics, PHYSICS, strlen(PHYSICS), NULL);
     setenv("HARPE_EMULATOR_PHYSICS", physics, 1);
     void *library = dlopen(EMULATOR, RTLD_NOW | RTLD_LOCAL);
     if (!library) exit(1);
