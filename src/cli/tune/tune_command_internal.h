@@ -22,7 +22,7 @@ enum { HARPE_OUTPUT_STREAMS = 2, HARPE_OUTPUT_LINE = 4096 };
 
 /* Standard output or standard error of the command. */
 typedef struct harpe_output_stream {
-    int command_end; /* the command writes here; -1: passed on */
+    int command_end; /* the command writes here */
     int copies;      /* what the command has written, as far as it was read in time */
     char line[HARPE_OUTPUT_LINE];
     size_t length;

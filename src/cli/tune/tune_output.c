@@ -157,10 +157,8 @@ void harpe_tune_output_pass(const harpe_tune_output *output, posix_spawn_file_ac
 }
 
 harpe_status harpe_tune_output_follow(harpe_tune_output *output, harpe_error *error) {
-    for (int i = 0; i < HARPE_OUTPUT_STREAMS; i++) {
+    for (int i = 0; i < HARPE_OUTPUT_STREAMS; i++)
         (void)close(output->streams[i].command_end);
-        output->streams[i].command_end = -1;
-    }
     int failure = harpe_thread_start(&output->thread, "harpe-output", read_lines, output);
     if (failure) return harpe_fail_errno(error, failure, "a thread for the command's output");
     output->has_thread = true;
