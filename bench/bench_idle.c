@@ -31,7 +31,9 @@
 
 #include "agent/agent.h"
 #include "agent/agent_internal.h"
+#include "base/array.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/platform.h"
 #include "base/wait.h"
 #include "gpu/gpus.h"
@@ -197,9 +199,9 @@ static int watch(void *user) {
 typedef struct llm_server {
     request *requests;
     int count;
-    int arrived, done;
-    request *waiting[REQUESTS_MAX], *running[BATCH];
-    int first_waiting, waiting_end, running_count;
+    int arrived, begun, done; /* numbers of requests; they begin in the order of their arrival */
+    request *running[BATCH];
+    int running_count;
     int64_t begun_ns;
 } llm_server;
 
@@ -208,11 +210,8 @@ static double now_s(const llm_server *self) {
 }
 
 static void take_arrivals(llm_server *self) {
-    while (self->arrived < self->count && self->requests[self->arrived].at_s <= now_s(self)) {
-        request *one = &self->requests[self->arrived++];
-        one->left = one->tokens;
-        self->waiting[self->waiting_end++] = one;
-    }
+    while (self->arrived < self->count && self->requests[self->arrived].at_s <= now_s(self))
+        self->arrived++;
 }
 
 /* Counts one token of each running request from `first` on, and removes complete requests. */
@@ -232,12 +231,13 @@ static void count_tokens(llm_server *self, int first) {
 
 static double compute_prompts(llm_server *self, const replayed_case *replay) {
     int first = self->running_count, tokens = 0;
-    while (self->first_waiting < self->waiting_end && self->running_count < BATCH) {
-        request *one = self->waiting[self->first_waiting];
+    while (self->begun < self->arrived && self->running_count < BATCH) {
+        request *one = &self->requests[self->begun];
         if (tokens > 0 && tokens + one->prompt_tokens > PROMPT_TOKENS) break;
         tokens += one->prompt_tokens;
+        one->left = one->tokens;
         self->running[self->running_count++] = one;
-        self->first_waiting++;
+        self->begun++;
     }
     double elapsed_s = 0;
     (void)replay->work(0, PROMPT_S * (tokens > 0 ? tokens : 1), PROMPT_SHARE, &elapsed_s);
@@ -257,7 +257,7 @@ static double serve(llm_server *self, const replayed_case *replay) {
     double busy_s = 0;
     while (self->done < self->count) {
         take_arrivals(self);
-        bool may_begin = self->first_waiting < self->waiting_end && self->running_count < BATCH;
+        bool may_begin = self->begun < self->arrived && self->running_count < BATCH;
         if (may_begin)
             busy_s += compute_prompts(self, replay);
         else if (self->running_count > 0)
@@ -270,16 +270,11 @@ static double serve(llm_server *self, const replayed_case *replay) {
 
 /* ---- The replay ------------------------------------------------------------------------------ */
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void summarize(const request_trace *trace, result *out) {
     static double latencies[REQUESTS_MAX];
     for (int i = 0; i < trace->count; i++)
         latencies[i] = trace->requests[i].latency_s;
-    qsort(latencies, (size_t)trace->count, sizeof *latencies, compare);
+    qsort(latencies, (size_t)trace->count, sizeof *latencies, harpe_compare_doubles);
     out->p50_s = latencies[trace->count / 2];
     out->p95_s = latencies[trace->count * 95 / 100];
     out->p99_s = latencies[trace->count * 99 / 100];
@@ -332,13 +327,6 @@ static void run_first(void *user) {
     self->use_platform(NULL);
 }
 
-static void put(const char *path, const char *text) {
-    FILE *file = fopen(path, "w");
-    if (!file) return;
-    (void)fputs(text, file);
-    (void)fclose(file);
-}
-
 static void find(void *library, const char *name, void *address) {
     *(void **)address = dlsym(library, name);
 }
@@ -353,8 +341,8 @@ static result run(const scenario *row) {
     (void)snprintf(self.socket, sizeof self.socket, "%s/agent.sock", self.folder);
     (void)snprintf(physics, sizeof physics, "%s/physics.json", self.folder);
     (void)snprintf(text, sizeof text, "idle = clock %d after %g\n", row->mhz, row->after_s);
-    put(self.config, row->after_s > 0 ? text : "");
-    put(physics, PHYSICS);
+    (void)harpe_file_write(self.config, text, row->after_s > 0 ? strlen(text) : 0, NULL);
+    (void)harpe_file_write(physics, PHYSICS, strlen(PHYSICS), NULL);
     setenv("HARPE_EMULATOR_PHYSICS", physics, 1);
     void *library = dlopen(EMULATOR, RTLD_NOW | RTLD_LOCAL);
     if (!library) exit(1);
@@ -396,21 +384,18 @@ static void print_row(const scenario *row, const result *now, const result *with
 }
 
 static void compare_ways(const request_trace *trace, bool is_quick) {
-    static const struct {
-        way way;
-        double after_s;
-        int mhz;
-    } rows[] = {{AGENT, 0, 0},    {AGENT, 0.5, 345},        {AGENT, 1, 345},  {AGENT, 5, 345},
-                {AGENT, 20, 345}, {AGENT, 1, 705},          {AGENT, 1, 1200}, {AGENT, 5, 1200},
-                {LATE, 0.5, 345}, {LATE, 1, 345},           {LATE, 5, 345},   {LATE, 1, 1200},
-                {LATE, 5, 1200},  {ONCE_A_SECOND, 0.5, 345}};
+    const scenario rows[] = {
+        {trace, AGENT, 0, 0},    {trace, AGENT, 0.5, 345},        {trace, AGENT, 1, 345},
+        {trace, AGENT, 5, 345},  {trace, AGENT, 20, 345},         {trace, AGENT, 1, 705},
+        {trace, AGENT, 1, 1200}, {trace, AGENT, 5, 1200},         {trace, LATE, 0.5, 345},
+        {trace, LATE, 1, 345},   {trace, LATE, 5, 345},           {trace, LATE, 1, 1200},
+        {trace, LATE, 5, 1200},  {trace, ONCE_A_SECOND, 0.5, 345}};
     result without = {.energy_j = 0};
     int count = is_quick ? 2 : (int)(sizeof rows / sizeof *rows);
     for (int i = 0; i < count; i++) {
-        scenario row = {trace, rows[i].way, rows[i].after_s, rows[i].mhz};
-        result now = run(&row);
+        result now = run(&rows[i]);
         if (i == 0) without = now;
-        print_row(&row, &now, &without);
+        print_row(&rows[i], &now, &without);
     }
 }
 

@@ -17,13 +17,58 @@
 enum { BRAND_TESLA = 2, BRAND_NVIDIA = 14 };
 #define GIB (UINT64_C(1) << 30)
 
+/* What the models of an architecture, or with one chip, share. In a row, what is left out is 0 or
+ * false. */
+/* clang-format off */
+#define AMPERE \
+    .architecture = NVML_DEVICE_ARCH_AMPERE, \
+    .compute_major = 8, \
+    .brand = BRAND_NVIDIA, \
+    .pcie_generation = 4, \
+    .workload_speed = 1, \
+    .host_speed = 1, \
+    .base_half_mhz = 2 * 210, \
+    .step_half_mhz = 2 * 15, \
+    .locks_memory_clocks = true, \
+    .energy_step_s = 0.050, \
+    .sensor_period_s = 0.100
+
+#define GA100 \
+    AMPERE, \
+    .core_count = 6912, \
+    .memory_bus_bits = 5120, \
+    .highest_mhz = 1410, \
+    .memory_clock_count = 1, \
+    .averages_power = false
+
+#define GH100 \
+    .architecture = NVML_DEVICE_ARCH_HOPPER, \
+    .compute_major = 9, \
+    .brand = BRAND_NVIDIA, \
+    .core_count = 16896, \
+    .pcie_generation = 5, \
+    .knee = 0.72, \
+    .knee_voltage = 0.73, \
+    .workload_speed = 2.27, /* fitted: docs/emulator.md */ \
+    .host_speed = 1.87, \
+    .workload_power = 2.02, \
+    .limit_share = 1, \
+    .step_half_mhz = 2 * 15, \
+    .highest_mhz = 1980, \
+    .idle_memory_mhz = 2619, \
+    .locks_memory_clocks = true, \
+    .averages_power = true, \
+    .memory_share = 0.2, \
+    .energy_step_s = 0.100, \
+    .sensor_period_s = 0.100
+/* clang-format on */
+
 static const emulator_model models[] = {
     {
         .key = "V100",
         .name = "Tesla V100-SXM2-32GB",
         .architecture = NVML_DEVICE_ARCH_VOLTA,
         .compute_major = 7,
-        .compute_minor = 0,
         .pci_device_id = 0x1db510de,
         .pci_subsystem_id = 0x124910de,
         .brand = BRAND_TESLA,
@@ -44,30 +89,24 @@ static const emulator_model models[] = {
         .limit_share = 1,
         .limit_minimum_mw = 150000,
         .limit_maximum_mw = 300000,
-        .limit_default_mw = 300000,
         .base_half_mhz = 2 * 135,
         .step_half_mhz = 15, /* 7 and 8 MHz */
         .highest_mhz = 1530,
         .idle_memory_mhz = 877,
         .memory_clock_count = 1,
         .memory_mhz = {877},
-        .locks_memory_clocks = false,
-        .averages_power = false,
         .energy_step_s = 0.020,
         .sensor_period_s = 0.020,
     },
     {
         .key = "A40",
         .name = "NVIDIA A40",
-        .architecture = NVML_DEVICE_ARCH_AMPERE,
-        .compute_major = 8,
+        AMPERE,
         .compute_minor = 6,
         .pci_device_id = 0x223510de,
         .pci_subsystem_id = 0x145a10de,
-        .brand = BRAND_NVIDIA,
         .core_count = 10752,
         .memory_bus_bits = 384,
-        .pcie_generation = 4,
         .memory_bytes = 48 * GIB,
         .static_w = 86,
         .dynamic_w = 203,
@@ -76,36 +115,22 @@ static const emulator_model models[] = {
         .loaded_idle_w = 72,
         .knee = 0.75,
         .knee_voltage = 0.74,
-        .workload_speed = 1,
-        .host_speed = 1,
         .workload_power = 0.963,
         .limit_share = 1,
         .limit_minimum_mw = 100000,
         .limit_maximum_mw = 300000,
-        .limit_default_mw = 300000,
-        .base_half_mhz = 2 * 210,
-        .step_half_mhz = 2 * 15,
         .highest_mhz = 1740,
         .idle_memory_mhz = 405,
         .memory_clock_count = 5,
         .memory_mhz = {7251, 6251, 5001, 810, 405},
-        .locks_memory_clocks = true,
         .averages_power = true,
-        .energy_step_s = 0.050,
-        .sensor_period_s = 0.100,
     },
     {
         .key = "A100",
         .name = "NVIDIA A100-SXM4-80GB",
-        .architecture = NVML_DEVICE_ARCH_AMPERE,
-        .compute_major = 8,
-        .compute_minor = 0,
+        GA100,
         .pci_device_id = 0x20b210de,
         .pci_subsystem_id = 0x147f10de,
-        .brand = BRAND_NVIDIA,
-        .core_count = 6912,
-        .memory_bus_bits = 5120,
-        .pcie_generation = 4,
         .memory_bytes = 80 * GIB,
         .static_w = 98,
         .dynamic_w = 290,
@@ -114,36 +139,19 @@ static const emulator_model models[] = {
         .loaded_idle_w = 83,
         .knee = 0.76,
         .knee_voltage = 0.75,
-        .workload_speed = 1,
-        .host_speed = 1,
         .workload_power = 1.29,
         .limit_share = 1,
         .limit_minimum_mw = 100000,
         .limit_maximum_mw = 400000,
-        .limit_default_mw = 400000,
-        .base_half_mhz = 2 * 210,
-        .step_half_mhz = 2 * 15,
-        .highest_mhz = 1410,
         .idle_memory_mhz = 1593,
-        .memory_clock_count = 1,
         .memory_mhz = {1593},
-        .locks_memory_clocks = true,
-        .averages_power = false, /* GA100 */
-        .energy_step_s = 0.050,
-        .sensor_period_s = 0.100,
     },
     {
         .key = "A100-PCIe",
         .name = "NVIDIA A100-PCIE-40GB",
-        .architecture = NVML_DEVICE_ARCH_AMPERE,
-        .compute_major = 8,
-        .compute_minor = 0,
+        GA100,
         .pci_device_id = 0x20f110de,
         .pci_subsystem_id = 0x145f10de,
-        .brand = BRAND_NVIDIA,
-        .core_count = 6912,
-        .memory_bus_bits = 5120,
-        .pcie_generation = 4,
         .memory_bytes = 40 * GIB,
         /* Measured (EnergAIzer): the voltage, idle power, the share of the limit, and the medians
          * of static and dynamic power of workloads that fill the GPU. */
@@ -154,103 +162,50 @@ static const emulator_model models[] = {
         .loaded_idle_w = 67.3,
         .knee = 0.728,
         .knee_voltage = 0.776,
-        .workload_speed = 1,
-        .host_speed = 1,
         .workload_power = 1,
         .limit_share = 0.963,
         .limit_minimum_mw = 150000,
         .limit_maximum_mw = 250000,
-        .limit_default_mw = 250000,
-        .base_half_mhz = 2 * 210,
-        .step_half_mhz = 2 * 15,
-        .highest_mhz = 1410,
         .idle_memory_mhz = 1215,
-        .memory_clock_count = 1,
         .memory_mhz = {1215},
-        .locks_memory_clocks = true,
-        .averages_power = false, /* GA100 */
-        .energy_step_s = 0.050,
-        .sensor_period_s = 0.100,
     },
     {
         .key = "H100",
         .name = "NVIDIA H100 80GB HBM3",
-        .architecture = NVML_DEVICE_ARCH_HOPPER,
-        .compute_major = 9,
-        .compute_minor = 0,
+        GH100,
         .pci_device_id = 0x233010de,
         .pci_subsystem_id = 0x16c110de,
-        .brand = BRAND_NVIDIA,
-        .core_count = 16896,
         .memory_bus_bits = 5120,
-        .pcie_generation = 5,
         .memory_bytes = 80 * GIB,
         .static_w = 141,
         .dynamic_w = 535,
         .blocking_w = 115,
         .idle_w = 71,
         .loaded_idle_w = 130, /* measured: docs/gpu.md */
-        .has_hopper_idle = true,
-        .knee = 0.72,
-        .knee_voltage = 0.73,
-        .workload_speed = 2.27, /* fitted: docs/emulator.md */
-        .host_speed = 1.87,
-        .workload_power = 2.02,
-        .limit_share = 1,
         .limit_minimum_mw = 200000,
         .limit_maximum_mw = 700000,
-        .limit_default_mw = 700000,
         .base_half_mhz = 2 * 210,
-        .step_half_mhz = 2 * 15,
-        .highest_mhz = 1980,
-        .idle_memory_mhz = 2619,
         .memory_clock_count = 2,
         .memory_mhz = {2619, 1593},
-        .locks_memory_clocks = true,
-        .averages_power = true,
-        .memory_share = 0.2,
-        .energy_step_s = 0.100,
-        .sensor_period_s = 0.100,
     },
     {
         .key = "GH200",
         .name = "NVIDIA GH200 480GB",
-        .architecture = NVML_DEVICE_ARCH_HOPPER,
-        .compute_major = 9,
-        .compute_minor = 0,
+        GH100,
         .pci_device_id = 0x234210de,
         .pci_subsystem_id = 0x16eb10de,
-        .brand = BRAND_NVIDIA,
-        .core_count = 16896,
         .memory_bus_bits = 6144,
-        .pcie_generation = 5,
         .memory_bytes = 96 * GIB,
         .static_w = 148,
         .dynamic_w = 560,
         .blocking_w = 121,
         .idle_w = 78,
         .loaded_idle_w = 140,
-        .has_hopper_idle = true,
-        .knee = 0.72,
-        .knee_voltage = 0.73,
-        .workload_speed = 2.27,
-        .host_speed = 1.87,
-        .workload_power = 2.02,
-        .limit_share = 1,
         .limit_minimum_mw = 100000,
         .limit_maximum_mw = 900000,
-        .limit_default_mw = 900000,
         .base_half_mhz = 2 * 345,
-        .step_half_mhz = 2 * 15,
-        .highest_mhz = 1980,
-        .idle_memory_mhz = 2619,
         .memory_clock_count = 1,
         .memory_mhz = {2619},
-        .locks_memory_clocks = true,
-        .averages_power = true,
-        .memory_share = 0.2,
-        .energy_step_s = 0.100,
-        .sensor_period_s = 0.100,
         .module_rest_w = 84, /* Grace and its memory */
         .module_limit_minimum_mw = 450000,
         .module_limit_maximum_mw = 1000000,
@@ -314,7 +269,8 @@ static const idle_point hopper_idle[] = {
 enum { IDLE_POINT_COUNT = 8 };
 
 double emulator_model_idle_w(const emulator_model *model, double clock_mhz) {
-    const idle_point *points = model->has_hopper_idle ? hopper_idle : ampere_idle;
+    bool is_hopper = model->architecture == NVML_DEVICE_ARCH_HOPPER;
+    const idle_point *points = is_hopper ? hopper_idle : ampere_idle;
     double x = clock_mhz / model->highest_mhz, rise = 0;
     for (int i = 1; i < IDLE_POINT_COUNT && x > points[i - 1].x; i++) {
         double share = fmin((x - points[i - 1].x) / (points[i].x - points[i - 1].x), 1);

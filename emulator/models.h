@@ -23,13 +23,12 @@ typedef struct emulator_model {
     double blocking_w;
     double idle_w;             /* idle, at the lowest clock */
     double loaded_idle_w;      /* idle with a context, at the highest clock */
-    bool has_hopper_idle;      /* the shape between the two is that of an H100, not of an A100 */
     double knee, knee_voltage; /* knee as a share of the highest clock; V(knee) / V(highest) */
     /* The GPU's speed, the speed of its host, and the power of the busy GPU with a workload of
      * workloads.h, relative to an A100-PCIE-40GB. */
     double workload_speed, host_speed, workload_power;
     double limit_share; /* share of the power limit that a GPU at its limit draws */
-    unsigned int limit_minimum_mw, limit_maximum_mw, limit_default_mw;
+    unsigned int limit_minimum_mw, limit_maximum_mw; /* the default is the maximum */
     /* Supported clock k is (base_half_mhz + k * step_half_mhz) / 2 MHz, rounded down. */
     unsigned int base_half_mhz, step_half_mhz, highest_mhz;
     unsigned int idle_memory_mhz;

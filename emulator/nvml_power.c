@@ -60,7 +60,7 @@ NVML_CALL(nvmlDeviceGetPowerManagementDefaultLimit, nvmlDevice_t device, unsigne
     emulator_call call;
     nvmlReturn_t result = emulator_begin(&call, device, EMULATOR_POWER_LIMIT, EMULATOR_READ, limit);
     if (result != NVML_SUCCESS) return result;
-    *limit = call.model->limit_default_mw;
+    *limit = call.model->limit_maximum_mw;
     return emulator_end(&call, NVML_SUCCESS);
 }
 
@@ -164,7 +164,7 @@ static nvmlReturn_t get_gpu_power(emulator_call *call, nvmlFieldValue_t *value) 
     case NVML_FI_DEV_POWER_INSTANT: return put_unsigned(value, instant_power_mw(call));
     case NVML_FI_DEV_POWER_MIN_LIMIT: return put_unsigned(value, model->limit_minimum_mw);
     case NVML_FI_DEV_POWER_MAX_LIMIT: return put_unsigned(value, model->limit_maximum_mw);
-    case NVML_FI_DEV_POWER_DEFAULT_LIMIT: return put_unsigned(value, model->limit_default_mw);
+    case NVML_FI_DEV_POWER_DEFAULT_LIMIT: return put_unsigned(value, model->limit_maximum_mw);
     case NVML_FI_DEV_POWER_CURRENT_LIMIT:
         return put_unsigned(value, emulator_enforced_limit_mw(call->state));
     case NVML_FI_DEV_POWER_REQUESTED_LIMIT: return put_unsigned(value, call->state->power_limit_mw);

@@ -179,7 +179,7 @@ static double limit_in_force_w(const emulator_state *state, const emulator_chip 
                                double memory) {
     const emulator_model *model = chip->model;
     uint32_t limit_mw = emulator_enforced_limit_mw(state);
-    bool is_measured = limit_mw >= model->limit_default_mw;
+    bool is_measured = limit_mw >= model->limit_maximum_mw;
     for (unsigned int i = 0; i < state->slot_count && is_measured; i++)
         is_measured = !emulator_is_running(&state->work[i]) || state->work[i].is_enqueued;
     if (!is_measured) return limit_mw / 1000.0;

@@ -18,7 +18,7 @@ void emulator_state_start(emulator_state *state, const emulator_chip *chip, int6
     state->now_ns = now_ns;
     state->floor_ns = now_ns;
     state->slot_count = 1;
-    state->power_limit_mw = chip->model->limit_default_mw;
+    state->power_limit_mw = chip->model->limit_maximum_mw;
     state->outside_limit_mw = (uint32_t)(chip->effects->power_cap_w * 1000.0);
     state->blocking_w = chip->model->blocking_w;
     state->temperature_c = emulator_final_c(chip, chip->model->idle_w);
@@ -28,7 +28,7 @@ void emulator_state_start(emulator_state *state, const emulator_chip *chip, int6
 void emulator_state_reset(emulator_state *state, const emulator_chip *chip) {
     state->is_lost = state->is_waiting = false;
     state->counter_origin_mj = state->counter_mj;
-    state->power_limit_mw = chip->model->limit_default_mw;
+    state->power_limit_mw = chip->model->limit_maximum_mw;
     state->persistence = state->compute_mode = 0;
     state->graphics_lock = (emulator_clock_range){0};
     state->memory_lock_minimum_mhz = state->memory_lock_maximum_mhz = 0;

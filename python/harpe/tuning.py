@@ -145,10 +145,7 @@ class _Session:
     owner has gone."""
 
     def __init__(self) -> None:
-        self.gpus: Any = None
-        self.tuning: Any = None
-        self.last = TuningReport("stopped")
-        self._lock = threading.Lock()  # no report of a tuning that another thread closes
+        self.abandon()
         abandon_in_children(self)
 
     def start(self, options: b.harpe_tuning_options, indices: Optional[Sequence[int]]) -> None:
@@ -191,10 +188,11 @@ class _Session:
                 lib.harpe_gpus_close(gpus)
 
     def abandon(self) -> None:
-        """Forgets the C objects in a forked child: they belong to the parent."""
-        self.tuning = self.gpus = None
+        """Has no C objects. In a forked child, they belong to the parent."""
+        self.gpus: Any = None
+        self.tuning: Any = None
         self.last = TuningReport("stopped")
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # no report of a tuning that another thread closes
 
 
 # ---- Tuning --------------------------------------------------------------------------------------

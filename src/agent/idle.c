@@ -6,6 +6,7 @@
 #include "agent/agent_internal.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/array.h"
@@ -67,8 +68,8 @@ typedef struct idler {
     pthread_t thread;
     bool has_thread;
     /* The mutex guards these members. */
-    bool is_to_end, has_ended; /* the clock must be unlocked; the thread has ended */
-    harpe_idle_view view;      /* without the time of the present lock */
+    bool is_to_end;       /* the clock must be unlocked */
+    harpe_idle_view view; /* without the time of the present lock */
     int64_t changed_ns;
 
     harpe_idle_state state; /* these members belong to the thread */
@@ -81,6 +82,7 @@ struct harpe_agent_idle {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool is_stopping;
+    atomic_int running; /* threads */
     int count;
     idler each[];
 };
@@ -209,9 +211,7 @@ static void *watch_gpu(void *user) {
     }
     for (; self->state.is_held; harpe_sleep_ns(HELD_NS))
         let_go(self);
-    harpe_lock(&self->all->mutex);
-    self->has_ended = true;
-    harpe_unlock(&self->all->mutex);
+    atomic_fetch_sub(&self->all->running, 1);
     return NULL;
 }
 
@@ -237,13 +237,7 @@ harpe_idle_view harpe_agent_idle_view(harpe_agent_idle *idle, int gpu) {
 }
 
 bool harpe_agent_idle_has_ended(harpe_agent_idle *idle) {
-    bool has_ended = true;
-    if (!idle) return true;
-    harpe_lock(&idle->mutex);
-    for (int i = 0; i < idle->count; i++)
-        has_ended = has_ended && (idle->each[i].has_ended || !idle->each[i].has_thread);
-    harpe_unlock(&idle->mutex);
-    return has_ended;
+    return !idle || atomic_load(&idle->running) == 0;
 }
 
 void harpe_agent_idle_free(harpe_agent_idle *idle) {
@@ -268,8 +262,10 @@ static harpe_status start(idler *self, harpe_error *error) {
         return HARPE_OK;
     self->view.clock_mhz = *mhz;
     int failure = harpe_thread_start(&self->thread, "harpe-idle", watch_gpu, self);
-    self->has_thread = failure == 0;
-    return failure ? harpe_fail_errno(error, failure, "starting a thread") : HARPE_OK;
+    if (failure) return harpe_fail_errno(error, failure, "starting a thread");
+    self->has_thread = true;
+    atomic_fetch_add(&self->all->running, 1);
+    return HARPE_OK;
 }
 
 harpe_status harpe_agent_idle_new(const harpe_agent *agent, harpe_agent_idle **out,

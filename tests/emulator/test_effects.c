@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of effects: what is read, what is refused and with which message, and that the manual page
  * lists the same keys as the reader. */
-#include "test.h"
+#include "one_gpu.h"
 
 #include <math.h>
 
 #include "base/file.h"
 #include "effects.h"
 
-static const emulator_model *a100(void) {
-    return emulator_model_at((unsigned int)emulator_model_find("A100", 4));
-}
-
 static bool parse(const char *text, emulator_effects *out, char *problem, size_t size) {
-    return emulator_effects_parse(text, strlen(text), "f.json", a100(), out, problem, size);
+    return emulator_effects_parse(text, strlen(text), "f.json", model_of("A100"), out, problem,
+                                  size);
 }
 
 static emulator_effects must_parse(const char *text) {
@@ -26,9 +23,8 @@ static emulator_effects must_parse(const char *text) {
 }
 
 TEST(a_file_replaces_single_effects) {
-    emulator_effects ideal, real;
-    emulator_effects_ideal(&ideal);
-    emulator_effects_real(a100(), &real);
+    emulator_effects ideal = ideal_effects(), real;
+    emulator_effects_real(model_of("A100"), &real);
     emulator_effects read = must_parse("{}");
     assert_memory_equal(&read, &ideal, sizeof read);
     read = must_parse("{\"base\": \"ideal\"}");
@@ -138,13 +134,15 @@ TEST(names_and_files_have_identities) {
     emulator_effects out;
     uint64_t ideal, real, missing;
     char problem[512];
-    assert_true(emulator_effects_read("ideal", a100(), &out, &ideal, problem, sizeof problem));
+    assert_true(
+        emulator_effects_read("ideal", model_of("A100"), &out, &ideal, problem, sizeof problem));
     assert_int_equal(out.latency_count, 0);
-    assert_true(emulator_effects_read("real", a100(), &out, &real, problem, sizeof problem));
+    assert_true(
+        emulator_effects_read("real", model_of("A100"), &out, &real, problem, sizeof problem));
     assert_true(out.latency_count > 0);
     assert_true(ideal != real);
-    assert_false(
-        emulator_effects_read("/no/such/file", a100(), &out, &missing, problem, sizeof problem));
+    assert_false(emulator_effects_read("/no/such/file", model_of("A100"), &out, &missing, problem,
+                                       sizeof problem));
     assert_non_null(strstr(problem, "ideal, real, or a file of effects: /no/such/file"));
 }
 

@@ -1,44 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Temperature, leakage, drift and thermal limits, compared with a simulation in steps of 1 ms that
  * uses no closed formula. */
-#include "test.h"
+#include "one_gpu.h"
 
 #include <math.h>
 
 #include "draws.h"
 #include "exact.h"
 #include "heat.h"
-#include "physics.h"
 
 #define S INT64_C(1000000000)
 #define START_NS (1000 * S)
 
-typedef struct gpu {
-    emulator_effects effects;
-    emulator_points points[EMULATOR_WORK_MAX];
-    emulator_chip chip;
-    emulator_state state;
-} gpu;
-
 static void start(gpu *g, const char *model) {
-    memset(g, 0, sizeof *g);
-    g->chip.model = emulator_model_at((unsigned int)emulator_model_find(model, strlen(model)));
-    g->chip.effects = &g->effects;
-    g->chip.points = g->points;
-    emulator_effects_ideal(&g->effects);
+    make_gpu(g, model_of(model));
     emulator_state_start(&g->state, &g->chip, START_NS);
 }
-
-static emulator_work *put_work(gpu *g, double full_speed_s) {
-    g->state.work[0] = (emulator_work){.id = ++g->state.works_started,
-                                       .full_speed_s = full_speed_s,
-                                       .compute_share = 1,
-                                       .remaining = 1,
-                                       .started_ns = g->state.now_ns};
-    return &g->state.work[0];
-}
-
-static emulator_operation operate(const gpu *g) { return emulator_operate(&g->state, &g->chip); }
 
 static void advance_s(gpu *g, double s) {
     emulator_advance(&g->state, &g->chip, START_NS + (int64_t)(s * 1e9));
@@ -89,7 +66,7 @@ static void run_case(const emulator_effects *effects, const setting *set, double
     g.effects = *effects;
     emulator_state_start(&g.state, &g.chip, START_NS);
     g.state.power_limit_mw = 4000000; /* the simulation has no limit */
-    emulator_work *work = put_work(&g, set->work_s);
+    emulator_work *work = put_work(&g, set->work_s, 1);
     advance_s(&g, set->until_s);
     stepped expected = simulate(effects, set);
     assert_true(fabs(g.state.temperature_c - expected.temperature_c) < 0.02 + 40 * tolerance);
@@ -102,8 +79,7 @@ static void run_case(const emulator_effects *effects, const setting *set, double
 TEST(state_equals_a_simulation_in_steps) {
     static const double works_s[] = {0.5, 7, 40, 90};
     for (size_t i = 0; i < 16; i++) {
-        emulator_effects effects;
-        emulator_effects_ideal(&effects);
+        emulator_effects effects = ideal_effects();
         effects.leakage_share = i & 1 ? 0.5 : 0.2;
         effects.leakage_per_k = i & 2 ? 0.02 : 0.004;
         effects.drift_per_k = i & 4 ? 0.002 : -0.001;
@@ -132,8 +108,8 @@ TEST(readers_change_nothing) {
     uint64_t random = 3;
     make_hot(&watched);
     make_hot(&alone);
-    put_work(&watched, 50);
-    put_work(&alone, 50);
+    put_work(&watched, 50, 1);
+    put_work(&alone, 50, 1);
     for (int64_t ns = 0; ns < 100 * S; ns += 1 + (int64_t)(emulator_random(&random) % (S / 10)))
         emulator_advance(&watched.state, &watched.chip, START_NS + ns);
     advance_s(&watched, 100);
@@ -146,7 +122,7 @@ TEST(readers_change_nothing) {
 TEST(a_hot_gpu_lowers_its_clock_and_says_why) {
     gpu g;
     make_hot(&g);
-    put_work(&g, 1e5);
+    put_work(&g, 1e5, 1);
     assert_false(operate(&g).is_thermally_capped);
     advance_s(&g, 400);
     emulator_operation hot = operate(&g);
@@ -165,7 +141,7 @@ TEST(a_very_hot_gpu_halves_its_clock) {
     g.effects.heating_k = 80;
     g.effects.thermal_slowdown_c = 89;
     emulator_state_start(&g.state, &g.chip, START_NS);
-    put_work(&g, 1e5);
+    put_work(&g, 1e5, 1);
     bool was_slow = false, was_fast_again = false;
     for (int s = 1; s < 300; s++) {
         advance_s(&g, s);
@@ -181,7 +157,7 @@ TEST(a_very_hot_gpu_halves_its_clock) {
 TEST(a_rewind_restores_the_temperature) {
     gpu g;
     make_hot(&g);
-    put_work(&g, 20);
+    put_work(&g, 20, 1);
     advance_s(&g, 25);
     memset(&g.state.work[0], 0, sizeof g.state.work[0]);
     g.state.is_waiting = true;
@@ -205,7 +181,7 @@ TEST(a_year_takes_few_steps) {
     g.effects.leakage_share = 0.5;
     g.effects.leakage_per_k = 0.01;
     emulator_state_start(&g.state, &g.chip, START_NS);
-    put_work(&g, 1e6);
+    put_work(&g, 1e6, 1);
     uint32_t changes = g.state.history_count;
     advance_s(&g, 365.0 * 86400);
     assert_true(g.state.history_count - changes < 120);
@@ -215,7 +191,7 @@ TEST(a_year_takes_few_steps) {
 TEST(an_ideal_gpu_ignores_its_temperature) {
     gpu g;
     start(&g, "GH200");
-    put_work(&g, 100);
+    put_work(&g, 100, 1);
     double power_w = operate(&g).power_w;
     advance_s(&g, 90);
     assert_true(operate(&g).power_w == power_w);

@@ -1,28 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GPUs that do nothing: their clock and power with and without a context, under locks of the
  * clocks. The formula is in docs/emulator.md. */
-#include "test.h"
+#include "one_gpu.h"
 
 #include <math.h>
-
-#include "physics.h"
 
 #define START_NS INT64_C(1000000000)
 #define S INT64_C(1000000000)
 
-typedef struct gpu {
-    emulator_effects effects;
-    emulator_points points[EMULATOR_WORK_MAX];
-    emulator_chip chip;
-    emulator_state state;
-} gpu;
-
-static void start(gpu *g, unsigned int model) {
-    memset(g, 0, sizeof *g);
-    g->chip.model = emulator_model_at(model);
-    g->chip.effects = &g->effects;
-    g->chip.points = g->points;
-    emulator_effects_ideal(&g->effects);
+static void start(gpu *g, const emulator_model *model) {
+    make_gpu(g, model);
     emulator_state_start(&g->state, &g->chip, START_NS);
 }
 
@@ -32,13 +19,11 @@ static void lock(gpu *g, uint32_t minimum_mhz, uint32_t maximum_mhz) {
     g->state.graphics_lock = (emulator_clock_range){minimum_mhz, maximum_mhz};
 }
 
-static emulator_operation operate(const gpu *g) { return emulator_operate(&g->state, &g->chip); }
-
 TEST(a_context_raises_clock_and_power) {
     gpu g;
     for (unsigned int i = 0; emulator_model_at(i); i++) {
-        start(&g, i);
-        const emulator_model *model = g.chip.model;
+        const emulator_model *model = emulator_model_at(i);
+        start(&g, model);
         emulator_operation idle = operate(&g);
         assert_int_equal(idle.graphics_mhz, model->base_half_mhz / 2);
         assert_int_equal(idle.memory_mhz, model->idle_memory_mhz);
@@ -55,7 +40,7 @@ TEST(a_context_raises_clock_and_power) {
 TEST(idle_power_rises_with_the_locked_clock) {
     gpu g;
     for (unsigned int i = 0; emulator_model_at(i); i++) {
-        start(&g, i);
+        start(&g, emulator_model_at(i));
         open_context(&g);
         double above_w = INFINITY;
         for (unsigned int k = 0; k < emulator_clock_count(g.chip.model); k++) {
@@ -87,8 +72,7 @@ TEST(the_shape_of_idle_power_is_the_measured_one) {
         {"H100", 1710 / 1980.0, (110.5 - 72.1) / (120.14 - 72.1)},
     };
     for (size_t i = 0; i < sizeof measured / sizeof measured[0]; i++) {
-        const emulator_model *model =
-            emulator_model_at((unsigned int)emulator_model_find(measured[i].model, 4));
+        const emulator_model *model = model_of(measured[i].model);
         double idle_w = emulator_model_idle_w(model, measured[i].x * model->highest_mhz);
         double rise = (idle_w - model->idle_w) / (model->loaded_idle_w - model->idle_w);
         assert_true(fabs(rise - measured[i].rise) < 0.04);
@@ -98,7 +82,7 @@ TEST(the_shape_of_idle_power_is_the_measured_one) {
 /* Without a context only the lower end of a range that is locked raises the clock. */
 TEST(a_range_raises_the_clock_without_a_context) {
     gpu g;
-    start(&g, (unsigned int)emulator_model_find("H100", 4));
+    start(&g, model_of("H100"));
     lock(&g, 210, 1980);
     assert_int_equal(operate(&g).graphics_mhz, 210);
     lock(&g, 1980, 1980);
@@ -110,7 +94,7 @@ TEST(a_range_raises_the_clock_without_a_context) {
 
 TEST(energy_follows_a_clock_that_comes_late) {
     gpu g;
-    start(&g, (unsigned int)emulator_model_find("H100", 4));
+    start(&g, model_of("H100"));
     open_context(&g);
     g.state.change_count = 1;
     g.state.change[0].at_ns = START_NS + 2 * S;

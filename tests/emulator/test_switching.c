@@ -2,12 +2,11 @@
 /* Late changes of clock, compared with a simulation in small steps that knows nothing of the
  * emulator's formulas: a queue of requests, one transition after another, work and energy summed
  * up step by step. */
-#include "test.h"
+#include "one_gpu.h"
 
 #include <math.h>
 
 #include "draws.h"
-#include "physics.h"
 #include "switching.h"
 
 #define MS INT64_C(1000000)
@@ -21,19 +20,8 @@ static unsigned int pick(unsigned int count) {
 
 /* ---- The GPU under test ---------------------------------------------------------------------- */
 
-typedef struct gpu {
-    emulator_effects effects;
-    emulator_points points[EMULATOR_WORK_MAX];
-    emulator_chip chip;
-    emulator_state state;
-} gpu;
-
 static void start(gpu *g, const char *model) {
-    memset(g, 0, sizeof *g);
-    g->chip.model = emulator_model_at((unsigned int)emulator_model_find(model, strlen(model)));
-    g->chip.effects = &g->effects;
-    g->chip.points = g->points;
-    emulator_effects_ideal(&g->effects);
+    make_gpu(g, model_of(model));
     g->effects.seed = 1;
     emulator_state_start(&g->state, &g->chip, START_NS);
     g->state.is_waiting = true;
@@ -45,18 +33,7 @@ static void set_latency(gpu *g, uint32_t at, double mhz, double latency_s) {
     g->effects.latency_count = at + 1;
 }
 
-static emulator_work *put_work(gpu *g, double full_speed_s) {
-    g->state.work[0] = (emulator_work){.id = ++g->state.works_started,
-                                       .full_speed_s = full_speed_s,
-                                       .compute_share = 1,
-                                       .remaining = 1,
-                                       .started_ns = g->state.now_ns};
-    return &g->state.work[0];
-}
-
-static uint32_t clock_now(const gpu *g) {
-    return emulator_operate(&g->state, &g->chip).graphics_mhz;
-}
+static uint32_t clock_now(const gpu *g) { return operate(g).graphics_mhz; }
 
 static void ask(gpu *g, uint32_t mhz) {
     (void)emulator_request_clocks(&g->state, &g->chip, (emulator_clock_range){mhz, mhz},
@@ -99,7 +76,7 @@ static stepped simulate(const timing *t, const request *requests, int count, dou
     int next = 0;
     double left = work_ms * HIGHEST_MHZ;
     start(&ideal, "A100");
-    put_work(&ideal, 1);
+    put_work(&ideal, 1, 1);
     for (int64_t ms = 0; ms < until_ms; ms++) {
         while (true) {
             if (progress_mhz && over_ms == ms) {
@@ -143,7 +120,7 @@ TEST(old_clock_holds_until_the_transition) {
     start(&g, "A100");
     g.effects.switch_call_s = 0.004;
     set_latency(&g, 0, 0, 0.016);
-    put_work(&g, 10);
+    put_work(&g, 10, 1);
     ask(&g, 705);
     emulator_advance(&g.state, &g.chip, START_NS + 20 * MS - 1);
     assert_int_equal(clock_now(&g), 1410);
@@ -210,7 +187,7 @@ static void run_trial(void) {
     g.effects.switch_call_s = 1e-3 * (double)t.call_ms;
     set_latency(&g, 0, LOWEST_MHZ, 1e-3 * (double)t.low_ms);
     set_latency(&g, 1, HIGHEST_MHZ, 1e-3 * (double)t.high_ms);
-    emulator_work *work = put_work(&g, work_ms * 1e-3);
+    emulator_work *work = put_work(&g, work_ms * 1e-3, 1);
     for (int i = 0; i < count; i++) {
         /* Readers at random times must change nothing. */
         for (unsigned int looks = pick(3); looks > 0; looks--)
@@ -261,7 +238,7 @@ TEST(a_pending_transition_is_part_of_the_state) {
     start(&g, "H100");
     g.effects.switch_call_s = 0.01;
     set_latency(&g, 0, 0, 0.1);
-    put_work(&g, 5);
+    put_work(&g, 5, 1);
     ask(&g, 990);
     emulator_state copy = g.state;
     for (int ms = 1; ms <= 300; ms++)
@@ -280,7 +257,7 @@ TEST(a_rewind_restores_the_older_clock) {
     emulator_advance(&g.state, &g.chip, START_NS + 50 * MS);
     assert_int_equal(clock_now(&g), 600);
     emulator_start_enqueued(&g.state, &g.chip, START_NS + 10 * MS);
-    emulator_work *work = put_work(&g, 0.030);
+    emulator_work *work = put_work(&g, 0.030, 1);
     work->is_enqueued = true;
     assert_int_equal(clock_now(&g), 1410);
     emulator_advance(&g.state, &g.chip, START_NS + 100 * MS);
@@ -295,7 +272,7 @@ TEST(a_late_request_changes_the_work_in_flight) {
         gpu g;
         start(&g, "A100");
         set_latency(&g, 0, 0, 0.02);
-        emulator_work *work = put_work(&g, 0.1);
+        emulator_work *work = put_work(&g, 0.1, 1);
         work->is_enqueued = true;
         emulator_advance(&g.state, &g.chip, START_NS + (is_done ? 150 : 70) * MS);
         assert_int_equal(work->is_done, is_done);

@@ -1,40 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GPUs at their power limit: the clock that fits, how it wanders around this clock, and what the
  * wandering costs, compared with formulas of docs/emulator.md and with a simulation in steps. */
-#include "test.h"
+#include "one_gpu.h"
 
 #include <math.h>
-
-#include "physics.h"
 
 #define MS INT64_C(1000000)
 #define START_NS (INT64_C(1000000) * MS + 12345)
 
-typedef struct gpu {
-    emulator_effects effects;
-    emulator_points points[EMULATOR_WORK_MAX];
-    emulator_chip chip;
-    emulator_state state;
-} gpu;
-
 /* An H100 whose limit its highest clock exceeds. */
 static void start(gpu *g, double wander, double waste, uint64_t index) {
-    memset(g, 0, sizeof *g);
-    g->chip.model = emulator_model_at((unsigned int)emulator_model_find("H100", 4));
-    g->chip.effects = &g->effects;
-    g->chip.points = g->points;
-    emulator_effects_ideal(&g->effects);
+    make_gpu(g, model_of("H100"));
     g->effects.seed = 5;
     g->effects.gpu = index;
     g->effects.throttle_wander = wander;
     g->effects.throttle_waste = waste;
     emulator_state_start(&g->state, &g->chip, START_NS);
     g->state.power_limit_mw = 450000;
-    g->state.work[0] =
-        (emulator_work){.id = 1, .full_speed_s = 1e5, .compute_share = 1, .remaining = 1};
+    put_work(g, 1e5, 1);
 }
-
-static emulator_operation operate(const gpu *g) { return emulator_operate(&g->state, &g->chip); }
 
 static void advance_to(gpu *g, int64_t ms) {
     emulator_advance(&g->state, &g->chip, START_NS + ms * MS);

@@ -1,32 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Differences between GPUs of a model and between pieces of work: their distributions, their effect
  * under a power limit, and that an ideal GPU has none. */
-#include "test.h"
+#include "one_gpu.h"
 
 #include <math.h>
 
 #include "draws.h"
-#include "physics.h"
 #include "variety.h"
 
 enum { GPUS = 4000 };
 
-typedef struct gpu {
-    emulator_effects effects;
-    emulator_points points[EMULATOR_WORK_MAX];
-    emulator_chip chip;
-    emulator_state state;
-} gpu;
-
-static const emulator_model *find(const char *key) {
-    return emulator_model_at((unsigned int)emulator_model_find(key, strlen(key)));
-}
-
 static void start(gpu *g, const char *model, const emulator_effects *effects, uint64_t index) {
-    memset(g, 0, sizeof *g);
-    g->chip.model = find(model);
-    g->chip.effects = &g->effects;
-    g->chip.points = g->points;
+    make_gpu(g, model_of(model));
     g->effects = *effects;
     g->effects.seed = 5;
     g->effects.gpu = index;
@@ -34,20 +19,12 @@ static void start(gpu *g, const char *model, const emulator_effects *effects, ui
     emulator_state_start(&g->state, &g->chip, 0);
 }
 
-static void put_work(gpu *g, double share) {
-    g->state.work[0] =
-        (emulator_work){.id = 1, .full_speed_s = 1, .compute_share = share, .remaining = 1};
-}
-
-static emulator_operation operate(const gpu *g) { return emulator_operate(&g->state, &g->chip); }
-
 /* ---- GPUs ------------------------------------------------------------------------------------ */
 
 /* Under a limit of exactly the model's full power, the clocks of GPUs are spread over the range
  * `variability`. The faster half is held back by the highest clock. */
 TEST(clocks_under_a_limit_have_the_range) {
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     effects.variability = 0.16;
     uint32_t lowest_mhz = UINT32_MAX;
     int slower = 0;
@@ -55,7 +32,7 @@ TEST(clocks_under_a_limit_have_the_range) {
         gpu g;
         start(&g, "H100", &effects, i);
         g.state.power_limit_mw = 676000; /* 141 + 535 W */
-        put_work(&g, 1);
+        put_work(&g, 1, 1);
         emulator_operation now = operate(&g);
         assert_true(now.power_w <= 676.0001);
         assert_int_equal(now.is_power_capped, now.graphics_mhz < 1980);
@@ -68,15 +45,14 @@ TEST(clocks_under_a_limit_have_the_range) {
 }
 
 TEST(gpus_differ_in_power_and_not_in_speed_at_a_low_clock) {
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     effects.variability = 0.08;
     double least_w = INFINITY, most_w = 0;
     for (uint64_t i = 0; i < GPUS; i++) {
         gpu g;
         start(&g, "A100", &effects, i);
         g.state.graphics_lock = (emulator_clock_range){1005, 1005};
-        put_work(&g, 1);
+        put_work(&g, 1, 1);
         emulator_operation now = operate(&g);
         assert_int_equal(now.graphics_mhz, 1005);
         assert_true(fabs(emulator_time_left_s(&g.state, &g.chip, 0) - 1410.0 / 1005) < 1e-12);
@@ -88,14 +64,13 @@ TEST(gpus_differ_in_power_and_not_in_speed_at_a_low_clock) {
 
 /* A measured profile says what the measured GPU needed under the default limit. */
 TEST(measured_work_slows_only_a_gpu_above_the_limit) {
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     effects.variability = 0.2;
     int slower = 0, faster = 0;
     for (uint64_t i = 0; i < 200; i++) {
         gpu g;
         start(&g, "A100", &effects, i);
-        put_work(&g, 1);
+        put_work(&g, 1, 1);
         g.state.work[0].has_points = g.state.work[0].is_enqueued = true;
         g.points[0].count = 2;
         g.points[0].point[0].clock_mhz = 1110;
@@ -120,14 +95,13 @@ static int by_value(const void *a, const void *b) {
 }
 
 TEST(outliers_are_rare_and_held_down_by_the_board) {
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     effects.outliers = (emulator_tail){0.05, 1.5};
     int outliers = 0;
     for (uint64_t i = 0; i < GPUS; i++) {
         gpu g;
         start(&g, "A100", &effects, i);
-        put_work(&g, 1);
+        put_work(&g, 1, 1);
         emulator_operation now = operate(&g);
         assert_true(now.graphics_mhz >= 1410 / 1.5 - 15);
         assert_int_equal(now.is_board_capped, now.graphics_mhz < 1410);
@@ -138,8 +112,7 @@ TEST(outliers_are_rare_and_held_down_by_the_board) {
 
 TEST(leakage_and_cooling_have_the_spread) {
     static double leakage[GPUS], heating[GPUS];
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     effects.leakage_spread = 0.2;
     effects.cooling_spread = 0.1;
     double sum = 0;
@@ -160,14 +133,14 @@ TEST(leakage_and_cooling_have_the_spread) {
 
 TEST(the_seed_decides_everything) {
     emulator_effects first, again, other;
-    emulator_effects_real(find("A100"), &first);
+    emulator_effects_real(model_of("A100"), &first);
     first.seed = 7;
     first.gpu = 3;
     again = other = first;
     other.gpu = 4;
-    emulator_draw_gpu(find("A100"), &first);
-    emulator_draw_gpu(find("A100"), &again);
-    emulator_draw_gpu(find("A100"), &other);
+    emulator_draw_gpu(model_of("A100"), &first);
+    emulator_draw_gpu(model_of("A100"), &again);
+    emulator_draw_gpu(model_of("A100"), &other);
     assert_memory_equal(&first, &again, sizeof first);
     assert_true(first.power_factor != other.power_factor);
     assert_true(first.leakage_factor != other.leakage_factor);
@@ -178,8 +151,7 @@ TEST(the_seed_decides_everything) {
 TEST(jitter_has_the_spread_and_the_tail) {
     enum { WORKS = 20000 };
     static double pace[WORKS];
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     effects.jitter = 0.01;
     effects.jitter_tail = (emulator_tail){0.01, 3};
     effects.seed = 2;
@@ -198,11 +170,10 @@ TEST(jitter_has_the_spread_and_the_tail) {
 }
 
 TEST(pace_lengthens_the_work_and_not_its_power) {
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     gpu g;
     start(&g, "A40", &effects, 0);
-    put_work(&g, 0.5);
+    put_work(&g, 1, 0.5);
     double power_w = operate(&g).power_w;
     double left_s = emulator_time_left_s(&g.state, &g.chip, 0);
     g.state.work[0].pace = 1.25;
@@ -211,12 +182,11 @@ TEST(pace_lengthens_the_work_and_not_its_power) {
 }
 
 TEST(an_administrator_and_a_board_limit_the_gpu) {
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     effects.administrator_lock_mhz = 1200;
     gpu g;
     start(&g, "A100", &effects, 0);
-    put_work(&g, 1);
+    put_work(&g, 1, 1);
     assert_int_equal(operate(&g).graphics_mhz, 1200);
     assert_true(operate(&g).is_user_capped);
     g.state.graphics_lock = (emulator_clock_range){1410, 1410};
@@ -226,14 +196,13 @@ TEST(an_administrator_and_a_board_limit_the_gpu) {
     effects.administrator_lock_mhz = 0;
     effects.power_cap_w = 250;
     start(&g, "A100", &effects, 0);
-    put_work(&g, 1);
+    put_work(&g, 1, 1);
     assert_true(operate(&g).power_w <= 250 && operate(&g).is_power_capped);
     assert_int_equal(emulator_enforced_limit_mw(&g.state), 250000);
 }
 
 TEST(some_locks_are_ignored) {
-    emulator_effects effects;
-    emulator_effects_ideal(&effects);
+    emulator_effects effects = ideal_effects();
     int ignored = 0;
     for (uint64_t i = 0; i < 1000; i++)
         assert_false(emulator_ignores_lock(&effects, i));

@@ -1,46 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The laws of measured workloads: how time and power depend on the clock, the floor of the time,
  * the power limit, and the errors against the measurements where these are at hand. */
-#include "test.h"
+#include "one_gpu.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "physics.h"
 #include "workloads.h"
 
 #define START_NS INT64_C(1000000000)
 #define SLOWER_HOST 1.27 /* bench/workload_laws.py */
 enum { WORKLOADS = 20 };
 
-typedef struct gpu {
-    emulator_effects effects;
-    emulator_points points[EMULATOR_WORK_MAX];
-    emulator_chip chip;
-    emulator_state state;
-} gpu;
-
-static const emulator_model *model_of(const char *key) {
-    int index = emulator_model_find(key, strlen(key));
-    assert_true(index >= 0);
-    return emulator_model_at((unsigned int)index);
-}
-
 /* A GPU that begins an iteration. */
 static void start(gpu *g, const char *key, unsigned int workload) {
-    memset(g, 0, sizeof *g);
-    g->chip.model = model_of(key);
-    g->chip.effects = &g->effects;
-    g->chip.points = g->points;
-    emulator_effects_ideal(&g->effects);
+    make_gpu(g, model_of(key));
     emulator_state_start(&g->state, &g->chip, START_NS);
     g->state.work[0] =
         (emulator_work){.id = 1, .workload = workload + 1, .stretch = 1, .remaining = 1};
 }
-
-static emulator_operation operate(const gpu *g) { return emulator_operate(&g->state, &g->chip); }
 
 /* ---- The laws -------------------------------------------------------------------------------- */
 

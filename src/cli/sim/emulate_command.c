@@ -146,16 +146,16 @@ static const struct argp argument_parser = {
 
 /* Blocks signals while the cluster exists, so that no signal ends this process before it has
  * removed the cluster. */
-static harpe_status emulate(const emulate_arguments *arguments, int *exit_code,
+static harpe_status emulate(const harpe_emulated_options *options, char **command, int *exit_code,
                             harpe_error *error) {
     static const int held[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
                                SIGUSR2, SIGCONT, SIGCHLD, 0};
     sigset_t signals, before;
     harpe_command_block(held, &signals, &before);
     harpe_emulated_cluster cluster;
-    harpe_status status = harpe_emulated_cluster_open(&arguments->options, &cluster, error);
+    harpe_status status = harpe_emulated_cluster_open(options, &cluster, error);
     if (status == HARPE_OK) {
-        *exit_code = harpe_command_run("emulate", arguments->command, &signals, &before);
+        *exit_code = harpe_command_run("emulate", command, &signals, &before);
         harpe_emulated_cluster_close(&cluster, 0);
     }
     sigprocmask(SIG_SETMASK, &before, NULL);
@@ -190,7 +190,7 @@ static harpe_status run_workload(const emulate_arguments *arguments, harpe_error
 }
 
 /* Runs the workload as a command: this program once more, with the options of the workload. */
-static harpe_status emulate_workload(emulate_arguments *arguments, int *exit_code,
+static harpe_status emulate_workload(const emulate_arguments *arguments, int *exit_code,
                                      harpe_error *error) {
     const harpe_workload_options *workload = &arguments->workload;
     char steps[32], noise[32], phase[32], drift[32];
@@ -198,18 +198,9 @@ static harpe_status emulate_workload(emulate_arguments *arguments, int *exit_cod
     snprintf(noise, sizeof noise, "--step-noise=%.9g", workload->noise_share * 100);
     snprintf(phase, sizeof phase, "--phase=%.9g", workload->phase_s);
     snprintf(drift, sizeof drift, "--drift=%.9g", workload->drift_share_h * 100);
-    char *command[] = {"/proc/self/exe",
-                       "emulate",
-                       steps,
-                       noise,
-                       phase,
-                       drift,
-                       workload->prints_steps ? "--print-steps" : NULL,
-                       NULL};
-    arguments->command = command;
-    harpe_status status = emulate(arguments, exit_code, error);
-    arguments->command = NULL;
-    return status;
+    char *print = workload->prints_steps ? "--print-steps" : NULL;
+    char *command[] = {"/proc/self/exe", "emulate", steps, noise, phase, drift, print, NULL};
+    return emulate(&arguments->options, command, exit_code, error);
 }
 
 int harpe_emulate_command(int argc, char **argv) {
@@ -223,7 +214,7 @@ int harpe_emulate_command(int argc, char **argv) {
     if (workload && strcmp(workload, "list") == 0)
         status = harpe_workload_list(&error);
     else if (arguments.command)
-        status = emulate(&arguments, &exit_code, &error);
+        status = emulate(&arguments.options, arguments.command, &exit_code, &error);
     else if (!arguments.makes_gpus && harpe_workload_has_gpus())
         status = run_workload(&arguments, &error);
     else

@@ -20,8 +20,7 @@
 #include "cli/commands.h"
 #include "cli/marked_command.h"
 #include "cli/python_hook.h"
-#include "cli/tune/tune_output.h"
-#include "cli/tune/tune_report.h"
+#include "cli/tune/tune_command_internal.h"
 #include "tune/tune_internal.h"
 
 #define NAME "harpe tune"
@@ -34,7 +33,7 @@ enum { ENVIRONMENT_SIZE = 1 << 17 };
 typedef struct tune_arguments {
     harpe_tuning_options options;
     harpe_tune_prices prices;
-    bool has_slowdown, has_eta, is_cost, wants_json;
+    bool has_eta, wants_json;
     char latency_name[256];
     const char *gpus, *expression;
     int attached; /* process; 0: none */
@@ -70,8 +69,7 @@ static const struct argp_option flags_table[] = {
      "At most this share more time per unit of work, such as 0.05 for 5 % (default 0.02)", 2},
     {"selector", FLAG_SELECTOR, "NAME", 0,
      "max-slowdown (default): least energy within --max-slowdown; energy: least energy; time: "
-     "least "
-     "time; zeus-cost: lowest weighted cost of energy and time",
+     "least time; zeus-cost: lowest weighted cost of energy and time",
      2},
     {"eta", FLAG_ETA, "X", 0, "zeus-cost: 0 is all time, 1 all energy (default 0.5)", 2},
     {NULL, 0, NULL, 0,
@@ -103,8 +101,8 @@ static void set_selector(tune_arguments *arguments, const struct argp_state *sta
                                             HARPE_TUNING_TIME, HARPE_TUNING_COST};
     int choice = harpe_flag_choice(state, "--selector", text, names);
     arguments->options.aim = aims[choice];
-    arguments->is_cost = aims[choice] == HARPE_TUNING_COST;
-    if (choice > 0 && !arguments->has_slowdown) arguments->options.max_slowdown = INFINITY;
+    if (choice > 0 && arguments->options.max_slowdown <= 0)
+        arguments->options.max_slowdown = INFINITY;
 }
 
 static void set_knobs(tune_arguments *arguments, const struct argp_state *state, const char *text) {
@@ -148,28 +146,29 @@ static void check_complete(const struct argp_state *state, const tune_arguments 
         harpe_flag_fail(state, "--latency-p95 needs --rate-url");
     if (arguments->expression && !arguments->command)
         harpe_flag_fail(state, "--rate-regex needs a command, whose output it reads");
-    if (arguments->has_eta && !arguments->is_cost)
+    if (arguments->has_eta && options->aim != HARPE_TUNING_COST)
         harpe_flag_fail(state, "--eta needs --selector zeus-cost");
 }
 
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     tune_arguments *arguments = state->input;
     harpe_tuning_options *options = &arguments->options;
+    const harpe_number_flag numbers[] = {
+        {FLAG_ETA, NULL, &options->eta, 0, 1},
+        {FLAG_ATTACH, &arguments->attached, NULL, 1, INT32_MAX},
+        {FLAG_PRICE, NULL, &arguments->prices.per_kwh, 0, 1e9},
+        {FLAG_CARBON, NULL, &arguments->prices.carbon_g_per_kwh, 0, 1e9},
+        {0},
+    };
+    if (key == FLAG_ETA) arguments->has_eta = true;
+    if (harpe_flag_number(state, flags_table, numbers, key, argument)) return 0;
     switch (key) {
     case FLAG_SLOWDOWN:
         options->max_slowdown = harpe_flag_double_above(state, "--max-slowdown", argument, 0, 1e3);
-        arguments->has_slowdown = true;
         return 0;
     case FLAG_SELECTOR: set_selector(arguments, state, argument); return 0;
-    case FLAG_ETA:
-        options->eta = harpe_flag_double(state, "--eta", argument, 0, 1);
-        arguments->has_eta = true;
-        return 0;
     case FLAG_KNOB: set_knobs(arguments, state, argument); return 0;
     case FLAG_GPU: arguments->gpus = argument; return 0;
-    case FLAG_ATTACH:
-        arguments->attached = harpe_flag_int(state, "--attach", argument, 1, INT32_MAX);
-        return 0;
     case FLAG_DRY: options->is_dry = true; return 0;
     case FLAG_SAVE: options->save_path = argument; return 0;
     case FLAG_URL: options->rate_url = argument; return 0;
@@ -177,12 +176,6 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case FLAG_LATENCY: set_latency(arguments, state, argument); return 0;
     case FLAG_FILE: options->rate_file = argument; return 0;
     case FLAG_EXPRESSION: arguments->expression = argument; return 0;
-    case FLAG_PRICE:
-        arguments->prices.per_kwh = harpe_flag_double(state, "--energy-price", argument, 0, 1e9);
-        return 0;
-    case FLAG_CARBON:
-        arguments->prices.carbon_g_per_kwh = harpe_flag_double(state, "--carbon", argument, 0, 1e9);
-        return 0;
     case 'j': arguments->wants_json = true; return 0;
     case ARGP_KEY_ARG:
         arguments->command = &state->argv[state->next - 1];
@@ -273,22 +266,18 @@ static harpe_status start_tuning(tune_run *run, harpe_error *error) {
     arguments->options.log = (harpe_log){write_log, run};
     harpe_error reason;
     status = harpe_gpus_open(&gpu_options, &run->gpus, &reason);
-    if (status != HARPE_OK) {
+    if (status == HARPE_OK) {
+        harpe_tune_sources sources = {
+            .marks = arguments->command ? run->child.step_signals.shared : NULL,
+            .output = arguments->expression ? &run->output.count : NULL,
+        };
+        arguments->options.gpus = run->gpus;
+        status = harpe_tune_start_with(&arguments->options, &sources, &run->tuning, &reason);
+        if (is_users_mistake(status)) return harpe_fail(error, status, "%s", reason.message);
+    }
+    if (status != HARPE_OK)
         fprintf(stderr, NAME ": the program runs untuned: %s\n", reason.message);
-        return HARPE_OK;
-    }
-    harpe_tune_sources sources = {
-        .marks = arguments->command ? run->child.step_signals.shared : NULL,
-        .output = arguments->expression ? &run->output.count : NULL,
-    };
-    arguments->options.gpus = run->gpus;
-    status = harpe_tune_start_with(&arguments->options, &sources, &run->tuning, &reason);
-    if (status == HARPE_OK || !is_users_mistake(status)) {
-        if (status != HARPE_OK)
-            fprintf(stderr, NAME ": the program runs untuned: %s\n", reason.message);
-        return HARPE_OK;
-    }
-    return harpe_fail(error, status, "%s", reason.message);
+    return HARPE_OK;
 }
 
 static void stop_tuning(tune_run *run) {
@@ -301,13 +290,11 @@ static int tell(tune_run *run, int code) {
     const tune_arguments *arguments = &run->arguments;
     harpe_error error;
     if (!run->tuning) return code;
-    if (!arguments->wants_json) {
+    if (!arguments->wants_json)
         harpe_tune_report_print(&run->report, &arguments->prices, arguments->options.is_dry);
-        return code;
-    }
-    if (harpe_tune_report_print_json(&run->report, &arguments->prices, &error) == HARPE_OK)
-        return code;
-    return harpe_command_fail("tune", &error);
+    else if (harpe_tune_report_print_json(&run->report, &arguments->prices, &error) != HARPE_OK)
+        return harpe_command_fail("tune", &error);
+    return code;
 }
 
 /* ---- A command ------------------------------------------------------------------------------- */
@@ -387,18 +374,14 @@ static int run_attached(tune_run *run) {
     harpe_error error;
     sigset_t mask, before;
     int attached = run->arguments.attached;
+    harpe_status status = HARPE_OK;
     int pidfd = attached ? harpe_process_open(attached) : -1;
-    if (attached && pidfd < 0) {
-        (void)harpe_fail_errno(&error, errno, "--attach %d", attached);
-        return harpe_command_fail("tune", &error);
-    }
+    if (attached && pidfd < 0) status = harpe_fail_errno(&error, errno, "--attach %d", attached);
     harpe_command_block(numbers, &mask, &before);
     int signals = harpe_process_signals(&mask);
-    if (signals < 0) {
-        (void)harpe_fail_errno(&error, errno, "signals");
-        return harpe_command_fail("tune", &error);
-    }
-    if (start_tuning(run, &error) != HARPE_OK) return harpe_command_fail("tune", &error);
+    if (status == HARPE_OK && signals < 0) status = harpe_fail_errno(&error, errno, "signals");
+    if (status == HARPE_OK) status = start_tuning(run, &error);
+    if (status != HARPE_OK) return harpe_command_fail("tune", &error);
     if (!run->tuning) return HARPE_EXIT_FAILURE;
     wait_for_end(run, pidfd, signals);
     stop_tuning(run);

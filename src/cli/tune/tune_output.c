@@ -2,7 +2,7 @@
 /* Copies and reads the output of a command. For each stream, a process reads what the command
  * writes, writes it to the real stream, and then offers it to this program through a pipe that
  * never blocks. If this program does not keep up, it misses lines; the command misses nothing. */
-#include "cli/tune/tune_output.h"
+#include "cli/tune/tune_command_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,46 +46,30 @@ static _Noreturn void copy(int from, int to, int offer) {
     static const int ignored[] = {SIGINT,  SIGQUIT, SIGTERM, SIGHUP,
                                   SIGTSTP, SIGPIPE, SIGUSR1, SIGUSR2};
     static char bytes[CHUNK];
+    int other = to == STDOUT_FILENO ? STDERR_FILENO : STDOUT_FILENO;
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
         signal(ignored[i], SIG_IGN);
-    (void)close(STDIN_FILENO);
-    (void)close(to == STDOUT_FILENO ? STDERR_FILENO : STDOUT_FILENO);
+    /* It keeps nothing open but these three. */
+    (void)dup2(from, STDIN_FILENO);
+    (void)dup2(offer, other);
+    (void)close_range(3, ~0U, 0);
     for (;;) {
-        ssize_t got = read(from, bytes, sizeof bytes);
+        ssize_t got = read(STDIN_FILENO, bytes, sizeof bytes);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0 || !write_whole(to, bytes, (size_t)got)) break;
-        ssize_t ignored_result = write(offer, bytes, (size_t)got);
-        (void)ignored_result;
+        (void)!write(other, bytes, (size_t)got);
     }
     harpe_process_exit(0);
 }
 
-/* Closes all descriptors above the standard streams but these two. */
-static void close_others(int kept, int also_kept) {
-    int low = kept < also_kept ? kept : also_kept;
-    int high = kept < also_kept ? also_kept : kept;
-    if (low > 3) (void)close_range(3, (unsigned)low - 1, 0);
-    if (high > low + 1) (void)close_range((unsigned)low + 1, (unsigned)high - 1, 0);
-    (void)close_range((unsigned)high + 1, ~0U, 0);
-}
-
 static harpe_status start_copying(harpe_output_stream *stream, int to, harpe_error *error) {
     int written[2], offered[2];
-    if (pipe2(written, O_CLOEXEC) != 0)
+    /* After a failure, this program ends. */
+    if (pipe2(written, O_CLOEXEC) != 0 || pipe2(offered, O_CLOEXEC | O_NONBLOCK) != 0)
         return harpe_fail_errno(error, errno, "a pipe for the command's output");
-    if (pipe2(offered, O_CLOEXEC) != 0) {
-        (void)close(written[0]);
-        (void)close(written[1]);
-        return harpe_fail_errno(error, errno, "a pipe for the command's output");
-    }
     (void)fcntl(offered[1], F_SETPIPE_SZ, PIPE_SIZE); /* it may stay smaller */
-    (void)fcntl(offered[1], F_SETFL, O_NONBLOCK);
-    (void)fcntl(offered[0], F_SETFL, O_NONBLOCK);
     pid_t process = fork();
-    if (process == 0) {
-        close_others(written[0], offered[1]);
-        copy(written[0], to, offered[1]);
-    }
+    if (process == 0) copy(written[0], to, offered[1]);
     int failure = errno;
     (void)close(written[0]);
     (void)close(offered[1]);
@@ -173,10 +157,8 @@ void harpe_tune_output_pass(const harpe_tune_output *output, posix_spawn_file_ac
 }
 
 harpe_status harpe_tune_output_follow(harpe_tune_output *output, harpe_error *error) {
-    for (int i = 0; i < HARPE_OUTPUT_STREAMS; i++) {
+    for (int i = 0; i < HARPE_OUTPUT_STREAMS; i++)
         (void)close(output->streams[i].command_end);
-        output->streams[i].command_end = -1;
-    }
     int failure = harpe_thread_start(&output->thread, "harpe-output", read_lines, output);
     if (failure) return harpe_fail_errno(error, failure, "a thread for the command's output");
     output->has_thread = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints the reports of `harpe tune`. Every saving stands beside its uncertainty, and one that
  * could be noise is called so. */
-#include "cli/tune/tune_report.h"
+#include "cli/tune/tune_command_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -107,16 +107,12 @@ static void append_choice(harpe_text *text, const harpe_tuning_report *report) {
 
 static void append_money(harpe_text *text, const harpe_tuning_report *report,
                          const harpe_tune_prices *prices) {
-    harpe_text_printf(text, NAME "saved so far: %s kWh",
-                      HARPE_DIGITS(fmax(saved_kwh(report), 0), 3));
+    double kwh = fmax(saved_kwh(report), 0);
+    double carbon_kg = kwh * prices->carbon_g_per_kwh / HARPE_GRAMS_PER_KG;
+    harpe_text_printf(text, NAME "saved so far: %s kWh", HARPE_DIGITS(kwh, 3));
     if (!isnan(prices->per_kwh))
-        harpe_text_printf(text, ", %s for energy",
-                          HARPE_DIGITS(fmax(saved_kwh(report), 0) * prices->per_kwh, 3));
-    if (!isnan(prices->carbon_g_per_kwh))
-        harpe_text_printf(
-            text, ", %s kg of CO2",
-            HARPE_DIGITS(fmax(saved_kwh(report), 0) * prices->carbon_g_per_kwh / HARPE_GRAMS_PER_KG,
-                         3));
+        harpe_text_printf(text, ", %s for energy", HARPE_DIGITS(kwh * prices->per_kwh, 3));
+    if (!isnan(carbon_kg)) harpe_text_printf(text, ", %s kg of CO2", HARPE_DIGITS(carbon_kg, 3));
     harpe_text_printf(text, "\n");
 }
 
