@@ -305,9 +305,11 @@ static harpe_tune_order order_trial(const harpe_chooser *chooser, const program_
     if (trial->pairs >= FEWEST_REFUSED) {
         double expected = -expm1(-trial->time.mean - trial->time.error);
         double longest_s = fmax(left_s, 0) / fmax(expected, 1e-9);
-        if (longest_s < fmin(time_s, 2 * least_slice_s))
+        /* Two slices with stalls look very slow. The trial goes on, or this is never known. */
+        bool has_lost = left_s < 0.95 * budget_s(chooser);
+        if (longest_s < fmin(time_s, 2 * least_slice_s) && has_lost)
             return at_highest(chooser, fmax(phase->slice_s, 2));
-        time_s = fmin(time_s, longest_s);
+        time_s = fmin(time_s, fmax(longest_s, least_slice_s));
     }
     return (harpe_tune_order){trial->setting, time_s, 1};
 }
