@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/number.h"
 #include "base/terminal_progress.h"
@@ -392,6 +393,139 @@ bool harpe_flag_number(const struct argp_state *state, const struct argp_option 
     else
         *numbers->number = harpe_flag_double(state, flag, text, minimum, maximum);
     return true;
+}
+
+/* ---- Command lines --------------------------------------------------------------------------- */
+
+enum { FIRST_KEY = 0x100 };
+
+/* The input of the argp parser. */
+typedef struct reading {
+    const harpe_command_line *line;
+    char *arguments;
+} reading;
+
+static bool is_row(const harpe_flag *flag) { return flag->name || flag->help; }
+
+/* Calls `each` for the flags of all parts, until it returns true. A flag without a letter has its
+ * place as its key. */
+static const harpe_flag *find_flag(const harpe_command_line *line, int key,
+                                   const harpe_flag_part **part) {
+    int own_key = FIRST_KEY;
+    for (*part = line->parts; (*part)->flags; ++*part)
+        for (const harpe_flag *flag = (*part)->flags; is_row(flag); flag++, own_key++)
+            if (key == (flag->letter ? flag->letter : own_key)) return flag;
+    return NULL;
+}
+
+static double read_number(const struct argp_state *state, const harpe_flag *flag, const char *name,
+                          const char *text) {
+    double value = flag->is_above
+                       ? harpe_flag_double_above(state, name, text, flag->minimum, flag->maximum)
+                       : harpe_flag_double(state, name, text, flag->minimum, flag->maximum);
+    return flag->divisor > 0 ? value / flag->divisor : value;
+}
+
+/* Stores a value in the struct at `base`. */
+static void store(const harpe_flag *flag, char *base, struct argp_state *state, const char *name,
+                  char *text) {
+    void *into = base + flag->at;
+    int number = 0;
+    if (flag->given) *(bool *)(base + flag->given) = true;
+    if (flag->read) {
+        flag->read(into, state, name, text);
+        return;
+    }
+    if (flag->names)
+        number = harpe_flag_choice(state, name, text, flag->names);
+    else if (flag->kind == HARPE_FLAG_WHOLE || flag->kind == HARPE_FLAG_WIDE)
+        number = harpe_flag_int(state, name, text, (int64_t)flag->minimum, (int64_t)flag->maximum);
+    switch (flag->kind) {
+    case HARPE_FLAG_SWITCH: *(bool *)into = true; return;
+    case HARPE_FLAG_WHOLE: *(int *)into = number; return;
+    case HARPE_FLAG_WIDE: *(int64_t *)into = number; return;
+    case HARPE_FLAG_NUMBER: *(double *)into = read_number(state, flag, name, text); return;
+    case HARPE_FLAG_TEXT: break;
+    }
+    if (flag->maximum > flag->minimum) (void)read_number(state, flag, name, text);
+    *(const char **)into = text;
+}
+
+static void take_word(const reading *self, struct argp_state *state, char *text) {
+    const harpe_command_line *line = self->line;
+    const harpe_flag *word = line->words;
+    if (line->command) {
+        *(char ***)(void *)(self->arguments + line->command) = &state->argv[state->next - 1];
+        state->next = state->argc;
+        return;
+    }
+    for (unsigned i = 0; i < state->arg_num && word && word->name && !word->read; i++)
+        word++;
+    bool is_empty = state->arg_num > 0 && !*text && word && !word->read;
+    if (word && word->name && !is_empty)
+        store(word, self->arguments, state, word->name, text);
+    else if (line->refusal)
+        harpe_flag_fail(state, "'%s' %s", text, line->refusal);
+    else
+        harpe_flag_fail(state, "unexpected argument '%s'", text);
+}
+
+static error_t parse_key(int key, char *text, struct argp_state *state) {
+    const reading *self = state->input;
+    const harpe_flag_part *part;
+    const harpe_flag *flag = find_flag(self->line, key, &part);
+    char name[64];
+    if (key == ARGP_KEY_ARG) take_word(self, state, text);
+    if (key == ARGP_KEY_ARG) return 0;
+    if (!flag) return ARGP_ERR_UNKNOWN;
+    (void)snprintf(name, sizeof name, "--%s", flag->name);
+    store(flag, self->arguments + part->at, state, name, text);
+    return 0;
+}
+
+/* Adds the last lines to --help. argp frees the text. */
+static char *extend_help(int key, const char *text, void *input) {
+    const reading *self = input;
+    harpe_text more = {0};
+    if (key != ARGP_KEY_HELP_EXTRA || !self || !self->line->more_help) return (char *)text;
+    self->line->more_help(&more);
+    return more.data;
+}
+
+/* Lists the flags of all parts for argp. The caller frees the list. */
+static struct argp_option *list_options(const harpe_command_line *line) {
+    size_t count = 0;
+    const harpe_flag_part *part;
+    for (part = line->parts; part->flags; part++)
+        for (const harpe_flag *flag = part->flags; is_row(flag); flag++)
+            count++;
+    struct argp_option *options = harpe_calloc(count + 1, sizeof *options), *next = options;
+    for (part = line->parts; options && part->flags; part++)
+        for (const harpe_flag *flag = part->flags; is_row(flag); flag++, next++) {
+            int own_key = flag->letter ? flag->letter : FIRST_KEY + (int)(next - options);
+            bool is_alias = flag->how & OPTION_ALIAS;
+            *next = (struct argp_option){flag->name,  is_alias ? next[-1].key : own_key,
+                                         flag->value, flag->how,
+                                         flag->help,  part->group + flag->group};
+            if (!flag->name) next->key = 0;
+        }
+    return options;
+}
+
+struct argp_state harpe_command_line_read(const harpe_command_line *line, int argc, char **argv,
+                                          void *arguments) {
+    reading self = {line, arguments};
+    struct argp parser = {.options = list_options(line),
+                          .parser = parse_key,
+                          .args_doc = line->forms,
+                          .doc = line->about,
+                          .help_filter = extend_help};
+    const struct argp_state state = {.name = argv[0]};
+    unsigned how = line->command || line->is_in_order ? ARGP_IN_ORDER : 0;
+    if (!parser.options) harpe_flag_fail(&state, "out of memory");
+    if (argp_parse(&parser, argc, argv, how, NULL, &self) != 0) exit(HARPE_EXIT_USAGE);
+    free((void *)parser.options);
+    return state;
 }
 
 /* ---- Mistyped names -------------------------------------------------------------------------- */

@@ -4,7 +4,6 @@
  * is lost, or is new. */
 #include "cli/gpu_names.h"
 
-#include <argp.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -131,12 +130,13 @@ harpe_status harpe_gpu_names_find(const harpe_gpu_names *names, const char *flag
                : " (a number, a UUID or a PCI address, as harpe gpus shows them)");
 }
 
-char *harpe_gpu_models_help(int key, const char *text, void *input) {
-    (void)input;
-    if (key != ARGP_KEY_HELP_EXTRA) return (char *)text;
-    harpe_text help = {0};
-    harpe_text_printf(&help, "GPU models:");
+void harpe_gpu_models_help(harpe_text *text) {
+    harpe_text_printf(text, "GPU models:");
     for (const char *const *model = harpe_synth_gpu_models(); *model; model++)
-        harpe_text_printf(&help, " %s", *model);
-    return help.data; /* argp frees it */
+        harpe_text_printf(text, " %s", *model);
+}
+
+void harpe_gpu_model_read(void *into, struct argp_state *state, const char *flag, char *text) {
+    const char *const *models = harpe_synth_gpu_models();
+    *(const char **)into = models[harpe_flag_choice(state, flag, text, models)];
 }
