@@ -16,6 +16,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/number.h"
 #include "base/terminal_progress.h"
 #include "base/text.h"
@@ -189,10 +190,7 @@ harpe_status harpe_command_print_json_rows(const char *name, const json_t *rows,
         free(text);
         if (status != HARPE_OK) return status;
     }
-    errno = 0;
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return harpe_fail_errno(error, errno ? errno : EIO, "writing standard output");
-    return HARPE_OK;
+    return harpe_command_flush(error);
 }
 
 harpe_status harpe_command_print_json_end(json_t *others, harpe_error *error) {
@@ -203,6 +201,35 @@ harpe_status harpe_command_print_json_end(json_t *others, harpe_error *error) {
     harpe_status status = print_escaped(text + 1, text + strlen(text), error); /* without its "{" */
     (void)putchar('\n');
     free(text);
+    return status;
+}
+
+void harpe_command_add_note(json_t *notes, harpe_text *text) {
+    if (text->length > 0 && !text->failed)
+        json_array_append_new(notes, harpe_command_json_text(text->data));
+    harpe_text_free(text);
+    *text = (harpe_text){0};
+}
+
+void harpe_command_print_notes(const char *name, json_t *notes) {
+    for (size_t i = 0; i < json_array_size(notes); i++)
+        fprintf(stderr, "harpe %s: %s\n", name, json_string_value(json_array_get(notes, i)));
+    json_decref(notes);
+}
+
+harpe_status harpe_command_flush(harpe_error *error) {
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return HARPE_OK;
+    return harpe_fail_errno(error, errno ? errno : EIO, "writing standard output");
+}
+
+harpe_status harpe_command_write(const char *path, harpe_text *text, harpe_error *error) {
+    harpe_status status = text->failed ? harpe_fail_memory(error) : HARPE_OK;
+    if (status == HARPE_OK && path)
+        status = harpe_file_write(path, text->data, text->length, error);
+    else if (status == HARPE_OK && text->length > 0)
+        (void)fwrite(text->data, 1, text->length, stdout);
+    harpe_text_free(text);
     return status;
 }
 
@@ -341,26 +368,26 @@ int harpe_flag_int(const struct argp_state *state, const char *flag, const char 
     return (int)value;
 }
 
-double harpe_flag_double(const struct argp_state *state, const char *flag, const char *text,
-                         double minimum, double maximum) {
+static double read_double(const struct argp_state *state, const char *flag, const char *text,
+                          double minimum, double maximum, bool is_above) {
     double value = 0;
     bool is_number = harpe_parse_double(text, strlen(text), &value);
-    if (!is_number || value < minimum || value > maximum) {
-        harpe_flag_fail(state, "%s: expected a number from %g to %g, found '%s'", flag, minimum,
-                        maximum, text);
-    }
+    if (!is_number || value < minimum || (is_above && value == minimum) || value > maximum)
+        harpe_flag_fail(state,
+                        is_above ? "%s: expected a number above %g, at most %g, found '%s'"
+                                 : "%s: expected a number from %g to %g, found '%s'",
+                        flag, minimum, maximum, text);
     return value;
+}
+
+double harpe_flag_double(const struct argp_state *state, const char *flag, const char *text,
+                         double minimum, double maximum) {
+    return read_double(state, flag, text, minimum, maximum, false);
 }
 
 double harpe_flag_double_above(const struct argp_state *state, const char *flag, const char *text,
                                double minimum, double maximum) {
-    double value = 0;
-    bool is_number = harpe_parse_double(text, strlen(text), &value);
-    if (!is_number || value <= minimum || value > maximum) {
-        harpe_flag_fail(state, "%s: expected a number above %g, at most %g, found '%s'", flag,
-                        minimum, maximum, text);
-    }
-    return value;
+    return read_double(state, flag, text, minimum, maximum, true);
 }
 
 int harpe_flag_choice(const struct argp_state *state, const char *flag, const char *text,
@@ -407,8 +434,8 @@ typedef struct reading {
 
 static bool is_row(const harpe_flag *flag) { return flag->name || flag->help; }
 
-/* Calls `each` for the flags of all parts, until it returns true. A flag without a letter has its
- * place as its key. */
+/* Finds the flag of a key of argp, and the part that has it. The key of a flag without a letter is
+ * its place among the flags of all parts. */
 static const harpe_flag *find_flag(const harpe_command_line *line, int key,
                                    const harpe_flag_part **part) {
     int own_key = FIRST_KEY;
@@ -420,9 +447,7 @@ static const harpe_flag *find_flag(const harpe_command_line *line, int key,
 
 static double read_number(const struct argp_state *state, const harpe_flag *flag, const char *name,
                           const char *text) {
-    double value = flag->is_above
-                       ? harpe_flag_double_above(state, name, text, flag->minimum, flag->maximum)
-                       : harpe_flag_double(state, name, text, flag->minimum, flag->maximum);
+    double value = read_double(state, name, text, flag->minimum, flag->maximum, flag->is_above);
     return flag->divisor > 0 ? value / flag->divisor : value;
 }
 
@@ -467,7 +492,8 @@ static void take_word(const reading *self, struct argp_state *state, char *text)
     else if (line->refusal)
         harpe_flag_fail(state, "'%s' %s", text, line->refusal);
     else
-        harpe_flag_fail(state, "unexpected argument '%s'", text);
+        harpe_flag_fail(state, "unexpected argument '%s'%s", text,
+                        line->words ? "" : ": there are no arguments");
 }
 
 static error_t parse_key(int key, char *text, struct argp_state *state) {
@@ -475,8 +501,10 @@ static error_t parse_key(int key, char *text, struct argp_state *state) {
     const harpe_flag_part *part;
     const harpe_flag *flag = find_flag(self->line, key, &part);
     char name[64];
-    if (key == ARGP_KEY_ARG) take_word(self, state, text);
-    if (key == ARGP_KEY_ARG) return 0;
+    if (key == ARGP_KEY_ARG) {
+        take_word(self, state, text);
+        return 0;
+    }
     if (!flag) return ARGP_ERR_UNKNOWN;
     (void)snprintf(name, sizeof name, "--%s", flag->name);
     store(flag, self->arguments + part->at, state, name, text);

@@ -71,6 +71,17 @@ harpe_status harpe_command_print_json_rows(const char *name, const json_t *rows,
                                            harpe_error *error);
 harpe_status harpe_command_print_json_end(json_t *others, harpe_error *error);
 
+/* Adds a text to a list of notes, unless it is empty or memory ran out, and clears the text. */
+void harpe_command_add_note(json_t *notes, harpe_text *text);
+/* Prints each note to stderr as "harpe NAME: <note>", and releases the list. */
+void harpe_command_print_notes(const char *name, json_t *notes);
+
+/* Writes what was printed. A closed standard output is a failure. */
+harpe_status harpe_command_flush(harpe_error *error);
+/* Writes a text to a file, or prints it if `path` is NULL; a failed print is noticed at exit. Frees
+ * the text, and fails if there was no memory for it. */
+harpe_status harpe_command_write(const char *path, harpe_text *text, harpe_error *error);
+
 /* Appends `value` as JSON on one line, without characters that can control a terminal. `text` fails
  * if memory runs out. */
 void harpe_command_append_json_line(harpe_text *text, const json_t *value);
@@ -173,7 +184,7 @@ typedef struct harpe_flag_part {
 
 /* How a command is called. */
 typedef struct harpe_command_line {
-    harpe_flag_part parts[4]; /* those without flags are not there */
+    harpe_flag_part parts[4]; /* ends with an empty part */
     const harpe_flag *words;  /* words in their order; NULL: none. One with `read` takes all words
                                * from its place on. */
     size_t command; /* of a char **, which gets the words from the first on: a command of the user;

@@ -23,6 +23,12 @@ typedef struct harpe_gpu_names {
 harpe_gpu_names harpe_gpu_names_ask(const harpe_gpus *gpus, const char *socket);
 void harpe_gpu_names_free(harpe_gpu_names *names);
 
+/* Asks an agent for its status, and waits for at most `limit_ms`. The caller releases `*answer`. */
+harpe_status harpe_gpu_names_ask_status(const char *socket, int limit_ms, json_t **answer,
+                                        harpe_error *error);
+/* Returns the GPU with this UUID in a list of the agent; NULL: there is none. */
+const json_t *harpe_gpu_names_lent(const json_t *list, const char *uuid);
+
 /* Returns true if a user's name is a number. */
 bool harpe_gpu_name_is_number(const char *name);
 /* Returns true if a user's name that is no number means the GPU with this UUID and PCI address. */

@@ -116,17 +116,11 @@ static harpe_status write_job(const synth_arguments *arguments, double blocking_
 
 static harpe_status write_profile(const synth_arguments *arguments, const harpe_profile *profile,
                                   harpe_error *error) {
+    harpe_text text = {0};
     if (arguments->output_path)
         return harpe_profile_write_csv(profile, arguments->output_path, error);
-    harpe_text text = {0};
     harpe_profile_print_csv(profile, &text);
-    harpe_status status = HARPE_OK;
-    if (text.failed)
-        status = harpe_fail_memory(error);
-    else
-        fwrite(text.data, 1, text.length, stdout); /* a failure is noticed at exit */
-    harpe_text_free(&text);
-    return status;
+    return harpe_command_write(NULL, &text, error);
 }
 
 static harpe_status print_json(const synth_arguments *arguments, const harpe_profile *profile,

@@ -341,17 +341,6 @@ static const harpe_flag restore_flags[] = {
     {0},
 };
 
-/* ---- Asking ---------------------------------------------------------------------------------- */
-
-static json_t *make_request(const char *name) {
-    return json_pack("{s:i,s:s}", "version", HARPE_LEASE_VERSION, "request", name);
-}
-
-/* Asks the agent for its status. The caller releases `*answer`. */
-static harpe_status ask_status(const char *socket, json_t **answer, harpe_error *error) {
-    return harpe_lease_ask(socket, make_request("status"), ANSWER_MS, answer, error);
-}
-
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
 /* Opens the GPUs, for their numbers, as `harpe gpus` does. Returns NULL if there are none here. */
@@ -483,7 +472,7 @@ static int status_command(int argc, char **argv) {
     json_t *answer = NULL;
     (void)harpe_command_line_read(&line, argc, argv, &arguments);
     const char *socket = harpe_lease_agent_socket(arguments.socket);
-    harpe_status status = ask_status(socket, &answer, &error);
+    harpe_status status = harpe_gpu_names_ask_status(socket, ANSWER_MS, &answer, &error);
     if (status == HARPE_OK) number_gpus(answer);
     if (status == HARPE_OK && arguments.is_json) {
         (void)json_object_del(answer, "status");
@@ -519,7 +508,7 @@ static harpe_status find_uuid(const char *socket, const char *gpu, char uuid[96]
                               harpe_error *error) {
     json_t *answer = NULL;
     if (harpe_gpu_name_is_number(gpu)) return find_number(socket, gpu, uuid, error);
-    harpe_status status = ask_status(socket, &answer, error);
+    harpe_status status = harpe_gpu_names_ask_status(socket, ANSWER_MS, &answer, error);
     if (status != HARPE_OK) return status;
     const json_t *gpus = json_object_get(answer, "gpus");
     status = HARPE_NOT_FOUND;
@@ -550,7 +539,7 @@ static harpe_status wait_for_end(const char *socket, const char *uuid, harpe_err
     enum { TRIES = 600, PAUSE_NS = 100000000 };
     for (int i = 0; i < TRIES; i++) {
         json_t *answer = NULL;
-        harpe_status status = ask_status(socket, &answer, error);
+        harpe_status status = harpe_gpu_names_ask_status(socket, ANSWER_MS, &answer, error);
         if (status != HARPE_OK) return status;
         size_t left = count_ending(json_object_get(answer, "leases"), uuid) +
                       count_ending(json_object_get(answer, "zeusd"), uuid);
@@ -577,7 +566,7 @@ static int restore_command(int argc, char **argv) {
     const char *socket = harpe_lease_agent_socket(arguments.socket);
     harpe_status status = HARPE_OK;
     if (arguments.gpu) status = find_uuid(socket, arguments.gpu, uuid, &error);
-    json_t *request = make_request("restore");
+    json_t *request = json_pack("{s:i,s:s}", "version", HARPE_LEASE_VERSION, "request", "restore");
     if (*uuid) (void)json_object_set_new(request, "gpu", json_string(uuid));
     if (status == HARPE_OK)
         status = harpe_lease_ask(socket, request, ANSWER_MS, &answer, &error);

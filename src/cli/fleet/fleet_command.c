@@ -601,6 +601,7 @@ static const harpe_flag flags[] = {
 static const harpe_command_line command_line = {
     .parts = {{flags}},
     .words = words,
+    .refusal = "is one file too many",
     .forms =
         "solve FILE\nsimulate FILE\nstatus|budget|group|job|load|member|event|prices|audit|token",
     .about =

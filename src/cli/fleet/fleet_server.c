@@ -541,9 +541,7 @@ static harpe_status show(const server_arguments *arguments, json_t *answer, int 
     bool is_missing = strcmp(arguments->action->method, "GET") != 0 &&
                       json_number_value(json_object_get(answer, "missing_w")) > 0;
     *exit_code = is_missing ? HARPE_FLEET_EXIT_INFEASIBLE : HARPE_EXIT_OK;
-    if (status == HARPE_OK && (fflush(stdout) != 0 || ferror(stdout)))
-        status = harpe_fail(error, HARPE_IO_ERROR, "cannot write to standard output");
-    return status;
+    return status == HARPE_OK ? harpe_command_flush(error) : status;
 }
 
 /* ---- The request ----------------------------------------------------------------------------- */

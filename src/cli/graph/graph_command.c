@@ -123,21 +123,14 @@ static const char *ending(size_t count, const char *one, const char *several) {
     return count == 1 ? one : several;
 }
 
-static void append(json_t *notes, harpe_text *text) {
-    if (text->length > 0 && !text->failed)
-        json_array_append_new(notes, harpe_command_json_text(text->data));
-    harpe_text_free(text);
-    *text = (harpe_text){0};
-}
-
 /* Returns the first note of each kind, with the number of the other traces that have it. */
 static json_t *list_notes(const graph_arguments *arguments, const harpe_trace *traces) {
     json_t *notes = json_array();
     harpe_text text = {0};
     harpe_kernel_names_note_unmatched(arguments->request.names, &text);
-    append(notes, &text);
+    harpe_command_add_note(notes, &text);
     harpe_kernel_names_note_similar(arguments->request.names, &text);
-    append(notes, &text);
+    harpe_command_add_note(notes, &text);
     for (int kind = 0; kind < HARPE_TRACE_NOTE_COUNT; kind++) {
         const char *first = NULL;
         size_t count = 0;
@@ -149,16 +142,9 @@ static json_t *list_notes(const graph_arguments *arguments, const harpe_trace *t
         if (count > 1)
             harpe_text_printf(&text, " (%zu more trace%s: the same)", count - 1,
                               ending(count - 1, "", "s"));
-        append(notes, &text);
+        harpe_command_add_note(notes, &text);
     }
     return notes;
-}
-
-static void print_notes(const graph_arguments *arguments, const harpe_trace *traces) {
-    json_t *notes = list_notes(arguments, traces);
-    for (size_t i = 0; i < json_array_size(notes); i++)
-        fprintf(stderr, "harpe graph: %s\n", json_string_value(json_array_get(notes, i)));
-    json_decref(notes);
 }
 
 static size_t count_without_parents(const harpe_trace *traces, size_t count) {
@@ -238,7 +224,8 @@ static harpe_status import(const graph_arguments *arguments, harpe_trace *traces
         status = print_json(arguments, traces, &counts, error);
     else if (status == HARPE_OK && !arguments->quiet)
         print_summary(arguments, traces, &counts);
-    if (status == HARPE_OK && !arguments->quiet) print_notes(arguments, traces);
+    if (status == HARPE_OK && !arguments->quiet)
+        harpe_command_print_notes("graph", list_notes(arguments, traces));
     harpe_graph_free(graph);
     return status;
 }

@@ -2,7 +2,6 @@
 /* `harpe jobs`: lists the jobs of a coordination server, shows, watches or evicts one of them, and
  * prints the address of the dashboard. The jobs are read page by page, so that only one page is in
  * memory at a time. jobs_view.c makes the texts. */
-#include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -304,17 +303,8 @@ static void check_usage(const jobs_arguments *arguments, const struct argp_state
 /* Prints without delay, so that the reader of a pipe sees the text at once. A closed pipe ends the
  * watch. */
 static harpe_status print_text(harpe_text *text, harpe_error *error) {
-    harpe_status status = HARPE_OK;
-    if (text->failed) {
-        status = harpe_fail_memory(error);
-    } else {
-        errno = 0;
-        if (text->length > 0) fwrite(text->data, 1, text->length, stdout);
-        if (fflush(stdout) != 0 || ferror(stdout))
-            status = harpe_fail_errno(error, errno ? errno : EIO, "writing standard output");
-    }
-    harpe_text_free(text);
-    return status;
+    harpe_status status = harpe_command_write(NULL, text, error);
+    return status == HARPE_OK ? harpe_command_flush(error) : status;
 }
 
 /* ---- List, show, evict ----------------------------------------------------------------------- */

@@ -343,7 +343,7 @@ int harpe_evaluate_command(int argc, char **argv) {
     harpe_status status = evaluate(&arguments, &progress, &e, &error);
     harpe_terminal_progress_clear(&terminal);
     if (status == HARPE_OK && !arguments.quiet)
-        harpe_plan_notes_print("evaluate", &arguments.input, NULL);
+        harpe_command_print_notes("evaluate", harpe_plan_notes(&arguments.input, NULL));
     if (status == HARPE_OK)
         status = print_result(&arguments, &e, &error);
     else if (status == HARPE_INTERRUPTED)

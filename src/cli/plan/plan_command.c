@@ -413,7 +413,7 @@ int harpe_plan_command(int argc, char **argv) {
     harpe_terminal_progress_clear(&terminal);
     harpe_directory_abort(&directory);
     if (status == HARPE_OK && !arguments.quiet)
-        harpe_plan_notes_print("plan", &arguments.input, result.dwell_note);
+        harpe_command_print_notes("plan", harpe_plan_notes(&arguments.input, result.dwell_note));
     if (status == HARPE_OK) status = print_result(&arguments, &result, &error);
     harpe_plan_result_free(&result);
     return finish_command(&arguments, status, &error);

@@ -232,9 +232,6 @@ harpe_status harpe_plan_directory_check_replaceable(const char *path, harpe_erro
 /* Returns the notes about a loaded problem, and `more` if it is not NULL, as a JSON array of
  * sentences. */
 json_t *harpe_plan_notes(const harpe_problem_input *input, const char *more);
-/* Prints the same notes to stderr, each as "harpe <command>: <note>". */
-void harpe_plan_notes_print(const char *command, const harpe_problem_input *input,
-                            const char *more);
 
 /* Writes the limits on power ("peak 2300 W, swing 5 % of the mean"). Returns false if there are
  * none. */

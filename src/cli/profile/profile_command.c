@@ -304,10 +304,7 @@ static harpe_status write_out(const conversion *self, const convert_request *req
                               harpe_error *error) {
     harpe_text text = {0};
     harpe_status status = print_rows(self, &text, error);
-    if (status == HARPE_OK && request->output_path)
-        status = harpe_file_write(request->output_path, text.data, text.length, error);
-    else if (status == HARPE_OK)
-        fwrite(text.data, 1, text.length, stdout); /* a failure is noticed at exit */
+    if (status == HARPE_OK) status = harpe_command_write(request->output_path, &text, error);
     harpe_text_free(&text);
     if (status != HARPE_OK) return status;
     if (request->json) {
@@ -360,7 +357,7 @@ static const harpe_flag convert_flags[] = {
 static const harpe_command_line convert_line = {
     .parts = {{convert_flags}},
     .words = convert_words,
-    .refusal = "is one directory too many",
+    .refusal = "is too many: one directory at a time",
     .forms = "DIRECTORY",
     .about = "Make a profile from the server's dump of a job: ranks.json, K.sched.json, "
              "K.prof.json.\vExample:\n  harpe profile convert "
@@ -380,16 +377,20 @@ static int run_convert(int argc, char **argv) {
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("profile", &error);
 }
 
-/* Reads the subcommand, which reads the words after it. */
-static void read_word(void *into, struct argp_state *state, const char *flag, char *text) {
+static const harpe_command subcommands[] = {
+    {"p2p", "Measure the power of a GPU that waits for a peer", harpe_profile_p2p_command},
+    {"switch", "Measure how long a GPU takes to change its clock", harpe_profile_switch_command},
+    {"convert", "Make a profile from a server's dump of a job", run_convert},
+};
+
+static void refuse_word(void *into, struct argp_state *state, const char *flag, char *text) {
     static const char *const words[] = {"p2p", "switch", "convert", NULL};
-    *(int *)into = harpe_flag_choice(state, flag, text, words);
-    state->next = state->argc;
+    (void)into, (void)harpe_flag_choice(state, flag, text, words);
 }
 
-static const harpe_flag words[] = {{"what to do", .read = read_word}, {0}};
+static const harpe_flag words[] = {{"what to do", .read = refuse_word}, {0}};
 
-static const harpe_command_line word_line = {
+static const harpe_command_line command_line = {
     .words = words,
     .is_in_order = true,
     .forms =
@@ -402,17 +403,11 @@ static const harpe_command_line word_line = {
 };
 
 int harpe_profile_command(int argc, char **argv) {
-    int word = -1;
-    struct argp_state state = harpe_command_line_read(&word_line, argc, argv, &word);
-    if (word < 0)
-        harpe_flag_fail(&state,
-                        "expected 'p2p', 'switch' or 'convert'; see 'harpe profile --help'");
-    static char names[][24] = {"harpe profile p2p", "harpe profile switch",
-                               "harpe profile convert"};
-    static int (*const runs[])(int, char **) = {harpe_profile_p2p_command,
-                                                harpe_profile_switch_command, run_convert};
-    argv[1] = names[word];
     harpe_terminal_progress terminal;
     (void)harpe_terminal_progress_start(&terminal, true);
-    return runs[word](argc - 1, argv + 1);
+    int code =
+        argc > 1 ? harpe_command_dispatch(subcommands, 3, "harpe profile", argc - 1, argv + 1) : -1;
+    if (code >= 0) return code;
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &code);
+    harpe_flag_fail(&state, "expected 'p2p', 'switch' or 'convert'; see 'harpe profile --help'");
 }

@@ -339,11 +339,7 @@ static harpe_status write_csv(trial *self, harpe_error *error) {
         harpe_text_printf(&text, "%s,%d,%.6f,%.6f,%.6f,%d\n", name, self->clocks[i].mhz,
                           one.latency_s, one.latency_p95_s, one.call_s, self->clocks[i].samples);
     }
-    harpe_status status =
-        text.failed ? harpe_fail_memory(error)
-                    : harpe_file_write(self->request->output_path, text.data, text.length, error);
-    harpe_text_free(&text);
-    return status;
+    return harpe_command_write(self->request->output_path, &text, error);
 }
 
 static harpe_status print_json(trial *self, harpe_error *error) {
@@ -395,10 +391,8 @@ static harpe_status start(trial *self, harpe_error *error) {
         &names, "--gpu", request->gpu_name ? request->gpu_name : "0", &self->gpu, error);
     harpe_gpu_names_free(&names);
     if (status != HARPE_OK) return status;
-    if (request->output_path && !request->force && access(request->output_path, F_OK) == 0)
-        return harpe_fail(error, HARPE_ALREADY_EXISTS, "%s exists; --force replaces it",
-                          request->output_path);
-    status = choose_clocks(self, error);
+    status = harpe_command_check_output(request->output_path, request->force, error);
+    if (status == HARPE_OK) status = choose_clocks(self, error);
     if (status != HARPE_OK) return status;
     harpe_frequency_controller_options how = {.gpus = self->gpus,
                                               .gpu = self->gpu,
