@@ -520,13 +520,14 @@ static char *extend_help(int key, const char *text, void *input) {
     return more.data;
 }
 
-/* Lists the flags of all parts for argp. The caller frees the list. */
+/* Lists the flags of all parts for argp. The caller frees the list, which is NULL without flags. */
 static struct argp_option *list_options(const harpe_command_line *line) {
     size_t count = 0;
     const harpe_flag_part *part;
     for (part = line->parts; part->flags; part++)
         for (const harpe_flag *flag = part->flags; is_row(flag); flag++)
             count++;
+    if (count == 0) return NULL;
     struct argp_option *options = harpe_calloc(count + 1, sizeof *options), *next = options;
     for (part = line->parts; options && part->flags; part++)
         for (const harpe_flag *flag = part->flags; is_row(flag); flag++, next++) {
@@ -550,7 +551,7 @@ struct argp_state harpe_command_line_read(const harpe_command_line *line, int ar
                           .help_filter = extend_help};
     const struct argp_state state = {.name = argv[0]};
     unsigned how = line->command || line->is_in_order ? ARGP_IN_ORDER : 0;
-    if (!parser.options) harpe_flag_fail(&state, "out of memory");
+    if (line->parts[0].flags && !parser.options) harpe_flag_fail(&state, "out of memory");
     if (argp_parse(&parser, argc, argv, how, NULL, &self) != 0) exit(HARPE_EXIT_USAGE);
     free((void *)parser.options);
     return state;
