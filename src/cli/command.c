@@ -401,27 +401,6 @@ int harpe_flag_choice(const struct argp_state *state, const char *flag, const ch
                     text);
 }
 
-const char *harpe_flag_name(const struct argp_option *flags, int key) {
-    for (; flags->name || flags->doc; flags++)
-        if (flags->key == key && flags->name) return flags->name;
-    return NULL;
-}
-
-bool harpe_flag_number(const struct argp_state *state, const struct argp_option *flags,
-                       const harpe_number_flag *numbers, int key, const char *text) {
-    while (numbers->key && numbers->key != key)
-        numbers++;
-    if (!numbers->key) return false;
-    char flag[64];
-    (void)snprintf(flag, sizeof flag, "--%s", harpe_flag_name(flags, key));
-    double minimum = numbers->minimum, maximum = numbers->maximum;
-    if (numbers->whole)
-        *numbers->whole = harpe_flag_int(state, flag, text, (int64_t)minimum, (int64_t)maximum);
-    else
-        *numbers->number = harpe_flag_double(state, flag, text, minimum, maximum);
-    return true;
-}
-
 /* ---- Command lines --------------------------------------------------------------------------- */
 
 enum { FIRST_KEY = 0x100 };

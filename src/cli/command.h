@@ -211,22 +211,9 @@ double harpe_flag_double(const struct argp_state *state, const char *flag, const
 /* Reads a number that must be greater than the minimum. */
 double harpe_flag_double_above(const struct argp_state *state, const char *flag, const char *text,
                                double minimum, double maximum);
-/* A flag whose value is a number of a range. Exactly one of `whole` and `number` is not NULL. */
-typedef struct harpe_number_flag {
-    int key; /* 0: the end of a table */
-    int *whole;
-    double *number;
-    double minimum, maximum;
-} harpe_number_flag;
-/* Reads the value of a flag if `numbers` has its key. Returns false if it has not. `flags` has the
- * flag's name. */
-bool harpe_flag_number(const struct argp_state *state, const struct argp_option *flags,
-                       const harpe_number_flag *numbers, int key, const char *text);
 /* Returns the index of `text` in a NULL-terminated list of names. */
 int harpe_flag_choice(const struct argp_state *state, const char *flag, const char *text,
                       const char *const *names);
-/* Returns the name of the flag with this key, without "--", or NULL. */
-const char *harpe_flag_name(const struct argp_option *flags, int key);
 /* Prints one line and exits with HARPE_EXIT_USAGE. */
 void harpe_flag_fail(const struct argp_state *state, const char *format, ...) HARPE_PRINTF(2, 3)
     __attribute__((noreturn));
