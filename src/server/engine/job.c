@@ -124,7 +124,8 @@ harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info) {
     job->id = id;
     job->round = job->sums_from = -1;
     job->figures.is_known = true;
-    job->dumps_end = &job->dumps;
+    job->dumps.end = &job->dumps.first;
+    job->profiles.end = &job->profiles.first;
     if (info) {
         job->info = *info;
         if (!harpe_job_read_words(job)) {
@@ -139,7 +140,6 @@ harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info) {
 }
 
 void harpe_job_release(harpe_job *job) {
-    if (job->users > 0) return;
     job_free_ranks(job);
     harpe_round_results_unref(job->results);
     harpe_round_text_unref(job->current);
@@ -159,7 +159,6 @@ void harpe_job_release(harpe_job *job) {
 }
 
 void harpe_job_free(harpe_job *job) {
-    job->users = 0;
     harpe_job_release(job);
     free(job->id);
     free(job->group);

@@ -234,10 +234,8 @@ static harpe_call *take_held(harpe_jobs *jobs) {
 }
 
 static void give_up_dumps(harpe_jobs *jobs) {
-    for (harpe_job *job = jobs->table.newest; job; job = job->older) {
+    for (harpe_job *job = jobs->table.newest; job; job = job->older)
         harpe_dumps_give_up(job);
-        harpe_profile_dump_give_up(job);
-    }
 }
 
 harpe_call *harpe_jobs_retire(harpe_jobs *jobs) {
