@@ -315,17 +315,25 @@ static void end_use(harpe_sqlite *store) {
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
-static harpe_status prepare_statements(harpe_sqlite *store, harpe_error *error) {
+static harpe_status prepare_all(const harpe_sqlite *store, const harpe_schema_statement *from,
+                                size_t count, harpe_sqlite_statement *to, harpe_error *error) {
     harpe_status status = HARPE_OK;
-    for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT && status == HARPE_OK; i++) {
-        status = harpe_sqlite_prepare(store, harpe_schema_writes[i].sql, &store->writes[i], error);
+    for (size_t i = 0; i < count && status == HARPE_OK; i++) {
+        status = harpe_sqlite_prepare(store, from[i].sql, &to[i].prepared, error);
         for (int p = 0; p < HARPE_SCHEMA_PARAMETER_COUNT && status == HARPE_OK; p++) {
             char name[] = {'$', (char)('1' + p), '\0'};
-            store->parameters[i][p] = sqlite3_bind_parameter_index(store->writes[i], name);
+            to[i].parameters[p] = sqlite3_bind_parameter_index(to[i].prepared, name);
         }
     }
-    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT && status == HARPE_OK; i++)
-        status = harpe_sqlite_prepare(store, harpe_schema_reads[i].sql, &store->reads[i], error);
+    return status;
+}
+
+static harpe_status prepare_statements(harpe_sqlite *store, harpe_error *error) {
+    harpe_status status =
+        prepare_all(store, harpe_schema_writes, HARPE_SCHEMA_WRITE_COUNT, store->writes, error);
+    if (status == HARPE_OK)
+        status =
+            prepare_all(store, harpe_schema_reads, HARPE_SCHEMA_READ_COUNT, store->reads, error);
     if (status == HARPE_OK)
         status = harpe_sqlite_prepare(store, "UPDATE store SET commits = ?1", &store->count, error);
     return status;
@@ -335,9 +343,9 @@ static void close_sqlite(void *state) {
     harpe_sqlite *store = state;
     harpe_sqlite_backups_stop(store->backups);
     for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++)
-        sqlite3_finalize(store->writes[i]);
+        sqlite3_finalize(store->writes[i].prepared);
     for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT; i++)
-        sqlite3_finalize(store->reads[i]);
+        sqlite3_finalize(store->reads[i].prepared);
     sqlite3_finalize(store->count);
     if (store->path) end_use(store);
     sqlite3_close(store->db);
@@ -462,26 +470,28 @@ static harpe_status open_memory(const char *where, harpe_log log, void **state,
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-/* Writes one change with one statement. A parameter that the statement does not have has the index
- * 0. SQLite refuses to bind it, and this error is ignored. */
-static harpe_status write_one(const harpe_sqlite *store, size_t index, const harpe_change *change,
-                              harpe_error *error) {
-    sqlite3_stmt *statement = store->writes[index];
-    const int *parameters = store->parameters[index];
+/* Binds the members of a change. A parameter that the statement does not have has the index 0.
+ * SQLite refuses to bind it, and this error is ignored. */
+static int bind(const harpe_sqlite_statement *statement, const harpe_change *change) {
+    sqlite3_stmt *prepared = statement->prepared;
+    const int *parameters = statement->parameters;
     const char *text = change->text ? change->text : "";
-    (void)sqlite3_bind_text(statement, parameters[HARPE_SCHEMA_JOB_ID], change->job_id, -1,
+    (void)sqlite3_bind_text(prepared, parameters[HARPE_SCHEMA_JOB_ID], change->job_id, -1,
                             SQLITE_STATIC);
-    (void)sqlite3_bind_int64(statement, parameters[HARPE_SCHEMA_ROUND], change->round);
-    (void)sqlite3_bind_int64(statement, parameters[HARPE_SCHEMA_RANK], change->rank);
-    (void)sqlite3_bind_int64(statement, parameters[HARPE_SCHEMA_NUMBER], change->number);
-    int result = SQLITE_OK;
-    if (parameters[HARPE_SCHEMA_TEXT] != 0) {
-        result = sqlite3_bind_blob64(statement, parameters[HARPE_SCHEMA_TEXT], text, change->length,
-                                     SQLITE_STATIC);
-    }
-    if (result == SQLITE_OK) result = sqlite3_step(statement);
+    (void)sqlite3_bind_int64(prepared, parameters[HARPE_SCHEMA_ROUND], change->round);
+    (void)sqlite3_bind_int64(prepared, parameters[HARPE_SCHEMA_RANK], change->rank);
+    (void)sqlite3_bind_int64(prepared, parameters[HARPE_SCHEMA_NUMBER], change->number);
+    if (parameters[HARPE_SCHEMA_TEXT] == 0) return SQLITE_OK;
+    return sqlite3_bind_blob64(prepared, parameters[HARPE_SCHEMA_TEXT], text, change->length,
+                               SQLITE_STATIC);
+}
+
+static harpe_status write_one(const harpe_sqlite *store, const harpe_sqlite_statement *statement,
+                              const harpe_change *change, harpe_error *error) {
+    int result = bind(statement, change);
+    if (result == SQLITE_OK) result = sqlite3_step(statement->prepared);
     harpe_status status = result == SQLITE_DONE ? HARPE_OK : harpe_sqlite_fail(store, error);
-    (void)sqlite3_reset(statement);
+    (void)sqlite3_reset(statement->prepared);
     return status;
 }
 
@@ -490,7 +500,7 @@ static harpe_status write_changes(const harpe_sqlite *store, const harpe_change 
     for (const harpe_change *change = changes; change; change = change->next) {
         for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++) {
             if (harpe_schema_writes[i].kind != change->kind) continue;
-            harpe_status status = write_one(store, i, change, error);
+            harpe_status status = write_one(store, &store->writes[i], change, error);
             if (status != HARPE_OK) return status;
         }
     }
@@ -548,114 +558,50 @@ static int64_t free_bytes(void *state) {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-static harpe_status read_records(const harpe_sqlite *store, size_t index, int64_t job,
-                                 const char *job_id, harpe_record_reader *record, void *user,
-                                 harpe_error *error) {
-    sqlite3_stmt *statement = store->reads[index];
+static harpe_status read_rows(const harpe_sqlite *store, size_t which, const harpe_change *key,
+                              harpe_record_reader *record, void *user, harpe_error *error) {
+    sqlite3_stmt *rows = store->reads[which].prepared;
     harpe_status status = HARPE_OK;
-    int result = sqlite3_bind_int64(statement, 1, job);
-    if (result == SQLITE_OK) result = sqlite3_step(statement);
-    for (; result == SQLITE_ROW && status == HARPE_OK; result = sqlite3_step(statement)) {
-        const char *text = sqlite3_column_blob(statement, 3); /* NULL when empty */
+    int result = bind(&store->reads[which], key);
+    if (result == SQLITE_OK) result = sqlite3_step(rows);
+    for (; result == SQLITE_ROW && status == HARPE_OK; result = sqlite3_step(rows)) {
+        const char *text = sqlite3_column_blob(rows, 3); /* NULL when empty */
+        const char *id = (const char *)sqlite3_column_text(rows, 4);
         harpe_change change = {
-            .kind = harpe_schema_reads[index].kind,
-            .job_id = job_id,
-            .round = sqlite3_column_int64(statement, 0),
-            .rank = sqlite3_column_int(statement, 1),
-            .number = sqlite3_column_int64(statement, 2),
+            .kind = harpe_schema_reads[which].kind,
+            .job_id = id ? id : key->job_id,
+            .round = sqlite3_column_int64(rows, 0),
+            .rank = sqlite3_column_int(rows, 1),
+            .number = sqlite3_column_int64(rows, 2),
             .text = text ? text : "",
-            .length = (size_t)sqlite3_column_bytes(statement, 3),
+            .length = (size_t)sqlite3_column_bytes(rows, 3),
         };
-        status = record(user, &change, error);
-    }
-    if (status == HARPE_OK && result != SQLITE_DONE) status = harpe_sqlite_fail(store, error);
-    (void)sqlite3_reset(statement);
-    return status;
-}
-
-static harpe_status read_range(void *state, size_t first, size_t end, int64_t number,
-                               const char *id, harpe_record_reader *record, void *user,
-                               harpe_error *error) {
-    harpe_status status = HARPE_OK;
-    for (size_t i = first; i < end && status == HARPE_OK; i++)
-        status = read_records(state, i, number, id, record, user, error);
-    return status;
-}
-
-static harpe_status read_ids(void *state, const char *sql, const char *job_id,
-                             harpe_id_reader *each, void *user, harpe_error *error) {
-    const harpe_sqlite *store = state;
-    sqlite3_stmt *statement = NULL;
-    harpe_status status = harpe_sqlite_prepare(store, sql, &statement, error);
-    if (status != HARPE_OK) return status;
-    if (job_id) (void)sqlite3_bind_text(statement, 1, job_id, -1, SQLITE_STATIC);
-    int result = sqlite3_step(statement);
-    for (; result == SQLITE_ROW && status == HARPE_OK; result = sqlite3_step(statement)) {
-        const char *id = (const char *)sqlite3_column_text(statement, 1);
-        status = id ? each(user, sqlite3_column_int64(statement, 0), id, error)
-                    : harpe_fail_memory(error);
-    }
-    if (status == HARPE_OK && result != SQLITE_DONE) status = harpe_sqlite_fail(store, error);
-    sqlite3_finalize(statement);
-    return status;
-}
-
-static harpe_status sqlite_load(void *state, const char *job_id, harpe_record_reader *record,
-                                void *user, harpe_error *error) {
-    harpe_sqlite *store = state;
-    const harpe_store_rows rows = {store, read_ids, read_range};
-    harpe_lock(&store->lock);
-    harpe_status status = harpe_store_load_rows(&rows, job_id, record, user, error);
-    harpe_unlock(&store->lock);
-    return status;
-}
-
-static harpe_status sqlite_load_notes(void *state, harpe_record_reader *record, void *user,
-                                      harpe_error *error) {
-    harpe_sqlite *store = state;
-    sqlite3_stmt *statement = NULL;
-    harpe_lock(&store->lock);
-    harpe_status status = harpe_sqlite_prepare(store, HARPE_SCHEMA_NOTES, &statement, error);
-    int result = status == HARPE_OK ? sqlite3_step(statement) : SQLITE_DONE;
-    for (; result == SQLITE_ROW && status == HARPE_OK; result = sqlite3_step(statement)) {
-        const char *text = sqlite3_column_blob(statement, 1); /* NULL when empty */
-        harpe_change change = {.kind = HARPE_CHANGE_NOTE,
-                               .job_id = (const char *)sqlite3_column_text(statement, 0),
-                               .text = text ? text : "",
-                               .length = (size_t)sqlite3_column_bytes(statement, 1)};
         status = change.job_id ? record(user, &change, error) : harpe_fail_memory(error);
     }
     if (status == HARPE_OK && result != SQLITE_DONE) status = harpe_sqlite_fail(store, error);
-    sqlite3_finalize(statement);
-    harpe_unlock(&store->lock);
+    (void)sqlite3_reset(rows);
     return status;
 }
 
-static harpe_status find_result(const harpe_sqlite *store, const char *job_id, int64_t round,
-                                int rank, char **text, size_t *length, harpe_error *error) {
-    sqlite3_stmt *statement = NULL;
-    harpe_status status = harpe_sqlite_prepare(store, HARPE_SCHEMA_RESULT, &statement, error);
-    if (status != HARPE_OK) return status;
-    (void)sqlite3_bind_text(statement, 1, job_id, -1, SQLITE_STATIC);
-    (void)sqlite3_bind_int64(statement, 2, round);
-    (void)sqlite3_bind_int64(statement, 3, rank);
-    int result = sqlite3_step(statement);
-    if (result == SQLITE_ROW)
-        status = harpe_store_copy_result(sqlite3_column_blob(statement, 0),
-                                         (size_t)sqlite3_column_bytes(statement, 0), text, length,
-                                         error);
-    else
-        status = result == SQLITE_DONE ? harpe_store_no_result(job_id, round, rank, error)
-                                       : harpe_sqlite_fail(store, error);
-    sqlite3_finalize(statement);
-    return status;
-}
-
-static harpe_status sqlite_read_result(void *state, const char *job_id, int64_t round, int rank,
-                                       char **text, size_t *length, harpe_error *error) {
+static harpe_status begin_read(void *state, bool takes_snapshot, harpe_error *error) {
     harpe_sqlite *store = state;
+    (void)takes_snapshot; /* no other server writes, and this one waits for the lock */
+    (void)error;
     harpe_lock(&store->lock);
-    harpe_status status = find_result(store, job_id, round, rank, text, length, error);
+    return HARPE_OK;
+}
+
+static harpe_status read_range(void *state, size_t first, size_t end, const harpe_change *key,
+                               harpe_record_reader *record, void *user, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    for (size_t i = first; i < end && status == HARPE_OK; i++)
+        status = read_rows(state, i, key, record, user, error);
+    return status;
+}
+
+static harpe_status end_read(void *state, harpe_status status, harpe_error *error) {
+    harpe_sqlite *store = state;
+    (void)error;
     harpe_unlock(&store->lock);
     return status;
 }
@@ -666,9 +612,9 @@ const harpe_store_backend harpe_store_sqlite = {
     .open = open_sqlite,
     .close = close_sqlite,
     .write = write_batch,
-    .load = sqlite_load,
-    .load_notes = sqlite_load_notes,
-    .read_result = sqlite_read_result,
+    .begin_read = begin_read,
+    .read = read_range,
+    .end_read = end_read,
     .check = check,
     .free_bytes = free_bytes,
 };
@@ -679,7 +625,7 @@ const harpe_store_backend harpe_store_memory = {
     .open = open_memory,
     .close = close_sqlite,
     .write = write_batch,
-    .load = sqlite_load,
-    .load_notes = sqlite_load_notes,
-    .read_result = sqlite_read_result,
+    .begin_read = begin_read,
+    .read = read_range,
+    .end_read = end_read,
 };

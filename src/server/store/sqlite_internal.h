@@ -118,14 +118,16 @@ harpe_status harpe_file_state_check(const harpe_file_state *state, harpe_error *
 
 typedef struct harpe_sqlite_backups harpe_sqlite_backups;
 
+typedef struct harpe_sqlite_statement {
+    sqlite3_stmt *prepared;
+    int parameters[HARPE_SCHEMA_PARAMETER_COUNT]; /* 0: the statement does not have it */
+} harpe_sqlite_statement;
+
 typedef struct harpe_sqlite {
     sqlite3 *db;
     char *name;           /* "sqlite:harpe.db" */
     pthread_mutex_t lock; /* protects the connection: one transaction or read at a time */
-    sqlite3_stmt *writes[HARPE_SCHEMA_WRITE_COUNT];
-    int parameters[HARPE_SCHEMA_WRITE_COUNT]
-                  [HARPE_SCHEMA_PARAMETER_COUNT]; /* 0: the statement does not have it */
-    sqlite3_stmt *reads[HARPE_SCHEMA_READ_COUNT];
+    harpe_sqlite_statement writes[HARPE_SCHEMA_WRITE_COUNT], reads[HARPE_SCHEMA_READ_COUNT];
     sqlite3_stmt *count;       /* sets the number of the last commit */
     int64_t log_frames;        /* pages in the write-ahead log */
     bool has_unfinished_start; /* the file is not yet known to be a store of Harpe */

@@ -205,11 +205,7 @@ static harpe_status check_job(const harpe_store_file *file, sqlite3_stmt *jobs, 
     return status;
 }
 
-static const char *sql_of_ranks(void) {
-    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT; i++)
-        if (harpe_schema_reads[i].kind == HARPE_CHANGE_RANK) return harpe_schema_reads[i].sql;
-    return "";
-}
+enum { READ_RANKS = HARPE_READ_OF_JOB + 1 };
 
 static harpe_status check_jobs(const harpe_store_file *file, harpe_store_report *report,
                                harpe_error *error) {
@@ -217,7 +213,8 @@ static harpe_status check_jobs(const harpe_store_file *file, harpe_store_report 
     harpe_status status = harpe_sqlite_prepare(
         &file->view, "SELECT number, id, text FROM jobs ORDER BY number", &jobs, error);
     if (status == HARPE_OK)
-        status = harpe_sqlite_prepare(&file->view, sql_of_ranks(), &ranks, error);
+        status =
+            harpe_sqlite_prepare(&file->view, harpe_schema_reads[READ_RANKS].sql, &ranks, error);
     while (status == HARPE_OK && sqlite3_step(jobs) == SQLITE_ROW)
         status = check_job(file, jobs, ranks, report, error);
     sqlite3_finalize(ranks);
