@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/wait.h"
@@ -250,7 +251,8 @@ static harpe_status set_in_use(harpe_sqlite *store, bool in_use, harpe_error *er
     harpe_status status = harpe_sqlite_execute(store, sql, error);
     if (status != HARPE_OK) return status;
     store->record.commits++;
-    if (store->path) harpe_commit_record_update(store->path, store->record_file, &store->record);
+    if (*store->path.text)
+        harpe_commit_record_update(store->path.text, store->record_file, &store->record);
     return HARPE_OK;
 }
 
@@ -287,15 +289,16 @@ static harpe_status write_log_again(harpe_sqlite *store, harpe_error *error) {
 static harpe_status begin_use(harpe_sqlite *store, harpe_error *error) {
     harpe_status status = write_log_again(store, error);
     if (status == HARPE_OK) status = empty_log(store, error);
-    if (status == HARPE_OK) status = harpe_commit_record_make(store->path, &store->record, error);
     if (status == HARPE_OK)
-        status = harpe_commit_record_open(store->path, &store->record_file, error);
+        status = harpe_commit_record_make(store->path.text, &store->record, error);
+    if (status == HARPE_OK)
+        status = harpe_commit_record_open(store->path.text, &store->record_file, error);
     if (status == HARPE_OK) status = set_in_use(store, true, error);
     if (status == HARPE_OK) status = empty_log(store, error);
     if (status != HARPE_OK) return status;
     store->log_frames = 0;
     store->record.base = store->record.commits;
-    harpe_commit_record_update(store->path, store->record_file, &store->record);
+    harpe_commit_record_update(store->path.text, store->record_file, &store->record);
     store->database.path = sqlite3_db_filename(store->db, "main");
     store->log.path = sqlite3_filename_wal(store->database.path);
     (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_FILE_POINTER, &store->database.file);
@@ -347,42 +350,35 @@ static void close_sqlite(void *state) {
     for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT; i++)
         sqlite3_finalize(store->reads[i].prepared);
     sqlite3_finalize(store->count);
-    if (store->path) end_use(store);
+    if (*store->path.text) end_use(store);
     sqlite3_close(store->db);
     if (store->record_file >= 0) (void)close(store->record_file);
     pthread_mutex_destroy(&store->lock);
-    free(store->path);
-    free(store->name);
     free(store);
 }
 
 static harpe_status start(harpe_sqlite *store, const char *path, harpe_error *error) {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    bool had_log = store->path && harpe_store_size_of(store->path, HARPE_STORE_LOG) > 0;
-    harpe_sqlite_read_alone(store);
+    bool is_file = *store->path.text != '\0';
+    bool had_log = is_file && harpe_store_size_of(store->path.text, HARPE_STORE_LOG) > 0;
+    if (is_file) harpe_sqlite_read_alone(store);
     if (sqlite3_open_v2(path, &store->db, flags, harpe_store_vfs(path)) != SQLITE_OK)
         return harpe_sqlite_fail(store, error);
     sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
     harpe_status status = set_up(store, had_log, error);
     (void)sqlite3_wal_hook(store->db, note_log, store);
-    if (status == HARPE_OK && store->path) status = begin_use(store, error);
+    if (status == HARPE_OK && is_file) status = begin_use(store, error);
     if (status == HARPE_OK) status = prepare_statements(store, error);
     return status;
 }
 
-/* Opens the database. Takes over `name` and `file` (the real path of the file). If one of them is
- * NULL, fails because there is no memory. */
-static harpe_status open_database(const char *path, char *name, char *file, void **state,
-                                  harpe_error *error) {
-    harpe_sqlite *store = calloc(1, sizeof *store);
-    if (!store || !path || !name) {
-        free(store);
-        free(name);
-        free(file);
-        return harpe_fail_memory(error);
-    }
-    store->name = name;
-    store->path = file;
+/* Opens the database `path`. `where` names it in messages. `file` is its real path, or empty. */
+static harpe_status open_database(const char *path, const char *where, const char *file,
+                                  void **state, harpe_error *error) {
+    harpe_sqlite *store = harpe_calloc(1, sizeof *store);
+    if (!store) return harpe_fail_memory(error);
+    (void)snprintf(store->name, sizeof store->name, "%s", where);
+    store->path = harpe_store_beside(file, "");
     store->record_file = -1;
     store->has_unfinished_start = true;
     pthread_mutex_init(&store->lock, NULL);
@@ -409,15 +405,14 @@ static bool accepts_sqlite(const char *where) {
  * does not exist or belongs to another user. */
 static void tighten(const char *path, const char *suffix, harpe_log log) {
     struct stat info;
-    char *file = harpe_store_beside(path, suffix);
-    if (!file) return;
+    harpe_store_name name = harpe_store_beside(path, suffix);
+    const char *file = name.text;
     bool is_open = stat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
                    (info.st_mode & 0077) != 0;
     if (is_open && chmod(file, info.st_mode & 0700) == 0) {
         harpe_log_line(&log, HARPE_LOG_WARNING, "%.300s: had mode %04o, now %04o", file,
                        (unsigned)info.st_mode & 07777U, (unsigned)info.st_mode & 0700U);
     }
-    free(file);
 }
 
 /* Makes the file of the database if it is missing, because SQLite would make it readable for other
@@ -439,23 +434,16 @@ static harpe_status open_sqlite(const char *where, harpe_log log, void **state,
                           "store '%s' names no file; use sqlite:FILE", where);
     }
     /* A name with a slash has no special meaning for SQLite, unlike ":memory:" or "file:...". */
-    char *plain_path = NULL;
-    char *name = NULL;
     bool is_plain = *path == '/' || harpe_store_files_of(path);
-    if (asprintf(&plain_path, "%s%s", is_plain ? "" : "./", path) < 0) plain_path = NULL;
-    if (asprintf(&name, "sqlite:%s", path) < 0) name = NULL;
-    char *file = plain_path ? harpe_store_real_path(plain_path) : NULL;
-    harpe_status status = file ? harpe_store_check_kinds(file, error) : HARPE_OK;
-    if (file && status == HARPE_OK) status = harpe_sqlite_admit_files(file, error);
-    if (status != HARPE_OK) {
-        free(file);
-        free(name);
-        free(plain_path);
-        return status;
-    }
-    if (file) protect(file, log);
-    status = open_database(file, name, file, state, error);
-    free(plain_path);
+    harpe_store_name plain = harpe_store_beside(is_plain ? "" : "./", path);
+    harpe_store_name file = harpe_store_real_path(plain.text);
+    char name[sizeof file + 8];
+    (void)snprintf(name, sizeof name, "sqlite:%s", path);
+    harpe_status status = harpe_store_check_kinds(file.text, error);
+    if (status == HARPE_OK) status = harpe_sqlite_admit_files(file.text, error);
+    if (status != HARPE_OK) return status;
+    protect(file.text, log);
+    status = open_database(file.text, name, file.text, state, error);
     if (status == HARPE_OK) harpe_sqlite_backups_start(*state, log);
     return status;
 }
@@ -465,7 +453,7 @@ static bool accepts_memory(const char *where) { return strcmp(where, "memory") =
 static harpe_status open_memory(const char *where, harpe_log log, void **state,
                                 harpe_error *error) {
     (void)log;
-    return open_database(":memory:", strdup(where), NULL, state, error);
+    return open_database(":memory:", where, "", state, error);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
@@ -527,7 +515,8 @@ static harpe_status write_transaction(harpe_sqlite *store, const harpe_change *c
         return status;
     }
     store->record.commits++;
-    if (store->path) harpe_commit_record_update(store->path, store->record_file, &store->record);
+    if (*store->path.text)
+        harpe_commit_record_update(store->path.text, store->record_file, &store->record);
     /* If the name now leads to another file, the commit is in the wrong file and counts as
      * failed. */
     return renew_files(store, error);
@@ -553,7 +542,7 @@ static harpe_status check(void *state, harpe_error *error) {
 
 static int64_t free_bytes(void *state) {
     const harpe_sqlite *store = state;
-    return harpe_store_free_bytes(store->path);
+    return harpe_store_free_bytes(store->path.text);
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */
