@@ -87,9 +87,12 @@ static harpe_status check(host *self, const json_t *value, json_t *answer, harpe
         const char *name;
         bool is_there;
     } functions[] = {
-        {"observe", class->observe != NULL},   {"is_finished", class->is_finished != NULL},
-        {"save", class->save != NULL},         {"load", class->load != NULL},
-        {"wish", class->job_request != NULL},  {"frontier", class->frontier != NULL},
+        {"observe", class->observe != NULL},
+        {"is_finished", class->is_finished != NULL},
+        {"save", class->save != NULL},
+        {"load", class->load != NULL},
+        {"job_request", class->job_request != NULL},
+        {"frontier", class->frontier != NULL},
         {"pipeline", class->pipeline != NULL},
     };
     json_t *has = json_array();
@@ -241,7 +244,7 @@ static harpe_status answer_question(host *self, const json_t *question, json_t *
         status = next(self, answer, error);
     else if (class->observe && (value = json_object_get(question, "observe")))
         status = observe(self, value, error);
-    else if (class->job_request && (value = json_object_get(question, "wish")))
+    else if (class->job_request && (value = json_object_get(question, "job_request")))
         status = class->job_request(
             self->state, (harpe_scheduler_job_request)json_integer_value(json_array_get(value, 0)),
             json_number_value(json_array_get(value, 1)), error);

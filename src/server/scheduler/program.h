@@ -9,7 +9,7 @@
  * {"init": {...}}         as for programs, with "directory" -> {"finished": B}
  * {"next": true}          -> {"schedules": [...], "finished": B}
  * {"observe": [...]}      -> {"finished": B}
- * {"wish": [WHICH, V]}    -> {"finished": B}
+ * {"job_request": [W, V]} -> {"finished": B}
  * {"save": true}          -> {"text": HEX}
  * {"load": HEX}           -> {"finished": B}
  * {"frontier": true}      -> {"text": JSON}
