@@ -19,21 +19,21 @@ typedef struct harpe_dump harpe_dump;
 
 enum { HARPE_EVICTED_KEPT = 100000 }; /* the store remembers the same number of evicted jobs */
 
+/* What the table finds by its id: a job, or what is kept of an evicted job. */
+typedef struct harpe_table_entry {
+    struct harpe_table_entry *same_bucket;
+    char *id;
+    bool is_evicted; /* it is a harpe_evicted_job */
+} harpe_table_entry;
+
+/* One piece of memory of about 150 bytes. */
 typedef struct harpe_evicted_job {
-    struct harpe_evicted_job *same_bucket;
+    harpe_table_entry entry;
     struct harpe_evicted_job *older, *newer; /* by time of eviction */
-    uint64_t hash;
     int64_t version;   /* of its last change; does not fall from older to newer */
     const char *group; /* NULL: none */
-    char id[];
+    char text[];       /* the id and the group */
 } harpe_evicted_job;
-
-/* Initialise it with zeros. */
-typedef struct harpe_evicted_jobs {
-    harpe_evicted_job **buckets;
-    harpe_evicted_job *oldest, *newest;
-    size_t count;
-} harpe_evicted_jobs;
 
 /* Sums over jobs. */
 typedef struct harpe_figure_sums {
@@ -128,9 +128,9 @@ typedef enum harpe_job_state {
 } harpe_job_state;
 
 struct harpe_job {
+    harpe_table_entry entry;
     harpe_jobs *jobs;
-    char *id;
-    harpe_job *same_bucket;   /* of the table */
+    char *id;                 /* the same as that of the entry */
     harpe_job *older, *newer; /* by time of registration; of evicted jobs `older` by eviction */
 
     harpe_job_info info;
@@ -274,13 +274,15 @@ struct harpe_turn {
 };
 
 typedef struct harpe_job_table {
-    harpe_job **buckets;
-    size_t bucket_count, count; /* count: with the jobs that are leaving */
+    harpe_table_entry **buckets;
+    size_t bucket_count, count; /* count: of all entries */
     uint64_t seed;
     harpe_job *newest; /* the job that registered last, of the jobs that are not evicted */
     int64_t first_serial, last_serial;
-    harpe_job *leaving;         /* evicted jobs that work may still use; the latest comes first */
-    harpe_evicted_jobs evicted; /* all others; requests about evicted jobs get 410 */
+    harpe_job *leaving; /* evicted jobs that work may still use; the latest comes first */
+    /* What is kept of all others; requests about evicted jobs get 410. */
+    harpe_evicted_job *oldest_evicted, *newest_evicted;
+    size_t evicted_count;
 } harpe_job_table;
 
 /* What the engine knows of the files that dumps have written. */
@@ -475,6 +477,9 @@ void harpe_reply_wrong_group(harpe_call *call, const char *group, const char *sc
 
 /* Answers 422, or 503 if there was no memory to collect the problems. */
 void harpe_reply_problems(harpe_call *call, const harpe_problems *problems);
+/* Adds the problem that the job has no rank with this number. `place`: "body" or "query". */
+void harpe_add_unknown_rank(harpe_problems *problems, const char *place, int64_t rank,
+                            const harpe_job *job);
 void harpe_reply_evicted(harpe_call *call, const char *job_id);
 /* Returns the HTTP status for a scheduler's error. */
 int harpe_http_status_of(harpe_status status);

@@ -20,17 +20,18 @@
 
 enum { REQUEST_BODY_BYTES = 4096 };
 
-typedef struct request_body {
-    harpe_scheduler_job_request kind;
-    double value;
-} request_body;
-
 typedef struct request_field {
     const char *name;
     harpe_scheduler_job_request kind;
     double minimum; /* the minimum itself is allowed, except 0 if `must_be_positive` */
     bool must_be_positive;
 } request_field;
+
+typedef struct request_body {
+    harpe_call_kind call;
+    harpe_scheduler_job_request kind;
+    double value;
+} request_body;
 
 static const request_field slowdown_field = {"slowdown", HARPE_JOB_REQUEST_SLOWDOWN, 1, false};
 static const request_field iteration_time_field = {"iteration_time",
@@ -41,13 +42,9 @@ static const request_field time_field = {"time", HARPE_JOB_REQUEST_PLAN_TIME, 0,
 static void read_field(harpe_fields *fields, size_t object, const harpe_place *place,
                        const request_field *field, request_body *out) {
     harpe_place member = harpe_place_member(place, field->name, strlen(field->name));
-    size_t node = harpe_json_member(fields->json, object, field->name);
-    if (node == 0) {
-        harpe_fields_problem(fields, &member, "value_error.missing", "field required");
-        return;
-    }
+    size_t node = harpe_fields_find(fields, object, &member, true);
     double value;
-    if (!harpe_value_double(fields, node, &member, &value)) return;
+    if (node == 0 || !harpe_value_double(fields, node, &member, &value)) return;
     if (!(value >= field->minimum) || value > 1e12) {
         harpe_fields_problem_context(
             fields, &member,
@@ -64,11 +61,17 @@ static void read_field(harpe_fields *fields, size_t object, const harpe_place *p
                                      json_pack("{s:i}", "limit_value", 0));
         return;
     }
-    *out = (request_body){field->kind, value};
+    out->kind = field->kind;
+    out->value = value;
 }
 
-static void read_straggler(harpe_fields *fields, size_t object, const harpe_place *place,
-                           void *out) {
+static void read_request(harpe_fields *fields, size_t object, const harpe_place *place, void *out) {
+    harpe_call_kind call = ((const request_body *)out)->call;
+    if (call != HARPE_CALL_STRAGGLER) {
+        read_field(fields, object, place, call == HARPE_CALL_PLAN ? &time_field : &watts_field,
+                   out);
+        return;
+    }
     bool has_time = harpe_json_member(fields->json, object, "iteration_time") != 0;
     if (has_time && harpe_json_member(fields->json, object, "slowdown") != 0) {
         harpe_fields_problem(fields, place, "value_error",
@@ -78,25 +81,14 @@ static void read_straggler(harpe_fields *fields, size_t object, const harpe_plac
     read_field(fields, object, place, has_time ? &iteration_time_field : &slowdown_field, out);
 }
 
-static void read_power_cap(harpe_fields *fields, size_t object, const harpe_place *place,
-                           void *out) {
-    read_field(fields, object, place, &watts_field, out);
-}
-
-static void read_plan(harpe_fields *fields, size_t object, const harpe_place *place, void *out) {
-    read_field(fields, object, place, &time_field, out);
-}
-
 static bool decode_request(const harpe_call *call, request_body *out, harpe_problems *problems) {
-    harpe_model_read *read = call->kind == HARPE_CALL_STRAGGLER   ? read_straggler
-                             : call->kind == HARPE_CALL_POWER_CAP ? read_power_cap
-                                                                  : read_plan;
     if (call->length > REQUEST_BODY_BYTES) {
         harpe_problems_add(problems, json_pack("[s]", "body"), "value_error",
                            "a job request is a small object");
         return false;
     }
-    return harpe_body_decode(call->body, call->length, read, out, problems);
+    *out = (request_body){.call = call->kind};
+    return harpe_body_decode(call->body, call->length, read_request, out, problems);
 }
 
 /* The engine shows the cap that the scheduler was given last. */
@@ -275,7 +267,7 @@ static void begin_frontier(harpe_job *job, harpe_call *call) {
 }
 
 static void begin_job_request(harpe_job *job, harpe_call *call) {
-    request_body body = {0};
+    request_body body;
     harpe_problems problems = {0};
     /* The body was valid when the call was queued. */
     bool is_valid = decode_request(call, &body, &problems);

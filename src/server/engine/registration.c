@@ -44,11 +44,7 @@ static bool decode_end(const harpe_job *job, harpe_call *call, int *rank) {
         is_valid = harpe_body_decode(call->body, call->length, read_end, rank, &problems);
     }
     if (is_valid && *rank >= job->info.world_size) {
-        char message[96];
-        (void)snprintf(message, sizeof message, "rank %d is not in a job of %d ranks", *rank,
-                       job->info.world_size);
-        harpe_problems_add(&problems, json_pack("[s,s]", "body", "rank"), "assertion_error",
-                           message);
+        harpe_add_unknown_rank(&problems, "body", *rank, job);
         is_valid = false;
     }
     if (!is_valid) harpe_reply_problems(call, &problems);

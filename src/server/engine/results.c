@@ -359,11 +359,7 @@ static bool is_refused(harpe_operation *operation) {
     const harpe_job *job = operation->job;
     int rank = operation->rank;
     if (operation->is_decoded && rank >= job->info.world_size) {
-        char message[96];
-        (void)snprintf(message, sizeof message, "rank %d is not in a job of %d ranks", rank,
-                       job->info.world_size);
-        harpe_problems_add(&operation->problems, json_pack("[s,s]", "body", "rank"),
-                           "assertion_error", message);
+        harpe_add_unknown_rank(&operation->problems, "body", rank, job);
         operation->is_decoded = false;
     }
     if (!operation->is_decoded)

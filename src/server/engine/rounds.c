@@ -358,16 +358,12 @@ static void reply_schedule(harpe_job *job, harpe_call *call) {
 
 static void refuse_rank(const harpe_job *job, harpe_call *call) {
     harpe_problems problems = {0};
-    json_t *location = json_pack("[s,s]", "query", "rank");
-    if (call->rank < 0) {
-        harpe_problems_add_limit(&problems, location, "value_error.number.not_ge",
+    if (call->rank < 0)
+        harpe_problems_add_limit(&problems, json_pack("[s,s]", "query", "rank"),
+                                 "value_error.number.not_ge",
                                  "ensure this value is greater than or equal to 0", 0);
-    } else {
-        char message[96];
-        (void)snprintf(message, sizeof message, "rank %lld is not in a job of %d ranks",
-                       (long long)call->rank, job->info.world_size);
-        harpe_problems_add(&problems, location, "assertion_error", message);
-    }
+    else
+        harpe_add_unknown_rank(&problems, "query", call->rank, job);
     harpe_reply_problems(call, &problems);
     harpe_problems_free(&problems);
 }
