@@ -320,16 +320,19 @@ static harpe_status create_or_check(PGconn *connection, harpe_error *error) {
     harpe_status status = pg_query(connection,
                                    "SELECT to_regnamespace('harpe') IS NOT NULL,"
                                    " to_regclass('harpe.format') IS NOT NULL,"
-                                   " to_regclass('harpe.lead') IS NOT NULL"
-                                   " AND to_regclass('harpe.ends') IS NOT NULL",
+                                   " to_regclass('harpe.job_requests') IS NOT NULL",
                                    NULL, &rows, error);
     bool has_schema = status == HARPE_OK && pg_to_bool(rows, 0, 0);
     bool has_format = status == HARPE_OK && pg_to_bool(rows, 0, 1);
-    bool has_all = status == HARPE_OK && pg_to_bool(rows, 0, 2);
+    bool has_requests = status == HARPE_OK && pg_to_bool(rows, 0, 2);
     PQclear(rows);
-    if (status == HARPE_OK && has_format) status = check_version(connection, error);
-    if (status != HARPE_OK || has_all) return status;
-    return create_all(connection, has_schema, error);
+    if (status == HARPE_OK && !has_format) return create_all(connection, has_schema, error);
+    if (status == HARPE_OK) status = check_version(connection, error);
+    if (status != HARPE_OK || has_requests) return status;
+    return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                      "PostgreSQL database %s: was written by a Harpe that was not released, and "
+                      "cannot be read; use another database, or DROP SCHEMA harpe CASCADE",
+                      PQdb(connection));
 }
 
 /* Checks that the tables are Harpe's and have a known version. If they are missing, creates them.

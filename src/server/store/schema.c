@@ -46,10 +46,11 @@ const harpe_schema_statement harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
     /* Only the last job request of each kind is kept. The requests are read back in the order in
      * which they came. */
     {HARPE_CHANGE_JOB_REQUEST,
-     "INSERT INTO wishes (job, wish, place, round, text)"
-     " SELECT number, $4, (SELECT 1 + coalesce(max(place), 0) FROM wishes WHERE job = number),"
+     "INSERT INTO job_requests (job, kind, place, round, text)"
+     " SELECT number, $4, (SELECT 1 + coalesce(max(place), 0) FROM job_requests WHERE job = "
+     "number),"
      " $2, $5 FROM jobs WHERE id = $1"
-     " ON CONFLICT (job, wish) DO UPDATE SET place = excluded.place, round = excluded.round,"
+     " ON CONFLICT (job, kind) DO UPDATE SET place = excluded.place, round = excluded.round,"
      " text = excluded.text"},
 
     {HARPE_CHANGE_END,
@@ -71,7 +72,7 @@ const harpe_schema_statement harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
     {HARPE_CHANGE_DELETED, "DELETE FROM results WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM states WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM job_sums WHERE job = " JOB_NUMBER},
-    {HARPE_CHANGE_DELETED, "DELETE FROM wishes WHERE job = " JOB_NUMBER},
+    {HARPE_CHANGE_DELETED, "DELETE FROM job_requests WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM ends WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM heard WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM jobs WHERE id = $1"},
@@ -105,7 +106,7 @@ const harpe_schema_statement harpe_schema_reads[HARPE_SCHEMA_READ_COUNT] = {
     {HARPE_CHANGE_STATE, ROWS("round", NOTHING, NOTHING, "text", "NULL", "states WHERE job = $4")},
     {HARPE_CHANGE_SUMS, ROWS("round", NOTHING, NOTHING, "text", "NULL", "job_sums WHERE job = $4")},
     {HARPE_CHANGE_JOB_REQUEST,
-     ROWS("round", NOTHING, "wish", "text", "NULL", "wishes WHERE job = $4 ORDER BY place")},
+     ROWS("round", NOTHING, "kind", "text", "NULL", "job_requests WHERE job = $4 ORDER BY place")},
     {HARPE_CHANGE_END,
      ROWS(NOTHING, "rank", "ended_at", "NULL", "NULL", "ends WHERE job = $4 ORDER BY rank")},
     {HARPE_CHANGE_FAILED, ROWS(NOTHING, NOTHING, NOTHING, "failed", "NULL",

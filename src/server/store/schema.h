@@ -30,8 +30,8 @@ enum { HARPE_SCHEMA_VERSION = 1 };
     " text " BYTES " NOT NULL);" \
     "CREATE TABLE IF NOT EXISTS job_sums (job BIGINT PRIMARY KEY, round BIGINT NOT NULL," \
     " text " BYTES " NOT NULL);" \
-    "CREATE TABLE IF NOT EXISTS wishes (job BIGINT, wish BIGINT, place BIGINT NOT NULL," \
-    " round BIGINT NOT NULL, text " BYTES " NOT NULL, PRIMARY KEY (job, wish));" \
+    "CREATE TABLE IF NOT EXISTS job_requests (job BIGINT, kind BIGINT, place BIGINT NOT NULL," \
+    " round BIGINT NOT NULL, text " BYTES " NOT NULL, PRIMARY KEY (job, kind));" \
     "CREATE TABLE IF NOT EXISTS ends (job BIGINT, rank BIGINT, ended_at BIGINT NOT NULL," \
     " PRIMARY KEY (job, rank));" \
     "CREATE TABLE IF NOT EXISTS deleted (number " COUNTED_KEY ", id TEXT NOT NULL UNIQUE," \

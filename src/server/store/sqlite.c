@@ -102,15 +102,14 @@ harpe_status harpe_sqlite_prepare(const harpe_sqlite *store, const char *sql, sq
     return harpe_sqlite_fail(store, error);
 }
 
-harpe_status harpe_sqlite_integer(const harpe_sqlite *store, const char *sql, int64_t *value,
-                                  harpe_error *error) {
+harpe_status harpe_sqlite_integers(const harpe_sqlite *store, const char *sql, int64_t *values,
+                                   int count, harpe_error *error) {
     sqlite3_stmt *statement = NULL;
     harpe_status status = harpe_sqlite_prepare(store, sql, &statement, error);
     if (status != HARPE_OK) return status;
-    if (sqlite3_step(statement) == SQLITE_ROW)
-        *value = sqlite3_column_int64(statement, 0);
-    else
-        status = harpe_sqlite_fail(store, error);
+    if (sqlite3_step(statement) != SQLITE_ROW) status = harpe_sqlite_fail(store, error);
+    for (int i = 0; i < count && status == HARPE_OK; i++)
+        values[i] = sqlite3_column_int64(statement, i);
     sqlite3_finalize(statement);
     return status;
 }
@@ -118,21 +117,15 @@ harpe_status harpe_sqlite_integer(const harpe_sqlite *store, const char *sql, in
 /* ---- Opening --------------------------------------------------------------------------------- */
 
 harpe_status harpe_sqlite_identify(const harpe_sqlite *store, bool *is_new, harpe_error *error) {
-    int64_t application_id = 0;
-    int64_t version = 0;
-    int64_t table_count = 0;
-    int64_t has_record = 0;
-    harpe_status status =
-        harpe_sqlite_integer(store, "PRAGMA application_id", &application_id, error);
-    if (status == HARPE_OK)
-        status = harpe_sqlite_integer(store, "PRAGMA user_version", &version, error);
-    if (status == HARPE_OK)
-        status =
-            harpe_sqlite_integer(store, "SELECT count(*) FROM sqlite_master", &table_count, error);
-    if (status == HARPE_OK)
-        status = harpe_sqlite_integer(
-            store, "SELECT count(*) FROM sqlite_master WHERE name = 'store'", &has_record, error);
+    int64_t found[4] = {0};
+    harpe_status status = harpe_sqlite_integers(
+        store,
+        "SELECT (SELECT application_id FROM pragma_application_id),"
+        " (SELECT user_version FROM pragma_user_version), count(*),"
+        " coalesce(sum(name IN ('store', 'job_requests')), 0) FROM sqlite_master",
+        found, 4, error);
     if (status != HARPE_OK) return status;
+    int64_t application_id = found[0], version = found[1], table_count = found[2];
     *is_new = application_id == 0 && version == 0 && table_count == 0;
     if (*is_new) return HARPE_OK;
     if (application_id != APPLICATION_ID) {
@@ -145,7 +138,7 @@ harpe_status harpe_sqlite_identify(const harpe_sqlite *store, bool *is_new, harp
                           "use the newer Harpe, or another file",
                           store->name, (long long)version, HARPE_SCHEMA_VERSION);
     }
-    if (has_record == 0) {
+    if (found[3] < 2) {
         return harpe_fail(error, HARPE_NOT_SUPPORTED,
                           "%s: was written by a Harpe that was not released, and cannot be read; "
                           "use another file",

@@ -172,7 +172,7 @@ static harpe_status check_room(const harpe_sqlite_backups *self, harpe_error *er
     int64_t pages = 0;
     harpe_sqlite *store = self->store;
     harpe_lock(&store->lock);
-    harpe_status status = harpe_sqlite_integer(store, "PRAGMA page_count", &pages, error);
+    harpe_status status = harpe_sqlite_integers(store, "PRAGMA page_count", &pages, 1, error);
     harpe_unlock(&store->lock);
     int64_t free_bytes = harpe_store_free_bytes(store->path.text);
     if (status != HARPE_OK || free_bytes < 0) return status;

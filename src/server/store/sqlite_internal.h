@@ -147,9 +147,9 @@ harpe_status harpe_sqlite_fail(const harpe_sqlite *store, harpe_error *error);
 harpe_status harpe_sqlite_prepare(const harpe_sqlite *store, const char *sql, sqlite3_stmt **out,
                                   harpe_error *error);
 harpe_status harpe_sqlite_execute(const harpe_sqlite *store, const char *sql, harpe_error *error);
-/* Runs `sql`, and reads the integer that it returns. */
-harpe_status harpe_sqlite_integer(const harpe_sqlite *store, const char *sql, int64_t *value,
-                                  harpe_error *error);
+/* Runs `sql`, and reads the first `count` integers of its row. */
+harpe_status harpe_sqlite_integers(const harpe_sqlite *store, const char *sql, int64_t *values,
+                                   int count, harpe_error *error);
 /* Fails if the file is not a store of Harpe with a known version. An empty file is also accepted,
  * and sets *is_new. */
 harpe_status harpe_sqlite_identify(const harpe_sqlite *store, bool *is_new, harpe_error *error);
