@@ -163,7 +163,7 @@ struct harpe_job {
     bool is_finished;          /* the scheduler needs no more results, and keeps its schedules */
     bool refuses_job_requests;
     harpe_scheduler *scheduler; /* may be NULL in a finished job; belongs to the turn, if any */
-    char *state_text; /* the scheduler's state, stored with round + 1; NULL: nothing to store */
+    char *state_text; /* the scheduler's state, stored with round + 1; NULL: it is not kept */
     size_t state_length;
     int64_t state_round;   /* a replay with state_text begins with this round */
     harpe_turn *turn;      /* in flight */
@@ -180,9 +180,6 @@ struct harpe_job {
     int uncounted;     /* number of ranks whose result is not in the figures */
 
     /* Read from the store, and kept until the scheduler is made: */
-    char *saved_text;
-    size_t saved_length;
-    int64_t saved_round;
     harpe_stored_job_request *requests;
     size_t request_count, request_capacity;
 

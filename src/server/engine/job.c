@@ -146,14 +146,13 @@ void harpe_job_release(harpe_job *job) {
     harpe_round_text_unref(job->next);
     harpe_job_end_scheduler(job);
     free(job->state_text);
-    free(job->saved_text);
     free(job->requests);
     free(job->failure);
     harpe_job_info_free(&job->info);
     job->results = NULL;
     job->current = job->next = NULL;
     job->scheduler = NULL;
-    job->state_text = job->saved_text = NULL;
+    job->state_text = NULL;
     job->requests = NULL;
     job->failure = NULL;
 }

@@ -237,13 +237,6 @@ void harpe_apply_turn(harpe_turn *turn) {
  * saved. For a job without rounds it only asks for the first schedules. Runs on a worker, and does
  * not change the job. */
 
-/* The last state of the job's scheduler, from the store or from its last turn. */
-typedef struct saved_state {
-    const char *text; /* NULL: there is none */
-    size_t length;
-    int64_t round; /* the replay begins with this round */
-} saved_state;
-
 /* Passes stored job requests to the scheduler: either the requests that came while `round` ran, or
  * those that came before it was handed out. Returns the number of requests that the scheduler
  * accepted. A refused request is not an error, because the scheduler may have refused it before
@@ -268,9 +261,9 @@ static harpe_status observe_stored(harpe_turn *turn, harpe_scheduler *scheduler,
     return status;
 }
 
-static saved_state job_saved_state(const harpe_job *job) {
-    if (job->saved_text) return (saved_state){job->saved_text, job->saved_length, job->saved_round};
-    return (saved_state){job->state_text, job->state_length, job->state_round};
+/* Returns true if the last state of the job's scheduler says that it has finished. */
+static bool state_is_finished(const harpe_job *job) {
+    return job->state_text && job->state_text[0] == 'f';
 }
 
 /* Replays the rounds from `round` on. The scheduler has already chosen the schedules of `round`.
@@ -293,8 +286,7 @@ static harpe_status replay_rounds(harpe_turn *turn, harpe_scheduler *scheduler, 
     if (turn->is_over) return HARPE_OK;
     *schedules = NULL;
     int applied = apply_requests(job, scheduler, job->round, true);
-    saved_state saved = job_saved_state(job);
-    if (applied == 0 || !saved.text || saved.text[0] != 'f') return HARPE_OK;
+    if (applied == 0 || !state_is_finished(job)) return HARPE_OK;
     return harpe_scheduler_next(scheduler, schedules, &turn->error);
 }
 
@@ -310,9 +302,8 @@ static harpe_status make_finished(harpe_turn *turn, harpe_scheduler **scheduler)
     harpe_scheduler_free(*scheduler);
     *scheduler = NULL;
     turn->outcome.is_finished = true;
-    saved_state saved = job_saved_state(job);
-    turn->outcome.state_text = strdup(saved.text);
-    turn->outcome.state_length = turn->outcome.state_text ? saved.length : 0;
+    turn->outcome.state_text = strdup(job->state_text);
+    turn->outcome.state_length = turn->outcome.state_text ? job->state_length : 0;
     return HARPE_OK;
 }
 
@@ -322,13 +313,12 @@ static harpe_status make_finished(harpe_turn *turn, harpe_scheduler **scheduler)
 static harpe_status turn_replay(harpe_turn *turn, harpe_scheduler **scheduler) {
     const harpe_job *job = turn->operation.job;
     const harpe_frequency_schedule *schedules = NULL;
-    saved_state saved = job_saved_state(job);
-    int64_t round = saved.text ? saved.round : 0;
+    const char *state = job->state_text;
+    int64_t round = state ? job->state_round : 0;
     harpe_status status = HARPE_OK;
-    if (saved.text && saved.text[0] == 'f' && saved.text[1] == '-')
-        return make_finished(turn, scheduler);
-    if (saved.text && saved.text[1] == 's') {
-        status = harpe_scheduler_load(*scheduler, saved.text + 2, saved.length - 2, &turn->error);
+    if (state_is_finished(job) && state[1] == '-') return make_finished(turn, scheduler);
+    if (state && state[1] == 's') {
+        status = harpe_scheduler_load(*scheduler, state + 2, job->state_length - 2, &turn->error);
     } else {
         (void)apply_requests(job, *scheduler, 0, false);
         status = harpe_scheduler_next(*scheduler, &schedules, &turn->error);
@@ -381,15 +371,10 @@ static void prepare(harpe_operation *operation) {
     operation->status = make_scheduler(operation->job->turn);
 }
 
-static bool was_finished(const harpe_job *job) {
-    saved_state saved = job_saved_state(job);
-    return saved.text && saved.text[0] == 'f' && job->current;
-}
-
 static void is_prepared(harpe_operation *operation) {
     harpe_job *job = operation->job;
     harpe_turn *turn = job->turn;
-    if (operation->status != HARPE_OK && was_finished(job)) {
+    if (operation->status != HARPE_OK && state_is_finished(job) && job->current) {
         /* For example, the plan file may be missing now. The job's last schedules are stored. */
         harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING,
                        "%s: continues with its last schedules: %s", job->id, turn->error.message);
@@ -402,9 +387,7 @@ static void is_prepared(harpe_operation *operation) {
     turn->made = NULL;
     harpe_apply_turn(turn);
     job->is_ready = true;
-    free(job->saved_text);
     free(job->requests);
-    job->saved_text = NULL;
     job->requests = NULL;
     job->request_count = job->request_capacity = 0;
     harpe_turn_end(turn);
