@@ -538,13 +538,7 @@ static harpe_status library_pipeline(const void *state, int64_t number, char **j
 /* ---- Examining a shared object --------------------------------------------------------------- */
 
 static bool has(const json_t *answer, const char *function) {
-    size_t index;
-    const json_t *entry;
-    json_array_foreach(json_object_get(answer, "has"), index, entry) {
-        if (strcmp(json_string_value(entry) ? json_string_value(entry) : "", function) == 0)
-            return true;
-    }
-    return false;
+    return json_is_true(json_object_get(answer, function));
 }
 
 /* Returns the class. The class has an optional function only if the shared object has the

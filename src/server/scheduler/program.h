@@ -5,7 +5,7 @@
  * job. The questions to a program stand in program.c. These are the questions to a shared object,
  * and the answers:
  *
- * {"check": args}         once, without a job -> {"name": N, "has": [functions that are there]}
+ * {"check": args}         once, without a job -> {"name": N, FUNCTION: whether it is there ...}
  * {"init": {...}}         as for programs, with "directory" -> {"finished": B}
  * {"next": true}          -> {"schedules": [...], "finished": B}
  * {"observe": [...]}      -> {"finished": B}

@@ -87,14 +87,6 @@ static bool pg_to_bool(const PGresult *result, int row, int column) {
  * for these its own error comes first. */
 enum { PG_SILENCE_S = 40 };
 
-/* The arguments of PQexecParams. */
-typedef struct pg_parameters {
-    int count;
-    const Oid *types;
-    const char *const *values;
-    const int *lengths, *formats;
-} pg_parameters;
-
 /* Waits for the socket. Returns the events that occurred, or 0 if none occurred within the
  * limit. */
 static int wait_for_bytes(const PGconn *connection, bool has_unsent) {
@@ -157,6 +149,35 @@ static harpe_status take_last(PGconn *connection, PGresult **last, harpe_error *
 
 /* ---- Statements ------------------------------------------------------------------------------ */
 
+/* The types of parameters. PostgreSQL's catalogue has these numbers in all versions. */
+enum { PG_BYTEA = 17, PG_INT8 = 20, PG_TEXT = 25 };
+
+/* The parameters of all statements that read and write: the members of a change. */
+typedef struct pg_values {
+    pg_int8 round, rank, number;
+    const char *values[HARPE_SCHEMA_PARAMETER_COUNT];
+    int lengths[HARPE_SCHEMA_PARAMETER_COUNT];
+} pg_values;
+
+static const Oid PARAMETER_TYPES[HARPE_SCHEMA_PARAMETER_COUNT] = {PG_TEXT, PG_INT8, PG_INT8,
+                                                                  PG_INT8, PG_BYTEA};
+static const int PARAMETER_FORMATS[HARPE_SCHEMA_PARAMETER_COUNT] = {0, 1, 1, 1, 1};
+
+/* The values point into `out` and to memory of the change. */
+static void set_values(pg_values *out, const harpe_change *change) {
+    *out = (pg_values){.round = pg_from_int(change->round),
+                       .rank = pg_from_int(change->rank),
+                       .number = pg_from_int(change->number),
+                       .values = {change->job_id, out->round.bytes, out->rank.bytes,
+                                  out->number.bytes, change->text ? change->text : ""},
+                       .lengths = {0, 8, 8, 8, (int)change->length}};
+}
+
+static bool send_query(PGconn *connection, const char *sql, const pg_values *given) {
+    return PQsendQueryParams(connection, sql, HARPE_SCHEMA_PARAMETER_COUNT, PARAMETER_TYPES,
+                             given->values, given->lengths, PARAMETER_FORMATS, 1) == 1;
+}
+
 /* Runs one or more statements without parameters whose rows are not needed. */
 static harpe_status pg_execute(PGconn *connection, const char *sql, harpe_error *error) {
     PGresult *result = NULL;
@@ -166,16 +187,14 @@ static harpe_status pg_execute(PGconn *connection, const char *sql, harpe_error 
     return status;
 }
 
-/* Runs one statement and returns its rows in binary form. `parameters` NULL: the statement has no
- * parameters. The caller must clear *rows in any case. */
-static harpe_status pg_query(PGconn *connection, const char *sql, const pg_parameters *parameters,
+/* Runs one statement and returns its rows in binary form. Its parameters are the members of
+ * `change`; NULL: it has none. The caller must clear *rows in any case. */
+static harpe_status pg_query(PGconn *connection, const char *sql, const harpe_change *change,
                              PGresult **rows, harpe_error *error) {
-    static const pg_parameters none;
-    const pg_parameters *given = parameters ? parameters : &none;
+    pg_values given;
+    set_values(&given, change ? change : &(harpe_change){0});
     *rows = NULL;
-    if (PQsendQueryParams(connection, sql, given->count, given->types, given->values,
-                          given->lengths, given->formats, 1) != 1)
-        return pg_fail(connection, error);
+    if (!send_query(connection, sql, &given)) return pg_fail(connection, error);
     return take_last(connection, rows, error);
 }
 
@@ -209,9 +228,6 @@ static harpe_status pg_end_pipeline(PGconn *connection, harpe_error *error) {
 }
 
 /* ---- Connections ----------------------------------------------------------------------------- */
-
-/* The types of parameters. PostgreSQL's catalogue has these numbers in all versions. */
-enum { PG_BYTEA = 17, PG_INT8 = 20, PG_TEXT = 25 };
 
 /* Harpe's advisory lock has two numbers: this one ("harp" in ASCII), and 0. The session that writes
  * jobs holds it. */
@@ -351,27 +367,6 @@ static harpe_status pg_create_tables(PGconn *connection, harpe_error *error) {
 
 /* Reads records back from PostgreSQL. The statements of a call are sent as one pipeline. Each row
  * is passed on when it arrives, so that the memory does not grow with the size of the store. */
-
-/* The parameters of all statements that read and write: the members of a change. */
-typedef struct pg_values {
-    pg_int8 round, rank, number;
-    const char *values[HARPE_SCHEMA_PARAMETER_COUNT];
-    int lengths[HARPE_SCHEMA_PARAMETER_COUNT];
-} pg_values;
-
-static const Oid PARAMETER_TYPES[HARPE_SCHEMA_PARAMETER_COUNT] = {PG_TEXT, PG_INT8, PG_INT8,
-                                                                  PG_INT8, PG_BYTEA};
-static const int PARAMETER_FORMATS[HARPE_SCHEMA_PARAMETER_COUNT] = {0, 1, 1, 1, 1};
-
-/* The values point into `out` and to memory of the change. */
-static void set_values(pg_values *out, const harpe_change *change) {
-    *out = (pg_values){.round = pg_from_int(change->round),
-                       .rank = pg_from_int(change->rank),
-                       .number = pg_from_int(change->number),
-                       .values = {change->job_id, out->round.bytes, out->rank.bytes,
-                                  out->number.bytes, change->text ? change->text : ""},
-                       .lengths = {0, 8, 8, 8, (int)change->length}};
-}
 
 /* Calls `record` for every row of one statement when the row arrives. If `record` fails, still
  * reads the remaining rows. */
@@ -567,18 +562,14 @@ static harpe_status read_leader(PGconn *connection, const char *sql, harpe_store
  * not lead any more. */
 static harpe_status proclaim(PGconn *connection, const harpe_store_server *server,
                              harpe_error *error) {
-    static const Oid types[] = {PG_INT8, PG_TEXT};
-    static const int formats[] = {1, 0}, lengths[] = {8, 0};
-    pg_int8 id = pg_from_int(server->id);
-    const char *values[] = {id.bytes, server->address};
-    const pg_parameters parameters = {2, types, values, lengths, formats};
+    const harpe_change change = {.job_id = server->address, .number = server->id};
     PGresult *rows;
     harpe_status status = pg_query(
         connection,
-        "INSERT INTO lead (is_one, server, beat, address) VALUES (true, $1, 0, $2)"
+        "INSERT INTO lead (is_one, server, beat, address) VALUES (true, $4, 0, $1)"
         " ON CONFLICT (is_one) DO UPDATE SET server = excluded.server, beat = lead.beat + 1,"
         " address = excluded.address, since = now()",
-        &parameters, &rows, error);
+        &change, &rows, error);
     PQclear(rows);
     return status;
 }
@@ -730,9 +721,7 @@ static harpe_status read_range(void *state, size_t first, size_t end, const harp
     set_values(&given, key);
     bool is_sent = PQenterPipelineMode(connection) == 1;
     for (size_t i = first; i < end && is_sent; i++)
-        is_sent = PQsendQueryParams(connection, harpe_schema_reads[i].sql,
-                                    HARPE_SCHEMA_PARAMETER_COUNT, PARAMETER_TYPES, given.values,
-                                    given.lengths, PARAMETER_FORMATS, 1) == 1;
+        is_sent = send_query(connection, harpe_schema_reads[i].sql, &given);
     if (!is_sent || PQpipelineSync(connection) != 1) return pg_fail(connection, error);
     harpe_status status = HARPE_OK;
     for (size_t i = first; i < end && status == HARPE_OK; i++)
