@@ -198,7 +198,7 @@ typedef void harpe_step(harpe_operation *operation);
  * Turns and dumps have more members, in structures that begin with this one. */
 struct harpe_operation {
     harpe_operation *previous, *following; /* of the operations in flight */
-    harpe_step *free_own;                  /* frees the members that only a turn or dump has */
+    harpe_step *free_own;                  /* frees the members that not all have; NULL: none */
     harpe_jobs *jobs;
     harpe_job *job;          /* NULL: it belongs to no job */
     bool is_request;         /* it was made for a call */
@@ -209,25 +209,32 @@ struct harpe_operation {
     int64_t round; /* of the call */
 
     harpe_step *work, *done; /* the next step on a worker, and what follows on the loop */
-    harpe_work worker;
-    harpe_change change;
+    union {                  /* it is at one place at a time */
+        harpe_work worker;
+        harpe_change change;
+    };
     harpe_change *earlier;    /* another change, stored just before `change`; NULL: none */
     harpe_status status;      /* of the step that has ended; a worker may write it */
     const harpe_error *error; /* if `status` is not HARPE_OK; valid during `done` */
 
     /* The content of the body. A worker may write these members. */
-    bool is_decoded;            /* the body is valid */
-    harpe_problems problems;    /* of the body */
-    harpe_job_info job_info;    /* of the job that registers */
-    char *group;                /* that its metadata names; NULL: none */
-    harpe_rank_info rank_info;  /* of the rank that registers */
-    int rank;                   /* that sends the result */
-    bool is_plain;              /* see harpe_result_text */
-    bool is_same;               /* the stored result is equal */
-    harpe_result_totals totals; /* sums over the iterations of the result */
-
-    harpe_scheduler *scheduler; /* to be freed; NULL: none */
-    bool looks_at_all;          /* the sweep of dumps looks at all files */
+    bool is_decoded;         /* the body is valid */
+    harpe_problems problems; /* of the body */
+    union {
+        struct {
+            harpe_job_info job_info; /* of the job that registers */
+            char *group;             /* that its metadata names; NULL: none */
+        };
+        harpe_rank_info rank_info; /* of the rank that registers */
+        struct {
+            int rank;                   /* that sends the result */
+            bool is_plain;              /* see harpe_result_text */
+            bool is_same;               /* the stored result is equal */
+            harpe_result_totals totals; /* sums over the iterations of the result */
+        };
+        harpe_scheduler *scheduler; /* to be freed; NULL: none */
+        bool looks_at_all;          /* the sweep of dumps looks at all files */
+    };
 };
 
 /* The result of a turn with the scheduler. A worker collects it, and the loop applies it. */

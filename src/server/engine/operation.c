@@ -19,10 +19,6 @@ static void free_operation(harpe_operation *operation) {
     harpe_job *job = operation->job;
     if (operation->free_own) operation->free_own(operation);
     harpe_problems_free(&operation->problems);
-    harpe_job_info_free(&operation->job_info);
-    harpe_rank_info_free(&operation->rank_info);
-    harpe_scheduler_free(operation->scheduler);
-    free(operation->group);
     free(operation->body);
     free(operation);
     if (job && --job->operations == 0 && job->is_evicted) harpe_job_release(job);

@@ -96,8 +96,7 @@ static void end_is_stored(harpe_operation *operation) {
 static void store_end(harpe_operation *operation, int rank, harpe_change_kind kind) {
     harpe_job *job = operation->job;
     harpe_job_rank(job, rank)->operation = operation;
-    operation->change.rank = rank;
-    operation->change.number = harpe_jobs_now_s(job->jobs);
+    operation->change = (harpe_change){.rank = rank, .number = harpe_jobs_now_s(job->jobs)};
     harpe_operation_store(operation, kind, end_is_stored);
 }
 
@@ -300,16 +299,23 @@ static void job_is_decoded(harpe_operation *operation) {
     job->registration = operation;
     operation->job = job;
     job->operations++;
-    operation->change.number = job->registered_s;
-    operation->change.round = job->last_request_s;
-    operation->change.text = operation->body;
-    operation->change.length = strlen(operation->body);
+    operation->change = (harpe_change){.number = job->registered_s,
+                                       .round = job->last_request_s,
+                                       .text = operation->body,
+                                       .length = strlen(operation->body)};
     harpe_operation_store(operation, HARPE_CHANGE_JOB, job_is_stored);
+}
+
+static void free_job(harpe_operation *operation) {
+    harpe_job_info_free(&operation->job_info);
+    free(operation->group);
 }
 
 void harpe_register_job(harpe_jobs *jobs, harpe_call *call) {
     harpe_operation *operation = harpe_operation_new(jobs, NULL, call);
-    if (operation) harpe_operation_decode(operation, decode_job, job_is_decoded);
+    if (!operation) return;
+    operation->free_own = free_job;
+    harpe_operation_decode(operation, decode_job, job_is_decoded);
 }
 
 /* ---- Registering ranks ----------------------------------------------------------------------- */
@@ -417,9 +423,8 @@ static void rank_is_decoded(harpe_operation *operation) {
     }
     slot->operation = operation;
     place->taken_by = info->rank + 1;
-    operation->change.rank = info->rank;
-    operation->change.text = operation->body;
-    operation->change.length = operation->length;
+    operation->change =
+        (harpe_change){.rank = info->rank, .text = operation->body, .length = operation->length};
     harpe_operation_store(operation, HARPE_CHANGE_RANK, rank_is_stored);
 }
 
@@ -428,7 +433,11 @@ static void decode_rank(harpe_operation *operation) {
                                                    &operation->rank_info, &operation->problems);
 }
 
+static void free_rank(harpe_operation *operation) { harpe_rank_info_free(&operation->rank_info); }
+
 void harpe_register_rank(harpe_job *job, harpe_call *call) {
     harpe_operation *operation = harpe_operation_new(job->jobs, job, call);
-    if (operation) harpe_operation_decode(operation, decode_rank, rank_is_decoded);
+    if (!operation) return;
+    operation->free_own = free_rank;
+    harpe_operation_decode(operation, decode_rank, rank_is_decoded);
 }

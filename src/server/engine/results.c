@@ -347,10 +347,10 @@ static void store_result(harpe_operation *operation) {
         return;
     }
     harpe_job_rank(job, operation->rank)->operation = operation;
-    operation->change.round = job->round;
-    operation->change.rank = operation->rank;
-    operation->change.text = operation->body;
-    operation->change.length = operation->length;
+    operation->change = (harpe_change){.round = job->round,
+                                       .rank = operation->rank,
+                                       .text = operation->body,
+                                       .length = operation->length};
     harpe_operation_store(operation, HARPE_CHANGE_RESULT, result_is_stored);
 }
 

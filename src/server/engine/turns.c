@@ -22,6 +22,10 @@ static void end_scheduler(harpe_operation *operation) {
 
 static void has_ended(harpe_operation *operation) { (void)harpe_operation_end(operation); }
 
+static void free_scheduler(harpe_operation *operation) {
+    harpe_scheduler_free(operation->scheduler);
+}
+
 void harpe_job_end_scheduler(const harpe_job *job) {
     harpe_jobs *jobs = job->jobs;
     harpe_operation *operation =
@@ -30,6 +34,7 @@ void harpe_job_end_scheduler(const harpe_job *job) {
         harpe_scheduler_free(job->scheduler);
         return;
     }
+    operation->free_own = free_scheduler;
     operation->scheduler = job->scheduler;
     harpe_operation_run(operation, HARPE_POOL_SCHEDULE, end_scheduler, has_ended);
 }

@@ -253,15 +253,19 @@ static harpe_status refuse_problems(const char *path, const harpe_store_report *
                       first);
 }
 
-/* Copies the store and checks the copy. */
+/* Copies the store, checks the copy, and reads its record. */
 static harpe_status copy_and_check(const harpe_store_file *file, const char *temporary,
-                                   harpe_store_report *report, harpe_error *error) {
+                                   harpe_store_report *report, harpe_commit_record *record,
+                                   harpe_error *error) {
     harpe_store_file copy;
+    bool in_use;
     harpe_status status = store_file_copy(file, temporary, error);
     if (status != HARPE_OK) return status;
     status = store_file_open(temporary, temporary, &copy, error);
     if (status == HARPE_OK) {
         status = harpe_store_file_check(&copy, report, error);
+        if (status == HARPE_OK && report->problems == 0)
+            status = harpe_sqlite_read_record(&copy.view, record, &in_use, error);
         store_file_close(&copy);
     }
     if (status == HARPE_OK) status = refuse_problems(file->view.name, report, error);
@@ -275,8 +279,10 @@ static harpe_status check_missing(const harpe_store_file *file, harpe_error *err
     return harpe_sqlite_admit(&view, file->had_log, error);
 }
 
-harpe_status harpe_store_backup(const char *path, const char *target, bool replaces,
-                                harpe_store_report *report, harpe_error *error) {
+/* Does the work of harpe_store_backup, and reads the record of the copy. */
+static harpe_status back_up(const char *path, const char *target, bool replaces,
+                            harpe_store_report *report, harpe_commit_record *record,
+                            harpe_error *error) {
     harpe_store_file file;
     harpe_status status = refuse_store_as_target(path, target, error);
     if (status == HARPE_OK) status = check_target(target, replaces, error);
@@ -287,13 +293,19 @@ harpe_status harpe_store_backup(const char *path, const char *target, bool repla
     status = store_file_open(path, target, &file, error);
     if (status == HARPE_OK) {
         status = check_missing(&file, error);
-        if (status == HARPE_OK) status = copy_and_check(&file, temporary, report, error);
+        if (status == HARPE_OK) status = copy_and_check(&file, temporary, report, record, error);
         store_file_close(&file);
     }
     if (status == HARPE_OK) status = put_in_place(temporary, target, replaces, error);
     if (status != HARPE_OK) (void)unlink(temporary);
     free(temporary);
     return status;
+}
+
+harpe_status harpe_store_backup(const char *path, const char *target, bool replaces,
+                                harpe_store_report *report, harpe_error *error) {
+    harpe_commit_record record;
+    return back_up(path, target, replaces, report, &record, error);
 }
 
 /* ---- Names for what is kept ------------------------------------------------------------------ */
@@ -403,20 +415,6 @@ static harpe_status lock_old(const char *path, int *lock, harpe_error *error) {
     return store_lock(*lock, path, true, error);
 }
 
-/* Makes a copy of the backup beside the store, checks it, and reads its record. */
-static harpe_status prepare(const char *backup, const char *temporary, harpe_store_report *report,
-                            harpe_commit_record *record, harpe_error *error) {
-    harpe_store_file copy;
-    bool in_use;
-    harpe_status status = harpe_store_backup(backup, temporary, false, report, error);
-    if (status != HARPE_OK) return status;
-    status = store_file_open(temporary, temporary, &copy, error);
-    if (status != HARPE_OK) return status;
-    status = harpe_sqlite_read_record(&copy.view, record, &in_use, error);
-    store_file_close(&copy);
-    return status;
-}
-
 static harpe_status replace(const char *path, const char *temporary, const char *kept,
                             const harpe_commit_record *record, harpe_error *error) {
     int lock = -1;
@@ -444,7 +442,7 @@ harpe_status harpe_store_restore(const char *path, const char *backup, harpe_sto
     if (!temporary) return harpe_fail_memory(error);
     harpe_temporary_sweep(real.text);
     bool was_there = access(real.text, F_OK) == 0;
-    status = prepare(backup, temporary, report, &record, error);
+    status = back_up(backup, temporary, false, report, &record, error);
     if (status == HARPE_OK) status = replace(real.text, temporary, kept.text, &record, error);
     (void)unlink(temporary);
     free(temporary);
