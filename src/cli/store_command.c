@@ -196,30 +196,31 @@ static harpe_status check(const store_arguments *arguments, const char *path,
 
 static harpe_status restore(const store_arguments *arguments, const char *path,
                             harpe_store_report *report, harpe_error *error) {
-    char *replaced = NULL;
+    harpe_store_name replaced;
     harpe_status status = harpe_store_restore(path, arguments->file, &replaced, report, error);
+    bool was_there = status == HARPE_OK && *replaced.text;
     if (status == HARPE_OK && arguments->json) {
-        status = print_json(arguments, path, report, replaced, error);
+        status = print_json(arguments, path, report, was_there ? replaced.text : NULL, error);
     } else if (status == HARPE_OK && !arguments->quiet) {
         printf("restored %s from %s: ", path, arguments->file);
         print_contents(report);
         printf("\n");
-        if (replaced) printf("the old store is kept as %s\n", replaced);
+        if (was_there) printf("the old store is kept as %s\n", replaced.text);
     }
-    free(replaced);
     return status;
 }
 
 static harpe_status accept_loss(const store_arguments *arguments, const char *path,
                                 harpe_error *error) {
-    char *kept = NULL;
+    harpe_store_name kept;
     int64_t commits, missing;
     harpe_status status = harpe_store_accept(path, &kept, &commits, &missing, error);
     if (status == HARPE_OK && arguments->json) {
-        json_t *object = json_pack("{s:s, s:o, s:I, s:o, s:o}", "action", "accept", "store",
-                                   harpe_command_json_text(path), "commits", (json_int_t)commits,
-                                   "missing", missing < 0 ? json_null() : json_integer(missing),
-                                   "kept", kept ? harpe_command_json_text(kept) : json_null());
+        json_t *object =
+            json_pack("{s:s, s:o, s:I, s:o, s:o}", "action", "accept", "store",
+                      harpe_command_json_text(path), "commits", (json_int_t)commits, "missing",
+                      missing < 0 ? json_null() : json_integer(missing), "kept",
+                      *kept.text ? harpe_command_json_text(kept.text) : json_null());
         status = harpe_command_print_json(object, error);
     } else if (status == HARPE_OK && !arguments->quiet) {
         if (missing == 0)
@@ -229,9 +230,8 @@ static harpe_status accept_loss(const store_arguments *arguments, const char *pa
                    (long long)commits, (long long)missing);
         else
             printf("%s: the next server continues with %lld commits\n", path, (long long)commits);
-        if (kept) printf("the log and the record of commits are kept as %s*\n", kept);
+        if (*kept.text) printf("the log and the record of commits are kept as %s*\n", kept.text);
     }
-    free(kept);
     return status;
 }
 

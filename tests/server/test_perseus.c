@@ -60,7 +60,7 @@ static void microbatches_are_counted_in_a_first_round_without_schedule(void **st
     next(s);
     for (int r = 0; r < 4; r++)
         assert_int_equal(s->schedules[r].instruction_count, 0);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.1); /* requested again before the first results */
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.1); /* requested again before the first results */
     one_round(s);
     next(s);
     for (int r = 0; r < 4; r++)
@@ -80,7 +80,7 @@ static void what_lies_outside_of_the_pipeline_is_no_drift(void **state) {
     assert_null(strstr(s->log, "drift"));
     harpe_plan offline = offline_plan(s);
     assert_close(run_next(s)->energy_j, offline.energy_j, 0.01);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.05); /* of the whole iteration */
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.05); /* of the whole iteration */
     double allowed_s = 1.05 * (plan_number(s, 0, "time") + s->outside_time_s) - s->outside_time_s;
     double time_s = run_next(s)->time_s;
     assert_close(time_s, slowest_within(s, allowed_s), 1e-6);
@@ -219,7 +219,7 @@ static void the_very_next_schedule_answers_a_straggler(void **state) {
     simulated_run(s);
     assert_close(s->ran.time_s, fastest_s, 1e-9);
     for (double slowdown = 1.02; slowdown < 1.5; slowdown += 0.06) {
-        wish(s, HARPE_JOB_REQUEST_SLOWDOWN, slowdown); /* while the round runs */
+        ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, slowdown); /* while the round runs */
         s->straggler_time_s = slowdown * fastest_s;
         must(s, observe(s));
         run_next(s);
@@ -227,8 +227,8 @@ static void the_very_next_schedule_answers_a_straggler(void **state) {
         some_rounds(s, 5); /* its waiting is not drift */
     }
     assert_null(strstr(s->log, "drift"));
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.2); /* and 1.0 ends it, between two rounds */
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.0);
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.2); /* and 1.0 ends it, between two rounds */
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.0);
     s->straggler_time_s = 0;
     assert_close(run_next(s)->time_s, fastest_s, 1e-9);
 }
@@ -246,7 +246,7 @@ static void a_straggler_that_was_corrected_before_it_was_told_is_answered_as_wel
     some_rounds(s, 4);
     assert_logged(s, "planned again");
     assert_true(plan_number(s, 0, "time") > 1.05 * fastest_s);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.15);
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.15);
     for (int i = 0; i < 12; i++) {
         one_round(s);
         assert_true(s->ran.time_s < 1.16 * fastest_s);
@@ -254,7 +254,8 @@ static void a_straggler_that_was_corrected_before_it_was_told_is_answered_as_wel
     next(s);
     simulated_run(s);
     simulated_throttle(s, slowest, 1);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1); /* while a round runs that uses none of the new plans */
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN,
+            1); /* while a round runs that uses none of the new plans */
     must(s, observe(s));
     const char *end = s->log + strlen(s->log);
     for (int i = 0; i < 12; i++) {
@@ -273,7 +274,7 @@ static void a_straggler_that_was_swept_before_it_was_told_is_answered_as_well(vo
     some_rounds(s, 2);
     assert_true(is_in_phase(s, "sweep"));
     rounds_until(s, "plan");
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.3);
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.3);
     assert_close(run_next(s)->time_s, 1.3 * fastest_s, 0.01);
 }
 
@@ -284,7 +285,7 @@ static void a_straggler_that_was_there_before_it_was_told_is_answered_as_well(vo
     some_rounds(s, 4);
     assert_logged(s, "drift");
     const char *end = s->log + strlen(s->log);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.1);
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.1);
     assert_close(run_next(s)->time_s, slowest_within(s, 1.1 * fastest_s), 1e-9);
     some_rounds(s, 6);
     assert_null(strstr(end, "drift"));
@@ -293,11 +294,11 @@ static void a_straggler_that_was_there_before_it_was_told_is_answered_as_well(vo
 static void a_straggler_can_be_told_in_seconds(void **state) {
     simulated_pipeline *s = *state;
     double fastest_s = plan_number(s, 0, "time");
-    wish(s, HARPE_JOB_REQUEST_ITERATION_TIME, 1.07 * fastest_s);
+    ask_for(s, HARPE_JOB_REQUEST_ITERATION_TIME, 1.07 * fastest_s);
     assert_close(run_next(s)->time_s, slowest_within(s, 1.07 * fastest_s), 1e-9);
-    wish(s, HARPE_JOB_REQUEST_ITERATION_TIME, 0.5 * fastest_s);
+    ask_for(s, HARPE_JOB_REQUEST_ITERATION_TIME, 0.5 * fastest_s);
     assert_close(run_next(s)->time_s, fastest_s, 1e-9);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.03); /* the last request counts */
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.03); /* the last request counts */
     assert_close(run_next(s)->time_s, slowest_within(s, 1.03 * fastest_s), 1e-9);
 }
 
@@ -306,17 +307,17 @@ static void a_power_cap_gets_the_fastest_plan_within(void **state) {
     double fastest_w = plan_number(s, 0, "energy") / plan_number(s, 0, "time");
     double slowest_w = plan_number(s, -1, "energy") / plan_number(s, -1, "time");
     double cap_w = 0.6 * fastest_w + 0.4 * slowest_w;
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP, cap_w);
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, cap_w);
     double time_s = run_next(s)->time_s;
     assert_true(s->ran.energy_j / s->ran.time_s <= cap_w);
     double faster_s = slowest_within(s, time_s * (1 - 1e-6));
     for (int i = 0; plan_number(s, i, "time") <= faster_s; i++)
         assert_true(plan_number(s, i, "energy") / plan_number(s, i, "time") > cap_w);
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP,
-         1); /* no plan satisfies it: the plan with the least power */
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP,
+            1); /* no plan satisfies it: the plan with the least power */
     assert_close(run_next(s)->time_s, plan_number(s, -1, "time"), 1e-9);
     assert_logged(s, "no plan's average power is within");
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
     assert_close(run_next(s)->time_s, plan_number(s, 0, "time"), 1e-9);
 }
 
@@ -326,7 +327,7 @@ static void a_power_cap_counts_what_lies_outside_of_the_pipeline(void **state) {
     s->outside_energy_j = 3000;
     start(s, "Perseus", "{\"plans\": 8, \"blocking_power\": 84}");
     rounds_until(s, "plan");
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 1);
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, 1);
     char says[128];
     json_t *json = frontier(s);
     const json_t *outside = json_object_get(json, "outside");
@@ -342,14 +343,14 @@ static void a_plan_can_be_asked_for_by_its_time(void **state) {
     simulated_pipeline *s = *state;
     double fastest_s = plan_number(s, 0, "time");
     assert_close(run_next(s)->time_s, slowest_within(s, 1.05 * fastest_s), 1e-9);
-    wish(s, HARPE_JOB_REQUEST_PLAN_TIME, 1.02 * fastest_s);
+    ask_for(s, HARPE_JOB_REQUEST_PLAN_TIME, 1.02 * fastest_s);
     assert_close(run_next(s)->time_s, slowest_within(s, 1.02 * fastest_s), 1e-9);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.08); /* the later of the two */
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.08); /* the later of the two */
     assert_close(run_next(s)->time_s, slowest_within(s, 1.08 * fastest_s), 1e-9);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
-    wish(s, HARPE_JOB_REQUEST_PLAN_TIME, 0.01);
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
+    ask_for(s, HARPE_JOB_REQUEST_PLAN_TIME, 0.01);
     assert_close(run_next(s)->time_s, fastest_s, 1e-9);
-    wish(s, HARPE_JOB_REQUEST_PLAN_TIME, 0); /* as if it had never been requested */
+    ask_for(s, HARPE_JOB_REQUEST_PLAN_TIME, 0); /* as if it had never been requested */
     assert_close(run_next(s)->time_s, slowest_within(s, 1.05 * fastest_s), 1e-9);
 }
 
@@ -357,7 +358,7 @@ static void job_requests_during_the_sweep_are_remembered(void **state) {
     simulated_pipeline *s = *state;
     start(s, "Perseus", "{\"num_microbatches\": 8, \"plans\": 8}");
     one_round(s);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.06);
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.06);
     rounds_until(s, "plan");
     run_next(s);
     assert_close(s->ran.time_s, slowest_within(s, 1.06 * plan_number(s, 0, "time")), 1e-9);

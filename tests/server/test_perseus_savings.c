@@ -107,7 +107,7 @@ static void begin_story(simulated_pipeline *s, const story *it) {
     s->outside_energy_j = it->outside * all.energy_j;
     if (it->told_slowdown > 0) {
         s->straggler_time_s = it->told_slowdown * all.time_s;
-        wish(s, HARPE_JOB_REQUEST_ITERATION_TIME, s->straggler_time_s);
+        ask_for(s, HARPE_JOB_REQUEST_ITERATION_TIME, s->straggler_time_s);
     }
     if (it->untold_slowdown > 0) s->straggler_time_s = it->untold_slowdown * all.time_s;
 }
@@ -306,10 +306,10 @@ static void a_straggler_without_a_baseline_of_its_own_counts_for_nothing(void **
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     claim before = claim_of(s);
     s->straggler_time_s = 1.2 * all.time_s;
-    wish(s, HARPE_JOB_REQUEST_ITERATION_TIME, s->straggler_time_s);
+    ask_for(s, HARPE_JOB_REQUEST_ITERATION_TIME, s->straggler_time_s);
     one_round(s);
     s->straggler_time_s = 0;
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1); /* before the round at the highest clocks */
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1); /* before the round at the highest clocks */
     assert_int_equal(rounds_at_highest(s, 1), 1);
     assert_true(shown_baseline_s(s, 1) == 0);
     assert_close(shown_baseline_s(s, 0), all.time_s, 1e-9);
@@ -329,7 +329,7 @@ static void a_job_that_changes_all_the_time_seldom_runs_at_the_highest_clocks(vo
 /* Under a power cap no round may take more power, so the uncertainty contains the change. */
 static void a_change_under_a_power_cap_is_uncertain(void **state) {
     simulated_pipeline *s = *state;
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 1e6);
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, 1e6);
     some_rounds(s, 2);
     claim before = claim_of(s);
     s->time_factor = 1.04;
@@ -341,12 +341,12 @@ static void a_change_under_a_power_cap_is_uncertain(void **state) {
     one_round(s);
     assert_true(shown_baseline_s(s, 0) == 0);
     assert_close(claim_of(s).time_s, after.time_s, 1e-9);
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
     s->time_factor = 1.04;
     one_round(s);
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 1e6); /* before the round at the highest clocks */
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, 1e6); /* before the round at the highest clocks */
     assert_int_equal(rounds_at_highest(s, 2), 0);
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
     assert_int_equal(rounds_at_highest(s, 4), 1);
 }
 

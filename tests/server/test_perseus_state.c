@@ -188,7 +188,7 @@ static void assert_restarts_change_nothing(int stages, const char *args, int rou
         assert_same_schedules(pair[0], pair[1]);
         simulated_restart(pair[1]); /* while it runs */
         for (int i = 0; i < 2; i++) {
-            if (round == 5 || round == 36) wish(pair[i], HARPE_JOB_REQUEST_SLOWDOWN, 1.04);
+            if (round == 5 || round == 36) ask_for(pair[i], HARPE_JOB_REQUEST_SLOWDOWN, 1.04);
             must(pair[i], observe(pair[i]));
         }
         assert_looks_the_same(pair[0], pair[1]);
