@@ -29,7 +29,7 @@
 
 #define WATCH_NS INT64_C(5000000000)
 
-enum { WINDOW_NAME_SIZE = 64 };
+enum { WINDOW_NAME_SIZE = 64, COMPARED_MAX = 6 };
 
 /* ---- Failures -------------------------------------------------------------------------------- */
 
@@ -216,14 +216,31 @@ static harpe_status reduce(const harpe_power_limit_options *options, double *val
     return options->all_reduce(options->all_reduce_user, values, count, maximum, error);
 }
 
-/* Sets `*agree` to true if all ranks have the same value, otherwise to false. The comparison is
+/* Sets `*agree` to true if all ranks have the same values, otherwise to false. The comparison is
  * exact for whole numbers below 2^53. */
-static harpe_status all_agree(const harpe_power_limit_options *options, double value, bool *agree,
-                              harpe_error *error) {
-    double ends[2] = {value, -value};
-    harpe_status status = reduce(options, ends, 2, true, error);
-    if (status == HARPE_OK) *agree = ends[0] == -ends[1];
+static harpe_status all_agree(const harpe_power_limit_options *options, const double *values,
+                              size_t count, bool *agree, harpe_error *error) {
+    double ends[2 * COMPARED_MAX]; /* highest and, with a minus sign, lowest */
+    for (size_t i = 0; i < count; i++) {
+        ends[2 * i] = values[i];
+        ends[2 * i + 1] = -values[i];
+    }
+    *agree = true;
+    harpe_status status = reduce(options, ends, 2 * count, true, error);
+    for (size_t i = 0; i < count; i++)
+        *agree = *agree && ends[2 * i] == -ends[2 * i + 1];
     return status;
+}
+
+/* Replaces the values by their sums over all ranks. The last value is 1 if this rank has failed
+ * since the last meeting, otherwise 0. If a rank has failed, all ranks give up. Returns false if
+ * the optimizer has given up. */
+static bool share_sums(harpe_power_limit_optimizer *optimizer, double *sums, size_t count) {
+    harpe_error error;
+    bool is_shared = reduce(&optimizer->options, sums, count, false, &error) == HARPE_OK;
+    if (is_shared && sums[count - 1] == 0) return true;
+    give_up(optimizer, is_shared ? "it failed on another rank, whose log says why" : error.message);
+    return false;
 }
 
 /* Combines this rank's measurement with those of the other ranks. Returns false if the optimizer
@@ -235,13 +252,9 @@ static bool share_measurement(harpe_power_limit_optimizer *optimizer,
     double most[3] = {optimizer->failed_here ? 0 : one->time_s, one->power_limit_w,
                       -one->power_limit_w};
     harpe_error error;
-    if (reduce(&optimizer->options, sums, 2, false, &error) != HARPE_OK ||
-        reduce(&optimizer->options, most, 3, true, &error) != HARPE_OK) {
+    if (!share_sums(optimizer, sums, 2)) return false;
+    if (reduce(&optimizer->options, most, 3, true, &error) != HARPE_OK) {
         give_up(optimizer, error.message);
-        return false;
-    }
-    if (sums[1] != 0) {
-        give_up(optimizer, "it failed on another rank, whose log says why");
         return false;
     }
     if (most[1] != -most[2]) {
@@ -256,17 +269,6 @@ static bool share_measurement(harpe_power_limit_optimizer *optimizer,
     one->energy_j = sums[0];
     one->time_s = time_s;
     return true;
-}
-
-/* Replaces the values by their sums over all ranks. The last value is 1 if this rank has failed
- * since the last meeting, otherwise 0. If a rank has failed, all ranks give up. Returns false if
- * the optimizer has given up. */
-static bool share_sums(harpe_power_limit_optimizer *optimizer, double *sums, size_t count) {
-    harpe_error error;
-    bool is_shared = reduce(&optimizer->options, sums, count, false, &error) == HARPE_OK;
-    if (is_shared && sums[count - 1] == 0) return true;
-    give_up(optimizer, is_shared ? "it failed on another rank, whose log says why" : error.message);
-    return false;
 }
 
 static void share_failures(harpe_power_limit_optimizer *optimizer) {
@@ -306,8 +308,9 @@ static int choose(const harpe_power_limit_optimizer *optimizer) {
 harpe_status harpe_ranks_choose(const harpe_power_limit_optimizer *optimizer, int *optimum_w,
                                 harpe_error *error) {
     int choice_w = choose(optimizer);
+    double choice = choice_w;
     bool agree = true;
-    harpe_status status = all_agree(&optimizer->options, choice_w, &agree, error);
+    harpe_status status = all_agree(&optimizer->options, &choice, 1, &agree, error);
     if (status != HARPE_OK) return status;
     if (!agree) {
         choice_w = optimizer->measurements[0].power_limit_w;
@@ -322,45 +325,18 @@ harpe_status harpe_ranks_choose(const harpe_power_limit_optimizer *optimizer, in
 
 /* ---- The start ------------------------------------------------------------------------------- */
 
-/* The all-reduce compares hashes as doubles. A hash is FNV-1a over the bytes of numbers, and
- * as_double cuts it to the 53 bits that a double holds exactly. */
+/* Cuts a number to the 53 bits that a double holds exactly. */
+static double as_double(uint64_t bits) { return (double)(bits >> 11); }
 
-static uint64_t hash_number(uint64_t hash, uint64_t number) {
-    for (int shift = 0; shift < 64; shift += 8)
-        hash = (hash ^ (number >> shift & 0xff)) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
-static uint64_t hash_double(uint64_t hash, double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return hash_number(hash, bits);
-}
-
-#define HASH_START UINT64_C(0xcbf29ce484222325)
-
-static double as_double(uint64_t hash) { return (double)(hash >> 11); }
-
-/* Hashes the settings that must be equal on all ranks. With different settings, the ranks would not
- * meet in the same steps. */
-static double settings_hash(const harpe_power_limit_optimizer *optimizer) {
-    const harpe_power_limit_options *options = &optimizer->options;
-    int settings[6] = {options->wait_steps,          options->warmup_steps,
-                       options->profile_steps,       options->step_w,
-                       optimizer->device->minimum_w, optimizer->device->maximum_w};
-    uint64_t hash = HASH_START;
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        hash = hash_number(hash, (uint64_t)settings[i]);
-    return as_double(hash);
-}
-
+/* Hashes the measurements with FNV-1a. The all-reduce compares the hashes as doubles. */
 static double profile_hash(const harpe_power_limit_optimizer *optimizer) {
-    uint64_t hash = HASH_START;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < optimizer->measurement_count; i++) {
         const harpe_power_limit_measurement *one = &optimizer->measurements[i];
-        hash = hash_number(hash, (uint64_t)one->power_limit_w);
-        hash = hash_double(hash, one->energy_j);
-        hash = hash_double(hash, one->time_s);
+        const double values[] = {one->power_limit_w, one->energy_j, one->time_s};
+        const unsigned char *bytes = (const unsigned char *)values;
+        for (size_t k = 0; k < sizeof values; k++)
+            hash = (hash ^ bytes[k]) * UINT64_C(0x100000001b3);
     }
     return as_double(hash);
 }
@@ -389,13 +365,17 @@ harpe_status harpe_ranks_meet_at_start(harpe_power_limit_optimizer *optimizer,
     const harpe_power_limit_options *options = &optimizer->options;
     double sums[3] = {prepared != HARPE_OK, optimizer->device->gpu_count, optimizer->terms ? 1 : 0};
     error = prepared == HARPE_OK ? error : NULL; /* keeps the text of the first error */
+    /* With different settings, the ranks would not meet in the same steps. */
+    const double settings[COMPARED_MAX] = {
+        options->wait_steps, options->warmup_steps,        options->profile_steps,
+        options->step_w,     optimizer->device->minimum_w, optimizer->device->maximum_w};
+    double hash = profile_hash(optimizer);
     bool same_settings = true;
     bool same_profile = true;
     harpe_status status = reduce(options, sums, 3, false, error);
     if (status == HARPE_OK)
-        status = all_agree(options, settings_hash(optimizer), &same_settings, error);
-    if (status == HARPE_OK)
-        status = all_agree(options, profile_hash(optimizer), &same_profile, error);
+        status = all_agree(options, settings, COMPARED_MAX, &same_settings, error);
+    if (status == HARPE_OK) status = all_agree(options, &hash, 1, &same_profile, error);
     if (prepared != HARPE_OK || status != HARPE_OK) return prepared ? prepared : status;
     if (sums[0] != 0) {
         return harpe_fail(error, HARPE_UNAVAILABLE,

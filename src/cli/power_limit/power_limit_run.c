@@ -205,11 +205,6 @@ static void take_epoch(void *user) {
     if (harpe_power_limit_current_w(child->optimizer) != limit_w) child->is_catching_up = true;
 }
 
-static void begin_catching_up(void *user) {
-    run_child *child = user;
-    child->is_catching_up = true;
-}
-
 static void end_catching_up(void *user) {
     run_child *child = user;
     child->is_catching_up = false;
@@ -220,6 +215,7 @@ static void end_catching_up(void *user) {
  * the optimizer then measures the same limit again. */
 static void pass_over(void *user, uint64_t steps, uint64_t epochs) {
     run_child *child = user;
+    child->is_catching_up = true;
     child->step_count += (int64_t)steps;
     child->epoch_count += (int64_t)epochs;
     harpe_power_limit_on_epoch_end(child->optimizer);
@@ -321,7 +317,6 @@ int harpe_power_limit_run_command(int argc, char **argv) {
     const harpe_marks marks = {.program = "harpe power-limit run",
                                .step = take_step,
                                .epoch = take_epoch,
-                               .continued = begin_catching_up,
                                .pass_over = pass_over,
                                .caught_up = end_catching_up,
                                .user = &child};

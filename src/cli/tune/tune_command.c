@@ -299,13 +299,6 @@ static int tell(tune_run *run, int code) {
 
 /* ---- A command ------------------------------------------------------------------------------- */
 
-static void take_step(void *user) {
-    tune_run *run = user;
-    harpe_step_memory_add(run->child.step_signals.shared, 1);
-}
-
-static void take_epoch(void *user) { (void)user; }
-
 static harpe_status start_child(tune_run *run, harpe_error *error) {
     posix_spawn_file_actions_t actions;
     bool reads_output = run->arguments.expression != NULL;
@@ -329,13 +322,7 @@ static void install_hook(const tune_arguments *arguments) {
 }
 
 static int run_child(tune_run *run) {
-    const harpe_marks marks = {.program = NAME,
-                               .are_read_elsewhere = true,
-                               .step = take_step,
-                               .epoch = take_epoch,
-                               .tick = draw,
-                               .tick_ns = TICK_NS,
-                               .user = run};
+    const harpe_marks marks = {.program = NAME, .tick = draw, .tick_ns = TICK_NS, .user = run};
     const tune_arguments *arguments = &run->arguments;
     harpe_error error;
     harpe_status status = HARPE_OK;
