@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the published programs for bench.py's part `peers`: lowtime, and the server of Zeus. pip
-installs both once, in the versions of requirements.txt, into a virtual environment below build/."""
+"""Runs the published programs for bench.py's part `peers`: lowtime, and the server and the monitor
+of Zeus. pip installs them once, in the versions of requirements.txt, into a virtual environment below build/."""
 import fcntl
 import hashlib
 import json
@@ -69,3 +69,11 @@ def server(bench_server, program, is_published):
     found = _json_of(bench_server, "--brief", "--runs", "1", "--json", "--harpe", program,
                      **environment)
     return {key: value["median"] for key, value in found.items()}
+
+
+def window_us(program, gpus, module):
+    """Returns the processor time of a window of ZeusMonitor on emulated GPUs. `module`: whose."""
+    root = HERE.parent.parent
+    return _json_of(program, "emulate", "--gpus", gpus, "--", python(), "-W", "ignore",
+                    HERE / "windows.py", module, PYTHONPATH=str(root / "python"),
+                    HARPE_LIBRARY=str(program.parent / "libharpe.so"))["window_us"]
