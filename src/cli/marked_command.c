@@ -187,6 +187,11 @@ static void take_all(harpe_step_channel *signals, uint64_t *steps, uint64_t *epo
     signals->taken_epochs = all_epochs;
 }
 
+bool harpe_marked_command_is_users_mistake(harpe_status status) {
+    return status == HARPE_INVALID_INPUT || status == HARPE_INVALID_ARGUMENT ||
+           status == HARPE_IO_ERROR || status == HARPE_LIMIT_EXCEEDED;
+}
+
 /* ---- Starting -------------------------------------------------------------------------------- */
 
 harpe_status harpe_marked_command_prepare(harpe_marked_command *child, const harpe_marks *marks,

@@ -59,6 +59,10 @@ typedef struct harpe_marked_command {
     int64_t unknown_count; /* lines that are no marks */
 } harpe_marked_command;
 
+/* Returns true if the user made a mistake, such as naming a file that cannot be used. Such a
+ * mistake ends the program before a long job starts. */
+bool harpe_marked_command_is_users_mistake(harpe_status status);
+
 /* Makes the channel of marks, and sets the environment variables that name it. Blocks the signals
  * that are passed on. */
 harpe_status harpe_marked_command_prepare(harpe_marked_command *child, const harpe_marks *marks,

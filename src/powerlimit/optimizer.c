@@ -29,14 +29,9 @@
 
 #define WATCH_NS INT64_C(5000000000)
 
-enum { WINDOW_NAME_SIZE = 64, COMPARED_MAX = 6 };
+enum { COMPARED_MAX = 6 }; /* numbers that the ranks compare at once */
 
 /* ---- Failures -------------------------------------------------------------------------------- */
-
-static void window_name(const harpe_power_limit_optimizer *optimizer, char name[WINDOW_NAME_SIZE]) {
-    snprintf(name, WINDOW_NAME_SIZE, "__GlobalPowerLimitOptimizer_%d",
-             optimizer->limits_w[optimizer->trial]);
-}
 
 bool harpe_optimizer_has_left(const harpe_power_limit_optimizer *optimizer) {
     return optimizer->failed_here || optimizer->phase == HARPE_POWER_LIMIT_FAILED;
@@ -44,15 +39,13 @@ bool harpe_optimizer_has_left(const harpe_power_limit_optimizer *optimizer) {
 
 harpe_status harpe_optimizer_leave(harpe_power_limit_optimizer *optimizer, harpe_error *error) {
     const harpe_power_limit_device *device = optimizer->device;
-    if (optimizer->window_is_open) {
-        char name[WINDOW_NAME_SIZE];
-        window_name(optimizer, name);
-        optimizer->window_is_open = false;
+    if (optimizer->window[0]) {
         harpe_error reason;
-        if (device->end_window(device->user, name, true, NULL, NULL, &reason) != HARPE_OK) {
+        if (device->end_window(device->user, optimizer->window, true, NULL, NULL, &reason) !=
+            HARPE_OK)
             harpe_log_line(&optimizer->options.log, HARPE_LOG_DEBUG, "power limit: %s",
                            reason.message);
-        }
+        optimizer->window[0] = '\0';
     }
     optimizer->current_w = 0;
     return device->restore ? device->restore(device->user, error) : HARPE_OK;
@@ -160,14 +153,14 @@ static void begin_window(harpe_power_limit_optimizer *optimizer) {
     const harpe_power_limit_device *device = optimizer->device;
     (void)check_limit(optimizer);
     if (harpe_optimizer_has_left(optimizer)) return;
-    char name[WINDOW_NAME_SIZE];
-    window_name(optimizer, name);
+    char name[sizeof optimizer->window];
     harpe_error error;
-    if (device->begin_window(device->user, name, &error) != HARPE_OK) {
+    snprintf(name, sizeof name, "__GlobalPowerLimitOptimizer_%d",
+             optimizer->limits_w[optimizer->trial]);
+    if (device->begin_window(device->user, name, &error) != HARPE_OK)
         fail_here(optimizer, error.message);
-        return;
-    }
-    optimizer->window_is_open = true;
+    else
+        memcpy(optimizer->window, name, sizeof name);
 }
 
 static void check_window(harpe_power_limit_optimizer *optimizer) {
@@ -183,10 +176,10 @@ static void check_window(harpe_power_limit_optimizer *optimizer) {
 static void end_window(harpe_power_limit_optimizer *optimizer, harpe_power_limit_measurement *one) {
     const harpe_power_limit_device *device = optimizer->device;
     if (one) one->power_limit_w = check_limit(optimizer);
-    if (harpe_optimizer_has_left(optimizer) || !optimizer->window_is_open) return;
-    char name[WINDOW_NAME_SIZE];
-    window_name(optimizer, name);
-    optimizer->window_is_open = false;
+    if (harpe_optimizer_has_left(optimizer) || !optimizer->window[0]) return;
+    char name[sizeof optimizer->window];
+    memcpy(name, optimizer->window, sizeof name);
+    optimizer->window[0] = '\0';
     double energy_j = NAN;
     double time_s = NAN;
     harpe_error error;

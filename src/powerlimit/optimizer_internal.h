@@ -24,7 +24,7 @@ struct harpe_power_limit_optimizer {
     int current_w;  /* last limit set; 0: none */
     int optimum_w;
     int64_t watch_ns; /* in the phase DONE, when to look next whether the limit still holds */
-    bool window_is_open;
+    char window[64];  /* name of the open window; "": none */
     /* This rank has failed, and the other ranks do not know it yet. Steps are still counted, so
      * that this rank takes part in the next meeting, but the device is not used. */
     bool failed_here;

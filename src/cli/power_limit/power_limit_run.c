@@ -303,14 +303,6 @@ static void tear_down(run_optimizer *all) {
     *all = (run_optimizer){0};
 }
 
-/* Returns true if the user made a mistake, such as naming a profile that cannot be used. Such a
- * mistake ends the program before a long job starts. If the GPUs caused the failure, the command
- * runs without an optimizer. */
-static bool is_users_mistake(const run_optimizer *all, harpe_status status) {
-    return all->device && (status == HARPE_INVALID_INPUT || status == HARPE_INVALID_ARGUMENT ||
-                           status == HARPE_IO_ERROR || status == HARPE_LIMIT_EXCEEDED);
-}
-
 int harpe_power_limit_run_command(int argc, char **argv) {
     run_arguments arguments = {0};
     run_child child = {0};
@@ -328,7 +320,9 @@ int harpe_power_limit_run_command(int argc, char **argv) {
     if (status != HARPE_OK) return harpe_command_fail("power-limit run", &error);
     status = set_up(&arguments, &all, &error);
     free_fleet(&arguments.fleet_flags); /* the optimizer has a copy of the token */
-    if (status != HARPE_OK && !is_users_mistake(&all, status)) {
+    /* If the GPUs caused the failure, the command runs without an optimizer. */
+    bool is_users_mistake = all.device && harpe_marked_command_is_users_mistake(status);
+    if (status != HARPE_OK && !is_users_mistake) {
         tear_down(&all);
         fprintf(stderr,
                 "harpe power-limit run: the command runs without power limit optimization: %s\n",

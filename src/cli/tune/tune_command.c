@@ -246,13 +246,6 @@ static harpe_status find_gpus_of(int process, char *environment, size_t size, co
     return HARPE_OK;
 }
 
-/* A mistake of the user, such as naming a page that is no URL, ends this program before a long job
- * starts. */
-static bool is_users_mistake(harpe_status status) {
-    return status == HARPE_INVALID_INPUT || status == HARPE_INVALID_ARGUMENT ||
-           status == HARPE_IO_ERROR || status == HARPE_LIMIT_EXCEEDED;
-}
-
 /* Starts the tuning. If only the GPUs cannot be used, says so, and succeeds without. */
 static harpe_status start_tuning(tune_run *run, harpe_error *error) {
     static char environment[ENVIRONMENT_SIZE];
@@ -273,7 +266,8 @@ static harpe_status start_tuning(tune_run *run, harpe_error *error) {
         };
         arguments->options.gpus = run->gpus;
         status = harpe_tune_start_with(&arguments->options, &sources, &run->tuning, &reason);
-        if (is_users_mistake(status)) return harpe_fail(error, status, "%s", reason.message);
+        if (harpe_marked_command_is_users_mistake(status))
+            return harpe_fail(error, status, "%s", reason.message);
     }
     if (status != HARPE_OK)
         fprintf(stderr, NAME ": the program runs untuned: %s\n", reason.message);
