@@ -15,7 +15,7 @@
 
 #include <harpe/status.h>
 
-#include "powerlimit/step_signal.h"
+#include "power_limit/step_signal.h"
 
 /* The functions that are called for marks, on the thread that follows the command. */
 typedef struct harpe_marks {

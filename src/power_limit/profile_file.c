@@ -2,7 +2,7 @@
 /* Reads and writes the optimizer's profile file, so that a repeated job need not measure again.
  * Every number is checked on reading. harpe_power_limit_profile_check decides whether the file
  * fits the machine. */
-#include "powerlimit/profile_file.h"
+#include "power_limit/profile_file.h"
 
 #include <jansson.h>
 #include <math.h>

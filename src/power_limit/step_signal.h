@@ -3,8 +3,8 @@
  * run`). step_signal.c is the program's side, and src/cli/marked_command.c is the runner's side.
  * Counts in shared memory are exact even if the runner reads them rarely. The program needs no
  * descriptor to write these counts. */
-#ifndef HARPE_POWERLIMIT_STEP_SIGNAL_H
-#define HARPE_POWERLIMIT_STEP_SIGNAL_H
+#ifndef HARPE_POWER_LIMIT_STEP_SIGNAL_H
+#define HARPE_POWER_LIMIT_STEP_SIGNAL_H
 
 #include <stdalign.h>
 #include <stdatomic.h>

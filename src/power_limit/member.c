@@ -19,7 +19,7 @@
  *
  * If the server gives no limit for hold_s, the job runs its own limit again.
  * The log gets a line when the outcome changes, not for each attempt. */
-#include "powerlimit/member.h"
+#include "power_limit/member.h"
 
 #include <errno.h>
 #include <math.h>

@@ -16,7 +16,7 @@
 #include "gpu/gpus_internal.h"
 #include "gpu/settings.h"
 #include "monitor/monitor.h"
-#include "powerlimit/guard.h"
+#include "power_limit/guard.h"
 
 #define MEAN_WINDOW "power since the last call"
 #define SHORTEST_S 1.0 /* from one call to the next */

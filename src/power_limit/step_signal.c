@@ -5,7 +5,7 @@
  * once, to map the memory. Its device and inode are checked first, because a launcher may have
  * closed the descriptor and reused its number. In this case the memory is opened through the
  * runner's descriptor. */
-#include "powerlimit/step_signal.h"
+#include "power_limit/step_signal.h"
 
 #include <errno.h>
 #include <fcntl.h>
