@@ -486,6 +486,18 @@ TEST(frontier_with_deadlines_matches_lp_optimum) { check_against_lp(22, true, fe
 
 #endif
 
+TEST(deadline_that_is_met_loses_no_plan) {
+    harpe_graph *graph = graph_of_text(
+        "{\"resources\": [{\"name\": \"gpu\", \"blocking_power\": 1}],"
+        " \"activities\": [{\"name\": \"a\", \"resource\": \"gpu\", \"deadline\": 3,"
+        " \"options\": [{\"time\": 1, \"energy\": 5}, {\"time\": 2, \"energy\": 3}]}]}");
+    solution s = solve(graph, &all_plans);
+    assert_int_equal(harpe_plan_set_count(s.plans), 2);
+    assert_near(harpe_plan_set_at(s.plans, 1)->time_s, 2, 1e-12);
+    solution_clear(&s);
+    harpe_graph_free(graph);
+}
+
 /* ---- Pipelines ------------------------------------------------------------------------------- */
 
 TEST(graph_of_a_pipeline_has_the_same_frontier_and_plans) {

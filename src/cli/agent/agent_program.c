@@ -12,7 +12,7 @@
 #include "cli/command.h"
 #include "client/control.h"
 #include "lease/lease.h"
-#include "powerlimit/guard.h"
+#include "power_limit/guard.h"
 
 typedef struct agent_arguments {
     harpe_agent_options options;

@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/power_limit/power_limit_internal.h"
-#include "powerlimit/guard.h"
-#include "powerlimit/replay.h"
+#include "power_limit/guard.h"
+#include "power_limit/replay.h"
 
 #define STEPS_MAX 1000000000
 

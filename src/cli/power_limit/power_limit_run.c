@@ -154,11 +154,6 @@ static void take_epoch(void *user) {
     if (harpe_power_limit_current_w(child->optimizer) != limit_w) child->is_catching_up = true;
 }
 
-static void begin_catching_up(void *user) {
-    run_child *child = user;
-    child->is_catching_up = true;
-}
-
 static void end_catching_up(void *user) {
     run_child *child = user;
     child->is_catching_up = false;
@@ -169,6 +164,7 @@ static void end_catching_up(void *user) {
  * the optimizer then measures the same limit again. */
 static void pass_over(void *user, uint64_t steps, uint64_t epochs) {
     run_child *child = user;
+    child->is_catching_up = true;
     child->step_count += (int64_t)steps;
     child->epoch_count += (int64_t)epochs;
     harpe_power_limit_on_epoch_end(child->optimizer);
@@ -256,14 +252,6 @@ static void tear_down(run_optimizer *all) {
     *all = (run_optimizer){0};
 }
 
-/* Returns true if the user made a mistake, such as naming a profile that cannot be used. Such a
- * mistake ends the program before a long job starts. If the GPUs caused the failure, the command
- * runs without an optimizer. */
-static bool is_users_mistake(const run_optimizer *all, harpe_status status) {
-    return all->device && (status == HARPE_INVALID_INPUT || status == HARPE_INVALID_ARGUMENT ||
-                           status == HARPE_IO_ERROR || status == HARPE_LIMIT_EXCEEDED);
-}
-
 int harpe_power_limit_run_command(int argc, char **argv) {
     run_arguments arguments = {.flags = harpe_power_limit_flags_defaults,
                                .fleet_flags.fleet.server_url = getenv("HARPE_SERVER")};
@@ -271,7 +259,6 @@ int harpe_power_limit_run_command(int argc, char **argv) {
     const harpe_marks marks = {.program = "harpe power-limit run",
                                .step = take_step,
                                .epoch = take_epoch,
-                               .continued = begin_catching_up,
                                .pass_over = pass_over,
                                .caught_up = end_catching_up,
                                .user = &child};
@@ -287,7 +274,9 @@ int harpe_power_limit_run_command(int argc, char **argv) {
     if (status != HARPE_OK) return harpe_command_fail("power-limit run", &error);
     status = set_up(&arguments, &all, &error);
     free_fleet(&arguments.fleet_flags); /* the optimizer has a copy of the token */
-    if (status != HARPE_OK && !is_users_mistake(&all, status)) {
+    /* If the GPUs caused the failure, the command runs without an optimizer. */
+    bool is_users_mistake = all.device && harpe_marked_command_is_users_mistake(status);
+    if (status != HARPE_OK && !is_users_mistake) {
         tear_down(&all);
         fprintf(stderr,
                 "harpe power-limit run: the command runs without power limit optimization: %s\n",

@@ -204,13 +204,6 @@ static harpe_status find_gpus_of(int process, char *environment, size_t size, co
     return HARPE_OK;
 }
 
-/* A mistake of the user, such as naming a page that is no URL, ends this program before a long job
- * starts. */
-static bool is_users_mistake(harpe_status status) {
-    return status == HARPE_INVALID_INPUT || status == HARPE_INVALID_ARGUMENT ||
-           status == HARPE_IO_ERROR || status == HARPE_LIMIT_EXCEEDED;
-}
-
 /* Starts the tuning. If only the GPUs cannot be used, says so, and succeeds without. */
 static harpe_status start_tuning(tune_run *run, harpe_error *error) {
     static char environment[ENVIRONMENT_SIZE];
@@ -231,7 +224,8 @@ static harpe_status start_tuning(tune_run *run, harpe_error *error) {
         };
         arguments->options.gpus = run->gpus;
         status = harpe_tune_start_with(&arguments->options, &sources, &run->tuning, &reason);
-        if (is_users_mistake(status)) return harpe_fail(error, status, "%s", reason.message);
+        if (harpe_marked_command_is_users_mistake(status))
+            return harpe_fail(error, status, "%s", reason.message);
     }
     if (status != HARPE_OK)
         fprintf(stderr, NAME ": the program runs untuned: %s\n", reason.message);
@@ -257,13 +251,6 @@ static int tell(tune_run *run, int code) {
 
 /* ---- A command ------------------------------------------------------------------------------- */
 
-static void take_step(void *user) {
-    tune_run *run = user;
-    harpe_step_memory_add(run->child.step_signals.shared, 1);
-}
-
-static void take_epoch(void *user) { (void)user; }
-
 static harpe_status start_child(tune_run *run, harpe_error *error) {
     posix_spawn_file_actions_t actions;
     bool reads_output = run->arguments.expression != NULL;
@@ -287,13 +274,7 @@ static void install_hook(const tune_arguments *arguments) {
 }
 
 static int run_child(tune_run *run) {
-    const harpe_marks marks = {.program = NAME,
-                               .are_read_elsewhere = true,
-                               .step = take_step,
-                               .epoch = take_epoch,
-                               .tick = draw,
-                               .tick_ns = TICK_NS,
-                               .user = run};
+    const harpe_marks marks = {.program = NAME, .tick = draw, .tick_ns = TICK_NS, .user = run};
     const tune_arguments *arguments = &run->arguments;
     harpe_error error;
     harpe_status status = HARPE_OK;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The power limit optimizer in a fleet: a scripted device, a scripted server, one rank or several.
  * The limits that are set, and that no step waits for the server. */
-#include "powerlimit/fleet_server.h"
-#include "powerlimit/meeting.h"
-#include "powerlimit/optimizer_internal.h"
+#include "power_limit/fleet_server.h"
+#include "power_limit/meeting.h"
+#include "power_limit/optimizer.h"
 
 /* Short times, so that the tests are short. */
 static const harpe_power_member_times quick = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Faults of GPUs, end to end: training under the optimizer always runs to its end. One line reports
  * the fault, no wrong number is shown or saved, and the limits are restored. */
-#include "powerlimit/emulated_training.h"
+#include "power_limit/emulated_training.h"
 
 #include <math.h>
 

@@ -7,8 +7,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "powerlimit/measured_logs.h"
-#include "powerlimit/meeting.h"
+#include "power_limit/measured_logs.h"
+#include "power_limit/meeting.h"
 
 /* ---- A scripted device ----------------------------------------------------------------------- */
 

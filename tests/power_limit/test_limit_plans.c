@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "powerlimit/member.h"
+#include "power_limit/member.h"
 
 typedef harpe_power_limit_measurement measurement;
 

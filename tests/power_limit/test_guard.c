@@ -2,7 +2,7 @@
 /* The guard in a world: it restores limits however the trainer ends, and only then. The trainer,
  * the guard, or both are killed between any two turns. test_guard.py has what needs real
  * processes. */
-#include "powerlimit/emulated_training.h"
+#include "power_limit/emulated_training.h"
 
 enum { DOOMED_MAX = 2 };
 

@@ -2,8 +2,8 @@
 /* Tests the thread of a fleet's member with a scripted server. The tests check what the thread
  * declares and reports. They also check what it does if the server cannot be reached, does not
  * answer, refuses a request, sends nonsense, or does not know the member any more. */
-#include "powerlimit/fleet_server.h"
-#include "powerlimit/member.h"
+#include "power_limit/fleet_server.h"
+#include "power_limit/member.h"
 #include <math.h>
 
 /* Short times, so that many attempts fit into a test. */
