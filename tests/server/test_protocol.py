@@ -435,13 +435,6 @@ class Pages(ServerTest):
         database.start()
         self.wait_until(healthy, "its database is back")
 
-    def test_one_connection_serves_many_requests(self):
-        server = self.start()
-        connection = self.connect(server)
-        for _ in range(20):
-            self.expect(connection.send("POST", "/register_job", job_info()).receive(), 200)
-            self.expect(connection.send("GET", "/nothing").receive(), 404)
-
 
 class Life(ServerTest):
     def test_kill_and_restart_in_the_middle_of_a_round(self):
