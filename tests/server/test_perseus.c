@@ -7,39 +7,39 @@
 
 /* ---- From the first round to a plan ---------------------------------------------------------- */
 
-static void converges(int pp, int dp, int tp, double noise, const char *args) {
-    simulated_pipeline *s = simulate(pp, dp, tp, all_trials() ? 12 : 4, NULL);
-    s->noise = noise;
-    start(s, "Perseus", args);
-    int rounds = rounds_until(s, "plan");
-    const harpe_plan *ran = run_next(s);
-    harpe_plan offline = offline_plan(s);
-    printf("%d x %d x %d, noise %g %%: %d rounds; time %+.3f %%, energy %+.3f %% of the offline "
-           "plan\n%s",
-           pp, dp, tp, 100 * noise, rounds, 100 * (ran->time_s / offline.time_s - 1),
-           100 * (ran->energy_j / offline.energy_j - 1), s->log);
-    assert_close(ran->time_s, offline.time_s, 0.01);
-    assert_close(ran->energy_j, offline.energy_j, 0.01);
-    assert_logged(s, "sweep finished");
-    assert_logged(s, "planned: iterations of");
-    /* And it stays there. */
-    some_rounds(s, 20);
-    assert_true(is_in_phase(s, "plan"));
-    assert_null(strstr(s->log, "drift"));
-    simulated_free(s);
+/* `data` and `tensor`: its ranks of each stage. A pipeline of one stage never waits. */
+TEST(converges_to_the_offline_plan) {
+    const struct {
+        int stages, data, tensor;
+        double noise;
+        const char *args;
+    } jobs[] = {{all_trials() ? 8 : 3, 1, 1, 0, "{\"plans\": 8}"},
+                {all_trials() ? 8 : 4, 1, 1, 0.005, "{\"plans\": 8}"},
+                {4, 2, 2, 0.005, "{}"},
+                {4, 1, 1, 0, "{\"frequency_stride\": 2, \"blocking_power\": 84}"},
+                {1, 1, 1, 0.005, "{}"}};
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        simulated_pipeline *s =
+            simulate(jobs[i].stages, jobs[i].data, jobs[i].tensor, all_trials() ? 12 : 4, NULL);
+        s->noise = jobs[i].noise;
+        start(s, "Perseus", jobs[i].args);
+        int rounds = rounds_until(s, "plan");
+        const harpe_plan *ran = run_next(s);
+        harpe_plan offline = offline_plan(s);
+        printf("job %zu: %d rounds; time %+.3f %%, energy %+.3f %% of the offline plan\n%s", i,
+               rounds, 100 * (ran->time_s / offline.time_s - 1),
+               100 * (ran->energy_j / offline.energy_j - 1), s->log);
+        assert_close(ran->time_s, offline.time_s, 0.01);
+        assert_close(ran->energy_j, offline.energy_j, 0.01);
+        assert_logged(s, "sweep finished");
+        assert_logged(s, "planned: iterations of");
+        /* And it stays there. */
+        some_rounds(s, 20);
+        assert_true(is_in_phase(s, "plan"));
+        assert_null(strstr(s->log, "drift"));
+        simulated_free(s);
+    }
 }
-
-TEST(converges_to_the_offline_plan) { converges(all_trials() ? 8 : 3, 1, 1, 0, "{\"plans\": 8}"); }
-
-TEST(converges_with_noise) { converges(all_trials() ? 8 : 4, 1, 1, 0.005, "{\"plans\": 8}"); }
-
-TEST(converges_with_data_and_tensor_parallel_ranks) { converges(4, 2, 2, 0.005, "{}"); }
-
-TEST(converges_with_half_of_the_frequencies_and_a_given_blocking_power) {
-    converges(4, 1, 1, 0, "{\"frequency_stride\": 2, \"blocking_power\": 84}");
-}
-
-TEST(a_pipeline_of_one_stage_never_waits) { converges(1, 1, 1, 0.005, "{}"); }
 
 SIMULATED_TEST(microbatches_are_counted_in_a_first_round_without_schedule, 4, 1, 1, 10) {
     start(s, "Perseus", "{}");
