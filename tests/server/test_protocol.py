@@ -6,7 +6,6 @@ start and end. Every rule of jobs, ranks and results is in test_jobs*.c, every f
 import re
 import shutil
 
-import postgres
 from server import *
 
 MISSING = {"msg": "field required", "type": "value_error.missing"}
@@ -419,21 +418,6 @@ class Pages(ServerTest):
         self.assertEqual(dict(buckets)[3600.0], 2)
         self.assertGreater(total_s, 0.3)
         self.assertLessEqual(dict(buckets)[0.1], 1)
-
-    def test_a_server_without_its_database_is_not_healthy(self):
-        if not postgres.programs():
-            self.skipTest("PostgreSQL's programs are not here")
-        database = postgres.Postgres()
-        self.addCleanup(database.close)
-        server = self.start("--store", database.where)
-        healthy = lambda: server.get("/healthz").status == 200
-        self.wait_until(healthy, "it leads")
-        database.stop()
-        self.wait_until(lambda: not healthy(), "its database is missed")
-        answer = server.get("/healthz")
-        self.assertRegex(self.expect_detail(answer, 503), "database|leads")
-        database.start()
-        self.wait_until(healthy, "its database is back")
 
 
 class Life(ServerTest):
