@@ -238,6 +238,18 @@ static void stop_agent(void) {
     assert_int_equal(harpe_world_exit_status(agent), 0);
 }
 
+static void stop_agent_at(uint32_t mhz) {
+    stop_agent();
+    assert_int_equal(clock_of(0), mhz);
+}
+
+/* Starts an agent, and waits until it holds the clock of a GPU without work. */
+static void hold_idle_gpu(const char *rules) {
+    open_context();
+    start_agent_with(rules);
+    WAIT_FOR(clock_of(0) == LOW_MHZ);
+}
+
 static bool has_record(void) {
     harpe_saved_settings record;
     return harpe_saved_settings_find(gpus, 0, HARPE_SAVED_CLOCKS, &record, NULL);
@@ -278,8 +290,7 @@ WORLD_TEST(a_loaded_gpu_without_work_is_held) {
         assert_int_equal(clock_of(0), HIGHEST_MHZ);
         WAIT_FOR(clock_of(0) == LOW_MHZ);
     }
-    stop_agent();
-    assert_int_equal(clock_of(0), HIGHEST_MHZ);
+    stop_agent_at(HIGHEST_MHZ);
     assert_false(has_record());
 }
 
@@ -321,17 +332,14 @@ WORLD_TEST(whoever_claims_the_gpu_gets_it_at_once) {
         unsetenv("HARPE_AGENT_SOCKET");
     }
     WAIT_FOR(clock_of(0) == LOW_MHZ);
-    stop_agent();
-    assert_int_equal(clock_of(0), HIGHEST_MHZ);
+    stop_agent_at(HIGHEST_MHZ);
 }
 
 WORLD_TEST(a_gpu_whose_power_limit_is_held_is_left_alone) {
     harpe_gpu_claim_options options = {.kind = HARPE_SAVED_POWER, .trainer = harpe_process_self()};
     harpe_saved_settings earlier, found = {.power_limit_mw = 400000, .persistence = -1};
     harpe_gpu_claim *claim = NULL;
-    open_context();
-    start_agent_with("idle = clock 345 after 1\n");
-    WAIT_FOR(clock_of(0) == LOW_MHZ);
+    hold_idle_gpu("idle = clock 345 after 1\n");
     assert_int_equal(harpe_gpu_claim_take(gpus, 0, &options, &claim, &earlier, NULL), HARPE_OK);
     assert_int_equal(harpe_gpu_claim_save(claim, &found, NULL), HARPE_OK);
     pause_s(1.1);
@@ -348,13 +356,11 @@ WORLD_TEST(a_clock_that_somebody_has_locked_stays) {
     start_agent_with("idle = clock 345 after 0.5\n");
     for (int i = 0; i < 100; i++, pause_s(0.1))
         assert_int_equal(clock_of(0), 1200);
-    stop_agent();
-    assert_int_equal(clock_of(0), 1200);
+    stop_agent_at(1200);
     /* The administrator's own lock is known, and comes back. */
     start_agent_with("idle = clock 345 after 0.5\ndefault_locked_clocks = all 210 1200\n");
     WAIT_FOR(clock_of(0) == LOW_MHZ);
-    stop_agent();
-    assert_int_equal(clock_of(0), 1200);
+    stop_agent_at(1200);
 }
 
 WORLD_TEST(no_clock_is_raised) {
@@ -368,9 +374,7 @@ WORLD_TEST(no_clock_is_raised) {
 }
 
 WORLD_TEST(a_killed_agents_hold_is_put_back) {
-    open_context();
-    start_agent_with("idle = clock 345 after 0.5\n");
-    WAIT_FOR(clock_of(0) == LOW_MHZ);
+    hold_idle_gpu("idle = clock 345 after 0.5\n");
     harpe_world_kill(agent);
     assert_int_equal(clock_of(0), LOW_MHZ);
     start_agent();
@@ -388,9 +392,7 @@ WORLD_TEST(a_killed_agents_hold_is_put_back) {
 
 WORLD_TEST(a_driver_that_fails_is_asked_again) {
     double work_s = 3;
-    open_context();
-    start_agent_with("idle = clock 345 after 0.5\n");
-    WAIT_FOR(clock_of(0) == LOW_MHZ);
+    hold_idle_gpu("idle = clock 345 after 0.5\n");
     use_faults("no_permission");
     pthread_t worker = start_thread(work, &work_s);
     pause_s(1);
@@ -413,8 +415,7 @@ WORLD_TEST(a_driver_that_fails_is_asked_again) {
     pause_s(1);
     assert_true(harpe_world_is_alive(agent));
     use_faults("");
-    stop_agent();
-    assert_int_equal(clock_of(0), HIGHEST_MHZ);
+    stop_agent_at(HIGHEST_MHZ);
 }
 
 static const world_machine slow = {.gpus = "1xA100",
@@ -448,9 +449,7 @@ WORLD_TEST_OF(a_driver_that_ignores_a_call_is_asked_again, careless) {
 }
 
 WORLD_TEST(a_lost_gpu_is_free_when_it_returns) {
-    open_context();
-    start_agent_with("idle = clock 345 after 0.2\n");
-    WAIT_FOR(clock_of(0) == LOW_MHZ);
+    hold_idle_gpu("idle = clock 345 after 0.2\n");
     use_faults("lost_after=0,returns_after=3");
     pause_s(2);
     assert_true(has_record());
@@ -516,8 +515,7 @@ static void work_whatever_happens(void) {
     harpe_thread_join(works);
     harpe_thread_join(kills);
     assert_true(held > 100);
-    stop_agent();
-    assert_int_equal(clock_of(0), HIGHEST_MHZ);
+    stop_agent_at(HIGHEST_MHZ);
     assert_false(has_record());
 }
 
@@ -538,8 +536,7 @@ WORLD_TEST(a_holder_keeps_its_clock_whatever_happens) {
     self.is_over = true;
     harpe_thread_join(works);
     harpe_thread_join(kills);
-    stop_agent();
-    assert_int_equal(clock_of(0), HIGHEST_MHZ);
+    stop_agent_at(HIGHEST_MHZ);
     assert_false(has_record());
 }
 
