@@ -102,7 +102,6 @@ set(HARPE_tidy_TESTS
 # Tests of other kinds that prove more where the part's packages are: they run in that part, too.
 set(HARPE_ALSO_postgresql
     server_clocks
-    server_protocol
     server_rights
     server_secrets
     server_store)

@@ -36,12 +36,18 @@
     TEST_WITH(name, set_up, tear_down) { name##_on(*state); } \
     static void name##_on(parameter __attribute__((unused)))
 
+/* A test that runs only if every test makes all its trials. */
+#define LONG_TEST(name) LISTED_IF(all_trials(), name, name, NULL, NULL, NULL)
+
 /* A test that cmocka runs with run(). Before main(), it is added to the list of the program. */
 #define LISTED_TEST(name, run, set_up, tear_down, initial) \
+    LISTED_IF(true, name, run, set_up, tear_down, initial)
+#define LISTED_IF(is_listed, name, run, set_up, tear_down, initial) \
     static void name(void **state); \
     __attribute__((constructor)) static void list_##name(void) { \
-        listed_tests[listed_count++] = \
-            (struct CMUnitTest){#name, run, set_up, tear_down, initial}; \
+        if (is_listed) \
+            listed_tests[listed_count++] = \
+                (struct CMUnitTest){#name, run, set_up, tear_down, initial}; \
     } \
     static void name(void **state __attribute__((unused)))
 
@@ -49,9 +55,10 @@
 static struct CMUnitTest listed_tests[100];
 static size_t listed_count;
 
-/* Runs them. Returns the exit status. */
+/* Runs them, or those that match the pattern $HARPE_TEST_FILTER. Returns the exit status. */
 static inline int run_listed_tests_within(int (*set_up)(void **state),
                                           int (*tear_down)(void **state)) {
+    cmocka_set_test_filter(getenv("HARPE_TEST_FILTER"));
     return _cmocka_run_group_tests("tests", listed_tests, listed_count, set_up, tear_down);
 }
 static inline int run_listed_tests(void) { return run_listed_tests_within(NULL, NULL); }
