@@ -19,6 +19,8 @@
 #include "base/array.h"
 #include "plan/problem.h"
 
+#include "owned.h"
+
 /* Fails the test with the library's own message. */
 #define assert_ok(call, error) \
     do { \
@@ -68,6 +70,9 @@ typedef struct test_rows {
     harpe_measurement *rows;
     size_t count, capacity;
 } test_rows;
+
+static inline void rows_clear(test_rows *list) { free(list->rows); }
+#define owned_rows AT_END(rows_clear) test_rows
 
 static inline void add_row(test_rows *list, int stage, const char *instruction, int frequency_mhz,
                            double time_s, double energy_j) {
@@ -161,7 +166,7 @@ static inline const char *name_alone(const harpe_action *action) {
 
 /* Repeats the rows of the first stage for every stage. */
 static inline void copy_first_stage(test_rows *list, int stages) {
-    test_rows first = {0};
+    owned_rows first = {0};
     for (size_t i = 0; i < list->count; i++) {
         const harpe_measurement *row = &list->rows[i];
         if (row->stage == 0)
@@ -178,7 +183,6 @@ static inline void copy_first_stage(test_rows *list, int stages) {
             add_row(list, stage, row->instruction, row->frequency_mhz, row->time_s, row->energy_j);
         }
     }
-    free(first.rows);
 }
 
 /* Creates rows for everything that a schedule runs. Free with free(rows.rows). */
@@ -243,16 +247,12 @@ static inline harpe_problem *problem_with_overhead(const test_rows *list,
                                                    const harpe_schedule_options *schedule_options,
                                                    double blocking_power_w,
                                                    double overhead_power_w) {
-    harpe_schedule *schedule = schedule_of(schedule_options);
-    harpe_profile *profile = profile_of(list);
-    harpe_problem *problem =
-        problem_of(profile, schedule,
-                   &(harpe_problem_options){.blocking_power_w = &blocking_power_w,
-                                            .blocking_power_count = 1,
-                                            .overhead_power_w = overhead_power_w});
-    harpe_profile_free(profile);
-    harpe_schedule_free(schedule);
-    return problem;
+    owned_schedule schedule = schedule_of(schedule_options);
+    owned_profile profile = profile_of(list);
+    return problem_of(profile, schedule,
+                      &(harpe_problem_options){.blocking_power_w = &blocking_power_w,
+                                               .blocking_power_count = 1,
+                                               .overhead_power_w = overhead_power_w});
 }
 
 static inline harpe_problem *problem_from_rows(const test_rows *list,
@@ -294,26 +294,20 @@ static inline test_profile_shape random_shape(test_random *random) {
 static inline harpe_problem *random_problem(const harpe_schedule_options *schedule_options,
                                             test_random *random) {
     test_profile_shape shape = random_shape(random);
-    harpe_schedule *schedule = schedule_of(schedule_options);
-    test_rows rows = make_rows(schedule, &shape, random);
+    owned_schedule schedule = schedule_of(schedule_options);
+    owned_rows rows = make_rows(schedule, &shape, random);
     double blocking_w = random_blocking_w(random, shape.power_scale);
     double overhead_w = random_overhead_w(random, shape.power_scale);
-    harpe_problem *problem = problem_with_overhead(&rows, schedule_options, blocking_w, overhead_w);
-    free(rows.rows);
-    harpe_schedule_free(schedule);
-    return problem;
+    return problem_with_overhead(&rows, schedule_options, blocking_w, overhead_w);
 }
 
 /* Creates the problem of a schedule whose profile has a shape. */
 static inline harpe_problem *problem_of_shape(const harpe_schedule_options *options,
                                               const test_profile_shape *shape, test_random *random,
                                               double blocking_power_w) {
-    harpe_schedule *schedule = schedule_of(options);
-    test_rows rows = make_rows(schedule, shape, random);
-    harpe_problem *problem = problem_from_rows(&rows, options, blocking_power_w);
-    harpe_schedule_free(schedule);
-    free(rows.rows);
-    return problem;
+    owned_schedule schedule = schedule_of(options);
+    owned_rows rows = make_rows(schedule, shape, random);
+    return problem_from_rows(&rows, options, blocking_power_w);
 }
 
 /* Creates a 1F1B problem whose profile is like a measured one, with `fewest` to `most` options. */
@@ -364,7 +358,7 @@ static inline harpe_problem *measured_problem(int index, int microbatches,
                                               harpe_problem_options options) {
     char path[4096];
     find_data(measured_profiles[index], path, sizeof path);
-    harpe_profile *profile = NULL;
+    owned_profile profile = NULL;
     harpe_error error = {.message = ""};
     if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) {
         fprintf(stderr, "%s\n", error.message);
@@ -373,12 +367,9 @@ static inline harpe_problem *measured_problem(int index, int microbatches,
     double blocking_w = MEASURED_BLOCKING_W;
     options.blocking_power_w = &blocking_w;
     options.blocking_power_count = 1;
-    harpe_schedule *schedule =
+    owned_schedule schedule =
         schedule_of(&(harpe_schedule_options){.ranks = 8, .microbatches = microbatches});
-    harpe_problem *problem = problem_of(profile, schedule, &options);
-    harpe_schedule_free(schedule);
-    harpe_profile_free(profile);
-    return problem;
+    return problem_of(profile, schedule, &options);
 }
 
 #endif

@@ -143,6 +143,7 @@ static inline relaxation_lp relaxation_lp_new(const relaxation *r) {
 }
 
 static inline void relaxation_lp_free(relaxation_lp *lp) { Clp_deleteModel(lp->model); }
+#define owned_relaxation_lp AT_END(relaxation_lp_free) relaxation_lp
 
 /* Returns the least energy of an iteration that takes at most time_s (or any time if that is
  * INFINITY), or NAN if the solver finds none. */

@@ -64,12 +64,11 @@ static inline harpe_problem *random_graph_problem(test_random *random, int activ
                 .energy_j = base_w * base_s * random_between(random, 0.7, 1.3) / stretch};
         }
     }
-    harpe_graph *graph = NULL;
+    owned_graph graph = NULL;
     harpe_problem *problem = NULL;
     harpe_error error = {.message = ""};
     assert_ok(harpe_graph_new(resources, 2, all, (size_t)activities, &graph, &error), error);
     assert_ok(harpe_problem_of_graph(graph, NULL, &problem, &error), error);
-    harpe_graph_free(graph);
     return problem;
 }
 
@@ -112,6 +111,7 @@ static inline void parts_clear(parts *p) {
     harpe_frontier_free(p->frontier);
     harpe_problem_free(p->problem);
 }
+#define owned_parts AT_END(parts_clear) parts
 
 static inline void parts_walk_to(parts *p, int64_t time_ps) {
     harpe_error error = {.message = ""};

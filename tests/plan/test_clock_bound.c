@@ -46,13 +46,13 @@ static void add_rows(test_random *random, test_rows *rows, int stage, const char
 static harpe_problem *random_clocks(test_random *random,
                                     const harpe_schedule_options *schedule_options, int clocks,
                                     const double *latency_s) {
-    test_rows rows = {0};
-    harpe_schedule *schedule = schedule_of(schedule_options);
+    owned_rows rows = {0};
+    owned_schedule schedule = schedule_of(schedule_options);
     for (int s = 0; s < schedule_options->ranks; s++) {
         add_rows(random, &rows, s, "forward", clocks, latency_s);
         add_rows(random, &rows, s, "backward", clocks, latency_s);
     }
-    harpe_profile *profile = profile_of(&rows);
+    owned_profile profile = profile_of(&rows);
     double blocking_w = random_int(random, 0, 2) * 45.0;
     const harpe_wait_power powers[] = {{-1, "forward", random_between(random, 20, 200)},
                                        {-1, "backward", random_between(random, 20, 200)},
@@ -65,11 +65,7 @@ static harpe_problem *random_clocks(test_random *random,
         options.wait_powers = powers;
         options.wait_power_count = 3;
     }
-    harpe_problem *problem = problem_of(profile, schedule, &options);
-    harpe_profile_free(profile);
-    harpe_schedule_free(schedule);
-    free(rows.rows);
-    return problem;
+    return problem_of(profile, schedule, &options);
 }
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
@@ -166,7 +162,7 @@ typedef struct claims {
 /* Makes the bounds of some times. */
 static void make_bounds(const harpe_problem *problem, const harpe_clock_switch *cost,
                         test_random *random, claims *out) {
-    harpe_walk walk;
+    AT_END(harpe_walk_clear) harpe_walk walk;
     harpe_clock_bound bound;
     harpe_error error = {.message = ""};
     assert_ok(harpe_walk_begin(&walk, problem, NULL, &error), error);
@@ -187,7 +183,6 @@ static void make_bounds(const harpe_problem *problem, const harpe_clock_switch *
     assert_ok(harpe_walk_finish(&walk, &out->frontier, &error), error);
     for (int k = 0; k < TIMES; k++)
         out->bound_j[k] = harpe_frontier_bound_at(out->frontier, out->time_s[k]);
-    harpe_walk_clear(&walk);
 }
 
 static double noise_j(const harpe_problem *problem, double time_s) {
@@ -235,7 +230,7 @@ TEST(no_plan_is_below_the_bound) {
         static const double latency_s[] = {0.15, 0.05, 0.2, 0.1};
         bool has_table = trial % 7 == 0;
         harpe_schedule_options options = {.ranks = s->ranks, .microbatches = s->microbatches};
-        harpe_problem *problem =
+        owned_problem problem =
             random_clocks(&random, &options, s->clocks, has_table ? latency_s : NULL);
         harpe_clock_switch cost = random_cost(&random, trial % 2 ? 0.4 : 0.15);
         if (has_table && harpe_problem_has_switch_latency(problem)) {
@@ -251,7 +246,6 @@ TEST(no_plan_is_below_the_bound) {
             closed_j += c.bound_j[k] - c.relaxed_j[k];
         }
         harpe_frontier_free(c.frontier);
-        harpe_problem_free(problem);
     }
     printf("%.1f %% of the distance to the best plans is closed\n", 100 * closed_j / missing_j);
     if (trials == 300) assert_true(closed_j >= LEAST_CLOSED * missing_j);
@@ -290,8 +284,8 @@ TEST(chosen_clocks_of_a_rank_cost_least) {
     int with_waits = 0;
     for (int trial = 0; trial < few_trials(400); trial++) {
         const harpe_schedule_options options = {.ranks = 1, .microbatches = 3};
-        harpe_problem *problem = random_clocks(&random, &options, 3, NULL);
-        harpe_walk walk;
+        owned_problem problem = random_clocks(&random, &options, 3, NULL);
+        AT_END(harpe_walk_clear) harpe_walk walk;
         harpe_clock_bound b;
         harpe_error error = {.message = ""};
         const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0, 0.3),
@@ -319,8 +313,6 @@ TEST(chosen_clocks_of_a_rank_cost_least) {
         for (int i = 0; i < rank.length && isfinite(least_j); i++)
             with_waits += b.proof.wait_s[i] > 0;
         harpe_clock_bound_clear(&b);
-        harpe_walk_clear(&walk);
-        harpe_problem_free(problem);
     }
     assert_true(with_waits > 0);
 }
@@ -331,7 +323,7 @@ TEST(chosen_clocks_of_a_rank_cost_least) {
 static harpe_problem *larger_problem(test_random *random, int trial) {
     static const int shapes[][3] = {{4, 8, 1}, {2, 16, 1}, {4, 8, 2}, {3, 12, 1}};
     const int *s = shapes[trial % 4];
-    test_rows rows = {0};
+    owned_rows rows = {0};
     double scale = random_between(random, 0.1, 1);
     for (int stage = 0; stage < s[0] * s[2]; stage++)
         for (int b = 0; b < 2; b++)
@@ -345,9 +337,7 @@ static harpe_problem *larger_problem(test_random *random, int trial) {
     harpe_schedule_options options = {
         .name = s[2] > 1 ? "interleaved-1f1b" : "1f1b", .ranks = s[0], .microbatches = s[1]};
     if (s[2] > 1) options.chunks = s[2];
-    harpe_problem *problem = problem_from_rows(&rows, &options, 80);
-    free(rows.rows);
-    return problem;
+    return problem_from_rows(&rows, &options, 80);
 }
 
 /* The corners say the whole bound, which falls and never rises. */
@@ -373,11 +363,11 @@ TEST(no_plan_of_the_planner_is_below_the_bound) {
     test_random random = {72};
     double allowed_j = 0, relaxed_j = 0, alone_j = 0;
     for (int trial = 0; trial < few_trials(9); trial++) {
-        harpe_problem *problem = larger_problem(&random, trial);
+        owned_problem problem = larger_problem(&random, trial);
         harpe_clock_switch cost = random_cost(&random, 0.5);
         const harpe_plan_request request = {.count = 6, .clock_switch = cost, .threads = 1};
         harpe_frontier *frontier = NULL;
-        harpe_plan_set *plans = NULL;
+        owned_plan_set plans = NULL;
         harpe_error error = {.message = ""};
         assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error), error);
         assert_ok(harpe_frontier_verify(problem, frontier, 3, &error), error);
@@ -404,9 +394,7 @@ TEST(no_plan_of_the_planner_is_below_the_bound) {
             alone_j += said_j;
         }
         harpe_frontier_free(alone);
-        harpe_plan_set_free(plans);
         harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
     }
     printf("%.2f %% above the relaxation's bound\n", 100 * (allowed_j / relaxed_j - 1));
     assert_true(allowed_j > relaxed_j);
@@ -421,8 +409,8 @@ TEST(without_latency_it_is_the_relaxations) {
     test_random random = {73};
     static const harpe_clock_switch nothing = {0};
     for (int trial = 0; trial < few_trials(16); trial++) {
-        harpe_problem *problem = larger_problem(&random, trial);
-        harpe_walk walk;
+        owned_problem problem = larger_problem(&random, trial);
+        AT_END(harpe_walk_clear) harpe_walk walk;
         harpe_clock_bound bound;
         harpe_error error = {.message = ""};
         assert_ok(harpe_walk_begin(&walk, problem, NULL, &error), error);
@@ -441,36 +429,30 @@ TEST(without_latency_it_is_the_relaxations) {
         assert_true(held_j >= relaxed_j * (1 - ROUNDING));
         assert_true(held_j <= relaxed_j * (1 + MOST_ABOVE));
         harpe_clock_bound_clear(&bound);
-        harpe_walk_clear(&walk);
-        harpe_problem_free(problem);
     }
 }
 
 /* A chain of one rank whose clock may not change: the bound is the least energy of one clock. */
 TEST(one_rank_without_room_for_two_clocks) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     for (int k = 0; k < 4; k++)
         for (int b = 0; b < 2; b++)
             add_row(&rows, 0, b ? "backward" : "forward", 1410 - 60 * k, 0.1 + 0.02 * k,
                     30 - 4 * k);
     const harpe_schedule_options options = {.ranks = 1, .microbatches = 4};
-    harpe_problem *problem = problem_from_rows(&rows, &options, 0);
-    free(rows.rows);
+    owned_problem problem = problem_from_rows(&rows, &options, 0);
     const harpe_clock_switch cost = {.latency_s = 0.5};
     const harpe_plan_request request = {.choice = HARPE_PLANS_AT,
                                         .times_s = (double[]){0.9, 0.96, 1.1},
                                         .time_count = 3,
                                         .clock_switch = cost};
-    harpe_frontier *frontier = NULL;
-    harpe_plan_set *plans = NULL;
+    owned_frontier frontier = NULL;
+    owned_plan_set plans = NULL;
     harpe_error error = {.message = ""};
     assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error), error);
     assert_near(harpe_frontier_bound_at(frontier, 0.9), 8 * 30, 1e-9);
     assert_near(harpe_frontier_bound_at(frontier, 0.96), 8 * 26, 1e-9);
     assert_true(harpe_frontier_bound_at(frontier, 1.1) < 8 * 26);
-    harpe_plan_set_free(plans);
-    harpe_frontier_free(frontier);
-    harpe_problem_free(problem);
 }
 
 int main(void) { return run_listed_tests(); }

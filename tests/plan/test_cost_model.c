@@ -8,6 +8,8 @@
 
 #include "plan/cost_model.h"
 
+#include "owned.h"
+
 #define POINTS_MAX 60
 
 typedef struct made_curve {
@@ -361,7 +363,7 @@ TEST(measured_profiles_are_fitted_closely) {
     static const char *const names[] = {"pipeline/gpt3-175b_a100.csv",
                                         "pipeline/bloom-176b_a100.csv"};
     for (size_t n = 0; n < 2; n++) {
-        harpe_profile *profile = read_data(names[n]);
+        owned_profile profile = read_data(names[n]);
         for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
             const harpe_profile_entry *entry = harpe_profile_entry_at(profile, i);
             made_curve made = fit(entry->points, entry->point_count, 83.64, 0.001, 0.95);
@@ -378,7 +380,6 @@ TEST(measured_profiles_are_fitted_closely) {
             }
             clear(&made);
         }
-        harpe_profile_free(profile);
     }
 }
 

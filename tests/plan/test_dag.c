@@ -9,6 +9,8 @@
 
 #include "plan/dag.h"
 
+#include "owned.h"
+
 #define RANKS_MAX 4
 #define LENGTH_MAX 16
 
@@ -66,7 +68,7 @@ static harpe_status build(const char *const *texts, harpe_dag *dag, harpe_error 
 /* Checks the arcs, "0>1 0>2 ...". */
 static void expect_arcs_with_waits(const char *const *texts, const harpe_wait *waits,
                                    size_t wait_count, const char *expected) {
-    harpe_dag dag;
+    AT_END(harpe_dag_clear) harpe_dag dag;
     harpe_error error;
     lists input;
     parse(&input, texts);
@@ -90,7 +92,6 @@ static void expect_arcs_with_waits(const char *const *texts, const harpe_wait *w
     }
     for (int32_t a = 0; a < dag.arc_count; a++)
         assert_true(place[dag.arc_from[a]] < place[dag.arc_to[a]]);
-    harpe_dag_clear(&dag);
 }
 
 static void expect_arcs(const char *const *texts, const char *expected) {
@@ -153,14 +154,13 @@ TEST(double_arcs_between_pairs_are_one) {
     /* Both halves of the second pair wait for the first pair: 1F1 for 0F1, 2B0 for 3B0. */
     const char *const texts[] = {"0F0 3F0 0F1+3B0 3F1 3B1 0B0 0B1",
                                  "1F0 2F0 1F1+2B0 2F1 2B1 1B0 1B1", NULL};
-    harpe_dag dag;
+    AT_END(harpe_dag_clear) harpe_dag dag;
     harpe_error error;
     if (build(texts, &dag, &error) != HARPE_OK) fail_msg("%s", error.message);
     int between = 0;
     for (int32_t a = 0; a < dag.arc_count; a++)
         between += dag.arc_from[a] == 2 && dag.arc_to[a] == 9;
     assert_int_equal(between, 1);
-    harpe_dag_clear(&dag);
 }
 
 TEST(standalone_instructions_only_keep_their_place) {
@@ -175,8 +175,7 @@ TEST(empty_lists_make_an_empty_graph) {
     expect_arcs(texts, "");
     const char *const none[] = {NULL};
     expect_arcs(none, "");
-    harpe_dag dag = {0};
-    harpe_dag_clear(&dag);
+    AT_END(harpe_dag_clear) harpe_dag dag = {0};
     harpe_dag_clear(&dag);
 }
 
@@ -261,19 +260,17 @@ TEST(names_the_cycle_and_not_who_waits_for_it) {
 
 TEST(a_large_graph_is_built_in_linear_time) {
     harpe_schedule_options options = {.name = "zb-h1", .ranks = 64, .microbatches = 4000};
-    harpe_schedule *schedule = NULL;
+    owned_schedule schedule = NULL;
     assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
     const harpe_instruction *rank_lists[64];
     size_t counts[64];
     for (int rank = 0; rank < 64; rank++)
         rank_lists[rank] = harpe_schedule_rank(schedule, rank, &counts[rank]);
-    harpe_dag dag;
+    AT_END(harpe_dag_clear) harpe_dag dag;
     assert_int_equal(harpe_dag_build(rank_lists, counts, 64, &dag, NULL), HARPE_OK);
     assert_int_equal(dag.node_count, 64 * 4000 * 3);
     /* Neighbours, and a forward and a backward between stages. */
     assert_int_equal(dag.arc_count, 64 * (4000 * 3 - 1) + 63 * 4000 * 2);
-    harpe_dag_clear(&dag);
-    harpe_schedule_free(schedule);
 }
 
 /* ---- Waits ----------------------------------------------------------------------------------- */

@@ -23,8 +23,8 @@ static pair random_pair(const harpe_schedule_options *options, bool with_waits,
                         test_random *random) {
     pair p = {.schedule = schedule_of(options)};
     test_profile_shape shape = random_shape(random);
-    test_rows rows = make_rows(p.schedule, &shape, random);
-    harpe_profile *profile = profile_of(&rows);
+    owned_rows rows = make_rows(p.schedule, &shape, random);
+    owned_profile profile = profile_of(&rows);
     p.blocking_w = random_blocking_w(random, shape.power_scale);
     harpe_problem_options o = {.blocking_power_w = &p.blocking_w, .blocking_power_count = 1};
     p.plain = problem_of(profile, p.schedule, &o);
@@ -41,8 +41,6 @@ static pair random_pair(const harpe_schedule_options *options, bool with_waits,
         if (random_int(random, 0, 2) == 0)
             p.schedule->instructions[i].lag_s = random_between(random, 1e-6, 0.1);
     p.late = problem_of(profile, p.schedule, &o);
-    harpe_profile_free(profile);
-    free(rows.rows);
     return p;
 }
 
@@ -191,8 +189,8 @@ TEST(plans_pass_the_checker) {
         harpe_plan_request request = {.count = 6, .threads = 2};
         if (trial % 3 == 2)
             request.clock_switch = (harpe_clock_switch){.minimum_dwell_s = 0.1, .energy_j = 0.5};
-        harpe_frontier *frontier = NULL;
-        harpe_plan_set *plans = NULL;
+        owned_frontier frontier = NULL;
+        owned_plan_set plans = NULL;
         harpe_error error = {.message = ""};
         if (harpe_plan_set_new(p.late, &request, NULL, &frontier, &plans, &error) != HARPE_OK)
             fail_msg("%s", error.message);
@@ -200,8 +198,6 @@ TEST(plans_pass_the_checker) {
             fail_msg("%s: %s", name, error.message);
         if (harpe_plan_set_verify(p.late, frontier, plans, &error) != HARPE_OK)
             fail_msg("%s: %s", name, error.message);
-        harpe_plan_set_free(plans);
-        harpe_frontier_free(frontier);
         clear_pair(&p);
     }
 }
@@ -213,7 +209,7 @@ TEST(no_plan_is_below_the_bound) {
     for (int trial = 0; trial < trials; trial++) {
         harpe_schedule_options options = {.ranks = 2, .microbatches = random_int(&random, 1, 2)};
         pair p = random_pair(&options, trial % 2 == 1, &random);
-        harpe_frontier *frontier = NULL;
+        owned_frontier frontier = NULL;
         assert_int_equal(harpe_frontier_new(p.late, NULL, &frontier, NULL), HARPE_OK);
         int32_t n = p.plain->instruction_count;
         size_t digit[8] = {0};
@@ -231,7 +227,6 @@ TEST(no_plan_is_below_the_bound) {
                  i++)
                 digit[i] = 0;
         }
-        harpe_frontier_free(frontier);
         clear_pair(&p);
     }
     assert_true(checked > 8 * trials);
@@ -244,12 +239,13 @@ TEST(the_graph_has_the_lags) {
         harpe_schedule_options options = {.ranks = random_int(&random, 2, 4),
                                           .microbatches = random_int(&random, 1, 6)};
         pair p = random_pair(&options, false, &random);
-        harpe_graph *graph = NULL;
-        harpe_problem *problem = NULL;
+        owned_graph graph = NULL;
+        owned_problem problem = NULL;
         harpe_error error = {.message = ""};
         assert_ok(harpe_graph_of_problem(p.late, &graph, &error), error);
         assert_ok(harpe_problem_of_graph(graph, NULL, &problem, &error), error);
-        harpe_frontier *one = NULL, *other = NULL;
+        owned_frontier one = NULL;
+        owned_frontier other = NULL;
         assert_int_equal(harpe_frontier_new(p.late, NULL, &one, NULL), HARPE_OK);
         assert_int_equal(harpe_frontier_new(problem, NULL, &other, NULL), HARPE_OK);
         size_t count = 0;
@@ -260,10 +256,6 @@ TEST(the_graph_has_the_lags) {
             assert_true(fabs(harpe_frontier_bound_at(other, vertices[v].time_s) -
                              vertices[v].lower_bound_j) <= 1e-7 * (1e-3 + size_j));
         }
-        harpe_frontier_free(one);
-        harpe_frontier_free(other);
-        harpe_problem_free(problem);
-        harpe_graph_free(graph);
         clear_pair(&p);
     }
 }
@@ -273,8 +265,8 @@ TEST(refuses_times_that_are_none) {
     test_random random = {65};
     pair p = random_pair(&(harpe_schedule_options){.ranks = 2, .microbatches = 2}, false, &random);
     test_profile_shape shape = random_shape(&random);
-    test_rows rows = make_rows(p.schedule, &shape, &random);
-    harpe_profile *profile = profile_of(&rows);
+    owned_rows rows = make_rows(p.schedule, &shape, &random);
+    owned_profile profile = profile_of(&rows);
     for (size_t i = 0; i < sizeof bad_s / sizeof bad_s[0]; i++) {
         harpe_problem *problem = NULL;
         harpe_problem_options options = {.transfer_time_s = bad_s[i]};
@@ -284,8 +276,6 @@ TEST(refuses_times_that_are_none) {
         assert_null(problem);
         assert_non_null(strstr(error.message, "transfer time"));
     }
-    harpe_profile_free(profile);
-    free(rows.rows);
     clear_pair(&p);
 }
 

@@ -7,6 +7,8 @@
 #include "plan/dive.h"
 #include "search_parts.h"
 
+#define owned_diver AT_END(harpe_diver_clear) harpe_diver
+
 #define MOST_PLANS 20000
 
 /* Checks the plan of the last dive: real options, its time, its energy, and the bound. */
@@ -47,16 +49,14 @@ static void dive(parts *p, harpe_diver *diver, int width) {
 TEST(dives_are_sound) {
     test_random random = {51};
     for (int trial = 0; trial < few_trials(150); trial++) {
-        parts p;
+        owned_parts p;
         parts_init(&p, any_problem(&random, trial, 4, 6));
-        harpe_diver diver = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
+        owned_diver diver = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
         for (double share = 1; share >= 0; share -= 0.25) {
             parts_walk_to(&p, time_at(&p, share));
             for (int k = 0; k < 3; k++)
                 dive(&p, &diver, random_int(&random, 1, 12));
         }
-        harpe_diver_clear(&diver);
-        parts_clear(&p);
     }
 }
 
@@ -78,9 +78,9 @@ TEST(tiny_problems_against_all_plans) {
     test_random random = {52};
     int trials = test_trials(120), at_optimum = 0;
     for (int trial = 0; trial < trials; trial++) {
-        parts p;
+        owned_parts p;
         parts_init(&p, tiny_problem(&random));
-        harpe_diver diver = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
+        owned_diver diver = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
         parts_walk_to(&p, time_at(&p, random_between(&random, 0, 1)));
         double noise_j = 1e-9 * scale_j(&p);
         double least_j = least_energy_j(&p, p.walk.solver.time_ps);
@@ -88,8 +88,6 @@ TEST(tiny_problems_against_all_plans) {
         dive(&p, &diver, 4);
         assert_true(diver.energy_j >= least_j - noise_j);
         at_optimum += diver.energy_j <= least_j + noise_j;
-        harpe_diver_clear(&diver);
-        parts_clear(&p);
     }
     printf("optimum reached by a dive of width 4 in %d of %d problems\n", at_optimum, trials);
     assert_true(at_optimum >= trials * 8 / 10);
@@ -109,9 +107,9 @@ TEST(wider_dives_find_better_plans) {
     double least_saved_j = 0, sum_j[3] = {0};
     static const int widths[] = {1, 4, 32};
     for (int trial = 0; trial < test_trials(4); trial++) {
-        parts p;
+        owned_parts p;
         parts_init(&p, usual_1f1b(&random, 4, 8, 8, 12));
-        harpe_diver used = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
+        owned_diver used = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
         for (double share = 0.8; share > 0; share -= 0.3) {
             parts_walk_to(&p, time_at(&p, share));
             for (int k = 0; k < 3; k++) {
@@ -126,15 +124,12 @@ TEST(wider_dives_find_better_plans) {
                 dive(&p, &used, widths[k]);
                 sum_j[k] += used.energy_j;
             }
-            harpe_diver fresh = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
+            owned_diver fresh = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
             dive(&p, &fresh, widths[2]);
             assert_memory_equal(used.option, fresh.option,
                                 (size_t)p.problem->instruction_count * sizeof *used.option);
-            harpe_diver_clear(&fresh);
         }
         least_saved_j += 1e-6 * scale_j(&p);
-        harpe_diver_clear(&used);
-        parts_clear(&p);
     }
     assert_true(sum_j[1] < sum_j[0] - least_saved_j);
     assert_true(sum_j[2] < sum_j[1] - least_saved_j);

@@ -37,12 +37,10 @@ static outcome best_at(const harpe_problem *problem, const harpe_clock_switch *c
                                         .time_count = 1,
                                         .count = 1,
                                         .clock_switch = *cost};
-    harpe_plan_set *plans = NULL;
+    owned_plan_set plans = NULL;
     harpe_error error = {.message = ""};
     assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
-    outcome found = outcome_of(problem, harpe_plan_set_at(plans, 0)->frequency_mhz, cost);
-    harpe_plan_set_free(plans);
-    return found;
+    return outcome_of(problem, harpe_plan_set_at(plans, 0)->frequency_mhz, cost);
 }
 
 static int clock_at(const harpe_problem *problem, int32_t i, int number) {
@@ -55,7 +53,7 @@ static int clock_at(const harpe_problem *problem, int32_t i, int number) {
  * be faster than a higher one, except the highest. */
 static harpe_problem *problem_with_clocks(test_random *random, int ranks, int microbatches,
                                           int clocks, bool has_noise) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     for (int s = 0; s < ranks; s++) {
         for (int b = 0; b < 2; b++) {
             double base_s = random_between(random, 0.03, 0.07) * (1 + b);
@@ -71,9 +69,7 @@ static harpe_problem *problem_with_clocks(test_random *random, int ranks, int mi
         }
     }
     const harpe_schedule_options options = {.ranks = ranks, .microbatches = microbatches};
-    harpe_problem *problem = problem_from_rows(&rows, &options, random_between(random, 0, 90));
-    free(rows.rows);
-    return problem;
+    return problem_from_rows(&rows, &options, random_between(random, 0, 90));
 }
 
 /* Returns the least energy of all plans, or of those with one clock per rank, that meet a deadline.
@@ -105,7 +101,7 @@ TEST(small_problems_against_all_plans) {
         static const int shapes[][3] = {{1, 4, 3}, {2, 2, 3}, {2, 3, 2},
                                         {1, 3, 4}, {3, 2, 2}, {2, 1, 4}};
         const int *shape = shapes[trial % 6];
-        parts p;
+        owned_parts p;
         parts_init(&p, problem_with_clocks(&random, shape[0], shape[1], shape[2], trial % 2));
         parts_walk_to(&p, time_at(&p, random_between(&random, 0, 1)));
         double deadline_s = (double)p.walk.solver.time_ps / HARPE_PS_PER_S;
@@ -122,7 +118,6 @@ TEST(small_problems_against_all_plans) {
         assert_true(found_j >= least_j * (1 - ROUNDING));
         assert_true(found_j <= ranks_j + 1e-6);
         at_optimum += found_j <= least_j + 1e-6;
-        parts_clear(&p);
     }
     printf("optimum of all plans reached in %d of %d problems\n", at_optimum, trials);
     assert_true(at_optimum >= trials / 2);
@@ -204,7 +199,7 @@ TEST(sets_against_the_greedy) {
     int better = 0, compared = 0;
     for (int trial = 0; trial < few_trials(6); trial++) {
         int ranks = random_int(&random, 2, 4), clocks = 6;
-        harpe_problem *problem =
+        owned_problem problem =
             problem_with_clocks(&random, ranks, random_int(&random, 3, 8), clocks, false);
         harpe_plan fastest;
         harpe_error error = {.message = ""};
@@ -213,7 +208,7 @@ TEST(sets_against_the_greedy) {
         for (int k = 0; k < 4; k++)
             times_s[k] = fastest.time_s * (1 + 0.04 * k) * (1 + 1e-9);
         const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0.05, 0.6)};
-        harpe_plan_set *plans = NULL;
+        owned_plan_set plans = NULL;
         const harpe_plan_request request = {.choice = HARPE_PLANS_AT,
                                             .times_s = times_s,
                                             .time_count = 4,
@@ -240,8 +235,6 @@ TEST(sets_against_the_greedy) {
             better += found_j < fmin(greedy_j, ranks_j) * (1 - 1e-6);
             compared++;
         }
-        harpe_plan_set_free(plans);
-        harpe_problem_free(problem);
     }
     printf("better than both in %d of %d\n", better, compared);
     assert_true(better >= compared / 3);
@@ -291,7 +284,7 @@ TEST(many_ranks_against_a_search_over_pairs) {
     int better = 0, compared = 0;
     for (int trial = 0; trial < few_trials(4); trial++) {
         enum { CLOCKS = 14, RANKS = 6 };
-        harpe_problem *problem = problem_with_clocks(&random, RANKS, 8, CLOCKS, false);
+        owned_problem problem = problem_with_clocks(&random, RANKS, 8, CLOCKS, false);
         harpe_plan fastest;
         harpe_error error = {.message = ""};
         assert_ok(harpe_plan_all_maximum(problem, &fastest, &error), error);
@@ -308,7 +301,6 @@ TEST(many_ranks_against_a_search_over_pairs) {
             better += o.energy_j < pairs_j * (1 - 1e-6);
             compared++;
         }
-        harpe_problem_free(problem);
     }
     printf("better than the search over pairs in %d of %d\n", better, compared);
 }
@@ -319,12 +311,12 @@ TEST(many_ranks_against_a_search_over_pairs) {
 TEST(all_plans_of_a_set_keep_the_dwell_time) {
     test_random random = {73};
     for (int trial = 0; trial < few_trials(12); trial++) {
-        harpe_problem *problem =
+        owned_problem problem =
             problem_with_clocks(&random, random_int(&random, 1, all_trials() ? 4 : 3),
                                 random_int(&random, 1, all_trials() ? 6 : 4), 5, trial % 2);
         const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0, 0.5),
                                          .latency_s = random_between(&random, 0, 0.1)};
-        harpe_plan_set *plans = NULL;
+        owned_plan_set plans = NULL;
         harpe_error error = {.message = ""};
         const harpe_plan_request request = {.choice =
                                                 trial % 2 ? HARPE_PLANS_ALL : HARPE_PLANS_SPREAD,
@@ -334,8 +326,6 @@ TEST(all_plans_of_a_set_keep_the_dwell_time) {
         for (size_t k = 0; k < harpe_plan_set_count(plans); k++)
             assert_true(
                 outcome_of(problem, harpe_plan_set_at(plans, k)->frequency_mhz, &cost).holds);
-        harpe_plan_set_free(plans);
-        harpe_problem_free(problem);
     }
 }
 

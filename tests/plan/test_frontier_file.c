@@ -9,6 +9,8 @@
 
 #include "plan/plan_file.h"
 
+#include "owned.h"
+
 static char path[64]; /* text of the file that a test writes and reads */
 
 static int make_path(void **state) {
@@ -99,7 +101,7 @@ TEST(what_is_written_reads_back_exactly) {
 }
 
 TEST(the_header_is_the_documented_one) {
-    harpe_text text = {0};
+    owned_text text = {0};
     harpe_frontier_csv_format(&text, NULL, 0);
     assert_string_equal(text.data,
                         "plan,time_s,energy_j,lower_bound_j,gap_percent,compute_energy_j,"
@@ -109,7 +111,6 @@ TEST(the_header_is_the_documented_one) {
     const harpe_frontier_vertex vertices[] = {{1.5, 100, 20}, {2, 95.25, 0}};
     harpe_bound_csv_format(&text, vertices, 2);
     assert_string_equal(text.data, "time_s,lower_bound_j,marginal_w\n1.5,100,20\n2,95.25,0\n");
-    harpe_text_free(&text);
 }
 
 static void assert_refused(const char *text, const char *message) {

@@ -8,6 +8,8 @@
 
 #include "plan/network.h"
 
+#include "owned.h"
+
 enum { ROWS_MAX = 256, CURVE_MAX = 64 };
 
 typedef struct rows {
@@ -37,8 +39,8 @@ static void add_plain_stage(rows *r, int stage) {
 
 static harpe_problem *make_problem(const rows *r, int ranks, int microbatches, double blocking_w) {
     harpe_error error = {.message = ""};
-    harpe_profile *profile = NULL;
-    harpe_schedule *schedule = NULL;
+    owned_profile profile = NULL;
+    owned_schedule schedule = NULL;
     harpe_problem *problem = NULL;
     harpe_schedule_options shape = {.ranks = ranks, .microbatches = microbatches};
     harpe_problem_options options = {.blocking_power_w = &blocking_w, .blocking_power_count = 1};
@@ -46,8 +48,6 @@ static harpe_problem *make_problem(const rows *r, int ranks, int microbatches, d
         harpe_schedule_new(&shape, &schedule, &error) != HARPE_OK ||
         harpe_problem_new(profile, schedule, &options, &problem, &error) != HARPE_OK)
         fail_msg("%s", error.message);
-    harpe_profile_free(profile);
-    harpe_schedule_free(schedule);
     return problem;
 }
 
@@ -67,8 +67,8 @@ static const harpe_network_curve *curve_of_edge(const harpe_network *network, in
 TEST(times_are_picoseconds_and_rates_microwatts) {
     rows r = {.count = 0};
     add_plain_stage(&r, 0);
-    harpe_problem *problem = make_problem(&r, 1, 1, 25);
-    harpe_network network = make_network(problem);
+    owned_problem problem = make_problem(&r, 1, 1, 25);
+    AT_END(harpe_network_clear) harpe_network network = make_network(problem);
     const harpe_network_curve *forward = curve_of_edge(&network, 0);
     assert_int_equal(forward->segment_count, 1);
     assert_int_equal(forward->time_ps[0], INT64_C(50000000000));
@@ -78,8 +78,6 @@ TEST(times_are_picoseconds_and_rates_microwatts) {
     assert_int_equal(forward->rate_uw[2], 0);
     assert_int_equal(network.iteration_power_uw, INT64_C(25000000));
     assert_true(fabs(network.slowest_energy_j - (5 - 2.5 + 15 - 5)) < 1e-12);
-    harpe_network_clear(&network);
-    harpe_problem_free(problem);
 }
 
 /* Returns the energy of point k of a rounded curve. */
@@ -103,8 +101,8 @@ TEST(rounded_curves_are_convex_and_never_above_the_options) {
                 (4 + 0.5 * rand() / RAND_MAX) / slowing);
         }
         add(&r, 0, "backward", 1000, 0.1, 1);
-        harpe_problem *problem = make_problem(&r, 1, 1, 20);
-        harpe_network network = make_network(problem);
+        owned_problem problem = make_problem(&r, 1, 1, 20);
+        AT_END(harpe_network_clear) harpe_network network = make_network(problem);
         const harpe_network_curve *curve = curve_of_edge(&network, 0);
         const harpe_option_list *list = &harpe_problem_choice(problem, 0)->list;
         for (int32_t k = 0; k < curve->segment_count; k++) {
@@ -119,8 +117,6 @@ TEST(rounded_curves_are_convex_and_never_above_the_options) {
             assert_true(rebuilt_j <= list->curve_effective_energy_j[p] + 1e-12);
             assert_true(rebuilt_j >= list->curve_effective_energy_j[p] - 1e-6);
         }
-        harpe_network_clear(&network);
-        harpe_problem_free(problem);
     }
 }
 
@@ -143,9 +139,9 @@ TEST(options_of_the_same_picosecond_are_the_cheaper_one) {
     add(&r, 0, "forward", 700, 0.1, 5);
     add(&r, 0, "backward", 1400, 0.1, 20);
     add(&r, 0, "backward", 1395, 0.1 + 1e-13, 19);
-    harpe_problem *problem = make_problem(&r, 1, 1, 0);
+    owned_problem problem = make_problem(&r, 1, 1, 0);
     assert_int_equal(harpe_problem_choice(problem, 0)->list.option_count, 3);
-    harpe_network network = make_network(problem);
+    AT_END(harpe_network_clear) harpe_network network = make_network(problem);
     const harpe_network_curve *forward = curve_of_edge(&network, 0);
     assert_int_equal(forward->segment_count, 1);
     assert_int_equal(forward->time_ps[0], INT64_C(50000000000));
@@ -153,8 +149,6 @@ TEST(options_of_the_same_picosecond_are_the_cheaper_one) {
     const harpe_network_curve *backward = curve_of_edge(&network, 1);
     assert_int_equal(backward->segment_count, 0);
     assert_true(backward->slowest_energy_j == 19);
-    harpe_network_clear(&network);
-    harpe_problem_free(problem);
 }
 
 /* ---- Events ---------------------------------------------------------------------------------- */
@@ -162,8 +156,8 @@ TEST(options_of_the_same_picosecond_are_the_cheaper_one) {
 TEST(a_chain_has_one_event_between_neighbours) {
     rows r = {.count = 0};
     add_plain_stage(&r, 0);
-    harpe_problem *problem = make_problem(&r, 1, 5, 0);
-    harpe_network network = make_network(problem);
+    owned_problem problem = make_problem(&r, 1, 5, 0);
+    AT_END(harpe_network_clear) harpe_network network = make_network(problem);
     assert_int_equal(network.instruction_count, 10);
     assert_int_equal(network.edge_count, 10); /* no dependency is left */
     assert_int_equal(network.node_count, 11);
@@ -171,8 +165,6 @@ TEST(a_chain_has_one_event_between_neighbours) {
     assert_int_equal(network.head[9], network.sink);
     for (int32_t e = 1; e < 10; e++)
         assert_int_equal(network.tail[e], network.head[e - 1]);
-    harpe_network_clear(&network);
-    harpe_problem_free(problem);
 }
 
 /* Returns the longest path from the source, with every instruction at the given end of its curve.
@@ -207,8 +199,8 @@ TEST(merging_keeps_the_length_of_the_iteration) {
                 add(&r, s, "backward", 1400, 0.1 / work, 20);
                 add(&r, s, "backward", 700, 0.2, 15);
             }
-            harpe_problem *problem = make_problem(&r, ranks, microbatches, 30);
-            harpe_network network = make_network(problem);
+            owned_problem problem = make_problem(&r, ranks, microbatches, 30);
+            AT_END(harpe_network_clear) harpe_network network = make_network(problem);
             harpe_plan plan;
             harpe_error error;
             assert_int_equal(harpe_plan_all_maximum(problem, &plan, &error), HARPE_OK);
@@ -216,8 +208,6 @@ TEST(merging_keeps_the_length_of_the_iteration) {
                              plan.time_s) < 1e-9);
             assert_true(network.node_count <= 2 * network.instruction_count);
             assert_true(longest_path_ps(&network, true) > longest_path_ps(&network, false));
-            harpe_network_clear(&network);
-            harpe_problem_free(problem);
         }
     }
 }
@@ -226,8 +216,8 @@ TEST(every_edge_stands_in_the_lists_of_both_its_ends) {
     rows r = {.count = 0};
     for (int s = 0; s < 3; s++)
         add_plain_stage(&r, s);
-    harpe_problem *problem = make_problem(&r, 3, 4, 0);
-    harpe_network network = make_network(problem);
+    owned_problem problem = make_problem(&r, 3, 4, 0);
+    AT_END(harpe_network_clear) harpe_network network = make_network(problem);
     int *seen = calloc((size_t)network.edge_count, sizeof *seen);
     int32_t *place = calloc((size_t)network.node_count, sizeof *place);
     assert_non_null(seen);
@@ -253,15 +243,13 @@ TEST(every_edge_stands_in_the_lists_of_both_its_ends) {
     }
     free(seen);
     free(place);
-    harpe_network_clear(&network);
-    harpe_problem_free(problem);
 }
 
 /* ---- Limits ---------------------------------------------------------------------------------- */
 
 static void assert_refused_on(const rows *r, int ranks, int microbatches, harpe_status expected,
                               const char *const *parts) {
-    harpe_problem *problem = make_problem(r, ranks, microbatches, 0);
+    owned_problem problem = make_problem(r, ranks, microbatches, 0);
     harpe_network network;
     memset(&network, 0x5a, sizeof network);
     harpe_network before = network;
@@ -270,7 +258,6 @@ static void assert_refused_on(const rows *r, int ranks, int microbatches, harpe_
     assert_memory_equal(&network, &before, sizeof network);
     for (; *parts; parts++)
         if (!strstr(error.message, *parts)) fail_msg("no '%s' in: %s", *parts, error.message);
-    harpe_problem_free(problem);
 }
 
 static void assert_refused(const rows *r, int microbatches, harpe_status expected,
@@ -313,8 +300,8 @@ TEST(instructions_together_may_take_longer_than_the_limit) {
         add(&r, stage, "forward", 700, 20, 100);
         add(&r, stage, "backward", 1400, 20, 100);
     }
-    harpe_problem *problem = make_problem(&r, 64, 512, 60);
-    harpe_network network = make_network(problem);
+    owned_problem problem = make_problem(&r, 64, 512, 60);
+    AT_END(harpe_network_clear) harpe_network network = make_network(problem);
     assert_int_equal(network.instruction_count, 2 * 64 * 512);
     harpe_network_clear(&network);
     harpe_problem_free(problem);
@@ -322,8 +309,6 @@ TEST(instructions_together_may_take_longer_than_the_limit) {
     assert_refused(&r, 30000, HARPE_LIMIT_EXCEEDED, (const char *[]){"1200000 s", "seconds", NULL});
     problem = make_problem(&r, 1, 25000, 60);
     network = make_network(problem);
-    harpe_network_clear(&network);
-    harpe_problem_free(problem);
 }
 
 /* Iterations of up to the limit on two ranks, so that the instructions together take almost twice
@@ -337,14 +322,12 @@ TEST(iterations_as_long_as_the_limit_are_solved) {
         add(&r, stage, "backward", 1000, 2e4, 2e6);
         add(&r, stage, "backward", 700, 2.9e4, 1e6);
     }
-    harpe_problem *problem = make_problem(&r, 2, 19, 60);
-    harpe_frontier *frontier = NULL;
+    owned_problem problem = make_problem(&r, 2, 19, 60);
+    owned_frontier frontier = NULL;
     harpe_error error = {.message = ""};
     if (harpe_frontier_new(problem, NULL, &frontier, &error) != HARPE_OK ||
         harpe_frontier_verify(problem, frontier, 0, &error) != HARPE_OK)
         fail_msg("%s", error.message);
-    harpe_frontier_free(frontier);
-    harpe_problem_free(problem);
     assert_refused_on(&r, 2, 20, HARPE_LIMIT_EXCEEDED, (const char *[]){"1029000 s", NULL});
 }
 
@@ -362,14 +345,12 @@ TEST(the_largest_numbers_that_are_accepted_are_solved) {
                 add(&r, stage, "backward", 1000, t * 3, drop_j / 3 + 1);
                 add(&r, stage, "backward", 700, t * 5, 1);
             }
-            harpe_problem *problem = make_problem(&r, 2, 6, s * 1e5);
-            harpe_frontier *frontier = NULL;
+            owned_problem problem = make_problem(&r, 2, 6, s * 1e5);
+            owned_frontier frontier = NULL;
             harpe_error error = {.message = ""};
             if (harpe_frontier_new(problem, NULL, &frontier, &error) != HARPE_OK ||
                 harpe_frontier_verify(problem, frontier, 0, &error) != HARPE_OK)
                 fail_msg("%g s: %s", t, error.message);
-            harpe_frontier_free(frontier);
-            harpe_problem_free(problem);
         }
     }
 }
@@ -392,8 +373,8 @@ TEST(fitted_curves_count_against_the_memory_limit) {
         add(&r, 0, "backward", 1400 - 100 * i, 0.05 + 0.02 * i, 5 + 5.0 / (1 + i));
     }
     harpe_error error = {.message = ""};
-    harpe_profile *profile = NULL;
-    harpe_schedule *schedule = NULL;
+    owned_profile profile = NULL;
+    owned_schedule schedule = NULL;
     harpe_problem *problem = NULL;
     harpe_schedule_options shape = {.ranks = 1, .microbatches = 1};
     assert_int_equal(harpe_profile_new(r.items, r.count, &profile, &error), HARPE_OK);
@@ -407,8 +388,6 @@ TEST(fitted_curves_count_against_the_memory_limit) {
     options.unit_time_s = 1e-3;
     assert_int_equal(harpe_problem_new(profile, schedule, &options, &problem, &error), HARPE_OK);
     harpe_problem_free(problem);
-    harpe_schedule_free(schedule);
-    harpe_profile_free(profile);
 }
 
 int main(void) { return run_listed_tests(); }

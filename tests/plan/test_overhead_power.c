@@ -14,14 +14,12 @@ static const harpe_schedule_options one_by_one = {.ranks = 1, .microbatches = 1}
 /* A forward of 1, 2 or 4 s, which saves 100 W from 1 to 2 s and 20 W from 2 to 4 s, and a backward
  * of 1 s and 100 J. */
 static harpe_problem *forward_of_three_speeds(double blocking_w, double overhead_w) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 1, 300);
     add_row(&rows, 0, "forward", 1200, 2, 200);
     add_row(&rows, 0, "forward", 1000, 4, 160);
     add_row(&rows, 0, "backward", 1400, 1, 100);
-    harpe_problem *problem = problem_with_overhead(&rows, &one_by_one, blocking_w, overhead_w);
-    free(rows.rows);
-    return problem;
+    return problem_with_overhead(&rows, &one_by_one, blocking_w, overhead_w);
 }
 
 static harpe_plan_set *all_plans(const harpe_problem *problem, harpe_frontier **frontier) {
@@ -40,9 +38,9 @@ TEST(overhead_moves_the_minimum_to_shorter_times) {
         {99, 3, 300 + 99 * 3}, {101, 2, 400 + 101 * 2}, {1e9, 2, 400 + 2e9},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        harpe_problem *problem = forward_of_three_speeds(0, cases[i].overhead_w);
-        harpe_frontier *frontier = NULL;
-        harpe_plan_set *plans = all_plans(problem, &frontier);
+        owned_problem problem = forward_of_three_speeds(0, cases[i].overhead_w);
+        owned_frontier frontier = NULL;
+        owned_plan_set plans = all_plans(problem, &frontier);
         size_t count = 0;
         const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
         assert_near(vertices[0].time_s, 2, 1e-12);
@@ -51,14 +49,11 @@ TEST(overhead_moves_the_minimum_to_shorter_times) {
         const harpe_plan *slowest = harpe_plan_set_at(plans, harpe_plan_set_count(plans) - 1);
         assert_near(slowest->time_s, cases[i].slowest_s, 1e-12);
         assert_near(slowest->energy_j, cases[i].least_j, 1e-12);
-        harpe_plan_set_free(plans);
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
     }
 }
 
 TEST(energies_are_told_apart) {
-    harpe_problem *problem = forward_of_three_speeds(10, 1000);
+    owned_problem problem = forward_of_three_speeds(10, 1000);
     const int frequency_mhz[2] = {1200, 1400};
     harpe_plan plan;
     assert_int_equal(harpe_plan_evaluate(problem, frequency_mhz, &plan, NULL, NULL), HARPE_OK);
@@ -68,28 +63,24 @@ TEST(energies_are_told_apart) {
     assert_near(plan.overhead_energy_j, 3000, 1e-12);
     assert_near(plan.energy_j, 3300, 1e-12);
     assert_near(plan.average_power_w, 100, 1e-12); /* of the GPU alone */
-    harpe_problem_free(problem);
 }
 
 /* The lines that other servers also write contain the energy of the GPUs alone. */
 TEST(a_plan_file_has_both_energies) {
     static const double overheads_w[] = {0, 1000};
     for (int i = 0; i < 2; i++) {
-        harpe_problem *problem = forward_of_three_speeds(10, overheads_w[i]);
+        owned_problem problem = forward_of_three_speeds(10, overheads_w[i]);
         harpe_plan plan;
         assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
-        harpe_text text = {0};
+        owned_text text = {0};
         harpe_plan_file_format(&text, problem, &plan, 7, 0);
         assert_non_null(strstr(text.data, "# Iteration 7 total cost: 380.0\n"));
         assert_non_null(strstr(text.data, "# Iteration 7 total cost with P2P: 400.0\n"));
         const char *line = "# Iteration 7 total cost with P2P and overhead: 2400.0\n";
         assert_true((strstr(text.data, line) != NULL) == (i == 1));
-        harpe_plan_file *file = NULL;
+        owned_plan_file file = NULL;
         assert_int_equal(harpe_plan_file_parse(text.data, text.length, "plan", &file, NULL),
                          HARPE_OK);
-        harpe_plan_file_free(file);
-        harpe_text_free(&text);
-        harpe_problem_free(problem);
     }
 }
 
@@ -147,7 +138,7 @@ TEST(no_plan_of_a_small_instance_is_below_the_bound) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 2), .microbatches = 2};
         double blocking_w = random_between(&random, 0, 100);
         double overhead_w = random_between(&random, 0, 600);
-        test_rows rows = {0};
+        owned_rows rows = {0};
         for (int stage = 0; stage < options.ranks; stage++) {
             for (int k = 0; k < 3; k++) {
                 double slower = 1 + 0.2 * k;
@@ -157,9 +148,9 @@ TEST(no_plan_of_a_small_instance_is_below_the_bound) {
                         random_between(&random, 700, 900) / slower);
             }
         }
-        harpe_problem *problem = problem_with_overhead(&rows, &options, blocking_w, overhead_w);
-        harpe_frontier *frontier = NULL;
-        harpe_plan_set *plans = all_plans(problem, &frontier);
+        owned_problem problem = problem_with_overhead(&rows, &options, blocking_w, overhead_w);
+        owned_frontier frontier = NULL;
+        owned_plan_set plans = all_plans(problem, &frontier);
         double least_j = INFINITY;
         harpe_error error = {.message = ""};
         assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
@@ -169,19 +160,15 @@ TEST(no_plan_of_a_small_instance_is_below_the_bound) {
             least_j = fmin(least_j, plan->energy_j);
         }
         assert_no_plan_is_below(problem, frontier, blocking_w, overhead_w, least_j);
-        harpe_plan_set_free(plans);
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
-        free(rows.rows);
     }
 }
 
 /* ---- Wrong values ---------------------------------------------------------------------------- */
 
 TEST(the_checker_finds_a_wrong_overhead_energy) {
-    harpe_problem *problem = forward_of_three_speeds(10, 50);
-    harpe_frontier *frontier = NULL;
-    harpe_plan_set *plans = all_plans(problem, &frontier);
+    owned_problem problem = forward_of_three_speeds(10, 50);
+    owned_frontier frontier = NULL;
+    owned_plan_set plans = all_plans(problem, &frontier);
     harpe_plan plan = *harpe_plan_set_at(plans, 0);
     harpe_error error = {.message = ""};
     assert_ok(harpe_plan_verify(problem, frontier, &plan, &error), error);
@@ -191,18 +178,15 @@ TEST(the_checker_finds_a_wrong_overhead_energy) {
     plan.overhead_energy_j = 0;
     plan.energy_j = plan.compute_energy_j + plan.blocking_energy_j;
     assert_int_equal(harpe_plan_verify(problem, frontier, &plan, &error), HARPE_INTERNAL);
-    harpe_plan_set_free(plans);
-    harpe_frontier_free(frontier);
-    harpe_problem_free(problem);
 }
 
 TEST(impossible_overheads_are_refused) {
     static const double wrong_w[] = {-1, 1.1e9, INFINITY, NAN};
-    test_rows rows = {0};
+    owned_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 1, 300);
     add_row(&rows, 0, "backward", 1400, 1, 300);
-    harpe_schedule *schedule = schedule_of(&one_by_one);
-    harpe_profile *profile = profile_of(&rows);
+    owned_schedule schedule = schedule_of(&one_by_one);
+    owned_profile profile = profile_of(&rows);
     for (size_t i = 0; i < sizeof wrong_w / sizeof wrong_w[0]; i++) {
         harpe_problem *problem = NULL;
         harpe_error error = {.message = ""};
@@ -212,9 +196,6 @@ TEST(impossible_overheads_are_refused) {
         assert_non_null(strstr(error.message, "overhead power"));
         assert_null(problem);
     }
-    harpe_profile_free(profile);
-    harpe_schedule_free(schedule);
-    free(rows.rows);
 }
 
 int main(void) { return run_listed_tests(); }

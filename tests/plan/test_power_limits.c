@@ -163,13 +163,12 @@ static result simulate(const pipeline *p, const int *mhz, bool with_swing) {
 static harpe_plan_set *plans_of(const pipeline *p, const harpe_plan_request *request,
                                 harpe_error *error) {
     harpe_plan_set *set = NULL;
-    harpe_frontier *frontier = NULL;
+    owned_frontier frontier = NULL;
     harpe_status status = harpe_plan_set_new(p->problem, request, NULL, &frontier, &set, error);
     if (status == HARPE_OK)
         assert_ok(harpe_plan_set_verify(p->problem, frontier, set, error), *error);
     else
         assert_int_equal(status, HARPE_INFEASIBLE);
-    harpe_frontier_free(frontier);
     return set;
 }
 
@@ -321,11 +320,10 @@ TEST(loose_limits_change_nothing) {
         harpe_plan_request request = {.count = 10, .threads = 1};
         harpe_error error = {.message = ""};
         if (trial % 2 == 1) request.clock_switch.latency_s = 0.02;
-        harpe_plan_set *without = plans_of(&p, &request, &error);
+        owned_plan_set without = plans_of(&p, &request, &error);
         limit(&p, trial % 3, 1.01, &request);
         harpe_plan_set *with = plans_of(&p, &request, &error);
         assert_same_sets(&p, without, with);
-        harpe_plan_set_free(without);
         check_plans(&p, &request, with);
         free_pipeline(&p);
     }
@@ -394,8 +392,8 @@ TEST(replicas_share_a_limit) {
         pipeline p =
             make_pipeline(random_int(&random, 1, 3), random_int(&random, 1, 4), 6, &random);
         int count = random_int(&random, 2, 4);
-        harpe_profile *profile = profile_of(&p.rows);
-        harpe_schedule *schedule = schedule_of(
+        owned_profile profile = profile_of(&p.rows);
+        owned_schedule schedule = schedule_of(
             &(harpe_schedule_options){.ranks = p.ranks, .microbatches = p.microbatches});
         harpe_problem_options options = {.blocking_power_w = &p.blocking_w,
                                          .blocking_power_count = 1,
@@ -429,8 +427,6 @@ TEST(replicas_share_a_limit) {
             assert_non_null(strstr(error.message, "keeps the limits on power; the lowest peak"));
         }
         harpe_replica_profiles_free(profiles);
-        harpe_schedule_free(schedule);
-        harpe_profile_free(profile);
         free_pipeline(&p);
     }
     assert_true(2 * made >= trials);

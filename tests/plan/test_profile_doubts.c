@@ -11,6 +11,8 @@
 
 #include "plan/problem.h"
 
+#include "owned.h"
+
 enum { ROWS_MAX = 1024 };
 
 typedef struct rows {
@@ -49,13 +51,12 @@ static void assert_no_warning(const harpe_profile *profile) {
 
 /* Checks the warnings of a text: the one at `index` contains `expected`; NULL: there is none. */
 static void assert_warning(const char *text, size_t index, const char *expected) {
-    harpe_profile *profile = NULL;
+    owned_profile profile = NULL;
     assert_int_equal(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, NULL),
                      HARPE_OK);
     const char *found = harpe_profile_warning_at(profile, index);
     if (!expected != !found || (expected && !strstr(found, expected)))
         fail_msg("expected '%s', got '%s'", expected ? expected : "", found ? found : "");
-    harpe_profile_free(profile);
 }
 
 #define HEADER "stage,instruction,frequency,time,energy\n"
@@ -121,7 +122,7 @@ TEST(one_wrong_number_is_found_at_any_clock) {
                 harpe_measurement *row = &r.items[slip];
                 if (fabs(log(factor)) < 1.2 && (clocks == 2 || step_mhz > 15)) continue;
                 *(variant / 20 ? &row->time_s : &row->energy_j) *= factor;
-                harpe_profile *profile = profile_of(&r);
+                owned_profile profile = profile_of(&r);
                 char expected[24];
                 (void)snprintf(expected, sizeof expected, "row %d: ", slip);
                 const char *found = harpe_profile_warning_at(profile, 0);
@@ -130,7 +131,6 @@ TEST(one_wrong_number_is_found_at_any_clock) {
                     fail_msg("%d clocks, variant %d: '%s', not %s", clocks, variant,
                              found ? found : "", expected);
                 if (clocks > 2) assert_null(harpe_profile_warning_at(profile, 1));
-                harpe_profile_free(profile);
             }
 }
 
@@ -312,7 +312,7 @@ TEST(throttled_clocks_are_found) {
         l.compute = t % 7 ? 0.9 : 0.3;
         l.step_mhz = t % 2 ? 15 : 30;
         l.seed = (uint64_t)t;
-        harpe_profile *profile = profile_of_laws(&l, &l);
+        owned_profile profile = profile_of_laws(&l, &l);
         const char *line = unreached(profile);
         if (!line) fail_msg("trial %d: %g W is not seen", t, l.limit_w);
         double power_w, at_limit = reach(&l, 1, l.limit_w, &power_w) * 1410;
@@ -332,7 +332,6 @@ TEST(throttled_clocks_are_found) {
             fail_msg("trial %d: %s; the limit is at %g MHz", t, line, free_mhz);
         if (l.compute > 0.5 && fabs(like - at_limit) > 0.03 * 1410)
             fail_msg("trial %d: %s; as fast as %g MHz", t, line, at_limit);
-        harpe_profile_free(profile);
     }
 }
 
@@ -348,11 +347,10 @@ TEST(flat_times_alone_are_no_throttling) {
         l.compute = 0.1 * (t % 3);
         l.level = t % 4 ? 1 : 0.4;
         l.launch_s = t % 5 < 3 ? 0.05 * (1 + 0.1 * (t % 5)) : 0;
-        harpe_profile *profile = profile_of_laws(&l, t % 2 ? &l : &other);
+        owned_profile profile = profile_of_laws(&l, t % 2 ? &l : &other);
         const char *line = unreached(profile);
         if (line) fail_msg("trial %d: %s", t, line);
         assert_int_equal(harpe_profile_entry_at(profile, 0)->throttled_count, 0);
-        harpe_profile_free(profile);
     }
 }
 
@@ -363,7 +361,7 @@ TEST(the_rank_is_named) {
     l.noise = 0.001;
     l.ranks = 4;
     l.throttled_rank = 2;
-    harpe_profile *profile = profile_of_laws(&l, &l);
+    owned_profile profile = profile_of_laws(&l, &l);
     const char *line = unreached(profile);
     if (!line || !strstr(line, "p.csv: rank 2: the GPU did not reach"))
         fail_msg("%s", line ? line : "none");
@@ -373,7 +371,6 @@ TEST(the_rank_is_named) {
     profile = profile_of_laws(&l, &l);
     line = unreached(profile);
     if (!line || !strstr(line, "rank 0-3: ")) fail_msg("%s", line ? line : "none");
-    harpe_profile_free(profile);
 }
 
 /* The synthetic GPUs have no limit. */
@@ -387,13 +384,12 @@ TEST(synthetic_gpus_reach_their_clocks) {
             harpe_synth_options options = {
                 .gpu_model = *model, .stages = 2, .imbalance = 1, .noise = 0.01 * (t % 11)};
             options.seed = (uint64_t)t;
-            harpe_profile *profile = NULL, *read = NULL;
+            owned_profile profile = NULL;
+            owned_profile read = NULL;
             assert_int_equal(harpe_profile_synthesize(&options, &profile, NULL, NULL), HARPE_OK);
             assert_int_equal(harpe_profile_write_csv(profile, path, NULL), HARPE_OK);
             assert_int_equal(harpe_profile_read_csv(path, &read, NULL), HARPE_OK);
             if (unreached(read)) fail_msg("%s, seed %d: %s", *model, t, unreached(read));
-            harpe_profile_free(profile);
-            harpe_profile_free(read);
         }
     (void)unlink(path);
 }
@@ -414,22 +410,22 @@ TEST(plans_use_clocks_that_were_reached) {
             length += append_law(text + length, sizeof text - (size_t)length, &l, "backward");
             length += append_law(text + length, sizeof text - (size_t)length, &l, "forward");
         }
-        harpe_profile *profile = NULL;
+        owned_profile profile = NULL;
         harpe_error error = {.message = ""};
         assert_int_equal(harpe_profile_parse_csv(text, (size_t)length, "p.csv", &profile, &error),
                          HARPE_OK);
         assert_non_null(unreached(profile));
         const harpe_schedule_options options = {.ranks = STAGES, .microbatches = 6};
-        harpe_schedule *schedule = NULL;
-        harpe_problem *problem = NULL;
+        owned_schedule schedule = NULL;
+        owned_problem problem = NULL;
         assert_int_equal(harpe_schedule_new(&options, &schedule, &error), HARPE_OK);
         const harpe_problem_options waits = {.blocking_power_w = (const double[]){75},
                                              .blocking_power_count = 1};
         assert_int_equal(harpe_problem_new(profile, schedule, &waits, &problem, &error), HARPE_OK);
         const harpe_plan_request request = {
             .count = 4, .clock_switch.minimum_dwell_s = 0.1 * (double)seed, .threads = 1};
-        harpe_frontier *frontier = NULL;
-        harpe_plan_set *plans = NULL;
+        owned_frontier frontier = NULL;
+        owned_plan_set plans = NULL;
         assert_int_equal(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error),
                          HARPE_OK);
         if (harpe_plan_set_verify(problem, frontier, plans, &error) != HARPE_OK)
@@ -445,11 +441,6 @@ TEST(plans_use_clocks_that_were_reached) {
             /* Savings are shown against the plan at the highest clocks. */
             assert_true(beyond == 0 || highest == count);
         }
-        harpe_plan_set_free(plans);
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
-        harpe_schedule_free(schedule);
-        harpe_profile_free(profile);
     }
 }
 

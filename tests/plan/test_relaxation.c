@@ -103,9 +103,8 @@ static double lp_energy_j(const state_of *s) {
         r.arc_from[r.arc_count] = dag->arc_from[r.arc_count];
         r.arc_to[r.arc_count] = dag->arc_to[r.arc_count];
     }
-    relaxation_lp lp = relaxation_lp_new(&r);
+    owned_relaxation_lp lp = relaxation_lp_new(&r);
     double energy_j = relaxation_lp_energy_j(&lp, (double)s->deadline_ps / HARPE_PS_PER_S);
-    relaxation_lp_free(&lp);
     free(r.list_of);
     free(r.arc_from);
     free(r.arc_to);
@@ -191,7 +190,7 @@ static void change_and_compare(state_of *s, harpe_relaxation *r, test_random *ra
 }
 
 static void one_problem(harpe_problem *problem, test_random *random, int changes) {
-    parts p;
+    owned_parts p;
     parts_init(&p, problem);
     static const double shares[] = {0, 1, 0.5, 0.1, 0.9};
     int64_t time_ps = time_at(&p, random_int(random, 0, 1) ? shares[random_int(random, 0, 4)]
@@ -224,7 +223,6 @@ static void one_problem(harpe_problem *problem, test_random *random, int changes
     }
     harpe_relaxation_clear(&r);
     free(s.fixed);
-    parts_clear(&p);
 }
 
 TEST(changes_match_those_made_at_once) {

@@ -9,6 +9,8 @@
 #include "plan/dag.h"
 #include "plan/schedule.h"
 
+#include "owned.h"
+
 /* ---- Help ------------------------------------------------------------------------------------ */
 
 static harpe_schedule *make(const char *name, int ranks, int microbatches, int chunks) {
@@ -73,7 +75,7 @@ static void build_dag(const harpe_schedule *schedule, harpe_dag *dag) {
 /* Returns the end of the last instruction if each takes units[operation] units. A pair takes the
  * sum of its two. */
 static int makespan(const harpe_schedule *schedule, const int units[7]) {
-    harpe_dag dag;
+    AT_END(harpe_dag_clear) harpe_dag dag;
     build_dag(schedule, &dag);
     size_t nodes = (size_t)dag.node_count;
     int *length = calloc(nodes, sizeof *length);
@@ -106,7 +108,6 @@ static int makespan(const harpe_schedule *schedule, const int units[7]) {
     free(first);
     free(end);
     free(length);
-    harpe_dag_clear(&dag);
     return last;
 }
 
@@ -200,7 +201,7 @@ static void for_all_built_ins(void (*check)(const harpe_schedule *schedule)) {
 /* ---- Lists of each schedule ------------------------------------------------------------------ */
 
 TEST(lists_1f1b) {
-    harpe_schedule *schedule = make("1f1b", 3, 4, 0);
+    owned_schedule schedule = make("1f1b", 3, 4, 0);
     assert_string_equal(harpe_schedule_name(schedule), "1f1b");
     assert_int_equal(harpe_schedule_rank_count(schedule), 3);
     assert_int_equal(harpe_schedule_stage_count(schedule), 3);
@@ -213,20 +214,18 @@ TEST(lists_1f1b) {
     const harpe_instruction *list = harpe_schedule_rank(schedule, 2, &count);
     assert_string_equal(list[0].name, "forward");
     assert_string_equal(list[1].name, "backward");
-    harpe_schedule_free(schedule);
 }
 
 TEST(lists_1f1b_with_fewer_microbatches_than_ranks) {
-    harpe_schedule *schedule = make(NULL, 4, 2, 0);
+    owned_schedule schedule = make(NULL, 4, 2, 0);
     assert_string_equal(harpe_schedule_name(schedule), "1f1b");
     expect_rank(schedule, 0, "0F0 0F1 0B0 0B1");
     expect_rank(schedule, 2, "2F0 2F1 2B0 2B1");
     expect_rank(schedule, 3, "3F0 3B0 3F1 3B1");
-    harpe_schedule_free(schedule);
 }
 
 TEST(lists_early_recomputation) {
-    harpe_schedule *schedule = make("early-recomputation-1f1b", 3, 4, 0);
+    owned_schedule schedule = make("early-recomputation-1f1b", 3, 4, 0);
     expect_rank(schedule, 0, "0F0 0F1 0F2 0X0 0F3 0X1 0R2 0B2 0R3 0B3");
     expect_rank(schedule, 1, "1F0 1F1 1X0 1F2 1X1 1F3 1X2 1R3 1B3");
     expect_rank(schedule, 2, "2F0 2X0 2F1 2X1 2F2 2X2 2F3 2X3");
@@ -235,13 +234,12 @@ TEST(lists_early_recomputation) {
     assert_string_equal(list[3].name, "forward_backward");
     assert_string_equal(list[6].name, "recomputation");
     assert_string_equal(list[7].name, "backward");
-    harpe_schedule_free(schedule);
 }
 
 TEST(fuses_recomputation_exactly_in_the_steady_state) {
     for (int ranks = 1; ranks <= 6; ranks++) {
         for (int microbatches = 1; microbatches <= 9; microbatches++) {
-            harpe_schedule *schedule = make("early-recomputation-1f1b", ranks, microbatches, 0);
+            owned_schedule schedule = make("early-recomputation-1f1b", ranks, microbatches, 0);
             for (int rank = 0; rank < ranks; rank++) {
                 size_t count;
                 const harpe_instruction *list = harpe_schedule_rank(schedule, rank, &count);
@@ -255,24 +253,21 @@ TEST(fuses_recomputation_exactly_in_the_steady_state) {
                     assert_int_equal(list[i - 1].actions[0].microbatch, action->microbatch);
                 }
             }
-            harpe_schedule_free(schedule);
         }
     }
 }
 
 TEST(lists_gpipe) {
-    harpe_schedule *schedule = make("gpipe", 2, 3, 0);
+    owned_schedule schedule = make("gpipe", 2, 3, 0);
     expect_rank(schedule, 0, "0F0 0F1 0F2 0B0 0B1 0B2");
     expect_rank(schedule, 1, "1F0 1F1 1F2 1B0 1B1 1B2");
-    harpe_schedule_free(schedule);
 }
 
 TEST(lists_interleaved_1f1b) {
-    harpe_schedule *schedule = make("interleaved-1f1b", 2, 4, 2);
+    owned_schedule schedule = make("interleaved-1f1b", 2, 4, 2);
     assert_int_equal(harpe_schedule_stage_count(schedule), 4);
     expect_rank(schedule, 0, "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3");
     expect_rank(schedule, 1, "1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3");
-    harpe_schedule_free(schedule);
 }
 
 /* The example in Megatron-Core's description of microbatch_group_size_per_vp_stage: 5 microbatches
@@ -281,13 +276,12 @@ TEST(lists_interleaved_1f1b) {
 TEST(lists_interleaved_1f1b_in_unequal_groups) {
     harpe_schedule_options options = {
         .name = "interleaved-1f1b", .ranks = 2, .microbatches = 5, .microbatch_group_size = 3};
-    harpe_schedule *schedule = NULL;
+    owned_schedule schedule = NULL;
     assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
     expect_rank(schedule, 0,
                 "0F0 0F1 0F2 2F0 2F1 2F2 2B0 0F3 2B1 0F4 2B2 2F3 0B0 2F4 0B1 0B2 2B3 2B4 0B3 0B4");
     expect_rank(schedule, 1,
                 "1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1F3 1B0 1F4 1B1 3F3 1B2 3F4 3B3 3B4 1B3 1B4");
-    harpe_schedule_free(schedule);
 }
 
 /* Unused members and padding may differ. */
@@ -307,7 +301,7 @@ static void assert_same_lists(const harpe_instruction *a, const harpe_instructio
 
 /* torch makes max(1, M / N) groups. */
 TEST(lists_interleaved_1f1b_as_torch_divides_the_microbatches) {
-    harpe_schedule *schedule = make("interleaved-1f1b", 2, 3, 2);
+    owned_schedule schedule = make("interleaved-1f1b", 2, 3, 2);
     expect_rank(schedule, 0, "0F0 0F1 0F2 2F0 2F1 2F2 2B0 2B1 2B2 0B0 0B1 0B2");
     expect_rank(schedule, 1, "1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1B0 1B1 1B2");
     harpe_schedule_free(schedule);
@@ -320,7 +314,7 @@ TEST(lists_interleaved_1f1b_as_torch_divides_the_microbatches) {
                                    .microbatches = 10,
                                    .chunks = 3,
                                    .microbatch_group_size = 5};
-    harpe_schedule *given = NULL;
+    owned_schedule given = NULL;
     assert_int_equal(harpe_schedule_new(&same, &given, NULL), HARPE_OK);
     schedule = make("interleaved-1f1b", 4, 10, 3);
     for (int rank = 0; rank < 4; rank++) {
@@ -330,8 +324,6 @@ TEST(lists_interleaved_1f1b_as_torch_divides_the_microbatches) {
         assert_int_equal(count, given_count);
         assert_same_lists(list, other, count);
     }
-    harpe_schedule_free(given);
-    harpe_schedule_free(schedule);
 }
 
 TEST(lists_overlapped_expert_communication) {
@@ -340,7 +332,7 @@ TEST(lists_overlapped_expert_communication) {
                                       .microbatches = 5,
                                       .microbatch_group_size = 3,
                                       .overlaps_moe_expert_parallel_comm = true};
-    harpe_schedule *schedule = NULL;
+    owned_schedule schedule = NULL;
     assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
     expect_rank(schedule, 0,
                 "0F0 0F1 0F2 2F0 2F1 2F2 0F3+2B0 0F4+2B1 2F3+2B2 2F4+0B0 0B1 0B2 2B3 2B4 0B3 0B4");
@@ -355,11 +347,10 @@ TEST(lists_overlapped_expert_communication) {
     options.microbatches = 1;
     assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
     expect_rank(schedule, 0, "0F0 0B0");
-    harpe_schedule_free(schedule);
 }
 
 TEST(lists_zb_h1) {
-    harpe_schedule *schedule = make("zb-h1", 3, 4, 0);
+    owned_schedule schedule = make("zb-h1", 3, 4, 0);
     expect_rank(schedule, 0, "0F0 0F1 0F2 0I0 0W0 0F3 0I1 0W1 0I2 0W2 0I3 0W3");
     expect_rank(schedule, 1, "1F0 1F1 1I0 1F2 1I1 1W0 1F3 1I2 1W1 1I3 1W2 1W3");
     expect_rank(schedule, 2, "2F0 2I0 2F1 2I1 2F2 2I2 2W0 2F3 2I3 2W1 2W2 2W3");
@@ -367,21 +358,19 @@ TEST(lists_zb_h1) {
     const harpe_instruction *list = harpe_schedule_rank(schedule, 0, &count);
     assert_string_equal(list[3].name, "backward_input");
     assert_string_equal(list[4].name, "backward_weight");
-    harpe_schedule_free(schedule);
 }
 
 TEST(lists_zb_v) {
-    harpe_schedule *schedule = make("zb-v", 2, 3, 0);
+    owned_schedule schedule = make("zb-v", 2, 3, 0);
     assert_int_equal(harpe_schedule_stage_count(schedule), 4);
     expect_rank(schedule, 0,
                 "0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0I0 0W0 3F2 3I2 3W2 0I1 0W1 0I2 0W2");
     expect_rank(schedule, 1,
                 "1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1I1 2I2 1I2 1W1 2W2 1W2");
-    harpe_schedule_free(schedule);
 }
 
 TEST(lists_dualpipe_v) {
-    harpe_schedule *schedule = make("dualpipe-v", 2, 4, 0);
+    owned_schedule schedule = make("dualpipe-v", 2, 4, 0);
     expect_rank(schedule, 0,
                 "0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3+3B1 3F2+0B0 3B2 3F3+0B1 3B3 0I2 0W2 0I3 0W3");
     expect_rank(schedule, 1,
@@ -390,19 +379,18 @@ TEST(lists_dualpipe_v) {
     const harpe_instruction *list = harpe_schedule_rank(schedule, 0, &count);
     assert_string_equal(list[7].name, "overlap_f_b");
     assert_int_equal(list[7].action_count, 2);
-    harpe_schedule_free(schedule);
 }
 
 /* Rank 0 and 1 of DualPipe mirror each other: microbatches 0 and 1 enter at rank 0, and 2 and 3 at
  * rank 1. */
 TEST(lists_dualpipe) {
-    harpe_schedule *schedule = make("dualpipe", 2, 4, 0);
+    owned_schedule schedule = make("dualpipe", 2, 4, 0);
     assert_int_equal(harpe_schedule_stage_count(schedule), 2);
     expect_rank(schedule, 0, "0F0 1F2 0F1 1B2 1F3+0B0 1B3 0I1 0W1");
     expect_rank(schedule, 1, "0F2 1F0 0F3 1B0 1F1+0B2 1B1 0I3 0W3");
     harpe_schedule_free(schedule);
     schedule = make("dualpipe", 4, 8, 0);
-    harpe_schedule *folded = make("dualpipe-v", 2, 4, 0);
+    owned_schedule folded = make("dualpipe-v", 2, 4, 0);
     size_t count, folded_count;
     const harpe_instruction *list = harpe_schedule_rank(schedule, 3, &count);
     const harpe_instruction *same = harpe_schedule_rank(folded, 0, &folded_count);
@@ -416,8 +404,6 @@ TEST(lists_dualpipe) {
                              same[i].actions[a].microbatch + (is_down ? 4 : 0));
         }
     }
-    harpe_schedule_free(folded);
-    harpe_schedule_free(schedule);
 }
 
 /* The waits of DeepSeek's runtime only delay. tests/cli/test_dualpipe.py checks their effect. */
@@ -426,28 +412,25 @@ TEST(deepseeks_dualpipe_v_has_the_lists_of_torchs) {
     int slower = 0;
     for (int ranks = 1; ranks <= 6; ranks++) {
         for (int microbatches = 2 * ranks; microbatches <= 20; microbatches++) {
-            harpe_schedule *torchs = make("dualpipe-v", ranks, microbatches, 0);
-            harpe_schedule *deepseeks = make("dualpipe-v-deepseek", ranks, microbatches, 0);
+            owned_schedule torchs = make("dualpipe-v", ranks, microbatches, 0);
+            owned_schedule deepseeks = make("dualpipe-v-deepseek", ranks, microbatches, 0);
             size_t count = harpe_schedule_instruction_count(torchs);
             assert_int_equal(count, harpe_schedule_instruction_count(deepseeks));
             assert_same_lists(torchs->instructions, deepseeks->instructions, count);
             int least = makespan(torchs, uneven_times), length = makespan(deepseeks, uneven_times);
             assert_in_range(length, least, 2 * least);
             slower += length > least;
-            harpe_schedule_free(deepseeks);
-            harpe_schedule_free(torchs);
         }
     }
     assert_in_range(slower, 10, 999);
 }
 
 TEST(one_rank_runs_everything) {
-    harpe_schedule *schedule = make("1f1b", 1, 2, 1);
+    owned_schedule schedule = make("1f1b", 1, 2, 1);
     expect_rank(schedule, 0, "0F0 0B0 0F1 0B1");
     harpe_schedule_free(schedule);
     schedule = make("zb-v", 1, 1, 0);
     expect_rank(schedule, 0, "0F0 1F0 1I0 1W0 0I0 0W0");
-    harpe_schedule_free(schedule);
 }
 
 TEST(prologue_and_epilogue_stand_around_every_rank) {
@@ -459,7 +442,7 @@ TEST(prologue_and_epilogue_stand_around_every_rank) {
                                       .microbatches = 2,
                                       .prologue = prologue,
                                       .epilogue = epilogue};
-    harpe_schedule *schedule = NULL;
+    owned_schedule schedule = NULL;
     assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
     loading[0] = 'X'; /* the schedule has a copy of its own */
     assert_int_equal(harpe_schedule_instruction_count(schedule), 2 * (8 + 3));
@@ -476,11 +459,9 @@ TEST(prologue_and_epilogue_stand_around_every_rank) {
         assert_int_equal(list[0].actions[0].stage, rank);
         assert_int_equal(list[0].actions[0].microbatch, -1);
     }
-    harpe_dag dag;
+    AT_END(harpe_dag_clear) harpe_dag dag;
     build_dag(schedule, &dag);
     assert_int_equal(dag.node_count, 22);
-    harpe_dag_clear(&dag);
-    harpe_schedule_free(schedule);
 }
 
 /* ---- Properties of all schedules ------------------------------------------------------------- */
@@ -524,12 +505,11 @@ TEST(every_group_size_can_finish) {
                     bool is_megatrons =
                         size >= ranks && size <= microbatches && (last == 0 || last >= ranks);
                     bool is_torchs = size == microbatches && microbatches < ranks;
-                    harpe_schedule *schedule = NULL;
+                    owned_schedule schedule = NULL;
                     harpe_status status = harpe_schedule_new(&options, &schedule, NULL);
                     assert_int_equal(status,
                                      is_megatrons || is_torchs ? HARPE_OK : HARPE_INVALID_ARGUMENT);
                     if (status == HARPE_OK) expect_whole_and_possible(schedule);
-                    harpe_schedule_free(schedule);
                 }
             }
         }
@@ -570,12 +550,10 @@ TEST(makespans_are_those_of_the_papers) {
 TEST(zero_bubble_is_never_slower_than_1f1b) {
     for (int ranks = 1; ranks <= 8; ranks++) {
         for (int microbatches = 1; microbatches <= 20; microbatches++) {
-            harpe_schedule *plain = make("1f1b", ranks, microbatches, 0);
-            harpe_schedule *split = make("zb-h1", ranks, microbatches, 0);
+            owned_schedule plain = make("1f1b", ranks, microbatches, 0);
+            owned_schedule split = make("zb-h1", ranks, microbatches, 0);
             assert_in_range(makespan(split, split_unit_times), 1,
                             makespan(plain, split_unit_times));
-            harpe_schedule_free(split);
-            harpe_schedule_free(plain);
         }
     }
 }
@@ -583,8 +561,8 @@ TEST(zero_bubble_is_never_slower_than_1f1b) {
 TEST(zb_h1_holds_no_more_than_1f1b) {
     for (int ranks = 1; ranks <= 8; ranks++) {
         for (int microbatches = 1; microbatches <= 20; microbatches++) {
-            harpe_schedule *plain = make("1f1b", ranks, microbatches, 0);
-            harpe_schedule *split = make("zb-h1", ranks, microbatches, 0);
+            owned_schedule plain = make("1f1b", ranks, microbatches, 0);
+            owned_schedule split = make("zb-h1", ranks, microbatches, 0);
             int first = peak_activations(plain, 0, HARPE_BACKWARD);
             for (int rank = 0; rank < ranks; rank++) {
                 /* Waiting for a gradient: one rank after the other. Waiting for a weight half: like
@@ -593,8 +571,6 @@ TEST(zb_h1_holds_no_more_than_1f1b) {
                                 peak_activations(plain, rank, HARPE_BACKWARD));
                 assert_in_range(peak_activations(split, rank, HARPE_BACKWARD_WEIGHT), 1, first);
             }
-            harpe_schedule_free(split);
-            harpe_schedule_free(plain);
         }
     }
 }
@@ -602,19 +578,15 @@ TEST(zb_h1_holds_no_more_than_1f1b) {
 TEST(v_schedules_hold_what_they_promise) {
     for (int ranks = 1; ranks <= 8; ranks++) {
         for (int microbatches = 1; microbatches <= 20; microbatches++) {
-            harpe_schedule *schedule = make("zb-v", ranks, microbatches, 0);
-            for (int rank = 0; rank < ranks; rank++) {
-                assert_in_range(peak_activations(schedule, rank, HARPE_BACKWARD_WEIGHT), 1,
-                                2 * ranks);
-            }
-            harpe_schedule_free(schedule);
+            owned_schedule zb_v = make("zb-v", ranks, microbatches, 0);
+            for (int rank = 0; rank < ranks; rank++)
+                assert_in_range(peak_activations(zb_v, rank, HARPE_BACKWARD_WEIGHT), 1, 2 * ranks);
             if (microbatches < 2 * ranks) continue;
-            schedule = make("dualpipe-v", ranks, microbatches, 0);
+            owned_schedule dualpipe_v = make("dualpipe-v", ranks, microbatches, 0);
             for (int rank = 0; rank < ranks; rank++) {
-                assert_in_range(peak_activations(schedule, rank, HARPE_BACKWARD_WEIGHT), 1,
+                assert_in_range(peak_activations(dualpipe_v, rank, HARPE_BACKWARD_WEIGHT), 1,
                                 2 * ranks + 1);
             }
-            harpe_schedule_free(schedule);
         }
     }
 }
@@ -735,9 +707,8 @@ TEST(refuses_bad_standalone_names) {
     options.epilogue = names;
     expect_refusal(&options, HARPE_INVALID_ARGUMENT, "epilogue: 'aaaa");
     name[HARPE_INSTRUCTION_NAME_MAX] = '\0';
-    harpe_schedule *schedule = NULL;
+    owned_schedule schedule = NULL;
     assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
-    harpe_schedule_free(schedule);
     const char *many[HARPE_STANDALONE_NAMES_MAX + 2] = {NULL};
     for (int i = 0; i <= HARPE_STANDALONE_NAMES_MAX; i++)
         many[i] = "x";
@@ -747,12 +718,11 @@ TEST(refuses_bad_standalone_names) {
 
 TEST(accessors_tolerate_the_edges) {
     harpe_schedule_free(NULL);
-    harpe_schedule *schedule = make("1f1b", 2, 1, 0);
+    owned_schedule schedule = make("1f1b", 2, 1, 0);
     size_t count = 7;
     assert_null(harpe_schedule_rank(schedule, 2, &count));
     assert_int_equal(count, 0);
     assert_null(harpe_schedule_rank(schedule, -1, &count));
-    harpe_schedule_free(schedule);
 }
 
 int main(void) { return run_listed_tests(); }

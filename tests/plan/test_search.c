@@ -40,11 +40,9 @@ static void plans_near_the_fastest_have_the_most_work(void **state) {
     (void)state;
     double near = 0;
     for (uint64_t seed = 91; seed < 94; seed++) {
-        harpe_problem *problem = usual_problem(seed, 8, 16, 12);
-        harpe_plan_set *plans = plans_of(problem, &(harpe_plan_request){.count = 24});
+        owned_problem problem = usual_problem(seed, 8, 16, 12);
+        owned_plan_set plans = plans_of(problem, &(harpe_plan_request){.count = 24});
         near += mean_gap_percent(plans, 0.02) / 3;
-        harpe_plan_set_free(plans);
-        harpe_problem_free(problem);
     }
     printf("mean gap near the fastest plan: %.4f %%\n", near);
     assert_true(near < 0.42);
@@ -55,9 +53,9 @@ static void plans_near_the_fastest_have_the_most_work(void **state) {
 /* Refines one draft at a time. Returns whether the thread has walked along the frontier itself. */
 static bool walks_again(const harpe_problem *problem, double slowdown) {
     harpe_error error = {.message = ""};
-    harpe_walk walk;
-    harpe_frontier *frontier = NULL;
-    harpe_crew crew;
+    AT_END(harpe_walk_clear) harpe_walk walk;
+    owned_frontier frontier = NULL;
+    AT_END(harpe_crew_clear) harpe_crew crew;
     assert_ok(harpe_walk_begin(&walk, problem, NULL, &error), error);
     assert_ok(harpe_walk_finish(&walk, &frontier, &error), error);
     assert_ok(harpe_crew_init(&crew, problem, &walk.network, 1, &error), error);
@@ -79,20 +77,17 @@ static bool walks_again(const harpe_problem *problem, double slowdown) {
     assert_true(tools->diver.relaxation.pivots > 0);
     bool is_walking = tools->is_walking;
     free(draft.option);
-    harpe_crew_clear(&crew);
-    harpe_frontier_free(frontier);
-    harpe_walk_clear(&walk);
     return is_walking;
 }
 
 /* The work is counted: one time to make a plan for, and one walk, which also gives the bound. */
 static void the_fastest_plan_alone_costs_one_walk_and_one_draft(void **state) {
     (void)state;
-    harpe_problem *problem = usual_problem(7, 4, 8, 8);
+    owned_problem problem = usual_problem(7, 4, 8, 8);
     assert_false(walks_again(problem, 1));
     assert_true(walks_again(problem, 1.01));
     harpe_error error = {.message = ""};
-    harpe_walk walk;
+    AT_END(harpe_walk_clear) harpe_walk walk;
     assert_ok(harpe_walk_begin(&walk, problem, NULL, &error), error);
     double fastest_s = (double)walk.fastest_ps / HARPE_PS_PER_S;
     for (int k = 0; k < 3; k++) {
@@ -104,14 +99,11 @@ static void the_fastest_plan_alone_costs_one_walk_and_one_draft(void **state) {
         assert_int_equal(times.count, 1);
         assert_true(times.items[0].time_ps == walk.fastest_ps && times.items[0].is_asked);
         free(times.items);
-        harpe_plan_set *plans = plans_of(problem, &request), *all = plans_of(problem, NULL);
+        owned_plan_set plans = plans_of(problem, &request);
+        owned_plan_set all = plans_of(problem, NULL);
         assert_int_equal(harpe_plan_set_count(plans), request.time_count);
         assert_near(harpe_plan_set_at(plans, 0)->time_s, harpe_plan_set_at(all, 0)->time_s, 1e-12);
-        harpe_plan_set_free(plans);
-        harpe_plan_set_free(all);
     }
-    harpe_walk_clear(&walk);
-    harpe_problem_free(problem);
 }
 
 /* ---- Stopping -------------------------------------------------------------------------------- */
@@ -136,7 +128,7 @@ static void reports_can_stop_each_phase(void **state) {
     static const char *const phases[] = {"solving", "planning", NULL};
     for (int threads = 1; threads <= 4; threads += 3) {
         for (int k = 0; k < 3; k++) {
-            harpe_problem *problem = usual_problem(84, 3, 4, 9);
+            owned_problem problem = usual_problem(84, 3, 4, 9);
             listener l = {.stop_at = phases[k]};
             const harpe_progress progress = {listen, &l};
             const harpe_plan_request request = {.count = 6, .threads = threads};
@@ -157,14 +149,13 @@ static void reports_can_stop_each_phase(void **state) {
             }
             harpe_plan_set_free(plans);
             harpe_frontier_free(frontier);
-            harpe_problem_free(problem);
         }
     }
 }
 
 static void a_bad_number_of_threads_is_refused(void **state) {
     (void)state;
-    harpe_problem *problem = usual_problem(83, 2, 2, 6);
+    owned_problem problem = usual_problem(83, 2, 2, 6);
     const harpe_plan_request bad = {.threads = -1};
     harpe_plan_set *plans = NULL;
     harpe_error error = {.message = ""};
@@ -172,7 +163,6 @@ static void a_bad_number_of_threads_is_refused(void **state) {
                      HARPE_INVALID_ARGUMENT);
     assert_null(plans);
     assert_non_null(strstr(error.message, "threads"));
-    harpe_problem_free(problem);
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -181,7 +171,7 @@ static void sets_do_not_depend_on_threads(void **state) {
     (void)state;
     test_random random = {85};
     for (int trial = 0; trial < few_trials(12); trial++) {
-        harpe_problem *problem = any_problem(&random, trial, 4, 5);
+        owned_problem problem = any_problem(&random, trial, 4, 5);
         const double times_s[] = {1e4, 1e3};
         harpe_plan_request request = {.choice = (harpe_plan_choice)(trial % 3),
                                       .count = 7,
@@ -189,10 +179,10 @@ static void sets_do_not_depend_on_threads(void **state) {
                                       .time_count = 2,
                                       .threads = 1};
         if (trial % 2 && !problem->graph) request.clock_switch.minimum_dwell_s = 0.1;
-        harpe_plan_set *one = plans_of(problem, &request);
+        owned_plan_set one = plans_of(problem, &request);
         for (int threads = 4; threads >= 0; threads -= 4) {
             request.threads = threads;
-            harpe_plan_set *many = plans_of(problem, &request);
+            owned_plan_set many = plans_of(problem, &request);
             assert_int_equal(harpe_plan_set_count(one), harpe_plan_set_count(many));
             for (size_t k = 0; k < harpe_plan_set_count(one); k++) {
                 const harpe_plan *a = harpe_plan_set_at(one, k), *b = harpe_plan_set_at(many, k);
@@ -200,10 +190,7 @@ static void sets_do_not_depend_on_threads(void **state) {
                 assert_memory_equal(a->frequency_mhz, b->frequency_mhz,
                                     (size_t)problem->instruction_count * sizeof(int));
             }
-            harpe_plan_set_free(many);
         }
-        harpe_plan_set_free(one);
-        harpe_problem_free(problem);
     }
 }
 

@@ -92,10 +92,9 @@ static harpe_profile *make_profile(int stages, test_random *random) {
     harpe_profile *profile = NULL;
     harpe_error error = {.message = ""};
     assert_ok(harpe_profile_synthesize(&options, &profile, NULL, &error), error);
-    test_rows rows = odd_rows(profile, (oddity)random_int(random, 0, ODD_COUNT - 1), random);
+    owned_rows rows = odd_rows(profile, (oddity)random_int(random, 0, ODD_COUNT - 1), random);
     harpe_profile *odd = profile_of(&rows);
     harpe_profile_free(profile); /* the rows have its names */
-    free(rows.rows);
     return odd;
 }
 
@@ -427,7 +426,7 @@ static void least_of_set(const instance *in, int plan_count, const double *times
         request.times_s = times_s;
         request.time_count = SLOWDOWN_COUNT;
     }
-    harpe_plan_set *plans = NULL;
+    owned_plan_set plans = NULL;
     harpe_error error = {.message = ""};
     assert_ok(harpe_plan_set_new(in->problem, &request, NULL, NULL, &plans, &error), error);
     for (size_t s = 0; s < SLOWDOWN_COUNT; s++)
@@ -439,7 +438,6 @@ static void least_of_set(const instance *in, int plan_count, const double *times
             if (plan->time_s <= times_s[s] * (1 + ROUNDING))
                 least_j[s] = fmin(least_j[s], energy_j);
     }
-    harpe_plan_set_free(plans);
 }
 
 static void check_trial(int trial) {

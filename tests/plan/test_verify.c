@@ -66,14 +66,12 @@ TEST(honest_random_frontiers_pass) {
         for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
             harpe_schedule_options options =
                 shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 5));
-            harpe_problem *problem = random_problem(&options, &random);
-            harpe_frontier *frontier = NULL;
+            owned_problem problem = random_problem(&options, &random);
+            owned_frontier frontier = NULL;
             harpe_error error = {.message = ""};
             assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
             assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
             assert_ok(harpe_frontier_verify(problem, frontier, 5, &error), error);
-            harpe_frontier_free(frontier);
-            harpe_problem_free(problem);
         }
     }
 }
@@ -89,10 +87,10 @@ WITH_FIXTURE(honest_plans_pass) {
 
 TEST(measured_frontiers_and_plans_pass) {
     for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
-        harpe_problem *problem =
+        owned_problem problem =
             measured_problem(i, all_trials() ? 12 : 6, (harpe_problem_options){0});
-        harpe_frontier *frontier = NULL;
-        harpe_plan_set *plans = NULL;
+        owned_frontier frontier = NULL;
+        owned_plan_set plans = NULL;
         harpe_error error = {.message = ""};
         harpe_plan_request request = {.count = 3};
         assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error), error);
@@ -101,44 +99,34 @@ TEST(measured_frontiers_and_plans_pass) {
             assert_ok(harpe_plan_verify(problem, frontier, harpe_plan_set_at(plans, k), &error),
                       error);
         }
-        harpe_plan_set_free(plans);
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
     }
 }
 
 /* A fitted curve may be above a measured point. Its frontier is then no bound for that plan, and
  * the plan is still correct. */
 TEST(plans_below_a_fitted_curve_pass) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     for (int i = 0; i < 12; i++) {
         double time_s = 0.050 + 0.002 * i;
         double noise = i == 6 ? 0.9 : 1.0;
         add_row(&rows, 0, "forward", 1400 - 15 * i, time_s, noise * (10 + 5 * exp(-0.2 * i)));
         add_row(&rows, 0, "backward", 1400 - 15 * i, time_s, noise * (10 + 5 * exp(-0.2 * i)));
     }
-    harpe_schedule *schedule =
-        schedule_of(&(harpe_schedule_options){.ranks = 1, .microbatches = 1});
-    harpe_profile *profile = profile_of(&rows);
-    harpe_problem *problem = problem_of(
+    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 1, .microbatches = 1});
+    owned_profile profile = profile_of(&rows);
+    owned_problem problem = problem_of(
         profile, schedule, &(harpe_problem_options){.cost_model = HARPE_COST_EXPONENTIAL});
     assert_true(problem->choices[0].is_fitted);
     double time_s = 2 * 0.062;
     harpe_plan_request request = {.choice = HARPE_PLANS_AT, .times_s = &time_s, .time_count = 1};
-    harpe_frontier *frontier = NULL;
-    harpe_plan_set *plans = NULL;
+    owned_frontier frontier = NULL;
+    owned_plan_set plans = NULL;
     harpe_error error = {.message = ""};
     assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error), error);
     const harpe_plan *plan = harpe_plan_set_at(plans, 0);
     assert_true(plan->energy_j < plan->lower_bound_j);
     assert_ok(harpe_plan_verify(problem, frontier, plan, &error), error);
     assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
-    harpe_plan_set_free(plans);
-    harpe_frontier_free(frontier);
-    harpe_problem_free(problem);
-    harpe_profile_free(profile);
-    harpe_schedule_free(schedule);
-    free(rows.rows);
 }
 
 /* ---- False plans ----------------------------------------------------------------------------- */

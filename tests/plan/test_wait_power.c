@@ -85,16 +85,12 @@ static harpe_problem *problem_with_powers(const harpe_profile *profile,
 static harpe_problem *random_wait_problem(const harpe_schedule_options *options,
                                           test_random *random, power_rows *powers, int gpus) {
     test_profile_shape shape = random_shape(random);
-    harpe_schedule *schedule = schedule_of(options);
-    test_rows rows = make_rows(schedule, &shape, random);
-    harpe_profile *profile = profile_of(&rows);
+    owned_schedule schedule = schedule_of(options);
+    owned_rows rows = make_rows(schedule, &shape, random);
+    owned_profile profile = profile_of(&rows);
     *powers = random_powers(schedule, random, shape.power_scale);
     double overhead_w = random_overhead_w(random, shape.power_scale);
-    harpe_problem *problem = problem_with_powers(profile, schedule, powers, overhead_w, gpus);
-    harpe_profile_free(profile);
-    harpe_schedule_free(schedule);
-    free(rows.rows);
-    return problem;
+    return problem_with_powers(profile, schedule, powers, overhead_w, gpus);
 }
 
 static harpe_schedule_options small_shape(test_random *random) {
@@ -162,7 +158,7 @@ TEST(evaluation_matches_the_simulation) {
             options = shape_for(name, 2, 4);
         power_rows powers;
         int gpus = random_int(&random, 1, 3);
-        harpe_problem *problem = random_wait_problem(&options, &random, &powers, gpus);
+        owned_problem problem = random_wait_problem(&options, &random, &powers, gpus);
         with_kinds += harpe_problem_has_any_wait_kinds(problem);
         size_t n = harpe_problem_instruction_count(problem);
         int *mhz = calloc(n, sizeof *mhz);
@@ -183,7 +179,6 @@ TEST(evaluation_matches_the_simulation) {
                     plan.compute_energy_j + plan.blocking_energy_j + plan.overhead_energy_j, 1e-12);
         free(mhz);
         free(point);
-        harpe_problem_free(problem);
     }
     assert_true(with_kinds > test_trials(300) / 3);
 }
@@ -192,15 +187,14 @@ TEST(evaluation_matches_the_simulation) {
  * the end from 0.4 s. */
 TEST(a_small_iteration_by_hand) {
     const harpe_wait_power powers[] = {{-1, "forward", 300}, {-1, "backward", 50}, {1, "end", 10}};
-    test_rows rows = {0};
+    owned_rows rows = {0};
     for (int stage = 0; stage < 2; stage++) {
         add_row(&rows, stage, "forward", 1410, 0.1, 20);
         add_row(&rows, stage, "backward", 1410, 0.2, 40);
     }
-    harpe_schedule *schedule =
-        schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 1});
-    harpe_profile *profile = profile_of(&rows);
-    harpe_problem *problem = problem_of(
+    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 1});
+    owned_profile profile = profile_of(&rows);
+    owned_problem problem = problem_of(
         profile, schedule, &(harpe_problem_options){.wait_powers = powers, .wait_power_count = 3});
     harpe_plan plan;
     harpe_power_shape shape;
@@ -219,10 +213,6 @@ TEST(a_small_iteration_by_hand) {
     assert_near(shape.peak_w, 500, 1e-9);
     assert_int_equal(harpe_graph_of_problem(problem, &graph, NULL), HARPE_NOT_SUPPORTED);
     assert_null(graph);
-    harpe_problem_free(problem);
-    harpe_profile_free(profile);
-    harpe_schedule_free(schedule);
-    free(rows.rows);
 }
 
 /* ---- All plans ------------------------------------------------------------------------------- */
@@ -235,16 +225,13 @@ TEST(no_plan_is_below_the_bound) {
     for (int trial = 0; trial < trials; trial++) {
         harpe_schedule_options options = small_shape(&random);
         power_rows powers;
-        harpe_problem *problem = random_wait_problem(&options, &random, &powers, 1);
+        owned_problem problem = random_wait_problem(&options, &random, &powers, 1);
         size_t n = harpe_problem_instruction_count(problem), digit[INSTRUCTIONS_MAX] = {0};
         double plans = 1;
         for (size_t i = 0; i < n; i++)
             plans *= (double)harpe_problem_choice(problem, (int32_t)i)->point_count;
-        if (n > INSTRUCTIONS_MAX || plans > PLANS_MAX) {
-            harpe_problem_free(problem);
-            continue;
-        }
-        harpe_frontier *frontier = NULL;
+        if (n > INSTRUCTIONS_MAX || plans > PLANS_MAX) continue;
+        owned_frontier frontier = NULL;
         harpe_error error = {.message = ""};
         assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
         assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
@@ -263,8 +250,6 @@ TEST(no_plan_is_below_the_bound) {
                 digit[i] = 0;
             }
         }
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
     }
     assert_true(compared > 8 * trials);
 }
@@ -278,18 +263,15 @@ TEST(plans_of_all_schedules_are_verified) {
             harpe_schedule_options options = shape_for(name, 3, 6);
             if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
             power_rows powers;
-            harpe_problem *problem = random_wait_problem(&options, &random, &powers, 2);
-            harpe_frontier *frontier = NULL;
-            harpe_plan_set *plans = NULL;
+            owned_problem problem = random_wait_problem(&options, &random, &powers, 2);
+            owned_frontier frontier = NULL;
+            owned_plan_set plans = NULL;
             harpe_plan_request request = {.count = 8};
             harpe_error error = {.message = ""};
             assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error),
                       error);
             assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
             assert_ok(harpe_plan_set_verify(problem, frontier, plans, &error), error);
-            harpe_plan_set_free(plans);
-            harpe_frontier_free(frontier);
-            harpe_problem_free(problem);
         }
     }
 }
@@ -454,12 +436,9 @@ TEST(bound_matches_the_linear_program) {
                                           .ranks = random_int(&random, 1, 4),
                                           .microbatches = random_int(&random, 1, 5)};
         power_rows powers;
-        harpe_problem *problem = random_wait_problem(&options, &random, &powers, 1);
-        if (!harpe_problem_has_any_wait_kinds(problem)) {
-            harpe_problem_free(problem);
-            continue;
-        }
-        harpe_frontier *frontier = NULL;
+        owned_problem problem = random_wait_problem(&options, &random, &powers, 1);
+        if (!harpe_problem_has_any_wait_kinds(problem)) continue;
+        owned_frontier frontier = NULL;
         harpe_error error = {.message = ""};
         assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
         Clp_Simplex *model = lp_make(problem, &powers);
@@ -480,8 +459,6 @@ TEST(bound_matches_the_linear_program) {
             compared++;
         }
         Clp_deleteModel(model);
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
     }
     assert_true(compared > 2 * trials);
 }
@@ -508,18 +485,19 @@ TEST(equal_powers_change_nothing) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
                                           .microbatches = random_int(&random, 1, 6)};
         test_profile_shape shape = random_shape(&random);
-        harpe_schedule *schedule = schedule_of(&options);
-        test_rows rows = make_rows(schedule, &shape, &random);
-        harpe_profile *profile = profile_of(&rows);
+        owned_schedule schedule = schedule_of(&options);
+        owned_rows rows = make_rows(schedule, &shape, &random);
+        owned_profile profile = profile_of(&rows);
         power_rows none = {.usual_w = 83.64}, equal = {.usual_w = trial % 2 ? 83.64 : 5};
         add_power(&equal, -1, "forward", 83.64);
         add_power(&equal, 0, HARPE_WAIT_END, 83.64);
         add_power(&equal, -1, "", 83.64);
-        harpe_problem *one = problem_with_powers(profile, schedule, &none, 0, 3);
-        harpe_problem *other = problem_with_powers(profile, schedule, &equal, 0, 3);
+        owned_problem one = problem_with_powers(profile, schedule, &none, 0, 3);
+        owned_problem other = problem_with_powers(profile, schedule, &equal, 0, 3);
         assert_false(harpe_problem_has_any_wait_kinds(other));
         harpe_frontier *frontiers[2];
-        harpe_plan_set *a = plans_of(one, &frontiers[0]), *b = plans_of(other, &frontiers[1]);
+        owned_plan_set a = plans_of(one, &frontiers[0]);
+        owned_plan_set b = plans_of(other, &frontiers[1]);
         assert_int_equal(harpe_plan_set_count(a), harpe_plan_set_count(b));
         size_t n = harpe_problem_instruction_count(one);
         for (size_t i = 0; i < harpe_plan_set_count(a); i++) {
@@ -528,15 +506,8 @@ TEST(equal_powers_change_nothing) {
             assert_true(x->lower_bound_j == y->lower_bound_j);
             assert_memory_equal(x->frequency_mhz, y->frequency_mhz, n * sizeof(int));
         }
-        harpe_plan_set_free(a);
-        harpe_plan_set_free(b);
         harpe_frontier_free(frontiers[0]);
         harpe_frontier_free(frontiers[1]);
-        harpe_problem_free(one);
-        harpe_problem_free(other);
-        harpe_profile_free(profile);
-        harpe_schedule_free(schedule);
-        free(rows.rows);
     }
 }
 
@@ -557,14 +528,13 @@ TEST(wrong_powers_are_refused) {
         {{{0, "end", 1}, {0, "end", 2}}, 2, "two wait powers are for the wait 'end' of rank 0"},
         {{{-1, NULL, 1}, {-1, "", 2}}, 2, "two wait powers are for the wait ''"},
     };
-    harpe_schedule *schedule =
-        schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
-    test_rows rows = {0};
+    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
+    owned_rows rows = {0};
     for (int stage = 0; stage < 2; stage++) {
         add_row(&rows, stage, "forward", 1410, 0.1, 20);
         add_row(&rows, stage, "backward", 1410, 0.2, 40);
     }
-    harpe_profile *profile = profile_of(&rows);
+    owned_profile profile = profile_of(&rows);
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         harpe_problem *problem = NULL;
         harpe_error error = {.message = ""};
@@ -577,9 +547,6 @@ TEST(wrong_powers_are_refused) {
         assert_memory_equal(error.message, "w.csv: ", 7);
         if (!strstr(error.message, cases[k].says)) fail_msg("%s", error.message);
     }
-    harpe_profile_free(profile);
-    harpe_schedule_free(schedule);
-    free(rows.rows);
 }
 
 TEST(files_are_read) {
