@@ -29,6 +29,10 @@
             fail_msg("%s: %s", harpe_status_name(assert_ok_status), (error).message); \
     } while (0)
 
+/* The same for a call that writes its error into `failure`. */
+#define assert_works(call) assert_ok(call, failure)
+static harpe_error failure __attribute__((unused));
+
 /* Checks that two numbers agree to a fraction of the larger one. */
 static inline bool nearly(double a, double b, double relative) {
     return fabs(a - b) <= relative * fmax(fabs(a), fabs(b));
@@ -259,6 +263,21 @@ static inline harpe_problem *problem_from_rows(const test_rows *list,
                                                const harpe_schedule_options *schedule_options,
                                                double blocking_power_w) {
     return problem_with_overhead(list, schedule_options, blocking_power_w, 0);
+}
+
+static inline harpe_frontier *frontier_of(const harpe_problem *problem) {
+    harpe_frontier *frontier = NULL;
+    assert_works(harpe_frontier_new(problem, NULL, &frontier, &failure));
+    return frontier;
+}
+
+/* Makes plans and, unless it is NULL, their frontier. */
+static inline harpe_plan_set *plan_set_of(const harpe_problem *problem,
+                                          const harpe_plan_request *request,
+                                          harpe_frontier **frontier) {
+    harpe_plan_set *plans = NULL;
+    assert_works(harpe_plan_set_new(problem, request, NULL, frontier, &plans, &failure));
+    return plans;
 }
 
 /* Blocking powers for tests: none, usual powers, one close to the power of instructions, and one

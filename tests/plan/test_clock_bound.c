@@ -6,6 +6,8 @@
 #include "test.h"
 
 #include "plan/clock_bound.h"
+
+#include "oracle.h"
 #include "search_parts.h"
 
 #define MOST_INSTRUCTIONS 32
@@ -75,25 +77,6 @@ typedef struct outcome {
     bool holds;
 } outcome;
 
-/* Computes the starts by visiting all arcs until nothing changes. Returns the length. */
-static double run(const harpe_problem *problem, const double *time_s, double *start_s) {
-    const harpe_dag *dag = &problem->dag;
-    double length_s = 0;
-    memset(start_s, 0, (size_t)dag->node_count * sizeof *start_s);
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (int32_t a = 0; a < dag->arc_count; a++) {
-            double end_s = start_s[dag->arc_from[a]] + time_s[dag->arc_from[a]];
-            if (end_s <= start_s[dag->arc_to[a]]) continue;
-            start_s[dag->arc_to[a]] = end_s;
-            changed = true;
-        }
-    }
-    for (int32_t i = 0; i < dag->node_count; i++)
-        length_s = fmax(length_s, start_s[i] + time_s[i]);
-    return length_s;
-}
-
 static double latency_of(const harpe_problem *problem, const harpe_clock_switch *cost, int rank,
                          int mhz) {
     if (!cost->takes_profile) return cost->latency_s;
@@ -124,7 +107,7 @@ static void add_changes(const harpe_problem *problem, const harpe_clock_switch *
 
 /* Runs a plan. `number` is the place of each instruction's point. */
 static outcome outcome_of(const harpe_problem *problem, const harpe_clock_switch *cost,
-                          const int *number) {
+                          const size_t *number) {
     double time_s[MOST_INSTRUCTIONS + 64], start_s[MOST_INSTRUCTIONS + 64];
     int mhz[MOST_INSTRUCTIONS];
     outcome out = {.holds = true};
@@ -136,7 +119,7 @@ static outcome outcome_of(const harpe_problem *problem, const harpe_clock_switch
         out.energy_j += point->energy_j;
         if ((size_t)i < own) mhz[i] = point->frequency_mhz;
     }
-    out.time_s = run(problem, time_s, start_s);
+    out.time_s = simulate_times(problem, time_s, start_s);
     out.energy_j += problem->overhead_power_w * out.time_s;
     for (int rank = 0; rank < problem->rank_count; rank++) {
         double free_s = 0;
@@ -164,23 +147,22 @@ static void make_bounds(const harpe_problem *problem, const harpe_clock_switch *
                         test_random *random, claims *out) {
     AT_END(harpe_walk_clear) harpe_walk walk;
     harpe_clock_bound bound;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_walk_begin(&walk, problem, NULL, &error), error);
-    assert_ok(harpe_clock_bound_init(&bound, problem, cost, &walk.network, &error), error);
+    assert_works(harpe_walk_begin(&walk, problem, NULL, &failure));
+    assert_works(harpe_clock_bound_init(&bound, problem, cost, &walk.network, &failure));
     for (int k = 0; k < TIMES; k++) {
         double share = random_between(random, 0, 1) / (k + 1);
         int64_t time_ps =
             walk.fastest_ps + (int64_t)(share * (double)(walk.solver.time_ps - walk.fastest_ps));
-        assert_ok(harpe_walk_to(&walk, time_ps, &error), error);
+        assert_works(harpe_walk_to(&walk, time_ps, &failure));
         double time_s = (double)walk.solver.time_ps / HARPE_PS_PER_S;
         if (k == 0 && random_int(random, 0, 1)) time_s *= 1.1;
         out->time_s[k] = time_s;
         out->least_j[k] = INFINITY;
         out->relaxed_j[k] = harpe_walk_bound_j(&walk, (double)walk.solver.time_ps / HARPE_PS_PER_S);
-        assert_ok(harpe_clock_bound_add(&bound, &walk, time_s, &error), error);
+        assert_works(harpe_clock_bound_add(&bound, &walk, time_s, &failure));
     }
     harpe_clock_bound_clear(&bound);
-    assert_ok(harpe_walk_finish(&walk, &out->frontier, &error), error);
+    assert_works(harpe_walk_finish(&walk, &out->frontier, &failure));
     for (int k = 0; k < TIMES; k++)
         out->bound_j[k] = harpe_frontier_bound_at(out->frontier, out->time_s[k]);
 }
@@ -191,9 +173,8 @@ static double noise_j(const harpe_problem *problem, double time_s) {
 
 /* Compares all plans with the bound at their times. */
 static void compare_all(const harpe_problem *problem, const harpe_clock_switch *cost, claims *c) {
-    int number[MOST_INSTRUCTIONS] = {0};
-    size_t count = harpe_problem_instruction_count(problem), i = 0;
-    while (i < count) {
+    size_t number[MOST_INSTRUCTIONS] = {0};
+    do {
         outcome o = outcome_of(problem, cost, number);
         double bound_j = o.holds ? harpe_frontier_bound_at(c->frontier, o.time_s) : -INFINITY;
         if (o.energy_j < bound_j - noise_j(problem, o.time_s))
@@ -202,11 +183,7 @@ static void compare_all(const harpe_problem *problem, const harpe_clock_switch *
         for (int k = 0; k < TIMES && o.holds; k++)
             if (o.time_s <= c->time_s[k] * (1 + 1e-12))
                 c->least_j[k] = fmin(c->least_j[k], o.energy_j);
-        for (i = 0; i < count; i++) {
-            if (++number[i] < (int)harpe_problem_choice(problem, (int32_t)i)->point_count) break;
-            number[i] = 0;
-        }
-    }
+    } while (next_plan(problem, number));
 }
 
 static harpe_clock_switch random_cost(test_random *random, double most_s) {
@@ -287,11 +264,10 @@ TEST(chosen_clocks_of_a_rank_cost_least) {
         owned_problem problem = random_clocks(&random, &options, 3, NULL);
         AT_END(harpe_walk_clear) harpe_walk walk;
         harpe_clock_bound b;
-        harpe_error error = {.message = ""};
         const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0, 0.3),
                                          .energy_j = random_int(&random, 0, 1) * 2.0};
-        assert_ok(harpe_walk_begin(&walk, problem, NULL, &error), error);
-        assert_ok(harpe_clock_bound_init(&b, problem, &cost, &walk.network, &error), error);
+        assert_works(harpe_walk_begin(&walk, problem, NULL, &failure));
+        assert_works(harpe_clock_bound_init(&b, problem, &cost, &walk.network, &failure));
         harpe_rank_run rank = b.clocks.ranks[0];
         b.clocks.ignores_most = true;
         b.proof.longest_s = INFINITY;
@@ -367,20 +343,18 @@ TEST(no_plan_of_the_planner_is_below_the_bound) {
         harpe_clock_switch cost = random_cost(&random, 0.5);
         const harpe_plan_request request = {.count = 6, .clock_switch = cost, .threads = 1};
         harpe_frontier *frontier = NULL;
-        owned_plan_set plans = NULL;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error), error);
-        assert_ok(harpe_frontier_verify(problem, frontier, 3, &error), error);
-        assert_ok(harpe_plan_set_verify(problem, frontier, plans, &error), error);
+        owned_plan_set plans = plan_set_of(problem, &request, &frontier);
+        assert_works(harpe_frontier_verify(problem, frontier, 3, &failure));
+        assert_works(harpe_plan_set_verify(problem, frontier, plans, &failure));
         harpe_frontier *alone = NULL;
-        assert_ok(harpe_frontier_new_for(problem, &cost, NULL, &alone, &error), error);
+        assert_works(harpe_frontier_new_for(problem, &cost, NULL, &alone, &failure));
         assert_corners(frontier);
         assert_corners(alone);
         for (size_t k = 0; k < harpe_plan_set_count(plans); k++) {
             const harpe_plan *plan = harpe_plan_set_at(plans, k);
             harpe_switching changes;
-            assert_ok(harpe_plan_switching(problem, plan->frequency_mhz, NULL, &changes, &error),
-                      error);
+            assert_works(
+                harpe_plan_switching(problem, plan->frequency_mhz, NULL, &changes, &failure));
             double changes_j = cost.energy_j * (double)changes.clock_writes;
             double bound_j = harpe_frontier_bound_at(frontier, plan->time_s);
             assert_true(plan->energy_j + changes_j >= bound_j * (1 - ROUNDING));
@@ -412,17 +386,15 @@ TEST(without_latency_it_is_the_relaxations) {
         owned_problem problem = larger_problem(&random, trial);
         AT_END(harpe_walk_clear) harpe_walk walk;
         harpe_clock_bound bound;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_walk_begin(&walk, problem, NULL, &error), error);
-        assert_ok(harpe_clock_bound_init(&bound, problem, &nothing, &walk.network, &error), error);
+        assert_works(harpe_walk_begin(&walk, problem, NULL, &failure));
+        assert_works(harpe_clock_bound_init(&bound, problem, &nothing, &walk.network, &failure));
         double share = random_between(&random, 0.1, 1);
         int64_t room_ps = walk.solver.time_ps - walk.fastest_ps;
-        assert_ok(
-            harpe_walk_to(&walk, walk.fastest_ps + (int64_t)(share * (double)room_ps), &error),
-            error);
+        assert_works(
+            harpe_walk_to(&walk, walk.fastest_ps + (int64_t)(share * (double)room_ps), &failure));
         double time_s = (double)walk.solver.time_ps / HARPE_PS_PER_S;
         double relaxed_j = harpe_walk_bound_j(&walk, time_s);
-        assert_ok(harpe_clock_bound_add(&bound, &walk, time_s, &error), error);
+        assert_works(harpe_clock_bound_add(&bound, &walk, time_s, &failure));
         assert_int_equal(walk.frontier.line_count, 1);
         const harpe_bound_line *line = &walk.frontier.lines[0];
         double held_j = line->at_0_j + line->slope_w * time_s;
@@ -447,9 +419,7 @@ TEST(one_rank_without_room_for_two_clocks) {
                                         .time_count = 3,
                                         .clock_switch = cost};
     owned_frontier frontier = NULL;
-    owned_plan_set plans = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error), error);
+    owned_plan_set plans = plan_set_of(problem, &request, &frontier);
     assert_near(harpe_frontier_bound_at(frontier, 0.9), 8 * 30, 1e-9);
     assert_near(harpe_frontier_bound_at(frontier, 0.96), 8 * 26, 1e-9);
     assert_true(harpe_frontier_bound_at(frontier, 1.1) < 8 * 26);

@@ -33,8 +33,7 @@ static void parts_usual(parts *p, uint64_t seed) {
 }
 
 static void crew_init(harpe_crew *crew, const parts *p, int threads) {
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_crew_init(crew, p->problem, &p->walk.network, threads, &error), error);
+    assert_works(harpe_crew_init(crew, p->problem, &p->walk.network, threads, &failure));
 }
 
 static void pause_ms(int ms) { nanosleep(&(struct timespec){.tv_nsec = 1000000L * ms}, NULL); }
@@ -102,8 +101,7 @@ TEST(results_do_not_depend_on_the_number_of_threads) {
         const harpe_crew_run run = {
             .count = NUMBERS, .step = improve, .report = count_report, .user = s};
         bool stopped = true;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
+        assert_works(harpe_crew_do(&crew, &run, &stopped, &failure));
         assert_false(stopped);
         if (k == 0) assert_int_equal(s->reports, NUMBERS);
         for (size_t n = 0; n < NUMBERS; n++)
@@ -134,8 +132,7 @@ TEST(nothing_to_do) {
     crew_init(&crew, &p, 4);
     const harpe_crew_run run = {.step = improve};
     bool stopped = true;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
+    assert_works(harpe_crew_do(&crew, &run, &stopped, &failure));
     assert_false(stopped);
 }
 
@@ -166,8 +163,7 @@ TEST(failures_and_stops_end_a_run) {
         shared_init(&s, &p);
         const harpe_crew_run run = {.count = NUMBERS, .step = improve, .user = &s};
         bool stopped;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
+        assert_works(harpe_crew_do(&crew, &run, &stopped, &failure));
         assert_int_equal(s.begun, NUMBERS);
     }
 }
@@ -241,8 +237,7 @@ TEST(the_caller_reports_while_others_work) {
         const harpe_crew_run run = {
             .count = 2, .step = outlast_the_caller, .report = report_of_the_caller, .user = &s};
         bool stopped = !s.stops;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
+        assert_works(harpe_crew_do(&crew, &run, &stopped, &failure));
         assert_false(s.has_waited_too_long);
         assert_true(s.reports >= 5);
         assert_int_equal(stopped, s.stops);

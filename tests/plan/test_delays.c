@@ -209,8 +209,7 @@ TEST(no_plan_is_below_the_bound) {
     for (int trial = 0; trial < trials; trial++) {
         harpe_schedule_options options = {.ranks = 2, .microbatches = random_int(&random, 1, 2)};
         pair p = random_pair(&options, trial % 2 == 1, &random);
-        owned_frontier frontier = NULL;
-        assert_int_equal(harpe_frontier_new(p.late, NULL, &frontier, NULL), HARPE_OK);
+        owned_frontier frontier = frontier_of(p.late);
         int32_t n = p.plain->instruction_count;
         size_t digit[8] = {0};
         int mhz[8];
@@ -241,13 +240,10 @@ TEST(the_graph_has_the_lags) {
         pair p = random_pair(&options, false, &random);
         owned_graph graph = NULL;
         owned_problem problem = NULL;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_graph_of_problem(p.late, &graph, &error), error);
-        assert_ok(harpe_problem_of_graph(graph, NULL, &problem, &error), error);
-        owned_frontier one = NULL;
-        owned_frontier other = NULL;
-        assert_int_equal(harpe_frontier_new(p.late, NULL, &one, NULL), HARPE_OK);
-        assert_int_equal(harpe_frontier_new(problem, NULL, &other, NULL), HARPE_OK);
+        assert_works(harpe_graph_of_problem(p.late, &graph, &failure));
+        assert_works(harpe_problem_of_graph(graph, NULL, &problem, &failure));
+        owned_frontier one = frontier_of(p.late);
+        owned_frontier other = frontier_of(problem);
         size_t count = 0;
         const harpe_frontier_vertex *vertices = harpe_frontier_vertices(one, &count);
         for (size_t v = 0; v < count; v++) {

@@ -23,9 +23,8 @@ static void assert_sound(const parts *p, const harpe_diver *diver) {
     assert_true(plan_ps(p, diver->option) <= p->walk.solver.time_ps);
     double noise_j = 1e-9 * scale_j(p);
     assert_true(fabs(diver->energy_j - plan_j(p, diver->option)) <= noise_j);
-    harpe_error error = {.message = ""};
     harpe_plan plan;
-    assert_ok(harpe_plan_evaluate(p->problem, frequency_mhz, &plan, NULL, &error), error);
+    assert_works(harpe_plan_evaluate(p->problem, frequency_mhz, &plan, NULL, &failure));
     double iteration_j = harpe_problem_iteration_power_w(p->problem) * plan.time_s;
     assert_true(plan.time_s * HARPE_PS_PER_S <= (double)(p->walk.solver.time_ps + n + 1));
     assert_true(fabs(plan.energy_j - iteration_j - diver->energy_j) <=
@@ -36,8 +35,7 @@ static void assert_sound(const parts *p, const harpe_diver *diver) {
 
 static void dive(parts *p, harpe_diver *diver, int width) {
     bool found = false;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_diver_dive(diver, &p->walk.solver, width, &found, &error), error);
+    assert_works(harpe_diver_dive(diver, &p->walk.solver, width, &found, &failure));
     assert_true(found); /* the faster of the options around a duration always fits */
     assert_sound(p, diver);
     assert_true(diver->energy_j >=
@@ -115,10 +113,9 @@ TEST(wider_dives_find_better_plans) {
             for (int k = 0; k < 3; k++) {
                 int left = random_int(&random, 0, 60);
                 bool found = true;
-                harpe_error error = {.message = ""};
                 used.is_over = end_after;
                 used.user = &left;
-                assert_ok(harpe_diver_dive(&used, &p.walk.solver, 8, &found, &error), error);
+                assert_works(harpe_diver_dive(&used, &p.walk.solver, 8, &found, &failure));
                 assert_false(found);
                 used.is_over = NULL;
                 dive(&p, &used, widths[k]);

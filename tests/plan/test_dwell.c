@@ -20,9 +20,8 @@ static outcome outcome_of(const harpe_problem *problem, const int *frequency_mhz
                           const harpe_clock_switch *cost) {
     harpe_plan plan;
     harpe_switching changes;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_evaluate(problem, frequency_mhz, &plan, NULL, &error), error);
-    assert_ok(harpe_plan_switching(problem, frequency_mhz, NULL, &changes, &error), error);
+    assert_works(harpe_plan_evaluate(problem, frequency_mhz, &plan, NULL, &failure));
+    assert_works(harpe_plan_switching(problem, frequency_mhz, NULL, &changes, &failure));
     double needed_s = fmax(cost->minimum_dwell_s, cost->latency_s);
     return (outcome){plan.time_s, plan.energy_j + cost->energy_j * (double)changes.clock_writes,
                      changes.clock_writes == 0 ||
@@ -37,9 +36,7 @@ static outcome best_at(const harpe_problem *problem, const harpe_clock_switch *c
                                         .time_count = 1,
                                         .count = 1,
                                         .clock_switch = *cost};
-    owned_plan_set plans = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
+    owned_plan_set plans = plan_set_of(problem, &request, NULL);
     return outcome_of(problem, harpe_plan_set_at(plans, 0)->frequency_mhz, cost);
 }
 
@@ -202,19 +199,17 @@ TEST(sets_against_the_greedy) {
         owned_problem problem =
             problem_with_clocks(&random, ranks, random_int(&random, 3, 8), clocks, false);
         harpe_plan fastest;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_all_maximum(problem, &fastest, &error), error);
+        assert_works(harpe_plan_all_maximum(problem, &fastest, &failure));
         double times_s[4];
         for (int k = 0; k < 4; k++)
             times_s[k] = fastest.time_s * (1 + 0.04 * k) * (1 + 1e-9);
         const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0.05, 0.6)};
-        owned_plan_set plans = NULL;
         const harpe_plan_request request = {.choice = HARPE_PLANS_AT,
                                             .times_s = times_s,
                                             .time_count = 4,
                                             .count = 10,
                                             .clock_switch = cost};
-        assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
+        owned_plan_set plans = plan_set_of(problem, &request, NULL);
         for (size_t k = 0; k < 4; k++) {
             outcome o = outcome_of(problem, harpe_plan_set_at(plans, k)->frequency_mhz, &cost);
             assert_true(o.holds && o.time_s <= times_s[k] * (1 + 1e-9));
@@ -286,8 +281,7 @@ TEST(many_ranks_against_a_search_over_pairs) {
         enum { CLOCKS = 14, RANKS = 6 };
         owned_problem problem = problem_with_clocks(&random, RANKS, 8, CLOCKS, false);
         harpe_plan fastest;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_all_maximum(problem, &fastest, &error), error);
+        assert_works(harpe_plan_all_maximum(problem, &fastest, &failure));
         const harpe_clock_switch cost = {.minimum_dwell_s = 1e6};
         for (int k = 0; k < 4; k++) {
             double deadline_s = fastest.time_s * (1 + 0.03 * k) * (1 + 1e-9);
@@ -316,13 +310,11 @@ TEST(all_plans_of_a_set_keep_the_dwell_time) {
                                 random_int(&random, 1, all_trials() ? 6 : 4), 5, trial % 2);
         const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0, 0.5),
                                          .latency_s = random_between(&random, 0, 0.1)};
-        owned_plan_set plans = NULL;
-        harpe_error error = {.message = ""};
         const harpe_plan_request request = {.choice =
                                                 trial % 2 ? HARPE_PLANS_ALL : HARPE_PLANS_SPREAD,
                                             .count = 8,
                                             .clock_switch = cost};
-        assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
+        owned_plan_set plans = plan_set_of(problem, &request, NULL);
         for (size_t k = 0; k < harpe_plan_set_count(plans); k++)
             assert_true(
                 outcome_of(problem, harpe_plan_set_at(plans, k)->frequency_mhz, &cost).holds);

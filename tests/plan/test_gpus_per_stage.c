@@ -53,12 +53,9 @@ static harpe_plan all_maximum_of(const harpe_problem *problem) {
 #define ALIKE 1e-6
 
 static void assert_several_times(const harpe_problem *one, const harpe_problem *several, int gpus) {
-    owned_frontier of_one = NULL;
-    owned_frontier of_several = NULL;
-    harpe_error error = {.message = ""};
     size_t one_count = 0, several_count = 0;
-    assert_ok(harpe_frontier_new(one, NULL, &of_one, &error), error);
-    assert_ok(harpe_frontier_new(several, NULL, &of_several, &error), error);
+    owned_frontier of_one = frontier_of(one);
+    owned_frontier of_several = frontier_of(several);
     const harpe_frontier_vertex *v = harpe_frontier_vertices(of_one, &one_count);
     const harpe_frontier_vertex *w = harpe_frontier_vertices(of_several, &several_count);
     assert_true(v[0].time_s == w[0].time_s);                             /* T_min */
@@ -120,14 +117,10 @@ TEST(different_gpus_match_an_lp) {
             rows.rows[i].energy_j *= gpus[rows.rows[i].stage];
         }
         owned_problem problem = problem_on(&rows, &how, blocking_w, 0);
-        const harpe_dag *dag = &problem->dag;
-        relaxation r = {.instruction_count = dag->node_count, .blocking_power_w = total_w};
-        r.list_of = calloc((size_t)dag->node_count, sizeof *r.list_of);
-        r.arc_from = dag->arc_from;
-        r.arc_to = dag->arc_to;
-        r.arc_count = dag->arc_count;
-        for (int i = 0; i < dag->node_count; i++) {
-            const harpe_option_list *list = r.list_of[i] = &harpe_problem_choice(problem, i)->list;
+        owned_relaxation r = relaxation_of(problem);
+        r.blocking_power_w = total_w;
+        for (int i = 0; i < r.instruction_count; i++) {
+            const harpe_option_list *list = r.list_of[i];
             for (size_t k = 0; k < list->option_count; k++) {
                 double waiting_j = gpus[list->stage] * blocking_w * list->options[k].time_s;
                 assert_near(list->options[k].effective_energy_j + waiting_j,
@@ -135,10 +128,8 @@ TEST(different_gpus_match_an_lp) {
             }
         }
         owned_relaxation_lp lp = relaxation_lp_new(&r);
-        owned_frontier frontier = NULL;
-        harpe_error error = {.message = ""};
         size_t count = 0;
-        assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
+        owned_frontier frontier = frontier_of(problem);
         const harpe_frontier_vertex *v = harpe_frontier_vertices(frontier, &count);
         for (int k = 0; k <= 4; k++) {
             /* Clp's tolerance is 1e-9 of the longest duration; T_min has no room for it. */
@@ -147,7 +138,6 @@ TEST(different_gpus_match_an_lp) {
                         relaxation_lp_energy_j(&lp, time_s), 1e-6);
         }
         assert_near(v[count - 1].lower_bound_j, relaxation_lp_energy_j(&lp, INFINITY), 1e-6);
-        free(r.list_of);
     }
 }
 
@@ -157,8 +147,7 @@ TEST(different_gpus_match_an_lp) {
 
 static harpe_profile *parse(const char *text) {
     harpe_profile *profile = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &error), error);
+    assert_works(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &failure));
     return profile;
 }
 

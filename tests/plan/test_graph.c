@@ -15,16 +15,14 @@
 
 static harpe_graph *graph_of_text(const char *text) {
     harpe_graph *graph = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_graph_parse_json(text, strlen(text), "test", &graph, &error), error);
+    assert_works(harpe_graph_parse_json(text, strlen(text), "test", &graph, &failure));
     return graph;
 }
 
 static harpe_problem *problem_of_graph(const harpe_graph *graph, double overhead_w) {
     harpe_problem *problem = NULL;
     harpe_problem_options options = {.overhead_power_w = overhead_w};
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_problem_of_graph(graph, &options, &problem, &error), error);
+    assert_works(harpe_problem_of_graph(graph, &options, &problem, &failure));
     return problem;
 }
 
@@ -39,10 +37,9 @@ typedef struct solution {
 static solution solve_with_overhead(const harpe_graph *graph, double overhead_w,
                                     const harpe_plan_request *request) {
     solution s = {.problem = problem_of_graph(graph, overhead_w)};
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_set_new(s.problem, request, NULL, &s.frontier, &s.plans, &error), error);
-    assert_ok(harpe_frontier_verify(s.problem, s.frontier, 0, &error), error);
-    assert_ok(harpe_plan_set_verify(s.problem, s.frontier, s.plans, &error), error);
+    assert_works(harpe_plan_set_new(s.problem, request, NULL, &s.frontier, &s.plans, &failure));
+    assert_works(harpe_frontier_verify(s.problem, s.frontier, 0, &failure));
+    assert_works(harpe_plan_set_verify(s.problem, s.frontier, s.plans, &failure));
     s.runs = calloc(harpe_graph_activity_count(graph), sizeof *s.runs);
     return s;
 }
@@ -60,8 +57,7 @@ static void solution_clear(solution *s) {
 #define owned_solution AT_END(solution_clear) solution
 
 static void read_runs(const solution *s, const harpe_plan *plan) {
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_graph_runs(s->problem, plan->frequency_mhz, s->runs, &error), error);
+    assert_works(harpe_graph_runs(s->problem, plan->frequency_mhz, s->runs, &failure));
 }
 
 static const harpe_plan_request all_plans = {.choice = HARPE_PLANS_ALL};
@@ -107,8 +103,7 @@ TEST(reference_is_the_highest_frequency) {
     owned_graph graph = graph_of_text(by_hand);
     owned_problem problem = problem_of_graph(graph, 0);
     harpe_plan maximum;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_all_maximum(problem, &maximum, &error), error);
+    assert_works(harpe_plan_all_maximum(problem, &maximum, &failure));
     assert_near(maximum.energy_j, 40 + 30 + 0.5 + 10 * 0.3 + 5 * 0.3, 1e-9);
 }
 
@@ -118,8 +113,7 @@ TEST(reference_without_frequencies_is_the_fastest_option) {
                                       "{\"time\": 2, \"energy\": 4}]}]}");
     owned_solution s = solve(graph, &all_plans);
     harpe_plan maximum;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_all_maximum(s.problem, &maximum, &error), error);
+    assert_works(harpe_plan_all_maximum(s.problem, &maximum, &failure));
     assert_near(maximum.time_s, 1, 1e-12);
     assert_int_equal(harpe_plan_set_count(s.plans), 3);
     static const int expected[] = {1, 2, 0}; /* fastest first */
@@ -485,10 +479,8 @@ TEST(graph_of_a_pipeline_has_the_same_frontier_and_plans) {
         owned_problem pipeline = random_problem(&options, &random);
         owned_graph graph = NULL;
         owned_frontier frontier = NULL;
-        owned_plan_set plans = NULL;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_graph_of_problem(pipeline, &graph, &error), error);
-        assert_ok(harpe_plan_set_new(pipeline, &all_plans, NULL, &frontier, &plans, &error), error);
+        assert_works(harpe_graph_of_problem(pipeline, &graph, &failure));
+        owned_plan_set plans = plan_set_of(pipeline, &all_plans, &frontier);
         owned_solution s = solve_with_overhead(graph, pipeline->overhead_power_w, &all_plans);
         size_t count = 0, again = 0;
         const harpe_frontier_vertex *a = harpe_frontier_vertices(frontier, &count);
@@ -499,8 +491,8 @@ TEST(graph_of_a_pipeline_has_the_same_frontier_and_plans) {
             assert_near(a[i].lower_bound_j, b[i].lower_bound_j, 1e-9);
         }
         harpe_plan reference, graph_reference;
-        assert_ok(harpe_plan_all_maximum(pipeline, &reference, &error), error);
-        assert_ok(harpe_plan_all_maximum(s.problem, &graph_reference, &error), error);
+        assert_works(harpe_plan_all_maximum(pipeline, &reference, &failure));
+        assert_works(harpe_plan_all_maximum(s.problem, &graph_reference, &failure));
         assert_near(reference.time_s, graph_reference.time_s, 1e-12);
         assert_near(reference.energy_j, graph_reference.energy_j, 1e-9);
         assert_near(harpe_plan_set_at(plans, 0)->time_s, harpe_plan_set_at(s.plans, 0)->time_s,

@@ -21,8 +21,7 @@ static harpe_late_plan late_of(const harpe_problem *problem, const int *mhz,
                                const harpe_clock_switch *cost, double lead_s,
                                harpe_late_instruction *parts) {
     harpe_late_plan late;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_evaluate_late(problem, mhz, cost, lead_s, &late, parts, &error), error);
+    assert_works(harpe_plan_evaluate_late(problem, mhz, cost, lead_s, &late, parts, &failure));
     assert_true(late.is_steady);
     return late;
 }
@@ -254,11 +253,9 @@ static void simulate(const harpe_problem *problem, const int *mhz, const harpe_c
     simulation s = {.problem = problem, .mhz = mhz, .cost = cost, .lead_s = lead_s};
     harpe_late_instruction parts[512];
     harpe_late_plan ignored;
-    harpe_error error = {.message = ""};
     /* The controller begins with any schedule; that of the fastest plan will do. */
-    assert_ok(harpe_plan_evaluate_late(problem, problem->maximum_frequency_mhz, cost, 0, &ignored,
-                                       parts, &error),
-              error);
+    assert_works(harpe_plan_evaluate_late(problem, problem->maximum_frequency_mhz, cost, 0,
+                                          &ignored, parts, &failure));
     for (size_t i = 0; i < (size_t)problem->instruction_count; i++)
         s.seen_start_s[i] = parts[i].start_s;
     for (int r = 0; r < problem->rank_count; r++) {
@@ -291,9 +288,7 @@ TEST(evaluation_agrees_with_a_simulation) {
         double lead_s = trial % 2 == 0 ? 0 : trial % 4 == 1 ? INFINITY : 30 * STEP_S;
         harpe_late_instruction parts[512];
         harpe_late_plan late, simulated;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_evaluate_late(problem, mhz, &cost, lead_s, &late, parts, &error),
-                  error);
+        assert_works(harpe_plan_evaluate_late(problem, mhz, &cost, lead_s, &late, parts, &failure));
         double start_s[512];
         simulate(problem, mhz, &cost, lead_s, &simulated, start_s);
         double steps_s = 2 * STEP_S * problem->instruction_count;
@@ -313,15 +308,14 @@ TEST(evaluation_agrees_with_a_simulation) {
  * the fastest plan against the highest clocks. */
 static double saving_of_plans(const harpe_problem *problem, const harpe_clock_switch *cost,
                               harpe_plan_set **out) {
-    harpe_error error = {.message = ""};
     owned_frontier frontier = NULL;
     harpe_plan maximum;
-    assert_ok(harpe_plan_all_maximum(problem, &maximum, &error), error);
+    assert_works(harpe_plan_all_maximum(problem, &maximum, &failure));
     const harpe_plan_request request = {.count = 5, .clock_switch = *cost};
-    assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, out, &error), error);
+    assert_works(harpe_plan_set_new(problem, &request, NULL, &frontier, out, &failure));
     for (size_t i = 0; i < harpe_plan_set_count(*out); i++) {
         const harpe_plan *plan = harpe_plan_set_at(*out, i);
-        assert_ok(harpe_plan_verify(problem, frontier, plan, &error), error);
+        assert_works(harpe_plan_verify(problem, frontier, plan, &failure));
         const harpe_late_plan late = late_of(problem, plan->frequency_mhz, cost, INFINITY, NULL);
         assert_int_equal(late.late_count, 0);
         assert_near(late.time_s, plan->time_s, 1e-9);
@@ -370,20 +364,19 @@ TEST(plans_have_no_late_change) {
 /* A plan whose changes lie badly becomes one whose changes lie well. */
 TEST(changes_move_where_they_pay) {
     owned_problem problem = one_rank();
-    harpe_error error = {.message = ""};
     const harpe_clock_switch cost = {.latency_s = 2};
     int mhz[4], other[] = {1400, 1400, 1400, 1400};
     /* The search finds the best of all plans whose changes come in time. */
-    assert_ok(harpe_change_moves_improve(problem, &cost, 8, other, 1, mhz, &error), error);
+    assert_works(harpe_change_moves_improve(problem, &cost, 8, other, 1, mhz, &failure));
     harpe_plan plan;
-    assert_ok(harpe_plan_evaluate(problem, mhz, &plan, NULL, &error), error);
+    assert_works(harpe_plan_evaluate(problem, mhz, &plan, NULL, &failure));
     assert_int_equal(late_of(problem, mhz, &cost, INFINITY, NULL).late_count, 0);
     double least_j = INFINITY;
     for (int which = 0; which < 16; which++) {
         for (int i = 0; i < 4; i++)
             other[i] = which >> i & 1 ? 1000 : 1400;
         harpe_plan found;
-        assert_ok(harpe_plan_evaluate(problem, other, &found, NULL, &error), error);
+        assert_works(harpe_plan_evaluate(problem, other, &found, NULL, &failure));
         if (found.time_s > 8 + 1e-9 || late_of(problem, other, &cost, INFINITY, NULL).late_count)
             continue;
         least_j = fmin(least_j, found.energy_j);
@@ -392,7 +385,7 @@ TEST(changes_move_where_they_pay) {
     /* A plan whose clocks do not hold stays as it is. */
     int brief[] = {1400, 1000, 1400, 1400};
     const harpe_clock_switch slow = {.latency_s = 5};
-    assert_ok(harpe_change_moves_improve(problem, &slow, 8, brief, 1, mhz, &error), error);
+    assert_works(harpe_change_moves_improve(problem, &slow, 8, brief, 1, mhz, &failure));
     assert_memory_equal(mhz, ((int[]){1400, 1000, 1400, 1400}), sizeof mhz);
 }
 

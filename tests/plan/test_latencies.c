@@ -11,8 +11,7 @@
 
 static harpe_latencies table_of(const char *text) {
     harpe_latencies table;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_latencies_parse_csv(text, strlen(text), "s.csv", &table, &error), error);
+    assert_works(harpe_latencies_parse_csv(text, strlen(text), "s.csv", &table, &failure));
     return table;
 }
 

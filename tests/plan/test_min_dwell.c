@@ -42,8 +42,7 @@ static double least_with_one_clock_j(const harpe_problem *problem, double most_s
         for (int i = 0; i < RANKS * microbatches * 2; i++)
             mhz[i] = clocks_mhz[of_rank[i / (microbatches * 2)]];
         harpe_plan plan;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_evaluate(problem, mhz, &plan, NULL, &error), error);
+        assert_works(harpe_plan_evaluate(problem, mhz, &plan, NULL, &failure));
         if (plan.time_s <= most_s) least_j = fmin(least_j, plan.energy_j);
     }
     return least_j;
@@ -52,8 +51,7 @@ static double least_with_one_clock_j(const harpe_problem *problem, double most_s
 static void check_plan(const harpe_problem *problem, const harpe_plan *plan, double most_s,
                        double dwell_s) {
     harpe_switching found;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_switching(problem, plan->frequency_mhz, NULL, &found, &error), error);
+    assert_works(harpe_plan_switching(problem, plan->frequency_mhz, NULL, &found, &failure));
     if (found.clock_writes > 0 && found.shortest_dwell_s < dwell_s * (1 - 1e-9))
         fail_msg("a clock holds for %g s, not for %g s, at %g s", found.shortest_dwell_s, dwell_s,
                  most_s);
@@ -68,16 +66,14 @@ TEST(clocks_hold_where_times_are_noise) {
     for (int trial = 0; trial < few_trials(40); trial++) {
         owned_problem problem = limited_by_power(&random);
         harpe_plan maximum;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_all_maximum(problem, &maximum, &error), error);
+        assert_works(harpe_plan_all_maximum(problem, &maximum, &failure));
         double times_s[] = {maximum.time_s + 1e-9, maximum.time_s * 1.05, maximum.time_s * 1.2};
         double dwell_s = trial % 2 ? 5 : 1e6;
         harpe_plan_request request = {.choice = HARPE_PLANS_AT,
                                       .times_s = times_s,
                                       .time_count = 3,
                                       .clock_switch = {.minimum_dwell_s = dwell_s}};
-        owned_plan_set plans = NULL;
-        assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
+        owned_plan_set plans = plan_set_of(problem, &request, NULL);
         for (size_t i = 0; i < 3; i++)
             check_plan(problem, harpe_plan_set_at(plans, i), times_s[i], dwell_s);
     }
@@ -131,17 +127,15 @@ static double dwell_of_rank_s(const harpe_plan *plan, const double *start_s, int
 /* Makes plans, and checks that the clocks of the ranks from `first` on hold. Returns the saving of
  * the best plan against the fastest. */
 static double check_ranks(const harpe_problem *problem, double dwell_s, int first) {
-    owned_plan_set plans = NULL;
-    harpe_error error = {.message = ""};
     const harpe_plan_request request = {.count = 12, .clock_switch = {.minimum_dwell_s = dwell_s}};
-    assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
+    owned_plan_set plans = plan_set_of(problem, &request, NULL);
     size_t count = harpe_plan_set_count(plans);
     for (size_t k = 0; k < count; k++) {
         const harpe_plan *plan = harpe_plan_set_at(plans, k);
         harpe_plan evaluated;
         double start_s[MOST_INSTRUCTIONS];
-        assert_ok(harpe_plan_evaluate(problem, plan->frequency_mhz, &evaluated, start_s, &error),
-                  error);
+        assert_works(
+            harpe_plan_evaluate(problem, plan->frequency_mhz, &evaluated, start_s, &failure));
         for (int rank = first; rank < RANKS; rank++) {
             double found_s = dwell_of_rank_s(&evaluated, start_s, rank);
             if (found_s < dwell_s * (1 - 1e-9))

@@ -9,8 +9,7 @@
 
 static harpe_plan_set *plans_of(const harpe_problem *problem) {
     harpe_plan_set *plans = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_set_one_clock(problem, &plans, &error), error);
+    assert_works(harpe_plan_set_one_clock(problem, &plans, &failure));
     return plans;
 }
 
@@ -164,9 +163,8 @@ TEST(a_graph_has_no_clocks) {
         problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 1}, 0);
     owned_graph graph = NULL;
     owned_problem of_graph = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_graph_of_problem(problem, &graph, &error), error);
-    assert_ok(harpe_problem_of_graph(graph, &(harpe_problem_options){0}, &of_graph, &error), error);
+    assert_works(harpe_graph_of_problem(problem, &graph, &failure));
+    assert_works(harpe_problem_of_graph(graph, &(harpe_problem_options){0}, &of_graph, &failure));
     harpe_plan_set *plans = NULL;
     assert_int_equal(harpe_plan_set_one_clock(of_graph, &plans, NULL), HARPE_NOT_SUPPORTED);
     assert_null(plans);

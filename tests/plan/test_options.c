@@ -138,29 +138,6 @@ TEST(options_are_exactly_the_unbeaten_points) {
     }
 }
 
-TEST(one_two_and_three_points_work) {
-    harpe_profile_point points[] = {{1410, 1, 10}, {1200, 2, 4}, {1000, 3, 2}};
-    for (size_t count = 1; count <= 3; count++) {
-        made_options options = make(points, count, 0);
-        assert_int_equal(options.count, count);
-        for (size_t i = 0; i < count; i++) {
-            assert_int_equal(options.items[i].frequency_mhz, points[i].frequency_mhz);
-            assert_true(options.items[i].is_on_hull);
-        }
-        free(options.items);
-    }
-}
-
-TEST(identical_points_leave_the_lowest_frequency) {
-    harpe_profile_point points[] = {{1410, 1, 10}, {900, 1, 10}, {1200, 1, 10}};
-    made_options options = make(points, 3, 50);
-    assert_int_equal(options.count, 1);
-    assert_int_equal(options.items[0].frequency_mhz, 900);
-    assert_true(options.items[0].energy_j == 10);
-    assert_true(options.items[0].effective_energy_j == -40);
-    free(options.items);
-}
-
 TEST(collinear_points_are_options_but_no_corners) {
     harpe_profile_point points[POINTS_MAX];
     for (int i = 0; i < POINTS_MAX; i++)
@@ -169,28 +146,6 @@ TEST(collinear_points_are_options_but_no_corners) {
     assert_int_equal(options.count, POINTS_MAX);
     for (size_t i = 0; i < options.count; i++)
         assert_int_equal(options.items[i].is_on_hull, i == 0 || i + 1 == options.count);
-    free(options.items);
-}
-
-TEST(slower_and_costlier_points_are_dropped) {
-    harpe_profile_point points[] = {{1410, 1.02, 10}, {1395, 1, 9}, {1380, 1.1, 9.5}, {600, 2, 12}};
-    made_options options = make(points, 4, 0);
-    assert_int_equal(options.count, 1);
-    assert_int_equal(options.items[0].frequency_mhz, 1395);
-    free(options.items);
-    /* The waiting GPUs would draw 8 W instead, so the slow option pays. */
-    options = make(points, 4, 8);
-    assert_int_equal(options.count, 3);
-    assert_int_equal(options.items[2].frequency_mhz, 600);
-    free(options.items);
-}
-
-TEST(blocking_power_above_own_power_works) {
-    harpe_profile_point points[] = {{1410, 1, 100}, {1200, 1.2, 90}, {1000, 1.5, 85}};
-    made_options options = make(points, 3, 1000);
-    assert_int_equal(options.count, 3);
-    assert_true(options.items[2].effective_energy_j == 85 - 1500);
-    assert_hull(&options);
     free(options.items);
 }
 

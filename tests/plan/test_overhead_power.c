@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Overhead power: the energy of whole machines, T* and plans computed by hand, all plans of small
- * instances, the checker, and values that are refused. test_frontier.c compares the bound with an
- * LP solver, also with overhead power. */
+/* Overhead power: the energy of whole machines, T* and plans computed by hand, the checker, and
+ * values that are refused. test_frontier.c compares the bound with an LP solver, and
+ * test_wait_power.c with all plans, also with overhead power. */
 #include "test.h"
 
 #include "base/text.h"
@@ -23,11 +23,8 @@ static harpe_problem *forward_of_three_speeds(double blocking_w, double overhead
 }
 
 static harpe_plan_set *all_plans(const harpe_problem *problem, harpe_frontier **frontier) {
-    harpe_plan_set *plans = NULL;
-    harpe_error error = {.message = ""};
     harpe_plan_request request = {.choice = HARPE_PLANS_ALL};
-    assert_ok(harpe_plan_set_new(problem, &request, NULL, frontier, &plans, &error), error);
-    return plans;
+    return plan_set_of(problem, &request, frontier);
 }
 
 TEST(overhead_moves_the_minimum_to_shorter_times) {
@@ -83,87 +80,6 @@ TEST(a_plan_file_has_both_energies) {
                          HARPE_OK);
     }
 }
-
-/* ---- All plans of small instances ------------------------------------------------------------ */
-
-/* Returns the time of a plan: the arcs are repeated until all are respected. */
-static double time_of(const harpe_problem *problem, const harpe_profile_point *const *points) {
-    double end_s[8], longest_s = 0;
-    int n = problem->instruction_count;
-    for (int i = 0; i < n; i++)
-        end_s[i] = points[i]->time_s;
-    for (int pass = 0; pass < n; pass++) {
-        for (int a = 0; a < problem->dag.arc_count; a++) {
-            int to = problem->dag.arc_to[a];
-            end_s[to] = fmax(end_s[to], end_s[problem->dag.arc_from[a]] + points[to]->time_s);
-        }
-    }
-    for (int i = 0; i < n; i++)
-        longest_s = fmax(longest_s, end_s[i]);
-    return longest_s;
-}
-
-/* Checks every combination of measured points against the bound, and against the plan of least
- * energy that the planner found. */
-static void assert_no_plan_is_below(const harpe_problem *problem, const harpe_frontier *frontier,
-                                    double blocking_w, double overhead_w, double least_found_j) {
-    int n = problem->instruction_count;
-    size_t digit[8] = {0};
-    double least_j = INFINITY;
-    for (int i = 0; i < n;) {
-        const harpe_profile_point *points[8] = {NULL};
-        double busy_s = 0, energy_j = 0;
-        for (int k = 0; k < n; k++) {
-            points[k] = &harpe_problem_choice(problem, k)->points[digit[k]];
-            busy_s += points[k]->time_s;
-            energy_j += points[k]->energy_j;
-        }
-        double time_s = time_of(problem, points);
-        energy_j += blocking_w * (problem->rank_count * time_s - busy_s) + overhead_w * time_s;
-        least_j = fmin(least_j, energy_j);
-        double bound_j = harpe_frontier_bound_at(frontier, time_s);
-        if (energy_j < bound_j * (1 - 1e-8))
-            fail_msg("a plan of %.12g s needs %.12g J, below the bound of %.12g J", time_s,
-                     energy_j, bound_j);
-        for (i = 0; i < n && ++digit[i] == harpe_problem_choice(problem, i)->point_count; i++)
-            digit[i] = 0;
-    }
-    assert_true(least_found_j >= least_j * (1 - 1e-9));
-    assert_true(least_found_j <= least_j * 1.02); /* heuristic, but the instances are small */
-}
-
-TEST(no_plan_of_a_small_instance_is_below_the_bound) {
-    test_random random = {6};
-    for (int trial = 0; trial < test_trials(100); trial++) {
-        harpe_schedule_options options = {.ranks = random_int(&random, 1, 2), .microbatches = 2};
-        double blocking_w = random_between(&random, 0, 100);
-        double overhead_w = random_between(&random, 0, 600);
-        owned_rows rows = {0};
-        for (int stage = 0; stage < options.ranks; stage++) {
-            for (int k = 0; k < 3; k++) {
-                double slower = 1 + 0.2 * k;
-                add_row(&rows, stage, "forward", 1400 - 100 * k,
-                        slower * random_between(&random, 0.9, 1.1), 400 / slower);
-                add_row(&rows, stage, "backward", 1400 - 100 * k, 2 * slower,
-                        random_between(&random, 700, 900) / slower);
-            }
-        }
-        owned_problem problem = problem_with_overhead(&rows, &options, blocking_w, overhead_w);
-        owned_frontier frontier = NULL;
-        owned_plan_set plans = all_plans(problem, &frontier);
-        double least_j = INFINITY;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
-        for (size_t i = 0; i < harpe_plan_set_count(plans); i++) {
-            const harpe_plan *plan = harpe_plan_set_at(plans, i);
-            assert_ok(harpe_plan_verify(problem, frontier, plan, &error), error);
-            least_j = fmin(least_j, plan->energy_j);
-        }
-        assert_no_plan_is_below(problem, frontier, blocking_w, overhead_w, least_j);
-    }
-}
-
-/* ---- Wrong values ---------------------------------------------------------------------------- */
 
 TEST(the_checker_finds_a_wrong_overhead_energy) {
     owned_problem problem = forward_of_three_speeds(10, 50);

@@ -83,8 +83,7 @@ static void check_option(const peer_case *c, const harpe_peer_options *options, 
 
 static void check_case(const peer_case *c) {
     harpe_peer_options options;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_peers_combine(c->entries, c->power_w, c->peers, &options, &error), error);
+    assert_works(harpe_peers_combine(c->entries, c->power_w, c->peers, &options, &failure));
     for (int g = 0; g < c->peers; g++)
         assert_int_equal(options.frequency_mhz[g], 1410);
     double power_w = total_power_w(c);

@@ -11,8 +11,7 @@ static const harpe_schedule_options one_by_one = {.ranks = 1, .microbatches = 1}
 
 static harpe_power_shape shape_of(const harpe_problem *problem, const int *frequency_mhz) {
     harpe_power_shape shape;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_power_shape(problem, frequency_mhz, &shape, &error), error);
+    assert_works(harpe_plan_power_shape(problem, frequency_mhz, &shape, &failure));
     return shape;
 }
 

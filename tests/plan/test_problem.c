@@ -152,8 +152,7 @@ TEST(problem_outlives_profile_and_schedule) {
     owned_profile profile = plain_profile(2);
     owned_problem problem = problem_of(profile, schedule, NULL);
     assert_string_equal(harpe_problem_instruction_name(problem, 1, 1), "backward");
-    owned_frontier frontier = NULL;
-    assert_int_equal(harpe_frontier_new(problem, NULL, &frontier, NULL), HARPE_OK);
+    owned_frontier frontier = frontier_of(problem);
     harpe_plan plan;
     assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
     harpe_problem_free(NULL);
@@ -207,23 +206,6 @@ static void assert_good_list(const harpe_option_list *list, double blocking_w) {
     assert_int_equal(corner, list->curve_count);
 }
 
-TEST(option_lists_are_pareto_and_carry_their_hull) {
-    test_random random = {1};
-    for (int trial = 0; trial < test_trials(100); trial++) {
-        harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
-                                          .microbatches = random_int(&random, 1, 4)};
-        owned_problem problem = random_problem(&options, &random);
-        assert_int_equal(harpe_problem_option_list_count(problem), 2 * options.ranks);
-        for (size_t i = 0; i < harpe_problem_option_list_count(problem); i++) {
-            const harpe_option_list *list = harpe_problem_option_list_at(problem, i);
-            assert_int_equal(list->rank, list->stage); /* 1f1b */
-            assert_good_list(list, problem->total_blocking_power_w / options.ranks);
-        }
-        assert_null(
-            harpe_problem_option_list_at(problem, harpe_problem_option_list_count(problem)));
-    }
-}
-
 TEST(blocking_power_decides_which_options_are_worth_having) {
     owned_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 1, 300);
@@ -264,25 +246,6 @@ TEST(single_options_need_no_choice) {
     assert_int_equal(plan.frequency_mhz[0], 0);
 }
 
-TEST(options_of_one_two_and_three_frequencies_work) {
-    test_random random = {2};
-    for (int count = 1; count <= 3; count++) {
-        for (int model = HARPE_COST_HULL; model <= HARPE_COST_EXPONENTIAL; model++) {
-            owned_schedule schedule =
-                schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 3});
-            test_profile_shape shape = {
-                .character = CHARACTER_MEASURED, .fewest_options = count, .most_options = count};
-            owned_rows rows = make_rows(schedule, &shape, &random);
-            owned_profile profile = profile_of(&rows);
-            owned_problem problem = problem_of(
-                profile, schedule, &(harpe_problem_options){.cost_model = (harpe_cost_model)model});
-            owned_frontier frontier = NULL;
-            assert_int_equal(harpe_frontier_new(problem, NULL, &frontier, NULL), HARPE_OK);
-            assert_int_equal(harpe_frontier_verify(problem, frontier, 0, NULL), HARPE_OK);
-        }
-    }
-}
-
 /* ---- Overlapped pairs ------------------------------------------------------------------------ */
 
 static size_t count_named(const harpe_problem *problem, const char *name) {
@@ -314,10 +277,8 @@ TEST(overlapped_pairs_are_kept_where_they_were_measured_and_split_elsewhere) {
         owned_problem problem = problem_from_rows(&rows, &options, 70);
         assert_int_equal(count_named(problem, "overlap_f_b"), keeps ? pairs : 0);
         assert_int_equal(harpe_problem_instruction_count(problem), listed + (keeps ? 0 : pairs));
-        owned_frontier frontier = NULL;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
-        assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
+        owned_frontier frontier = frontier_of(problem);
+        assert_works(harpe_frontier_verify(problem, frontier, 0, &failure));
     }
 }
 

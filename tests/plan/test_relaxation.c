@@ -28,8 +28,7 @@ static const harpe_relaxation_curve *curve_of(const state_of *s, int32_t i) {
 
 /* Loads the walk's solution again, and makes all changes before the first pivot. */
 static void change_at_once(const state_of *s, harpe_relaxation *r) {
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_relaxation_init(r, &s->p->walk.network, &error), error);
+    assert_works(harpe_relaxation_init(r, &s->p->walk.network, &failure));
     harpe_relaxation_load(r, &s->p->curves, &s->p->walk.solver);
     for (int32_t i = 0; i < s->p->problem->instruction_count; i++)
         harpe_relaxation_change(r, i, curve_of(s, i));
@@ -85,10 +84,8 @@ static double lp_energy_j(const state_of *s) {
     const harpe_dag *dag = &s->p->problem->dag;
     size_t n = (size_t)dag->node_count;
     harpe_option_list *lists = calloc(n, sizeof *lists);
-    relaxation r = {.instruction_count = dag->node_count,
-                    .list_of = calloc(n, sizeof(const harpe_option_list *)),
-                    .arc_from = calloc((size_t)dag->arc_count + 1, sizeof(int)),
-                    .arc_to = calloc((size_t)dag->arc_count + 1, sizeof(int))};
+    owned_relaxation r = relaxation_of(s->p->problem);
+    r.blocking_power_w = 0;
     for (int32_t i = 0; i < dag->node_count; i++) {
         lists[i] = *list_at(s->p->problem, i);
         if (s->fixed[i] >= 0) {
@@ -99,15 +96,8 @@ static double lp_energy_j(const state_of *s) {
         }
         r.list_of[i] = &lists[i];
     }
-    for (; r.arc_count < dag->arc_count; r.arc_count++) {
-        r.arc_from[r.arc_count] = dag->arc_from[r.arc_count];
-        r.arc_to[r.arc_count] = dag->arc_to[r.arc_count];
-    }
     owned_relaxation_lp lp = relaxation_lp_new(&r);
     double energy_j = relaxation_lp_energy_j(&lp, (double)s->deadline_ps / HARPE_PS_PER_S);
-    free(r.list_of);
-    free(r.arc_from);
-    free(r.arc_to);
     free(lists);
     return energy_j;
 }
@@ -201,8 +191,7 @@ static void one_problem(harpe_problem *problem, test_random *random, int changes
     for (size_t i = 0; i < n; i++)
         s.fixed[i] = -1;
     harpe_relaxation r;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_relaxation_init(&r, &p.walk.network, &error), error);
+    assert_works(harpe_relaxation_init(&r, &p.walk.network, &failure));
     for (int load = 0; load < 2; load++) {
         harpe_relaxation_load(&r, &p.curves, &p.walk.solver);
         for (size_t i = 0; i < n; i++)

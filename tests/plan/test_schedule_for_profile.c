@@ -286,8 +286,7 @@ TEST(a_prologue_and_an_epilogue_lie_outside_of_barriers) {
         harpe_schedule_request request = {.path = path};
         if (which & 1) request.options.prologue = before;
         if (which & 2) request.options.epilogue = after;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_schedule_for_profile(profile, &request, &schedule, &error), error);
+        assert_works(harpe_schedule_for_profile(profile, &request, &schedule, &failure));
         int first = which & 1 ? 2 : 0, length = first + 2 + (which & 2 ? 1 : 0);
         const harpe_wait expected[] = {{length + first - 1, first},
                                        {length + first + 1, first + 2},

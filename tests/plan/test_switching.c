@@ -19,8 +19,7 @@ static harpe_problem *one_rank(void) {
 static harpe_switching switching_of(const harpe_problem *problem, const int *frequency_mhz,
                                     const harpe_clock_switch *cost) {
     harpe_switching out;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_switching(problem, frequency_mhz, cost, &out, &error), error);
+    assert_works(harpe_plan_switching(problem, frequency_mhz, cost, &out, &failure));
     return out;
 }
 
@@ -143,10 +142,7 @@ TEST(asked_times_hold_with_brief_instructions) {
                     time_s, time_s * random_int(&random, 100, 400));
         }
         owned_problem problem = problem_from_rows(&rows, &options, 75);
-        owned_frontier frontier = NULL;
-        owned_plan_set plans = NULL;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
+        owned_frontier frontier = frontier_of(problem);
         size_t count = 0;
         const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
         double range_s = vertices[count - 1].time_s - vertices[0].time_s, times_s[3];
@@ -158,9 +154,9 @@ TEST(asked_times_hold_with_brief_instructions) {
                                             .time_count = 3,
                                             .count = 1 + trial % 2,
                                             .clock_switch = costs[trial % 3]};
-        assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
+        owned_plan_set plans = plan_set_of(problem, &request, NULL);
         harpe_plan maximum;
-        assert_ok(harpe_plan_all_maximum(problem, &maximum, &error), error);
+        assert_works(harpe_plan_all_maximum(problem, &maximum, &failure));
         for (size_t k = 0; k < 3; k++) {
             double most_s = times_s[k] * (1 + 1e-9) + 1e-10;
             /* No faster plan may keep its clocks for long enough. */
@@ -178,15 +174,13 @@ TEST(asked_times_hold_if_changes_have_a_cost) {
     for (size_t c = 0; c < sizeof costs / sizeof *costs; c++) {
         for (double brief_s = 1e-9; brief_s < 2e-5; brief_s *= 10) {
             owned_problem problem = rank_with_brief_instructions(brief_s);
-            owned_plan_set plans = NULL;
-            harpe_error error = {.message = ""};
             double time_s = 2 * (1.2 + 2.4 + brief_s);
             const harpe_plan_request request = {.choice = HARPE_PLANS_AT,
                                                 .times_s = &time_s,
                                                 .time_count = 1,
                                                 .count = 1,
                                                 .clock_switch = costs[c]};
-            assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
+            owned_plan_set plans = plan_set_of(problem, &request, NULL);
             assert_true(harpe_plan_set_at(plans, 0)->time_s <= time_s * (1 + 1e-9));
         }
     }
@@ -200,11 +194,10 @@ TEST(plans_do_not_change_clocks_for_brief_instructions) {
     for (size_t c = 0; c < sizeof costs / sizeof *costs; c++) {
         for (double brief_s = 1e-9; brief_s < 2e-5; brief_s *= 10) {
             owned_problem problem = rank_with_brief_instructions(brief_s);
-            harpe_error error = {.message = ""};
             owned_plan_set plans = NULL;
-            assert_ok(harpe_plan_set_new(problem, &(harpe_plan_request){.clock_switch = costs[c]},
-                                         NULL, NULL, &plans, &error),
-                      error);
+            assert_works(harpe_plan_set_new(problem,
+                                            &(harpe_plan_request){.clock_switch = costs[c]}, NULL,
+                                            NULL, &plans, &failure));
             const harpe_plan *slowest = harpe_plan_set_at(plans, 0);
             for (size_t p = 0; p < harpe_plan_set_count(plans); p++) {
                 const harpe_plan *plan = harpe_plan_set_at(plans, p);
@@ -254,10 +247,8 @@ TEST(plans_leave_the_clock_alone_in_phases_without_clocks) {
     for (size_t c = 0; c < sizeof costs / sizeof *costs; c++) {
         owned_problem problem = rank_with_phases();
         owned_plan_set plans = NULL;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_set_new(problem, &(harpe_plan_request){.clock_switch = costs[c]}, NULL,
-                                     NULL, &plans, &error),
-                  error);
+        assert_works(harpe_plan_set_new(problem, &(harpe_plan_request){.clock_switch = costs[c]},
+                                        NULL, NULL, &plans, &failure));
         size_t count = harpe_plan_set_count(plans);
         assert_near(harpe_plan_set_at(plans, 0)->time_s, 4.75, 1e-9);
         assert_near(harpe_plan_set_at(plans, count - 1)->time_s, 5.55, 1e-9);
@@ -287,42 +278,33 @@ static harpe_problem *pipeline(test_random *random, int ranks, int microbatches)
     owned_profile profile = NULL;
     owned_schedule schedule = NULL;
     harpe_problem *problem = NULL;
-    harpe_error error = {.message = ""};
     double power_w = 0;
-    assert_ok(harpe_profile_synthesize(&(harpe_synth_options){.stages = ranks,
-                                                              .imbalance = ranks > 1 ? 1.2 : 1,
-                                                              .seed = random_bits(random)},
-                                       &profile, &power_w, &error),
-              error);
-    assert_ok(
+    assert_works(harpe_profile_synthesize(&(harpe_synth_options){.stages = ranks,
+                                                                 .imbalance = ranks > 1 ? 1.2 : 1,
+                                                                 .seed = random_bits(random)},
+                                          &profile, &power_w, &failure));
+    assert_works(
         harpe_schedule_new(&(harpe_schedule_options){.ranks = ranks, .microbatches = microbatches},
-                           &schedule, &error),
-        error);
-    assert_ok(harpe_problem_new(
-                  profile, schedule,
-                  &(harpe_problem_options){.blocking_power_w = &power_w, .blocking_power_count = 1},
-                  &problem, &error),
-              error);
+                           &schedule, &failure));
+    assert_works(harpe_problem_new(
+        profile, schedule,
+        &(harpe_problem_options){.blocking_power_w = &power_w, .blocking_power_count = 1}, &problem,
+        &failure));
     return problem;
 }
 
 TEST(plans_with_a_dwell_are_a_frontier_again) {
     test_random random = {5};
     owned_problem problem = pipeline(&random, all_trials() ? 4 : 3, all_trials() ? 8 : 5);
-    harpe_error error = {.message = ""};
-    owned_plan_set plain = NULL;
-    owned_plan_set held = NULL;
     owned_frontier frontier = NULL;
-    assert_ok(
-        harpe_plan_set_new(problem, &(harpe_plan_request){.count = 30}, NULL, NULL, &plain, &error),
-        error);
+    owned_plan_set plain = plan_set_of(problem, &(harpe_plan_request){.count = 30}, NULL);
     const harpe_plan_request request = {.count = 30, .clock_switch = {.minimum_dwell_s = 0.25}};
-    assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &held, &error), error);
+    owned_plan_set held = plan_set_of(problem, &request, &frontier);
     size_t count = harpe_plan_set_count(held);
     assert_in_range(count, 1, harpe_plan_set_count(plain) + 10); /* plans slower than T* */
     for (size_t i = 0; i < count; i++) {
         const harpe_plan *plan = harpe_plan_set_at(held, i);
-        assert_ok(harpe_plan_verify(problem, frontier, plan, &error), error);
+        assert_works(harpe_plan_verify(problem, frontier, plan, &failure));
         harpe_switching left = switching_of(problem, plan->frequency_mhz, NULL);
         assert_true(left.clock_writes == 0 || left.shortest_dwell_s >= 0.25);
         if (i > 0) {

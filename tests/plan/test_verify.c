@@ -53,53 +53,8 @@ static void assert_told(harpe_status status, const harpe_error *error, const cha
 
 WITH_FIXTURE(honest_frontiers_pass_at_any_number_of_samples) {
     static const size_t samples[] = {0, 1, 2, 3, 10, 100000};
-    for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_frontier_verify(f->problem, f->frontier, samples[i], &error), error);
-    }
-}
-
-TEST(honest_random_frontiers_pass) {
-    test_random random = {2};
-    const char *name;
-    for (int trial = 0; trial < test_trials(15); trial++) {
-        for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
-            harpe_schedule_options options =
-                shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 5));
-            owned_problem problem = random_problem(&options, &random);
-            owned_frontier frontier = NULL;
-            harpe_error error = {.message = ""};
-            assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
-            assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
-            assert_ok(harpe_frontier_verify(problem, frontier, 5, &error), error);
-        }
-    }
-}
-
-WITH_FIXTURE(honest_plans_pass) {
-    for (size_t i = 0; i < harpe_plan_set_count(f->plans); i++) {
-        harpe_error error = {.message = ""};
-        assert_ok(
-            harpe_plan_verify(f->problem, f->frontier, harpe_plan_set_at(f->plans, i), &error),
-            error);
-    }
-}
-
-TEST(measured_frontiers_and_plans_pass) {
-    for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
-        owned_problem problem =
-            measured_problem(i, all_trials() ? 12 : 6, (harpe_problem_options){0});
-        owned_frontier frontier = NULL;
-        owned_plan_set plans = NULL;
-        harpe_error error = {.message = ""};
-        harpe_plan_request request = {.count = 3};
-        assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error), error);
-        assert_ok(harpe_frontier_verify(problem, frontier, 40, &error), error);
-        for (size_t k = 0; k < harpe_plan_set_count(plans); k++) {
-            assert_ok(harpe_plan_verify(problem, frontier, harpe_plan_set_at(plans, k), &error),
-                      error);
-        }
-    }
+    for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++)
+        assert_works(harpe_frontier_verify(f->problem, f->frontier, samples[i], &failure));
 }
 
 /* A fitted curve may be above a measured point. Its frontier is then no bound for that plan, and
@@ -120,13 +75,11 @@ TEST(plans_below_a_fitted_curve_pass) {
     double time_s = 2 * 0.062;
     harpe_plan_request request = {.choice = HARPE_PLANS_AT, .times_s = &time_s, .time_count = 1};
     owned_frontier frontier = NULL;
-    owned_plan_set plans = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error), error);
+    owned_plan_set plans = plan_set_of(problem, &request, &frontier);
     const harpe_plan *plan = harpe_plan_set_at(plans, 0);
     assert_true(plan->energy_j < plan->lower_bound_j);
-    assert_ok(harpe_plan_verify(problem, frontier, plan, &error), error);
-    assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
+    assert_works(harpe_plan_verify(problem, frontier, plan, &failure));
+    assert_works(harpe_frontier_verify(problem, frontier, 0, &failure));
 }
 
 /* ---- False plans ----------------------------------------------------------------------------- */
@@ -142,24 +95,14 @@ WITH_FIXTURE(false_numbers_of_a_plan_are_found) {
     for (size_t i = 0; i < harpe_plan_set_count(f->plans); i++) {
         const harpe_plan *honest = harpe_plan_set_at(f->plans, i);
         for (size_t k = 0; k < sizeof factors / sizeof factors[0]; k++) {
-            harpe_plan plan = *honest;
-            plan.time_s *= factors[k];
-            assert_plan_told(f, &plan, "recomputed");
-            plan = *honest;
-            plan.energy_j *= factors[k];
-            assert_plan_told(f, &plan, "recomputed");
-            plan = *honest;
-            plan.compute_energy_j *= factors[k];
-            assert_plan_told(f, &plan, "recomputed");
-            plan = *honest;
-            plan.blocking_energy_j *= factors[k];
-            assert_plan_told(f, &plan, "recomputed");
-            plan = *honest;
-            plan.lower_bound_j *= factors[k];
-            assert_plan_told(f, &plan, "recomputed");
-            plan = *honest;
-            plan.average_power_w *= factors[k];
-            assert_plan_told(f, &plan, "recomputed");
+            for (int number = 0; number < 6; number++) {
+                harpe_plan plan = *honest;
+                double *const numbers[] = {&plan.time_s,           &plan.energy_j,
+                                           &plan.compute_energy_j, &plan.blocking_energy_j,
+                                           &plan.lower_bound_j,    &plan.average_power_w};
+                *numbers[number] *= factors[k];
+                assert_plan_told(f, &plan, "recomputed");
+            }
         }
     }
 }
@@ -309,10 +252,9 @@ typedef struct falsified {
 
 /* Returns a walk that is in the middle, inside a segment. */
 static void start_walk(falsified *w, const fixture *f) {
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_walk_begin(&w->walk, f->problem, NULL, &error), error);
+    assert_works(harpe_walk_begin(&w->walk, f->problem, NULL, &failure));
     int64_t middle_ps = (w->walk.minimum_energy_ps + w->walk.fastest_ps) / 2;
-    assert_ok(harpe_walk_to(&w->walk, middle_ps, &error), error);
+    assert_works(harpe_walk_to(&w->walk, middle_ps, &failure));
     assert_true(w->walk.in_segment);
     size_t nodes = (size_t)w->walk.network.node_count;
     w->claim = (claim){.walk = &w->walk,
@@ -320,7 +262,7 @@ static void start_walk(falsified *w, const fixture *f) {
                        .event_ps = calloc(nodes, sizeof(int64_t)),
                        .balance = calloc(nodes, sizeof(int64_t)),
                        .rounding_j = total_rounding_j(f->problem)};
-    assert_ok(check_point(&w->claim, f->frontier, &error), error);
+    assert_works(check_point(&w->claim, f->frontier, &failure));
 }
 
 static void end_walk(falsified *w) {

@@ -8,7 +8,7 @@
 
 #include "plan/walk.h"
 
-#include "instances.h"
+#include "oracle.h"
 #include "relaxation_lp.h"
 
 #define INSTRUCTIONS_MAX 12
@@ -104,41 +104,27 @@ static harpe_schedule_options small_shape(test_random *random) {
 
 /* ---- A simulation ---------------------------------------------------------------------------- */
 
-/* Runs all instructions by repeating all dependencies until nothing changes, then goes through each
- * rank's instructions. Returns the energy of the whole iteration. */
+/* Runs all instructions, then goes through each rank's instructions. Returns the energy of the
+ * whole iteration. */
 static double simulate(const harpe_problem *problem, const power_rows *powers, int gpus,
-                       const harpe_profile_point *const *point, double *time_s) {
-    size_t n = harpe_problem_instruction_count(problem);
-    double *end_s = calloc(n, sizeof *end_s), energy_j = 0;
-    *time_s = 0;
-    for (size_t i = 0; i < n; i++)
-        end_s[i] = point[i]->time_s;
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (int a = 0; a < problem->dag.arc_count; a++) {
-            int to = problem->dag.arc_to[a];
-            double end = end_s[problem->dag.arc_from[a]] + point[to]->time_s;
-            if (end <= end_s[to]) continue;
-            end_s[to] = end;
-            changed = true;
-        }
+                       const harpe_profile_point *const *point, double *start_s, double *time_s) {
+    size_t n = harpe_problem_instruction_count(problem), i = 0;
+    double *point_s = calloc(n, sizeof *point_s), energy_j = 0;
+    for (size_t k = 0; k < n; k++) {
+        point_s[k] = point[k]->time_s;
+        energy_j += point[k]->energy_j;
     }
-    for (size_t i = 0; i < n; i++) {
-        *time_s = fmax(*time_s, end_s[i]);
-        energy_j += point[i]->energy_j;
-    }
-    size_t i = 0;
+    *time_s = simulate_times(problem, point_s, start_s);
     for (int rank = 0; rank < harpe_problem_rank_count(problem); rank++) {
         double idle_since_s = 0;
         for (size_t k = 0; k < harpe_problem_rank_length(problem, rank); k++, i++) {
             const char *name = harpe_problem_instruction_name(problem, rank, k);
-            double start_s = end_s[i] - point[i]->time_s;
-            energy_j += gpus * power_of(powers, rank, name) * (start_s - idle_since_s);
-            idle_since_s = end_s[i];
+            energy_j += gpus * power_of(powers, rank, name) * (start_s[i] - idle_since_s);
+            idle_since_s = start_s[i] + point_s[i];
         }
         energy_j += gpus * power_of(powers, rank, HARPE_WAIT_END) * (*time_s - idle_since_s);
     }
-    free(end_s);
+    free(point_s);
     return energy_j + problem->overhead_power_w * *time_s;
 }
 
@@ -168,15 +154,20 @@ TEST(evaluation_matches_the_simulation) {
             point[i] = &choice->points[random_int(&random, 0, (int)choice->point_count - 1)];
             mhz[i] = point[i]->frequency_mhz;
         }
-        double time_s;
-        double energy_j = simulate(problem, &powers, gpus, point, &time_s);
+        double time_s, *start_s = calloc(2 * n, sizeof *start_s), *found_s = start_s + n;
+        double energy_j = simulate(problem, &powers, gpus, point, start_s, &time_s);
         harpe_plan plan;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_evaluate(problem, mhz, &plan, NULL, &error), error);
+        assert_works(harpe_plan_evaluate(problem, mhz, &plan, found_s, &failure));
         assert_near(plan.time_s, time_s, 1e-12);
+        for (size_t i = 0; i < n; i++)
+            assert_near(found_s[i], start_s[i], 1e-12);
+        double gpu_energy_j = plan.compute_energy_j + plan.blocking_energy_j;
+        assert_near(plan.overhead_energy_j, problem->overhead_power_w * plan.time_s, 1e-12);
+        assert_near(plan.average_power_w,
+                    gpu_energy_j / plan.time_s / (gpus * harpe_problem_rank_count(problem)), 1e-12);
         assert_true(fabs(plan.energy_j - energy_j) <= 1e-12 * size_of(problem, energy_j, time_s));
-        assert_near(plan.energy_j,
-                    plan.compute_energy_j + plan.blocking_energy_j + plan.overhead_energy_j, 1e-12);
+        assert_near(plan.energy_j, gpu_energy_j + plan.overhead_energy_j, 1e-12);
+        free(start_s);
         free(mhz);
         free(point);
     }
@@ -231,25 +222,24 @@ TEST(no_plan_is_below_the_bound) {
         for (size_t i = 0; i < n; i++)
             plans *= (double)harpe_problem_choice(problem, (int32_t)i)->point_count;
         if (n > INSTRUCTIONS_MAX || plans > PLANS_MAX) continue;
-        owned_frontier frontier = NULL;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
-        assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
-        for (size_t i = 0; i < n;) {
+        owned_frontier frontier = frontier_of(problem);
+        assert_works(harpe_frontier_verify(problem, frontier, 0, &failure));
+        double shortest_s = INFINITY;
+        do {
             const harpe_profile_point *point[INSTRUCTIONS_MAX];
             for (size_t k = 0; k < n; k++)
                 point[k] = &harpe_problem_choice(problem, (int32_t)k)->points[digit[k]];
-            double time_s, energy_j = simulate(problem, &powers, 1, point, &time_s);
+            double start_s[INSTRUCTIONS_MAX], time_s;
+            double energy_j = simulate(problem, &powers, 1, point, start_s, &time_s);
+            shortest_s = fmin(shortest_s, time_s);
             double bound_j = harpe_frontier_bound_at(frontier, time_s * (1 + 1e-12));
             if (bound_j > energy_j + 1e-8 * size_of(problem, energy_j, time_s))
                 fail_msg("trial %d: a plan of %.12f s needs %.9f J, the bound is %.9f J", trial,
                          time_s, energy_j, bound_j);
             compared++;
-            for (i = 0; i < n; i++) {
-                if (++digit[i] < harpe_problem_choice(problem, (int32_t)i)->point_count) break;
-                digit[i] = 0;
-            }
-        }
+        } while (next_plan(problem, digit));
+        size_t count = 0;
+        assert_near(harpe_frontier_vertices(frontier, &count)[0].time_s, shortest_s, 1e-9);
     }
     assert_true(compared > 8 * trials);
 }
@@ -265,13 +255,10 @@ TEST(plans_of_all_schedules_are_verified) {
             power_rows powers;
             owned_problem problem = random_wait_problem(&options, &random, &powers, 2);
             owned_frontier frontier = NULL;
-            owned_plan_set plans = NULL;
             harpe_plan_request request = {.count = 8};
-            harpe_error error = {.message = ""};
-            assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error),
-                      error);
-            assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
-            assert_ok(harpe_plan_set_verify(problem, frontier, plans, &error), error);
+            owned_plan_set plans = plan_set_of(problem, &request, &frontier);
+            assert_works(harpe_frontier_verify(problem, frontier, 0, &failure));
+            assert_works(harpe_plan_set_verify(problem, frontier, plans, &failure));
         }
     }
 }
@@ -321,22 +308,18 @@ static void lp_wait(wait_lp *lp, int from, int to, double saving_w, double longe
 static double extreme_run(const harpe_problem *problem, bool is_slowest, double *start_s,
                           double *end_s) {
     size_t n = harpe_problem_instruction_count(problem);
-    double length_s = 0;
-    for (size_t pass = 0; pass < n; pass++) {
-        for (size_t i = 0; i < n; i++) {
-            const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
-            double time_s = choice->points[0].time_s;
-            for (size_t p = 1; p < choice->point_count; p++)
-                time_s = is_slowest ? fmax(time_s, choice->points[p].time_s)
-                                    : fmin(time_s, choice->points[p].time_s);
-            start_s[i] = 0;
-            for (int a = 0; a < problem->dag.arc_count; a++)
-                if (problem->dag.arc_to[a] == (int)i)
-                    start_s[i] = fmax(start_s[i], end_s[problem->dag.arc_from[a]]);
-            end_s[i] = start_s[i] + time_s;
-            length_s = fmax(length_s, end_s[i]);
-        }
+    double *point_s = calloc(n, sizeof *point_s);
+    for (size_t i = 0; i < n; i++) {
+        const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
+        point_s[i] = choice->points[0].time_s;
+        for (size_t p = 1; p < choice->point_count; p++)
+            point_s[i] = is_slowest ? fmax(point_s[i], choice->points[p].time_s)
+                                    : fmin(point_s[i], choice->points[p].time_s);
     }
+    double length_s = simulate_times(problem, point_s, start_s);
+    for (size_t i = 0; i < n; i++)
+        end_s[i] = start_s[i] + point_s[i];
+    free(point_s);
     return length_s;
 }
 
@@ -438,9 +421,7 @@ TEST(bound_matches_the_linear_program) {
         power_rows powers;
         owned_problem problem = random_wait_problem(&options, &random, &powers, 1);
         if (!harpe_problem_has_any_wait_kinds(problem)) continue;
-        owned_frontier frontier = NULL;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
+        owned_frontier frontier = frontier_of(problem);
         Clp_Simplex *model = lp_make(problem, &powers);
         size_t count = 0;
         const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
@@ -471,13 +452,7 @@ static void bound_matches_the_linear_program(void **state) {
 
 /* ---- One power for all kinds ----------------------------------------------------------------- */
 
-static harpe_plan_set *plans_of(const harpe_problem *problem, harpe_frontier **frontier) {
-    harpe_plan_set *plans = NULL;
-    harpe_plan_request request = {.count = 10};
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_set_new(problem, &request, NULL, frontier, &plans, &error), error);
-    return plans;
-}
+static const harpe_plan_request ten_plans = {.count = 10};
 
 TEST(equal_powers_change_nothing) {
     test_random random = {74};
@@ -496,8 +471,8 @@ TEST(equal_powers_change_nothing) {
         owned_problem other = problem_with_powers(profile, schedule, &equal, 0, 3);
         assert_false(harpe_problem_has_any_wait_kinds(other));
         harpe_frontier *frontiers[2];
-        owned_plan_set a = plans_of(one, &frontiers[0]);
-        owned_plan_set b = plans_of(other, &frontiers[1]);
+        owned_plan_set a = plan_set_of(one, &ten_plans, &frontiers[0]);
+        owned_plan_set b = plan_set_of(other, &ten_plans, &frontiers[1]);
         assert_int_equal(harpe_plan_set_count(a), harpe_plan_set_count(b));
         size_t n = harpe_problem_instruction_count(one);
         for (size_t i = 0; i < harpe_plan_set_count(a); i++) {
@@ -552,8 +527,7 @@ TEST(wrong_powers_are_refused) {
 TEST(files_are_read) {
     static const char text[] = "rank,wait,blocking_power\n,,84\n,end,60.5\n3,forward,70\n";
     harpe_wait_powers *powers = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_wait_powers_parse_csv(text, strlen(text), "w.csv", &powers, &error), error);
+    assert_works(harpe_wait_powers_parse_csv(text, strlen(text), "w.csv", &powers, &failure));
     size_t count = 0;
     const harpe_wait_power *rows = harpe_wait_powers_rows(powers, &count);
     assert_int_equal(count, 3);
