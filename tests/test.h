@@ -64,9 +64,17 @@ static inline int run_listed_tests(void) { return run_listed_tests_within(NULL, 
  * OWNER(harpe_profile) defines the type OWNED(harpe_profile), a pointer that harpe_profile_free()
  * gets in this way. Headers give such types short names, such as owned_profile. */
 #define AT_END(function) __attribute__((cleanup(function)))
-#define OWNED(type) AT_END(type##_end) type *
+#define OWNED(type) AT_END(type##_owned_end) type *
 #define OWNER(type) \
-    static inline void type##_end(type **held) { type##_free(*held); }
+    static inline void type##_owned_end(type **held) { type##_free(*held); }
+
+/* `owned_array double *x = calloc(...)` is freed, too. */
+#define owned_array AT_END(free_array)
+static inline void free_array(void *held) {
+    void *array;
+    memcpy(&array, held, sizeof array);
+    free(array);
+}
 
 /* ---- Trials ---------------------------------------------------------------------------------- */
 

@@ -146,7 +146,7 @@ typedef struct claims {
 static void make_bounds(const harpe_problem *problem, const harpe_clock_switch *cost,
                         test_random *random, claims *out) {
     AT_END(harpe_walk_clear) harpe_walk walk;
-    harpe_clock_bound bound;
+    AT_END(harpe_clock_bound_clear) harpe_clock_bound bound;
     assert_works(harpe_walk_begin(&walk, problem, NULL, &failure));
     assert_works(harpe_clock_bound_init(&bound, problem, cost, &walk.network, &failure));
     for (int k = 0; k < TIMES; k++) {
@@ -161,7 +161,6 @@ static void make_bounds(const harpe_problem *problem, const harpe_clock_switch *
         out->relaxed_j[k] = harpe_walk_bound_j(&walk, (double)walk.solver.time_ps / HARPE_PS_PER_S);
         assert_works(harpe_clock_bound_add(&bound, &walk, time_s, &failure));
     }
-    harpe_clock_bound_clear(&bound);
     assert_works(harpe_walk_finish(&walk, &out->frontier, &failure));
     for (int k = 0; k < TIMES; k++)
         out->bound_j[k] = harpe_frontier_bound_at(out->frontier, out->time_s[k]);
@@ -263,7 +262,7 @@ TEST(chosen_clocks_of_a_rank_cost_least) {
         const harpe_schedule_options options = {.ranks = 1, .microbatches = 3};
         owned_problem problem = random_clocks(&random, &options, 3, NULL);
         AT_END(harpe_walk_clear) harpe_walk walk;
-        harpe_clock_bound b;
+        AT_END(harpe_clock_bound_clear) harpe_clock_bound b;
         const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0, 0.3),
                                          .energy_j = random_int(&random, 0, 1) * 2.0};
         assert_works(harpe_walk_begin(&walk, problem, NULL, &failure));
@@ -288,7 +287,6 @@ TEST(chosen_clocks_of_a_rank_cost_least) {
         if (isfinite(least_j)) assert_near(found_j, least_j, 1e-9);
         for (int i = 0; i < rank.length && isfinite(least_j); i++)
             with_waits += b.proof.wait_s[i] > 0;
-        harpe_clock_bound_clear(&b);
     }
     assert_true(with_waits > 0);
 }
@@ -385,7 +383,7 @@ TEST(without_latency_it_is_the_relaxations) {
     for (int trial = 0; trial < few_trials(16); trial++) {
         owned_problem problem = larger_problem(&random, trial);
         AT_END(harpe_walk_clear) harpe_walk walk;
-        harpe_clock_bound bound;
+        AT_END(harpe_clock_bound_clear) harpe_clock_bound bound;
         assert_works(harpe_walk_begin(&walk, problem, NULL, &failure));
         assert_works(harpe_clock_bound_init(&bound, problem, &nothing, &walk.network, &failure));
         double share = random_between(&random, 0.1, 1);
@@ -400,7 +398,6 @@ TEST(without_latency_it_is_the_relaxations) {
         double held_j = line->at_0_j + line->slope_w * time_s;
         assert_true(held_j >= relaxed_j * (1 - ROUNDING));
         assert_true(held_j <= relaxed_j * (1 + MOST_ABOVE));
-        harpe_clock_bound_clear(&bound);
     }
 }
 

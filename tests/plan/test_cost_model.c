@@ -185,7 +185,7 @@ TEST(no_start_nearby_gives_a_better_fit) {
 TEST(grid_has_unit_time_and_both_ends) {
     harpe_profile_point points[POINTS_MAX];
     size_t count = exponential_points(10 * exp(60 * 0.05), -60, 14, 0, points);
-    made_curve made = fit(points, count, 80, 0.0009, 0.95);
+    AT_END(clear) made_curve made = fit(points, count, 80, 0.0009, 0.95);
     assert_int_equal(made.curve.count, 35); /* 0.03 s / 0.9 ms = 33.3 steps */
     assert_true(made.curve.time_s[34] == made.options[made.option_count - 1].time_s);
     for (size_t i = 1; i < 34; i++)
@@ -199,13 +199,12 @@ TEST(grid_has_unit_time_and_both_ends) {
     clear(&made);
     made = fit(points, count, 80, 10, 0.95);
     assert_int_equal(made.curve.count, 2);
-    clear(&made);
 }
 
 TEST(too_fine_a_grid_is_refused) {
     harpe_profile_point points[POINTS_MAX];
     size_t count = exponential_points(10 * exp(60 * 0.05), -60, 14, 0, points);
-    made_curve made = fit(points, count, 80, 1.6e-6, 0.95);
+    AT_END(clear) made_curve made = fit(points, count, 80, 1.6e-6, 0.95);
     assert_true(made.curve.count > 18000);
     harpe_curve curve = {0};
     bool fitted = false;
@@ -221,7 +220,6 @@ TEST(too_fine_a_grid_is_refused) {
         "20000 steps; raise --unit-time to 0.0000016 or more");
     assert_null(curve.time_s);
     assert_true(coefficients[0] == 7);
-    clear(&made);
 }
 
 TEST(one_and_two_points_keep_their_hull) {
@@ -302,11 +300,10 @@ TEST(steep_curves_far_from_zero_time_keep_their_hull_or_fit) {
             points[i] =
                 (harpe_profile_point){1410 - i, 1 + x * pow(10, -digits), 10 + 5 * exp(-6 * x)};
         }
-        made_curve made = fit(points, 10, 0, 0.001, 0.95);
+        AT_END(clear) made_curve made = fit(points, 10, 0, 0.001, 0.95);
         assert_true(made.curve.count >= 2);
         for (int k = 0; k < 3; k++)
             assert_true(isfinite(made.coefficients[k]));
-        clear(&made);
     }
 }
 
@@ -320,8 +317,7 @@ TEST(random_points_always_give_a_valid_curve) {
             points[i] = (harpe_profile_point){(int)i, 0.01 + 0.1 * random_share(),
                                               1 + 30 * random_share() * random_share()};
         }
-        made_curve made = fit(points, count, blocking_w[round % 4], 0.002, 0.9);
-        clear(&made);
+        AT_END(clear) made_curve made = fit(points, count, blocking_w[round % 4], 0.002, 0.9);
     }
 }
 

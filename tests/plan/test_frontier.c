@@ -106,7 +106,8 @@ static relaxation relaxation_of_1f1b(const harpe_problem *problem, int stages, i
 
 /* Returns the longest path with every instruction at its fastest. */
 static double shortest_time_s(const relaxation *r) {
-    double *end_s = calloc((size_t)r->instruction_count, sizeof *end_s), longest_s = 0;
+    owned_array double *end_s = calloc((size_t)r->instruction_count, sizeof *end_s);
+    double longest_s = 0;
     for (int i = 0; i < r->instruction_count; i++)
         end_s[i] = r->list_of[i]->curve_time_s[0];
     for (bool changed = true; changed;) {
@@ -121,7 +122,6 @@ static double shortest_time_s(const relaxation *r) {
     }
     for (int i = 0; i < r->instruction_count; i++)
         longest_s = fmax(longest_s, end_s[i]);
-    free(end_s);
     return longest_s;
 }
 

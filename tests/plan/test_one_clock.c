@@ -27,7 +27,7 @@ typedef struct enumerated {
 /* Evaluates each clock that could exist, and the highest clocks. */
 static enumerated enumerate(const harpe_problem *problem, double most_s) {
     size_t count = harpe_problem_instruction_count(problem);
-    int *frequency_mhz = harpe_calloc(count, sizeof *frequency_mhz);
+    owned_array int *frequency_mhz = harpe_calloc(count, sizeof *frequency_mhz);
     harpe_plan plan;
     enumerated found = {.energy_j = INFINITY};
     bool highest_is_one_clock = false;
@@ -47,7 +47,6 @@ static enumerated enumerate(const harpe_problem *problem, double most_s) {
         found.energy_j = fmin(found.energy_j, plan.energy_j);
     }
     if (!highest_is_one_clock) found.plan_count++;
-    free(frequency_mhz);
     return found;
 }
 

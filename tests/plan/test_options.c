@@ -14,6 +14,8 @@ typedef struct made_options {
     size_t count;
 } made_options;
 
+static void options_clear(made_options *options) { free(options->items); }
+
 static made_options make(const harpe_profile_point *points, size_t count, double blocking_w) {
     made_options options = {0};
     harpe_error error = {.message = ""};
@@ -142,11 +144,10 @@ TEST(collinear_points_are_options_but_no_corners) {
     harpe_profile_point points[POINTS_MAX];
     for (int i = 0; i < POINTS_MAX; i++)
         points[i] = (harpe_profile_point){1410 - 15 * i, 0.05 + 0.0007 * i, 23.7 - 0.1 * i};
-    made_options options = make(points, POINTS_MAX, 83.64);
+    AT_END(options_clear) made_options options = make(points, POINTS_MAX, 83.64);
     assert_int_equal(options.count, POINTS_MAX);
     for (size_t i = 0; i < options.count; i++)
         assert_int_equal(options.items[i].is_on_hull, i == 0 || i + 1 == options.count);
-    free(options.items);
 }
 
 TEST(nearly_equal_times_keep_slopes_in_order) {
@@ -159,6 +160,7 @@ TEST(nearly_equal_times_keep_slopes_in_order) {
             for (int step = rand() % 4; step > 0; step--)
                 time_s = nextafter(time_s, 1);
         }
+        AT_END(options_clear)
         made_options options = make(points, POINTS_MAX, round % 2 ? 83.64 : 0);
         double last_slope = -INFINITY;
         const harpe_option *last = NULL;
@@ -174,7 +176,6 @@ TEST(nearly_equal_times_keep_slopes_in_order) {
             last = option;
         }
         assert_ptr_equal(last, &options.items[options.count - 1]);
-        free(options.items);
     }
 }
 

@@ -113,7 +113,7 @@ static void assert_matches_grid(const harpe_problem *problem, const int *frequen
     enum { CELLS = 20000 };
     static double power_w[CELLS];
     size_t count = harpe_problem_instruction_count(problem);
-    double *start_s = calloc(count, sizeof *start_s);
+    owned_array double *start_s = calloc(count, sizeof *start_s);
     const harpe_profile_point **points = calloc(count, sizeof *points);
     double steps_w = 0, highest_w = 0, mean_w = 0;
     harpe_plan plan;
@@ -145,7 +145,6 @@ static void assert_matches_grid(const harpe_problem *problem, const int *frequen
     }
     if (fabs(shape.swing_w - strongest_w) > tolerance_w)
         fail_msg("the swing is %.9g W, on the grid %.9g W", shape.swing_w, strongest_w);
-    free(start_s);
     free(points);
 }
 
@@ -160,14 +159,13 @@ TEST(random_plans_match_a_grid_of_time) {
         owned_rows rows = make_rows(schedule, &shape, &random);
         owned_problem problem = problem_with_overhead(&rows, &options, 80, 500);
         size_t count = harpe_problem_instruction_count(problem);
-        int *frequency_mhz = calloc(count, sizeof *frequency_mhz);
+        owned_array int *frequency_mhz = calloc(count, sizeof *frequency_mhz);
         for (size_t i = 0; i < count; i++) {
             const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
             int p = random_int(&random, 0, (int)choice->point_count - 1);
             frequency_mhz[i] = choice->points[p].frequency_mhz;
         }
         assert_matches_grid(problem, frequency_mhz);
-        free(frequency_mhz);
     }
 }
 

@@ -83,7 +83,7 @@ static bool is_feasible(const state_of *s) {
 static double lp_energy_j(const state_of *s) {
     const harpe_dag *dag = &s->p->problem->dag;
     size_t n = (size_t)dag->node_count;
-    harpe_option_list *lists = calloc(n, sizeof *lists);
+    owned_array harpe_option_list *lists = calloc(n, sizeof *lists);
     owned_relaxation r = relaxation_of(s->p->problem);
     r.blocking_power_w = 0;
     for (int32_t i = 0; i < dag->node_count; i++) {
@@ -98,7 +98,6 @@ static double lp_energy_j(const state_of *s) {
     }
     owned_relaxation_lp lp = relaxation_lp_new(&r);
     double energy_j = relaxation_lp_energy_j(&lp, (double)s->deadline_ps / HARPE_PS_PER_S);
-    free(lists);
     return energy_j;
 }
 
@@ -130,14 +129,13 @@ static void fix_or_release(state_of *s, harpe_relaxation *r, int32_t i, test_ran
 
 /* Solves after all changes at once, and returns the optimum (INFINITY: infeasible). */
 static double solve_at_once(const state_of *s) {
-    harpe_relaxation cold; /* contains pointers into itself */
+    AT_END(harpe_relaxation_clear) harpe_relaxation cold; /* contains pointers into itself */
     change_at_once(s, &cold);
     harpe_relaxation_outcome outcome = harpe_relaxation_solve(&cold, INFINITY);
     bool feasible = is_feasible(s);
     assert_int_equal(outcome, feasible ? HARPE_RELAXATION_OPTIMAL : HARPE_RELAXATION_INFEASIBLE);
     if (feasible) assert_optimal(s, &cold);
     double objective_j = feasible ? cold.objective_j : INFINITY;
-    harpe_relaxation_clear(&cold);
     return objective_j;
 }
 
@@ -190,7 +188,7 @@ static void one_problem(harpe_problem *problem, test_random *random, int changes
     state_of s = {.p = &p, .deadline_ps = time_ps, .fixed = malloc(n * sizeof *s.fixed)};
     for (size_t i = 0; i < n; i++)
         s.fixed[i] = -1;
-    harpe_relaxation r;
+    AT_END(harpe_relaxation_clear) harpe_relaxation r;
     assert_works(harpe_relaxation_init(&r, &p.walk.network, &failure));
     for (int load = 0; load < 2; load++) {
         harpe_relaxation_load(&r, &p.curves, &p.walk.solver);
@@ -210,7 +208,6 @@ static void one_problem(harpe_problem *problem, test_random *random, int changes
         for (int k = 0; k < changes; k++)
             change_and_compare(&s, &r, random);
     }
-    harpe_relaxation_clear(&r);
     free(s.fixed);
 }
 

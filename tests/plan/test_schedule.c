@@ -78,9 +78,9 @@ static int makespan(const harpe_schedule *schedule, const int units[7]) {
     AT_END(harpe_dag_clear) harpe_dag dag;
     build_dag(schedule, &dag);
     size_t nodes = (size_t)dag.node_count;
-    int *length = calloc(nodes, sizeof *length);
-    int *end = calloc(nodes, sizeof *end);
-    int *first = calloc(nodes + 1, sizeof *first);
+    owned_array int *length = calloc(nodes, sizeof *length);
+    owned_array int *end = calloc(nodes, sizeof *end);
+    owned_array int *first = calloc(nodes + 1, sizeof *first);
     assert_true(length && end && first);
     size_t node = 0;
     for (int rank = 0; rank < harpe_schedule_rank_count(schedule); rank++) {
@@ -105,9 +105,6 @@ static int makespan(const harpe_schedule *schedule, const int units[7]) {
         end[at] += length[at];
         if (end[at] > last) last = end[at];
     }
-    free(first);
-    free(end);
-    free(length);
     return last;
 }
 
@@ -140,7 +137,7 @@ static void expect_whole(const harpe_schedule *schedule) {
     int microbatches = harpe_schedule_microbatch_count(schedule);
     size_t pairs = (size_t)stages * (size_t)microbatches;
     unsigned char(*times)[7] = calloc(pairs, sizeof *times);
-    int *owner = calloc(pairs, sizeof *owner);
+    owned_array int *owner = calloc(pairs, sizeof *owner);
     assert_true(times && owner);
     size_t total = 0;
     for (int rank = 0; rank < harpe_schedule_rank_count(schedule); rank++) {
@@ -170,7 +167,6 @@ static void expect_whole(const harpe_schedule *schedule) {
         assert_in_range(times[i][HARPE_RECOMPUTATION], 0, times[i][HARPE_BACKWARD]);
         assert_int_equal(times[i][HARPE_STANDALONE], 0);
     }
-    free(owner);
     free(times);
 }
 

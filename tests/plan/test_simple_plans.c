@@ -435,7 +435,7 @@ static void least_of_set(const instance *in, int plan_count, const double *times
 }
 
 static void check_trial(int trial) {
-    instance in = make_instance(trial);
+    AT_END(free_instance) instance in = make_instance(trial);
     harpe_plan highest;
     assert_works(harpe_plan_all_maximum(in.problem, &highest, &failure));
     double times_s[SLOWDOWN_COUNT], simple_j[SLOWDOWN_COUNT], least_j[SLOWDOWN_COUNT];
@@ -453,7 +453,6 @@ static void check_trial(int trial) {
                      plan_counts[n], 100 * slowdowns[s], least_j[s], simple_j[s]);
         }
     }
-    free_instance(&in);
 }
 
 TEST(no_set_is_worse_than_one_clock_per_rank) {

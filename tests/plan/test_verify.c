@@ -110,7 +110,7 @@ WITH_FIXTURE(false_numbers_of_a_plan_are_found) {
 WITH_FIXTURE(false_frequencies_of_a_plan_are_found) {
     harpe_plan plan = *harpe_plan_set_at(f->plans, 1);
     size_t count = harpe_problem_instruction_count(f->problem);
-    int *frequency_mhz = calloc(count, sizeof *frequency_mhz);
+    owned_array int *frequency_mhz = calloc(count, sizeof *frequency_mhz);
     memcpy(frequency_mhz, plan.frequency_mhz, count * sizeof *frequency_mhz);
     plan.frequency_mhz = frequency_mhz;
     frequency_mhz[5] = 7;
@@ -120,7 +120,6 @@ WITH_FIXTURE(false_frequencies_of_a_plan_are_found) {
         choice->points[0].frequency_mhz == harpe_plan_set_at(f->plans, 1)->frequency_mhz[5];
     frequency_mhz[5] = choice->points[is_first ? 1 : 0].frequency_mhz;
     assert_plan_told(f, &plan, "recomputed");
-    free(frequency_mhz);
 }
 
 /* A plan with true numbers that a falsified frontier calls impossible. */
@@ -277,7 +276,7 @@ static void assert_walk_told(falsified *w, const fixture *f, const char *expecte
 }
 
 WITH_FIXTURE(false_flow_is_found) {
-    falsified w;
+    AT_END(end_walk) falsified w;
     start_walk(&w, f);
     for (int32_t e = 0; e < w.walk.network.edge_count; e++) {
         int64_t *flow = &w.walk.solver.edges[e].flow, honest = *flow;
@@ -289,11 +288,10 @@ WITH_FIXTURE(false_flow_is_found) {
     }
     w.walk.solver.flow_uw++;
     assert_walk_told(&w, f, "flow is not conserved at event");
-    end_walk(&w);
 }
 
 WITH_FIXTURE(false_events_are_found) {
-    falsified w;
+    AT_END(end_walk) falsified w;
     start_walk(&w, f);
     int found = 0;
     for (int32_t v = 0; v < w.walk.network.node_count; v++) {
@@ -310,12 +308,11 @@ WITH_FIXTURE(false_events_are_found) {
         *position = honest;
     }
     assert_int_equal(found, 2 * w.walk.network.node_count);
-    end_walk(&w);
 }
 
 /* By as little as a picosecond, if flow fixes the event. */
 WITH_FIXTURE(smallest_shifts_of_critical_events_are_found) {
-    falsified w;
+    AT_END(end_walk) falsified w;
     start_walk(&w, f);
     int found = 0;
     for (int32_t v = 0; v < w.walk.network.node_count; v++) {
@@ -324,19 +321,17 @@ WITH_FIXTURE(smallest_shifts_of_critical_events_are_found) {
         w.walk.solver.position[v]--;
     }
     assert_true(found > w.walk.network.node_count / 4);
-    end_walk(&w);
 }
 
 WITH_FIXTURE(false_time_is_found) {
-    falsified w;
+    AT_END(end_walk) falsified w;
     start_walk(&w, f);
     w.walk.solver.time_ps++;
     assert_walk_told(&w, f, "source and sink lie");
-    end_walk(&w);
 }
 
 WITH_FIXTURE(false_cuts_are_found) {
-    falsified w;
+    AT_END(end_walk) falsified w;
     start_walk(&w, f);
     harpe_frontier_solver *solver = &w.walk.solver;
     int32_t source = w.walk.network.source, sink = w.walk.network.sink;
@@ -351,13 +346,12 @@ WITH_FIXTURE(false_cuts_are_found) {
     solver->group[sink] = late;
     solver->flow_uw++;
     assert_told(check_cut(&w.claim, &error), &error, "cross the cut");
-    end_walk(&w);
 }
 
 /* The flow is conserved and in the right places, but does not match the costs of the durations: one
  * instruction's curve is not the one that was solved. */
 WITH_FIXTURE(false_costs_are_found) {
-    falsified w;
+    AT_END(end_walk) falsified w;
     start_walk(&w, f);
     harpe_choice *choice = &f->problem->choices[0];
     double *energies = (double *)(uintptr_t)choice->list.curve_effective_energy_j;
@@ -366,7 +360,6 @@ WITH_FIXTURE(false_costs_are_found) {
     assert_walk_told(&w, f, "the frontier says");
     for (size_t k = 0; k < choice->list.curve_count; k++)
         energies[k] -= 0.01;
-    end_walk(&w);
 }
 
 int main(void) { return run_listed_tests(); }

@@ -109,7 +109,8 @@ static harpe_schedule_options small_shape(test_random *random) {
 static double simulate(const harpe_problem *problem, const power_rows *powers, int gpus,
                        const harpe_profile_point *const *point, double *start_s, double *time_s) {
     size_t n = harpe_problem_instruction_count(problem), i = 0;
-    double *point_s = calloc(n, sizeof *point_s), energy_j = 0;
+    owned_array double *point_s = calloc(n, sizeof *point_s);
+    double energy_j = 0;
     for (size_t k = 0; k < n; k++) {
         point_s[k] = point[k]->time_s;
         energy_j += point[k]->energy_j;
@@ -124,7 +125,6 @@ static double simulate(const harpe_problem *problem, const power_rows *powers, i
         }
         energy_j += gpus * power_of(powers, rank, HARPE_WAIT_END) * (*time_s - idle_since_s);
     }
-    free(point_s);
     return energy_j + problem->overhead_power_w * *time_s;
 }
 
@@ -147,14 +147,15 @@ TEST(evaluation_matches_the_simulation) {
         owned_problem problem = random_wait_problem(&options, &random, &powers, gpus);
         with_kinds += harpe_problem_has_any_wait_kinds(problem);
         size_t n = harpe_problem_instruction_count(problem);
-        int *mhz = calloc(n, sizeof *mhz);
+        owned_array int *mhz = calloc(n, sizeof *mhz);
         const harpe_profile_point **point = calloc(n, sizeof *point);
         for (size_t i = 0; i < n; i++) {
             const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
             point[i] = &choice->points[random_int(&random, 0, (int)choice->point_count - 1)];
             mhz[i] = point[i]->frequency_mhz;
         }
-        double time_s, *start_s = calloc(2 * n, sizeof *start_s), *found_s = start_s + n;
+        owned_array double *start_s = calloc(2 * n, sizeof *start_s);
+        double time_s, *found_s = start_s + n;
         double energy_j = simulate(problem, &powers, gpus, point, start_s, &time_s);
         harpe_plan plan;
         assert_works(harpe_plan_evaluate(problem, mhz, &plan, found_s, &failure));
@@ -167,8 +168,6 @@ TEST(evaluation_matches_the_simulation) {
                     gpu_energy_j / plan.time_s / (gpus * harpe_problem_rank_count(problem)), 1e-12);
         assert_true(fabs(plan.energy_j - energy_j) <= 1e-12 * size_of(problem, energy_j, time_s));
         assert_near(plan.energy_j, gpu_energy_j + plan.overhead_energy_j, 1e-12);
-        free(start_s);
-        free(mhz);
         free(point);
     }
     assert_true(with_kinds > test_trials(300) / 3);
@@ -308,7 +307,7 @@ static void lp_wait(wait_lp *lp, int from, int to, double saving_w, double longe
 static double extreme_run(const harpe_problem *problem, bool is_slowest, double *start_s,
                           double *end_s) {
     size_t n = harpe_problem_instruction_count(problem);
-    double *point_s = calloc(n, sizeof *point_s);
+    owned_array double *point_s = calloc(n, sizeof *point_s);
     for (size_t i = 0; i < n; i++) {
         const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
         point_s[i] = choice->points[0].time_s;
@@ -319,13 +318,13 @@ static double extreme_run(const harpe_problem *problem, bool is_slowest, double 
     double length_s = simulate_times(problem, point_s, start_s);
     for (size_t i = 0; i < n; i++)
         end_s[i] = start_s[i] + point_s[i];
-    free(point_s);
     return length_s;
 }
 
 static void lp_fill(wait_lp *lp, const harpe_problem *problem, const power_rows *powers) {
     int n = problem->instruction_count;
-    double *early = calloc((size_t)n * 4, sizeof *early), *early_end = early + n;
+    owned_array double *early = calloc((size_t)n * 4, sizeof *early);
+    double *early_end = early + n;
     double *late = early_end + n, *late_end = late + n;
     (void)extreme_run(problem, false, early, early_end);
     double longest_s = extreme_run(problem, true, late, late_end);
@@ -369,14 +368,13 @@ static void lp_fill(wait_lp *lp, const harpe_problem *problem, const power_rows 
                 highest_w - power_of(powers, rank, HARPE_WAIT_END),
                 longest_s - (length == 0 ? 0 : early_end[i - 1]));
     }
-    free(early);
 }
 
 static Clp_Simplex *lp_make(const harpe_problem *problem, const power_rows *powers) {
     size_t n = harpe_problem_instruction_count(problem), arcs = (size_t)problem->dag.arc_count;
     size_t most = 200 * (n + arcs + 10);
     wait_lp lp = {.row_of = calloc(most, sizeof(int)), .column_of = calloc(most, sizeof(int))};
-    double *memory = calloc(6 * most, sizeof *memory);
+    owned_array double *memory = calloc(6 * most, sizeof *memory);
     lp.value = memory;
     lp.cost = memory + most;
     lp.low = memory + 2 * most;
@@ -385,8 +383,8 @@ static Clp_Simplex *lp_make(const harpe_problem *problem, const power_rows *powe
     lp.row_high = memory + 5 * most;
     lp_fill(&lp, problem, powers);
     CoinBigIndex *start = calloc((size_t)lp.columns + 1, sizeof *start), next = 0;
-    int *index = calloc(most, sizeof *index);
-    double *value = calloc(most, sizeof *value);
+    owned_array int *index = calloc(most, sizeof *index);
+    owned_array double *value = calloc(most, sizeof *value);
     for (int c = 0; c < lp.columns; c++) {
         start[c] = next;
         for (CoinBigIndex e = 0; e < lp.entries; e++) {
@@ -404,10 +402,7 @@ static Clp_Simplex *lp_make(const harpe_problem *problem, const power_rows *powe
     Clp_setDualTolerance(model, 1e-9);
     free(lp.row_of);
     free(lp.column_of);
-    free(memory);
     free(start);
-    free(index);
-    free(value);
     return model;
 }
 
