@@ -367,6 +367,15 @@ static inline void find_data(const char *name, char *path, size_t size) {
     if (access(path, R_OK) != 0) skip_because("data: %s is not there", path);
 }
 
+/* Reads a profile of the data. Skips the test if it is missing. */
+static inline harpe_profile *data_profile(const char *name) {
+    char path[4096];
+    find_data(name, path, sizeof path);
+    harpe_profile *profile = NULL;
+    assert_works(harpe_profile_read_csv(path, &profile, &failure));
+    return profile;
+}
+
 #define MEASURED_BLOCKING_W 83.64
 static const char *const measured_profiles[] = {"pipeline/gpt3-175b_a100.csv",
                                                 "pipeline/bloom-176b_a100.csv"};
@@ -375,14 +384,7 @@ static const char *const measured_profiles[] = {"pipeline/gpt3-175b_a100.csv",
 /* Returns a measured 8-stage profile under 1F1B. Skips the test if it is missing. */
 static inline harpe_problem *measured_problem(int index, int microbatches,
                                               harpe_problem_options options) {
-    char path[4096];
-    find_data(measured_profiles[index], path, sizeof path);
-    owned_profile profile = NULL;
-    harpe_error error = {.message = ""};
-    if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) {
-        fprintf(stderr, "%s\n", error.message);
-        abort();
-    }
+    owned_profile profile = data_profile(measured_profiles[index]);
     double blocking_w = MEASURED_BLOCKING_W;
     options.blocking_power_w = &blocking_w;
     options.blocking_power_count = 1;

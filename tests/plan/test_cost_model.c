@@ -4,11 +4,10 @@
 #include "test.h"
 
 #include <math.h>
-#include <unistd.h>
 
 #include "plan/cost_model.h"
 
-#include "owned.h"
+#include "instances.h"
 
 #define POINTS_MAX 60
 
@@ -343,23 +342,9 @@ TEST(senseless_arguments_are_refused) {
 
 /* ---- Measured data --------------------------------------------------------------------------- */
 
-static harpe_profile *read_data(const char *name) {
-    const char *folder = getenv("HARPE_DATA");
-    char path[4096];
-    (void)snprintf(path, sizeof path, "%s/%s", folder ? folder : HARPE_SOURCE_DIR "/../shared/data",
-                   name);
-    if (access(path, R_OK) != 0) skip_because("data: %s is not there", path);
-    harpe_profile *profile = NULL;
-    harpe_error error = {.message = ""};
-    if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) fail_msg("%s", error.message);
-    return profile;
-}
-
 TEST(measured_profiles_are_fitted_closely) {
-    static const char *const names[] = {"pipeline/gpt3-175b_a100.csv",
-                                        "pipeline/bloom-176b_a100.csv"};
-    for (size_t n = 0; n < 2; n++) {
-        owned_profile profile = read_data(names[n]);
+    for (size_t n = 0; n < MEASURED_PROFILE_COUNT; n++) {
+        owned_profile profile = data_profile(measured_profiles[n]);
         for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
             const harpe_profile_entry *entry = harpe_profile_entry_at(profile, i);
             made_curve made = fit(entry->points, entry->point_count, 83.64, 0.001, 0.95);

@@ -8,47 +8,22 @@
 
 #include "plan/network.h"
 
-#include "owned.h"
+#include "instances.h"
 
-enum { ROWS_MAX = 256, CURVE_MAX = 64 };
-
-typedef struct rows {
-    harpe_measurement items[ROWS_MAX];
-    size_t count;
-} rows;
-
-static void add(rows *r, int stage, const char *name, int mhz, double time_s, double energy_j) {
-    assert_true(r->count < ROWS_MAX);
-    r->items[r->count++] = (harpe_measurement){
-        .stage = stage,
-        .rank = -1,
-        .instruction = name,
-        .frequency_mhz = mhz,
-        .time_s = time_s,
-        .energy_j = energy_j,
-    };
-}
+enum { ROWS_MAX = 256 };
 
 /* Forward and backward of a stage at two frequencies. Slowing down saves 100 and 50 W. */
-static void add_plain_stage(rows *r, int stage) {
-    add(r, stage, "forward", 1400, 0.05, 10);
-    add(r, stage, "forward", 700, 0.1, 5);
-    add(r, stage, "backward", 1400, 0.1, 20);
-    add(r, stage, "backward", 700, 0.2, 15);
+static void add_plain_stage(test_rows *r, int stage) {
+    add_row(r, stage, "forward", 1400, 0.05, 10);
+    add_row(r, stage, "forward", 700, 0.1, 5);
+    add_row(r, stage, "backward", 1400, 0.1, 20);
+    add_row(r, stage, "backward", 700, 0.2, 15);
 }
 
-static harpe_problem *make_problem(const rows *r, int ranks, int microbatches, double blocking_w) {
-    harpe_error error = {.message = ""};
-    owned_profile profile = NULL;
-    owned_schedule schedule = NULL;
-    harpe_problem *problem = NULL;
-    harpe_schedule_options shape = {.ranks = ranks, .microbatches = microbatches};
-    harpe_problem_options options = {.blocking_power_w = &blocking_w, .blocking_power_count = 1};
-    if (harpe_profile_new(r->items, r->count, &profile, &error) != HARPE_OK ||
-        harpe_schedule_new(&shape, &schedule, &error) != HARPE_OK ||
-        harpe_problem_new(profile, schedule, &options, &problem, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
-    return problem;
+static harpe_problem *make_problem(const test_rows *r, int ranks, int microbatches,
+                                   double blocking_w) {
+    return problem_from_rows(
+        r, &(harpe_schedule_options){.ranks = ranks, .microbatches = microbatches}, blocking_w);
 }
 
 static harpe_network make_network(const harpe_problem *problem) {
@@ -65,7 +40,7 @@ static const harpe_network_curve *curve_of_edge(const harpe_network *network, in
 /* ---- Curves ---------------------------------------------------------------------------------- */
 
 TEST(times_are_picoseconds_and_rates_microwatts) {
-    rows r = {.count = 0};
+    owned_rows r = {0};
     add_plain_stage(&r, 0);
     owned_problem problem = make_problem(&r, 1, 1, 25);
     AT_END(harpe_network_clear) harpe_network network = make_network(problem);
@@ -93,14 +68,14 @@ static double rebuilt_energy_j(const harpe_network_curve *curve, int32_t k) {
 TEST(rounded_curves_are_convex_and_never_above_the_options) {
     srand(7);
     for (int trial = 0; trial < 200; trial++) {
-        rows r = {.count = 0};
+        owned_rows r = {0};
         int points = 1 + rand() % (ROWS_MAX / 2);
         for (int i = 0; i < points; i++) {
             double slowing = 1 + i * 0.02 + 0.01 * rand() / RAND_MAX;
-            add(&r, 0, "forward", 2000 - i, 0.04 * slowing,
-                (4 + 0.5 * rand() / RAND_MAX) / slowing);
+            add_row(&r, 0, "forward", 2000 - i, 0.04 * slowing,
+                    (4 + 0.5 * rand() / RAND_MAX) / slowing);
         }
-        add(&r, 0, "backward", 1000, 0.1, 1);
+        add_row(&r, 0, "backward", 1000, 0.1, 1);
         owned_problem problem = make_problem(&r, 1, 1, 20);
         AT_END(harpe_network_clear) harpe_network network = make_network(problem);
         const harpe_network_curve *curve = curve_of_edge(&network, 0);
@@ -133,12 +108,12 @@ TEST(times_are_rounded_down_but_for_what_doubles_blur) {
 }
 
 TEST(options_of_the_same_picosecond_are_the_cheaper_one) {
-    rows r = {.count = 0};
-    add(&r, 0, "forward", 1400, 0.05, 10);
-    add(&r, 0, "forward", 1395, 0.05 + 1e-13, 9);
-    add(&r, 0, "forward", 700, 0.1, 5);
-    add(&r, 0, "backward", 1400, 0.1, 20);
-    add(&r, 0, "backward", 1395, 0.1 + 1e-13, 19);
+    owned_rows r = {0};
+    add_row(&r, 0, "forward", 1400, 0.05, 10);
+    add_row(&r, 0, "forward", 1395, 0.05 + 1e-13, 9);
+    add_row(&r, 0, "forward", 700, 0.1, 5);
+    add_row(&r, 0, "backward", 1400, 0.1, 20);
+    add_row(&r, 0, "backward", 1395, 0.1 + 1e-13, 19);
     owned_problem problem = make_problem(&r, 1, 1, 0);
     assert_int_equal(harpe_problem_choice(problem, 0)->list.option_count, 3);
     AT_END(harpe_network_clear) harpe_network network = make_network(problem);
@@ -154,7 +129,7 @@ TEST(options_of_the_same_picosecond_are_the_cheaper_one) {
 /* ---- Events ---------------------------------------------------------------------------------- */
 
 TEST(a_chain_has_one_event_between_neighbours) {
-    rows r = {.count = 0};
+    owned_rows r = {0};
     add_plain_stage(&r, 0);
     owned_problem problem = make_problem(&r, 1, 5, 0);
     AT_END(harpe_network_clear) harpe_network network = make_network(problem);
@@ -191,13 +166,13 @@ static int64_t longest_path_ps(const harpe_network *network, bool slowest) {
 TEST(merging_keeps_the_length_of_the_iteration) {
     for (int ranks = 1; ranks <= 5; ranks++) {
         for (int microbatches = 1; microbatches <= 9; microbatches += 2) {
-            rows r = {.count = 0};
+            owned_rows r = {0};
             for (int s = 0; s < ranks; s++) {
                 double work = 1 + 0.1 * (s % 3);
-                add(&r, s, "forward", 1400, 0.05 * work, 10);
-                add(&r, s, "forward", 700, 0.1, 5);
-                add(&r, s, "backward", 1400, 0.1 / work, 20);
-                add(&r, s, "backward", 700, 0.2, 15);
+                add_row(&r, s, "forward", 1400, 0.05 * work, 10);
+                add_row(&r, s, "forward", 700, 0.1, 5);
+                add_row(&r, s, "backward", 1400, 0.1 / work, 20);
+                add_row(&r, s, "backward", 700, 0.2, 15);
             }
             owned_problem problem = make_problem(&r, ranks, microbatches, 30);
             AT_END(harpe_network_clear) harpe_network network = make_network(problem);
@@ -213,7 +188,7 @@ TEST(merging_keeps_the_length_of_the_iteration) {
 }
 
 TEST(every_edge_stands_in_the_lists_of_both_its_ends) {
-    rows r = {.count = 0};
+    owned_rows r = {0};
     for (int s = 0; s < 3; s++)
         add_plain_stage(&r, s);
     owned_problem problem = make_problem(&r, 3, 4, 0);
@@ -247,8 +222,8 @@ TEST(every_edge_stands_in_the_lists_of_both_its_ends) {
 
 /* ---- Limits ---------------------------------------------------------------------------------- */
 
-static void assert_refused_on(const rows *r, int ranks, int microbatches, harpe_status expected,
-                              const char *const *parts) {
+static void assert_refused_on(const test_rows *r, int ranks, int microbatches,
+                              harpe_status expected, const char *const *parts) {
     owned_problem problem = make_problem(r, ranks, microbatches, 0);
     harpe_network network;
     memset(&network, 0x5a, sizeof network);
@@ -260,45 +235,45 @@ static void assert_refused_on(const rows *r, int ranks, int microbatches, harpe_
         if (!strstr(error.message, *parts)) fail_msg("no '%s' in: %s", *parts, error.message);
 }
 
-static void assert_refused(const rows *r, int microbatches, harpe_status expected,
+static void assert_refused(const test_rows *r, int microbatches, harpe_status expected,
                            const char *const *parts) {
     assert_refused_on(r, 1, microbatches, expected, parts);
 }
 
 TEST(an_impossible_slope_is_refused_with_its_points) {
-    rows r = {.count = 0};
-    add(&r, 0, "forward", 1400, 0.05, 10);
-    add(&r, 0, "backward", 1400, 1e-9, 1e9);
-    add(&r, 0, "backward", 700, 3e-9, 5);
+    owned_rows r = {0};
+    add_row(&r, 0, "forward", 1400, 0.05, 10);
+    add_row(&r, 0, "backward", 1400, 1e-9, 1e9);
+    add_row(&r, 0, "backward", 700, 3e-9, 5);
     assert_refused(&r, 1, HARPE_INVALID_INPUT,
                    (const char *[]){"stage 0, 'backward'", "0.000000001000 s", "0.000000003000 s",
                                     "1000000000 J", "5 J", "1e+09 W is the limit", NULL});
 }
 
 TEST(slopes_that_would_overflow_together_are_refused) {
-    rows r = {.count = 0};
-    add(&r, 0, "forward", 1400, 1e-7, 100);
-    add(&r, 0, "forward", 700, 2e-7, 1);
-    add(&r, 0, "backward", 1400, 1e-7, 1);
+    owned_rows r = {0};
+    add_row(&r, 0, "forward", 1400, 1e-7, 100);
+    add_row(&r, 0, "forward", 700, 2e-7, 1);
+    add_row(&r, 0, "backward", 1400, 1e-7, 1);
     assert_refused(&r, 1000, HARPE_LIMIT_EXCEEDED,
                    (const char *[]){"W", "seconds", "joules", NULL});
 }
 
 TEST(an_endless_iteration_is_refused) {
-    rows r = {.count = 0};
-    add(&r, 0, "forward", 1400, 1e5, 100);
-    add(&r, 0, "backward", 1400, 1e5, 100);
+    owned_rows r = {0};
+    add_row(&r, 0, "forward", 1400, 1e5, 100);
+    add_row(&r, 0, "backward", 1400, 1e5, 100);
     assert_refused(&r, 6, HARPE_LIMIT_EXCEEDED, (const char *[]){"1200000 s", "seconds", NULL});
 }
 
 /* The limit is one of the iteration, not of all instructions together, which may run at the same
  * time: 64 stages with 512 microbatches of 20 s are refused only if one rank runs them all. */
 TEST(instructions_together_may_take_longer_than_the_limit) {
-    rows r = {.count = 0};
+    owned_rows r = {0};
     for (int stage = 0; stage < 64; stage++) {
-        add(&r, stage, "forward", 1400, 10, 200);
-        add(&r, stage, "forward", 700, 20, 100);
-        add(&r, stage, "backward", 1400, 20, 100);
+        add_row(&r, stage, "forward", 1400, 10, 200);
+        add_row(&r, stage, "forward", 700, 20, 100);
+        add_row(&r, stage, "backward", 1400, 20, 100);
     }
     owned_problem problem = make_problem(&r, 64, 512, 60);
     AT_END(harpe_network_clear) harpe_network network = make_network(problem);
@@ -314,13 +289,13 @@ TEST(instructions_together_may_take_longer_than_the_limit) {
 /* Iterations of up to the limit on two ranks, so that the instructions together take almost twice
  * the limit, are solved and verified. */
 TEST(iterations_as_long_as_the_limit_are_solved) {
-    rows r = {.count = 0};
+    owned_rows r = {0};
     for (int stage = 0; stage < 2; stage++) {
-        add(&r, stage, "forward", 1400, 1e4, 3e6);
-        add(&r, stage, "forward", 700, 2e4, 1e6);
-        add(&r, stage, "backward", 1400, 1e4 * (1 + stage), 4e6);
-        add(&r, stage, "backward", 1000, 2e4, 2e6);
-        add(&r, stage, "backward", 700, 2.9e4, 1e6);
+        add_row(&r, stage, "forward", 1400, 1e4, 3e6);
+        add_row(&r, stage, "forward", 700, 2e4, 1e6);
+        add_row(&r, stage, "backward", 1400, 1e4 * (1 + stage), 4e6);
+        add_row(&r, stage, "backward", 1000, 2e4, 2e6);
+        add_row(&r, stage, "backward", 700, 2.9e4, 1e6);
     }
     owned_problem problem = make_problem(&r, 2, 19, 60);
     owned_frontier frontier = NULL;
@@ -337,13 +312,13 @@ TEST(the_largest_numbers_that_are_accepted_are_solved) {
     for (size_t i = 0; i < sizeof times_s / sizeof times_s[0]; i++) {
         for (int s = 0; s < 2; s++) {
             double t = times_s[i], drop_j = fmin(9e8 * t, 5e8);
-            rows r = {.count = 0};
+            owned_rows r = {0};
             for (int stage = 0; stage < 2; stage++) {
-                add(&r, stage, "forward", 1400, t * (1 + stage), drop_j + 1);
-                add(&r, stage, "forward", 700, t * (2 + stage), 1);
-                add(&r, stage, "backward", 1400, t * 2, drop_j + 1);
-                add(&r, stage, "backward", 1000, t * 3, drop_j / 3 + 1);
-                add(&r, stage, "backward", 700, t * 5, 1);
+                add_row(&r, stage, "forward", 1400, t * (1 + stage), drop_j + 1);
+                add_row(&r, stage, "forward", 700, t * (2 + stage), 1);
+                add_row(&r, stage, "backward", 1400, t * 2, drop_j + 1);
+                add_row(&r, stage, "backward", 1000, t * 3, drop_j / 3 + 1);
+                add_row(&r, stage, "backward", 700, t * 5, 1);
             }
             owned_problem problem = make_problem(&r, 2, 6, s * 1e5);
             owned_frontier frontier = NULL;
@@ -367,17 +342,17 @@ TEST(too_many_instructions_are_refused_with_an_estimate) {
 
 /* The size of fitted curves depends on the profile and the unit time, not on the schedule. */
 TEST(fitted_curves_count_against_the_memory_limit) {
-    rows r = {.count = 0};
+    owned_rows r = {0};
     for (int i = 0; i < 8; i++) {
-        add(&r, 0, "forward", 1400 - 100 * i, 0.05 + 0.02 * i, 5 + 5.0 / (1 + i));
-        add(&r, 0, "backward", 1400 - 100 * i, 0.05 + 0.02 * i, 5 + 5.0 / (1 + i));
+        add_row(&r, 0, "forward", 1400 - 100 * i, 0.05 + 0.02 * i, 5 + 5.0 / (1 + i));
+        add_row(&r, 0, "backward", 1400 - 100 * i, 0.05 + 0.02 * i, 5 + 5.0 / (1 + i));
     }
     harpe_error error = {.message = ""};
     owned_profile profile = NULL;
     owned_schedule schedule = NULL;
     harpe_problem *problem = NULL;
     harpe_schedule_options shape = {.ranks = 1, .microbatches = 1};
-    assert_int_equal(harpe_profile_new(r.items, r.count, &profile, &error), HARPE_OK);
+    assert_int_equal(harpe_profile_new(r.rows, r.count, &profile, &error), HARPE_OK);
     assert_int_equal(harpe_schedule_new(&shape, &schedule, &error), HARPE_OK);
     harpe_problem_options options = {
         .cost_model = HARPE_COST_EXPONENTIAL, .unit_time_s = 1e-5, .memory_limit_bytes = 100000};

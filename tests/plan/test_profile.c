@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "plan/profile_csv.h"
 
-#include "owned.h"
+#include "instances.h"
 
 #define HEADER "stage,instruction,frequency,time,energy\n"
 #define RANK_HEADER "rank,stage,instruction,frequency,time,energy\n"
@@ -499,20 +499,8 @@ TEST(a_profile_that_cannot_be_written_says_so) {
 
 /* ---- Measured data --------------------------------------------------------------------------- */
 
-static harpe_profile *read_data(const char *name) {
-    const char *folder = getenv("HARPE_DATA");
-    char path[4096];
-    (void)snprintf(path, sizeof path, "%s/%s", folder ? folder : HARPE_SOURCE_DIR "/../shared/data",
-                   name);
-    if (access(path, R_OK) != 0) skip_because("data: %s is not there", path);
-    harpe_profile *profile = NULL;
-    harpe_error error = {.message = ""};
-    if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) fail_msg("%s", error.message);
-    return profile;
-}
-
 static void assert_shape(const char *name, int stages, size_t frequencies) {
-    owned_profile profile = read_data(name);
+    owned_profile profile = data_profile(name);
     assert_int_equal(harpe_profile_stage_count(profile), stages);
     assert_int_equal(harpe_profile_entry_count(profile), 2 * stages);
     for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
@@ -527,7 +515,7 @@ static void assert_shape(const char *name, int stages, size_t frequencies) {
 TEST(measured_profiles_have_their_shape) {
     assert_shape("pipeline/gpt3-175b_a100.csv", 8, 38);
     assert_shape("pipeline/bloom-176b_a100.csv", 8, 38);
-    owned_profile profile = read_data("pipeline/gpt3-175b_a100.csv");
+    owned_profile profile = data_profile("pipeline/gpt3-175b_a100.csv");
     assert_point(profile, 0, "forward", 0, 1410, 0.05016166687011708, 23.80547200000007);
 }
 
@@ -539,9 +527,10 @@ TEST(synthetic_profiles_have_their_shape) {
 
 /* ---- Blocking power -------------------------------------------------------------------------- */
 
+#define POWER_HEADER "stage,instruction,frequency,time,energy,blocking_power\n"
+
 TEST(blocking_power_is_one_for_each_stage) {
-    const char *text = "stage,instruction,frequency,time,energy,blocking_power\n"
-                       "0,f,1410,1,10,70.5\n0,b,1410,2,20,70.5\n1,f,1410,1,10,60\n";
+    const char *text = POWER_HEADER "0,f,1410,1,10,70.5\n0,b,1410,2,20,70.5\n1,f,1410,1,10,60\n";
     owned_profile profile = NULL;
     harpe_error error = {.message = ""};
     assert_int_equal(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &error),
@@ -574,26 +563,14 @@ TEST(bad_blocking_powers_are_refused) {
     static const char *const values[] = {"0", "-1", "nan", "100001", "x", ""};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         char text[128];
-        (void)snprintf(text, sizeof text,
-                       "stage,instruction,frequency,time,energy,blocking_power\n0,f,9,1,1,%s\n",
-                       values[i]);
-        harpe_profile *profile = NULL;
-        harpe_error error = {.message = ""};
-        assert_int_equal(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &error),
-                         HARPE_INVALID_INPUT);
-        assert_non_null(strstr(error.message,
-                               "p.csv:2:11: blocking_power must be a positive number "
-                               "of watts, up to 100000"));
+        (void)snprintf(text, sizeof text, POWER_HEADER "0,f,9,1,1,%s\n", values[i]);
+        assert_refused(
+            text, "p.csv:2:11: blocking_power must be a positive number of watts, up to 100000");
     }
-    const char *differ = "stage,instruction,frequency,time,energy,blocking_power\n"
-                         "0,f,9,1,1,70\n0,b,9,1,1,71\n";
-    harpe_profile *profile = NULL;
-    harpe_error error = {.message = ""};
-    assert_int_equal(harpe_profile_parse_csv(differ, strlen(differ), "p.csv", &profile, &error),
-                     HARPE_INVALID_INPUT);
-    assert_non_null(strstr(error.message, "for stage 0"));
-    assert_non_null(strstr(error.message, "the same in all rows of the stage"));
-    assert_null(profile);
+    assert_refused(
+        POWER_HEADER "0,f,9,1,1,70\n0,b,9,1,1,71\n",
+        "p.csv:2:1: blocking_power is 70 W, but 71 W for stage 0 in line 3: give one GPU's "
+        "power, the same in all rows of the stage");
 }
 
 /* ---- Switching latency ----------------------------------------------------------------------- */
@@ -639,20 +616,14 @@ TEST(bad_switching_latencies_are_refused) {
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         char text[128];
         (void)snprintf(text, sizeof text, LATENCY_HEADER "0,f,9,1,1,0,%s\n", values[i]);
-        harpe_profile *profile = NULL;
-        harpe_error error = {.message = ""};
-        assert_int_equal(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &error),
-                         HARPE_INVALID_INPUT);
-        assert_non_null(strstr(error.message, "p.csv:2:13: switch_latency must be a number of "
-                                              "seconds from 0 to 3600"));
+        assert_refused(text,
+                       "p.csv:2:13: switch_latency must be a number of seconds from 0 to 3600");
     }
-    const char *differ = LATENCY_HEADER "0,f,9,1,1,0,0.02\n0,f,8,1,1,0,0.01\n0,b,9,1,1,0,0.03\n";
+    assert_refused(
+        LATENCY_HEADER "0,f,9,1,1,0,0.02\n0,f,8,1,1,0,0.01\n0,b,9,1,1,0,0.03\n",
+        "p.csv:4:1: switch_latency is 0.03 s, but 0.02 s for stage 0 at 9 MHz in line 2: ");
     harpe_profile *profile = NULL;
     harpe_error error = {.message = ""};
-    assert_int_equal(harpe_profile_parse_csv(differ, strlen(differ), "p.csv", &profile, &error),
-                     HARPE_INVALID_INPUT);
-    assert_non_null(strstr(error.message, "p.csv:4:1: switch_latency is 0.03 s, but 0.02 s for "
-                                          "stage 0 at 9 MHz in line 2: "));
     const harpe_measurement rows[] = {
         {.rank = -1, .instruction = "f", .frequency_mhz = 9, .time_s = 1, .energy_j = 1},
         {.rank = -1,

@@ -11,38 +11,18 @@
 
 #include "plan/problem.h"
 
-#include "owned.h"
-
-enum { ROWS_MAX = 1024 };
-
-typedef struct rows {
-    harpe_measurement items[ROWS_MAX];
-    size_t count;
-} rows;
+#include "instances.h"
 
 /* Adds a curve of `clocks` clocks from 1410 MHz down, `step_mhz` apart. Above `limit_mhz` the GPU's
  * power limit holds the clock. */
-static void add_curve(rows *r, const char *name, int clocks, int step_mhz, double compute_share,
-                      int limit_mhz) {
+static void add_curve(test_rows *r, const char *name, int clocks, int step_mhz,
+                      double compute_share, int limit_mhz) {
     for (int k = 0; k < clocks; k++) {
         int mhz = 1410 - k * step_mhz, real_mhz = mhz < limit_mhz ? mhz : limit_mhz;
         double share = real_mhz / 1410.0;
         double time_s = 0.05 * (compute_share / share + 1 - compute_share);
-        r->items[r->count++] =
-            (harpe_measurement){.rank = -1,
-                                .instruction = name,
-                                .frequency_mhz = mhz,
-                                .time_s = time_s,
-                                .energy_j = time_s * (90 + 310 * pow(share, 2.5))};
+        add_row(r, 0, name, mhz, time_s, time_s * (90 + 310 * pow(share, 2.5)));
     }
-}
-
-static harpe_profile *profile_of(const rows *r) {
-    harpe_profile *profile = NULL;
-    harpe_error error;
-    if (harpe_profile_new(r->items, r->count, &profile, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
-    return profile;
 }
 
 static void assert_no_warning(const harpe_profile *profile) {
@@ -114,12 +94,12 @@ TEST(one_wrong_number_is_found_at_any_clock) {
     for (int clocks = 2; clocks <= 12; clocks++)
         for (int slip = 0; slip < clocks; slip++)
             for (int variant = 0; variant < 40; variant++) {
-                rows r = {0};
+                owned_rows r = {0};
                 double factor = factors[variant % 5];
                 int step_mhz = variant % 4 < 2 ? 15 : 75;
                 add_curve(&r, "b", clocks, step_mhz, 0.9, variant % 3 ? 1500 : 1350);
                 add_curve(&r, "f", clocks, step_mhz, variant % 2, 1500);
-                harpe_measurement *row = &r.items[slip];
+                harpe_measurement *row = &r.rows[slip];
                 if (fabs(log(factor)) < 1.2 && (clocks == 2 || step_mhz > 15)) continue;
                 *(variant / 20 ? &row->time_s : &row->energy_j) *= factor;
                 owned_profile profile = profile_of(&r);
@@ -137,11 +117,11 @@ TEST(one_wrong_number_is_found_at_any_clock) {
 TEST(sound_curves_are_not_doubted) {
     for (int clocks = 1; clocks <= 14; clocks++)
         for (int variant = 0; variant < 24; variant++) {
-            rows r = {0};
+            owned_rows r = {0};
             int step_mhz = variant % 4 < 2 ? 15 : 90;
             add_curve(&r, "f", clocks, step_mhz, variant % 3 / 2.0, variant % 5 ? 1500 : 1200);
             add_curve(&r, "left.alone", 1, 15, 1, 1500);
-            r.items[r.count - 1].frequency_mhz = 0;
+            r.rows[r.count - 1].frequency_mhz = 0;
             harpe_profile *profile = profile_of(&r);
             assert_no_warning(profile);
             harpe_profile_free(profile);
@@ -150,20 +130,20 @@ TEST(sound_curves_are_not_doubted) {
 
 /* Each rank has its curve. */
 TEST(ranks_differ) {
-    rows r = {0};
+    owned_rows r = {0};
     for (int rank = 0; rank < 3; rank++) {
         size_t first = r.count;
         add_curve(&r, "f", 6, 15, 1, 1500);
         for (size_t i = first; i < r.count; i++) {
-            r.items[i].rank = rank;
-            r.items[i].time_s *= 1 + 4 * rank;
-            r.items[i].energy_j *= 1 + 4 * rank;
+            r.rows[i].rank = rank;
+            r.rows[i].time_s *= 1 + 4 * rank;
+            r.rows[i].energy_j *= 1 + 4 * rank;
         }
     }
     harpe_profile *profile = profile_of(&r);
     assert_no_warning(profile);
     harpe_profile_free(profile);
-    r.items[8].energy_j *= 10;
+    r.rows[8].energy_j *= 10;
     profile = profile_of(&r);
     const char *found = harpe_profile_warning_at(profile, 0);
     if (!found || strncmp(found, "row 8: ", 7) != 0) fail_msg("%s", found ? found : "none");
@@ -192,14 +172,8 @@ TEST(measured_profiles_are_not_doubted) {
     static const char *const names[] = {"pipeline/gpt3-175b_a100.csv",
                                         "pipeline/bloom-176b_a100.csv", "synthetic/a100_4s.csv",
                                         "synthetic/a100_16s.csv"};
-    const char *folder = getenv("HARPE_DATA");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[4096];
-        (void)snprintf(path, sizeof path, "%s/%s",
-                       folder ? folder : HARPE_SOURCE_DIR "/../shared/data", names[i]);
-        if (access(path, R_OK) != 0) skip_because("data: %s is not there", path);
-        harpe_profile *profile = NULL;
-        assert_int_equal(harpe_profile_read_csv(path, &profile, NULL), HARPE_OK);
+        owned_profile profile = data_profile(names[i]);
         /* The A100 of the measured pipelines had the same time and power at its three highest
          * clocks. The synthetic ones had not. */
         if (i < 2)
@@ -207,7 +181,6 @@ TEST(measured_profiles_are_not_doubted) {
         else
             assert_no_warning(profile);
         assert_null(harpe_profile_warning_at(profile, i < 2));
-        harpe_profile_free(profile);
     }
 }
 

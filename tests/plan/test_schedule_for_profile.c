@@ -306,26 +306,6 @@ TEST(a_prologue_and_an_epilogue_lie_outside_of_barriers) {
 
 /* ---- The problem made of both ---------------------------------------------------------------- */
 
-TEST(blocking_powers_are_one_or_one_for_each_rank) {
-    const double watts[] = {60, 61, 62, 63, 64, 65, 66, 67};
-    for (int stages = 1; stages <= 5; stages++) {
-        owned_profile profile = profile_of_stages(stages);
-        owned_schedule schedule = NULL;
-        harpe_schedule_request request = {.options = {.microbatches = 3}};
-        assert_int_equal(harpe_schedule_for_profile(profile, &request, &schedule, NULL), HARPE_OK);
-        for (size_t given = 0; given <= 7; given++) {
-            harpe_problem_options options = {.blocking_power_w = watts,
-                                             .blocking_power_count = given};
-            owned_problem problem = NULL;
-            harpe_error error = {.message = ""};
-            bool fits = given <= 1 || given == (size_t)stages;
-            harpe_status status = harpe_problem_new(profile, schedule, &options, &problem, &error);
-            assert_int_equal(status, fits ? HARPE_OK : HARPE_INVALID_ARGUMENT);
-            if (!fits) assert_non_null(strstr(error.message, "give one, or one for each rank"));
-        }
-    }
-}
-
 TEST(an_unknown_cost_model_is_refused) {
     owned_profile profile = profile_of_stages(2);
     owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
