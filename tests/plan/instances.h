@@ -339,6 +339,16 @@ static inline harpe_problem *usual_1f1b(test_random *random, int ranks, int micr
                             random, 80);
 }
 
+/* One rank: F0 B0 F1 B1. */
+static inline harpe_problem *one_rank(void) {
+    owned_rows rows = {0};
+    add_row(&rows, 0, "forward", 1400, 1, 300);
+    add_row(&rows, 0, "forward", 1000, 2, 400);
+    add_row(&rows, 0, "backward", 1400, 2, 600);
+    add_row(&rows, 0, "backward", 1000, 3, 500);
+    return problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 2}, 50);
+}
+
 /* Returns the smallest shape of at least these ranks and microbatches for which a schedule is
  * defined. */
 static inline harpe_schedule_options shape_for(const char *schedule, int ranks, int microbatches) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the planner's tests make, freed at the end of the scope (test.h). */
+/* What the planner's tests make, freed at the end of the scope (test.h), and what errors say. */
 #ifndef HARPE_TESTS_PLAN_OWNED_H
 #define HARPE_TESTS_PLAN_OWNED_H
 
@@ -26,5 +26,11 @@ OWNER(harpe_graph)
 #define owned_plan_file OWNED(harpe_plan_file)
 #define owned_graph OWNED(harpe_graph)
 #define owned_text AT_END(harpe_text_free) harpe_text
+
+/* Checks that an error is one line, which says this. */
+static inline void assert_says(const harpe_error *error, const char *text) {
+    if (!strstr(error->message, text)) fail_msg("'%s' does not say '%s'", error->message, text);
+    assert_null(strchr(error->message, '\n'));
+}
 
 #endif

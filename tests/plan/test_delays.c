@@ -180,14 +180,9 @@ TEST(plans_pass_the_checker) {
         if (trial % 3 == 2)
             request.clock_switch = (harpe_clock_switch){.minimum_dwell_s = 0.1, .energy_j = 0.5};
         owned_frontier frontier = NULL;
-        owned_plan_set plans = NULL;
-        harpe_error error = {.message = ""};
-        if (harpe_plan_set_new(p.late, &request, NULL, &frontier, &plans, &error) != HARPE_OK)
-            fail_msg("%s", error.message);
-        if (harpe_frontier_verify(p.late, frontier, 5, &error) != HARPE_OK)
-            fail_msg("%s: %s", name, error.message);
-        if (harpe_plan_set_verify(p.late, frontier, plans, &error) != HARPE_OK)
-            fail_msg("%s: %s", name, error.message);
+        owned_plan_set plans = plan_set_of(p.late, &request, &frontier);
+        assert_works(harpe_frontier_verify(p.late, frontier, 5, &failure));
+        assert_works(harpe_plan_set_verify(p.late, frontier, plans, &failure));
     }
 }
 

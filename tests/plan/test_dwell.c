@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans in which every clock holds for a minimum time. On small problems each plan is compared with
  * the enumeration of all plans, and with the best plan of one clock per rank. On pipelines it is
- * compared with a greedy search that has one clock per group of instructions. */
+ * compared with a greedy search that has one clock per group of instructions. test_simple_plans.c
+ * checks that the clocks of all plans of a set hold. */
 #include "test.h"
 
 #include "search_parts.h"
@@ -297,28 +298,6 @@ TEST(many_ranks_against_a_search_over_pairs) {
         }
     }
     printf("better than the search over pairs in %d of %d\n", better, compared);
-}
-
-/* ---- Any problem ----------------------------------------------------------------------------- */
-
-/* All plans of sets keep the dwell time, unless the profile lacks the clocks for it. */
-TEST(all_plans_of_a_set_keep_the_dwell_time) {
-    test_random random = {73};
-    for (int trial = 0; trial < few_trials(12); trial++) {
-        owned_problem problem =
-            problem_with_clocks(&random, random_int(&random, 1, all_trials() ? 4 : 3),
-                                random_int(&random, 1, all_trials() ? 6 : 4), 5, trial % 2);
-        const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0, 0.5),
-                                         .latency_s = random_between(&random, 0, 0.1)};
-        const harpe_plan_request request = {.choice =
-                                                trial % 2 ? HARPE_PLANS_ALL : HARPE_PLANS_SPREAD,
-                                            .count = 8,
-                                            .clock_switch = cost};
-        owned_plan_set plans = plan_set_of(problem, &request, NULL);
-        for (size_t k = 0; k < harpe_plan_set_count(plans); k++)
-            assert_true(
-                outcome_of(problem, harpe_plan_set_at(plans, k)->frequency_mhz, &cost).holds);
-    }
 }
 
 int main(void) { return run_listed_tests(); }

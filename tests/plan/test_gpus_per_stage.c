@@ -180,8 +180,7 @@ static void assert_refused(const char *text, const char *expected) {
     harpe_error error = {.message = ""};
     assert_int_equal(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &error),
                      HARPE_INVALID_INPUT);
-    if (!strstr(error.message, expected))
-        fail_msg("expected '%s', got '%s'", expected, error.message);
+    assert_says(&error, expected);
     assert_null(profile);
 }
 
@@ -205,8 +204,7 @@ static void assert_problem_refused(const char *csv, const harpe_schedule_options
     harpe_status status = harpe_problem_new(
         profile, schedule, &(harpe_problem_options){.gpus_per_stage = gpus}, &problem, &error);
     assert_int_not_equal(status, HARPE_OK);
-    if (!strstr(error.message, expected))
-        fail_msg("expected '%s', got '%s'", expected, error.message);
+    assert_says(&error, expected);
     assert_null(problem);
 }
 

@@ -605,8 +605,7 @@ static void assert_refused(const char *text, const char *expected) {
     if (status == HARPE_OK) fail_msg("accepted: %s", text);
     assert_int_equal(error.status, status);
     assert_null(graph);
-    if (!strstr(error.message, expected))
-        fail_msg("'%s' does not say '%s'", error.message, expected);
+    assert_says(&error, expected);
     assert_true(strncmp(error.message, "f.json", strlen("f.json")) == 0);
     assert_null(strpbrk(error.message, "\n\r\a"));
     assert_int_equal(harpe_graph_parse_json(text, strlen(text), "f.json", &graph, NULL), status);

@@ -7,16 +7,6 @@
 #include "plan/change_moves.h"
 #include "plan/switching.h"
 
-/* One rank: F0 B0 F1 B1. */
-static harpe_problem *one_rank(void) {
-    owned_rows rows = {0};
-    add_row(&rows, 0, "forward", 1400, 1, 300);
-    add_row(&rows, 0, "forward", 1000, 2, 400);
-    add_row(&rows, 0, "backward", 1400, 2, 600);
-    add_row(&rows, 0, "backward", 1000, 3, 500);
-    return problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 2}, 50);
-}
-
 static harpe_late_plan late_of(const harpe_problem *problem, const int *mhz,
                                const harpe_clock_switch *cost, double lead_s,
                                harpe_late_instruction *parts) {

@@ -28,8 +28,7 @@ static harpe_problem *make_problem(const test_rows *r, int ranks, int microbatch
 
 static harpe_network make_network(const harpe_problem *problem) {
     harpe_network network;
-    harpe_error error = {.message = ""};
-    if (harpe_network_build(problem, &network, &error) != HARPE_OK) fail_msg("%s", error.message);
+    assert_works(harpe_network_build(problem, &network, &failure));
     return network;
 }
 
@@ -298,11 +297,8 @@ TEST(iterations_as_long_as_the_limit_are_solved) {
         add_row(&r, stage, "backward", 700, 2.9e4, 1e6);
     }
     owned_problem problem = make_problem(&r, 2, 19, 60);
-    owned_frontier frontier = NULL;
-    harpe_error error = {.message = ""};
-    if (harpe_frontier_new(problem, NULL, &frontier, &error) != HARPE_OK ||
-        harpe_frontier_verify(problem, frontier, 0, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    owned_frontier frontier = frontier_of(problem);
+    assert_works(harpe_frontier_verify(problem, frontier, 0, &failure));
     assert_refused_on(&r, 2, 20, HARPE_LIMIT_EXCEEDED, (const char *[]){"1029000 s", NULL});
 }
 
@@ -321,11 +317,8 @@ TEST(the_largest_numbers_that_are_accepted_are_solved) {
                 add_row(&r, stage, "backward", 700, t * 5, 1);
             }
             owned_problem problem = make_problem(&r, 2, 6, s * 1e5);
-            owned_frontier frontier = NULL;
-            harpe_error error = {.message = ""};
-            if (harpe_frontier_new(problem, NULL, &frontier, &error) != HARPE_OK ||
-                harpe_frontier_verify(problem, frontier, 0, &error) != HARPE_OK)
-                fail_msg("%g s: %s", t, error.message);
+            owned_frontier frontier = frontier_of(problem);
+            assert_works(harpe_frontier_verify(problem, frontier, 0, &failure));
         }
     }
 }

@@ -398,11 +398,8 @@ TEST(plans_use_clocks_that_were_reached) {
         const harpe_plan_request request = {
             .count = 4, .clock_switch.minimum_dwell_s = 0.1 * (double)seed, .threads = 1};
         owned_frontier frontier = NULL;
-        owned_plan_set plans = NULL;
-        assert_int_equal(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error),
-                         HARPE_OK);
-        if (harpe_plan_set_verify(problem, frontier, plans, &error) != HARPE_OK)
-            fail_msg("%s", error.message);
+        owned_plan_set plans = plan_set_of(problem, &request, &frontier);
+        assert_works(harpe_plan_set_verify(problem, frontier, plans, &failure));
         for (size_t p = 0; p < harpe_plan_set_count(plans); p++) {
             size_t count = harpe_problem_instruction_count(problem), beyond = 0, highest = 0;
             for (size_t i = 0; i < count; i++) {

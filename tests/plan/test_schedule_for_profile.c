@@ -24,9 +24,7 @@ static void assert_refused(const harpe_profile *profile, const harpe_schedule_re
     harpe_error error = {.message = ""};
     assert_int_equal(harpe_schedule_for_profile(profile, request, &schedule, &error), status);
     assert_null(schedule);
-    if (!strstr(error.message, expected))
-        fail_msg("'%s' does not say '%s'", error.message, expected);
-    assert_null(strchr(error.message, '\n'));
+    assert_says(&error, expected);
     assert_int_equal(harpe_schedule_for_profile(profile, request, &schedule, NULL), status);
 }
 

@@ -42,9 +42,7 @@ static void assert_told(harpe_status status, const harpe_error *error, const cha
     if (status != HARPE_INTERNAL)
         fail_msg("'%s' was expected, not %s", expected, harpe_status_name(status));
     assert_int_equal(error->status, HARPE_INTERNAL);
-    if (!strstr(error->message, expected))
-        fail_msg("'%s' does not say '%s'", error->message, expected);
-    assert_null(strchr(error->message, '\n'));
+    assert_says(error, expected);
 }
 
 /* ---- Honest ones ----------------------------------------------------------------------------- */
