@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inputs of the planner's tests: random profiles of many characters, fitted to any schedule,
  * and measured profiles if they are available. The same seed gives the same instance on every
- * machine. Checks nothing itself. */
+ * machine. Also what several tests check, and a simulation of plans. */
 #ifndef HARPE_TESTS_PLAN_INSTANCES_H
 #define HARPE_TESTS_PLAN_INSTANCES_H
 
@@ -14,12 +14,39 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <harpe/graph.h>
 #include <harpe/plan.h>
 
 #include "base/array.h"
+#include "base/text.h"
 #include "plan/problem.h"
 
-#include "owned.h"
+/* ---- What tests make, freed at the end of the scope (test.h) --------------------------------- */
+
+OWNER(harpe_profile)
+OWNER(harpe_schedule)
+OWNER(harpe_problem)
+OWNER(harpe_frontier)
+OWNER(harpe_plan_set)
+OWNER(harpe_plan_file)
+OWNER(harpe_graph)
+
+#define owned_profile OWNED(harpe_profile)
+#define owned_schedule OWNED(harpe_schedule)
+#define owned_problem OWNED(harpe_problem)
+#define owned_frontier OWNED(harpe_frontier)
+#define owned_plan_set OWNED(harpe_plan_set)
+#define owned_plan_file OWNED(harpe_plan_file)
+#define owned_graph OWNED(harpe_graph)
+#define owned_text AT_END(harpe_text_free) harpe_text
+
+/* ---- Checks ---------------------------------------------------------------------------------- */
+
+/* Checks that an error is one line, which says this. */
+static inline void assert_says(const harpe_error *error, const char *text) {
+    if (!strstr(error->message, text)) fail_msg("'%s' does not say '%s'", error->message, text);
+    assert_null(strchr(error->message, '\n'));
+}
 
 /* Fails the test with the library's own message. */
 #define assert_ok(call, error) \
@@ -401,6 +428,42 @@ static inline harpe_problem *measured_problem(int index, int microbatches,
     owned_schedule schedule =
         schedule_of(&(harpe_schedule_options){.ranks = 8, .microbatches = microbatches});
     return problem_of(profile, schedule, &options);
+}
+
+/* ---- Running plans --------------------------------------------------------------------------- */
+
+/* From the dependencies and the measured points alone, without the evaluation, the network or the
+ * solver. */
+
+/* Computes when each instruction starts, by visiting all dependencies until nothing changes.
+ * Returns the length of the iteration. */
+static inline double simulate_times(const harpe_problem *problem, const double *time_s,
+                                    double *start_s) {
+    const harpe_dag *dag = &problem->dag;
+    double length_s = 0;
+    memset(start_s, 0, (size_t)dag->node_count * sizeof *start_s);
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int32_t a = 0; a < dag->arc_count; a++) {
+            double end_s = start_s[dag->arc_from[a]] + time_s[dag->arc_from[a]];
+            if (end_s <= start_s[dag->arc_to[a]]) continue;
+            start_s[dag->arc_to[a]] = end_s;
+            changed = true;
+        }
+    }
+    for (int32_t i = 0; i < dag->node_count; i++)
+        length_s = fmax(length_s, start_s[i] + time_s[i]);
+    return length_s;
+}
+
+/* Advances to the next combination of measured points, which may not be Pareto-optimal. Returns
+ * false after the last one. */
+static inline bool next_plan(const harpe_problem *problem, size_t *point) {
+    for (size_t i = 0; i < harpe_problem_instruction_count(problem); i++) {
+        if (++point[i] < harpe_problem_choice(problem, (int32_t)i)->point_count) return true;
+        point[i] = 0;
+    }
+    return false;
 }
 
 #endif

@@ -7,7 +7,6 @@
 
 #include "plan/clock_bound.h"
 
-#include "oracle.h"
 #include "search_parts.h"
 
 #define MOST_INSTRUCTIONS 32

@@ -9,7 +9,7 @@
 
 #include "plan/dag.h"
 
-#include "owned.h"
+#include "instances.h"
 
 #define RANKS_MAX 4
 #define LENGTH_MAX 16

@@ -8,7 +8,7 @@
 
 #include "plan/walk.h"
 
-#include "oracle.h"
+#include "instances.h"
 #include "relaxation_lp.h"
 
 static double fastest_s(const harpe_frontier *frontier) {

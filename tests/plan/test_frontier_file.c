@@ -9,7 +9,7 @@
 
 #include "plan/plan_file.h"
 
-#include "owned.h"
+#include "instances.h"
 
 static char path[64]; /* text of the file that a test writes and reads */
 

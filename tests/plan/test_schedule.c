@@ -9,7 +9,7 @@
 #include "plan/dag.h"
 #include "plan/schedule.h"
 
-#include "owned.h"
+#include "instances.h"
 
 /* ---- Help ------------------------------------------------------------------------------------ */
 

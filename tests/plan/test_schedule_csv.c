@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "plan/schedule.h"
 
-#include "owned.h"
+#include "instances.h"
 
 #define CELL \
     "expected a cell such as 0F3, 1B0, 2I1, 2W1, (0F7;7B3)OVERLAP_F_B, 0F3:name, 1F0+0.002, " \

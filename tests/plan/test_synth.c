@@ -7,7 +7,7 @@
 
 #include <harpe/profile.h>
 
-#include "owned.h"
+#include "instances.h"
 
 static const harpe_synth_options usual = {.stages = 8, .imbalance = 1.2, .seed = 1};
 
