@@ -529,6 +529,8 @@ TEST(progress_can_stop_the_solver_at_any_report) {
     harpe_frontier *frontier = NULL;
     harpe_error error = {.message = ""};
     assert_ok(harpe_frontier_new(problem, &progress, &frontier, &error), error);
+    harpe_work work = harpe_frontier_work(frontier);
+    assert_true(work.pivots > 0 && work.memory_bytes > 0 && work.solve_s >= 0);
     harpe_frontier_free(frontier);
     assert_true(whole.reports >= 2);
     for (int k = 0; k < whole.reports; k++) {

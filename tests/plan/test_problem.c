@@ -46,6 +46,8 @@ TEST(lists_are_the_schedules) {
             assert_string_equal(harpe_problem_instruction_name(problem, r, i), list[i].name);
         assert_null(harpe_problem_instruction_name(problem, r, count));
     }
+    assert_int_equal(harpe_problem_option_list_count(problem), 6);
+    assert_null(harpe_problem_option_list_at(problem, 6));
     assert_int_equal(harpe_problem_rank_length(problem, -1), 0);
     assert_int_equal(harpe_problem_rank_length(problem, 3), 0);
     assert_null(harpe_problem_instruction_name(problem, 3, 0));
