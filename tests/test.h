@@ -63,6 +63,26 @@ static inline int run_listed_tests_within(int (*set_up)(void **state),
 }
 static inline int run_listed_tests(void) { return run_listed_tests_within(NULL, NULL); }
 
+/* ---- What a test holds ----------------------------------------------------------------------- */
+
+/* `AT_END(clear) name x = ...` calls clear(&x) at the end of the scope of x, also after `continue`
+ * or `return`. An assertion that fails leaves the memory to the end of the program.
+ *
+ * OWNER(harpe_profile) defines the type OWNED(harpe_profile), a pointer that harpe_profile_free()
+ * gets in this way. Headers give such types short names, such as owned_profile. */
+#define AT_END(function) __attribute__((cleanup(function)))
+#define OWNED(type) AT_END(type##_owned_end) type *
+#define OWNER(type) \
+    static inline void type##_owned_end(type **held) { type##_free(*held); }
+
+/* `owned_array double *x = calloc(...)` is freed, too. */
+#define owned_array AT_END(free_array)
+static inline void free_array(void *held) {
+    void *array;
+    memcpy(&array, held, sizeof array);
+    free(array);
+}
+
 /* ---- Trials ---------------------------------------------------------------------------------- */
 
 /* A test of ./check may need 2 s of a processor, so a test whose trials take long makes a few of
