@@ -164,11 +164,9 @@ static harpe_status make_joint(joint *j, harpe_error *error) {
 static harpe_status plan_all(joint *j, double time_s, harpe_error *error) {
     harpe_status status = HARPE_OK;
     for (size_t r = 0; r < j->count && status == HARPE_OK; r++) {
-        harpe_replica_curve curve = {0};
         double fastest_s = j->plans->groups[r].fastest_s;
         status = harpe_replica_search(j->replicas[r].problem, fmax(time_s, fastest_s), time_s, 1,
-                                      j->numbers + j->shifts[r].first, &curve, error);
-        harpe_replica_curve_clear(&curve);
+                                      j->numbers + j->shifts[r].first, NULL, error);
     }
     return status;
 }

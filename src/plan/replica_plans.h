@@ -25,7 +25,7 @@ typedef struct harpe_replica_group {
     int first_replica;
     int *frequency_mhz; /* [peer][instruction] */
     int *numbers;       /* [instruction]: combinations, if there are limits on power; else NULL */
-    harpe_replica_curve curve;
+    harpe_frontier *frontier; /* from the shortest time of the job on */
     double fastest_s;
     double end_power_w; /* while the replica waits for the others */
     /* The runs of each replica of the group, by harpe_replica_clocks. From HARPE_REPLICA_RUNS on,

@@ -13,6 +13,7 @@
 #include "base/format.h"
 #include "plan/crew.h"
 #include "plan/replica_plans.h"
+#include "plan/walk.h"
 
 static const harpe_problem_options no_options = {0};
 
@@ -38,7 +39,7 @@ typedef struct planner {
 double harpe_replica_plans_bound_at(const harpe_replica_plans *plans, double time_s) {
     double bound_j = 0;
     for (int r = 0; r < plans->job.replica_count; r++)
-        bound_j += harpe_replica_curve_at(&plans->groups[plans->group_of[r]].curve, time_s);
+        bound_j += harpe_replica_bound_j(plans->groups[plans->group_of[r]].frontier, time_s);
     return bound_j;
 }
 
@@ -47,16 +48,20 @@ double harpe_replica_plans_bound_at(const harpe_replica_plans *plans, double tim
 static harpe_status find_minimum(harpe_replica_plans *plans, harpe_error *error) {
     size_t count = 1, most = 1;
     for (size_t k = 0; k < plans->group_count; k++)
-        most += plans->groups[k].curve.count;
+        most += plans->groups[k].frontier->count;
     double *times = harpe_calloc(most, sizeof *times);
     if (!times) return harpe_fail_memory(error);
     times[0] = plans->job.fastest_s;
-    for (size_t k = 0; k < plans->group_count; k++)
-        for (size_t v = 0; v < plans->groups[k].curve.count; v++)
-            if (plans->groups[k].curve.vertices[v].time_s > times[0])
-                times[count++] = plans->groups[k].curve.vertices[v].time_s;
+    for (size_t k = 0; k < plans->group_count; k++) {
+        const harpe_frontier *frontier = plans->groups[k].frontier;
+        for (size_t v = 0; v < frontier->count; v++)
+            if (frontier->vertices[v].time_s > times[0])
+                times[count++] = frontier->vertices[v].time_s;
+    }
     qsort(times + 1, count - 1, sizeof *times, harpe_compare_doubles);
-    size_t low = 0, high = count - 1;
+    size_t low = 0, high = 0;
+    for (size_t k = 1; k < count; k++) /* a time twice would look like the minimum */
+        if (times[k] > times[high]) times[++high] = times[k];
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (harpe_replica_plans_bound_at(plans, times[middle]) <=
@@ -75,7 +80,7 @@ static harpe_status find_minimum(harpe_replica_plans *plans, harpe_error *error)
 static double marginal_w_at(const harpe_replica_plans *plans, double time_s) {
     double sum_w = 0;
     for (int r = 0; r < plans->job.replica_count; r++)
-        sum_w += harpe_replica_curve_marginal_w(&plans->groups[plans->group_of[r]].curve, time_s);
+        sum_w += harpe_replica_marginal_w(plans->groups[plans->group_of[r]].frontier, time_s);
     return sum_w;
 }
 
@@ -169,7 +174,6 @@ static harpe_status make_one_plan(const harpe_replica_profiles *profiles,
                                   int **frequency_mhz, harpe_error *error) {
     harpe_profile *profile = NULL;
     harpe_problem *problem = NULL;
-    harpe_replica_curve curve = {0};
     int *numbers = NULL;
     harpe_status status = profile_of_all(profiles, &profile, error);
     if (status != HARPE_OK || !profile) return status;
@@ -177,10 +181,9 @@ static harpe_status make_one_plan(const harpe_replica_profiles *profiles,
     if (status == HARPE_OK) {
         numbers = harpe_calloc((size_t)problem->instruction_count, sizeof *numbers);
         status = numbers ? harpe_replica_search(problem, time_s, time_s, HARPE_REPLICA_WIDTH,
-                                                numbers, &curve, error)
+                                                numbers, NULL, error)
                          : harpe_fail_memory(error);
     }
-    harpe_replica_curve_clear(&curve);
     harpe_problem_free(problem);
     harpe_profile_free(profile);
     if (status != HARPE_OK) {
@@ -385,7 +388,7 @@ static harpe_status plan_group(const planner *p, const harpe_replica_problem *re
     harpe_status status = numbers && group->frequency_mhz ? HARPE_OK : harpe_fail_memory(error);
     if (status == HARPE_OK)
         status = harpe_replica_search(replica->problem, p->time_s, p->plans->job.fastest_s,
-                                      HARPE_REPLICA_WIDTH, numbers, &group->curve, error);
+                                      HARPE_REPLICA_WIDTH, numbers, &group->frontier, error);
     if (status == HARPE_OK) harpe_replica_problem_decode(replica, numbers, group->frequency_mhz);
     if (status == HARPE_OK && harpe_power_limits_any(&p->limits))
         group->numbers = numbers;
@@ -483,7 +486,7 @@ static void fill_results(harpe_replica_plans *plans) {
         harpe_replica_run own = group->runs[HARPE_REPLICA_OWN_PLANS];
         plan->time_s = own.time_s;
         plan->energy_j = own.energy_j + group->end_power_w * (job->own.time_s - own.time_s);
-        plan->lower_bound_j = harpe_replica_curve_at(&group->curve, job->own.time_s);
+        plan->lower_bound_j = harpe_replica_bound_j(group->frontier, job->own.time_s);
         plan->fastest_s = group->fastest_s;
         job->lower_bound_j += plan->lower_bound_j;
     }
@@ -567,7 +570,7 @@ void harpe_replica_plans_free(harpe_replica_plans *plans) {
         free(plans->groups[k].frequency_mhz);
         free(plans->groups[k].numbers);
         free(plans->groups[k].runs);
-        harpe_replica_curve_clear(&plans->groups[k].curve);
+        harpe_frontier_free(plans->groups[k].frontier);
     }
     free(plans->groups);
     free(plans->group_of);
