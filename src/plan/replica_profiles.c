@@ -338,58 +338,37 @@ const harpe_profile *harpe_replica_profiles_at(const harpe_replica_profiles *pro
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
-static bool are_equal(double a, double b) { return !(a < b) && !(a > b); }
-
-static bool is_same_gpu(const harpe_profile *one, const harpe_profile *other) {
-    size_t entries = harpe_profile_entry_count(one);
-    if (entries != harpe_profile_entry_count(other)) return false;
-    for (size_t e = 0; e < entries; e++) {
-        const harpe_profile_entry *a = harpe_profile_entry_at(one, e);
-        const harpe_profile_entry *b = harpe_profile_entry_at(other, e);
-        if (a->stage != b->stage || strcmp(a->instruction, b->instruction) != 0 ||
-            a->point_count != b->point_count ||
-            !are_equal(harpe_profile_blocking_power_w(one, a->stage),
-                       harpe_profile_blocking_power_w(other, a->stage)))
-            return false;
-        for (size_t p = 0; p < a->point_count; p++)
-            if (a->points[p].frequency_mhz != b->points[p].frequency_mhz ||
-                !are_equal(a->points[p].time_s, b->points[p].time_s) ||
-                !are_equal(a->points[p].energy_j, b->points[p].energy_j))
-                return false;
+static int compare_points(const harpe_profile_entry *a, const harpe_profile_entry *b) {
+    if (a->point_count != b->point_count) return a->point_count < b->point_count ? -1 : 1;
+    for (size_t p = 0; p < a->point_count; p++) {
+        const harpe_profile_point *x = &a->points[p], *y = &b->points[p];
+        int order = (x->frequency_mhz > y->frequency_mhz) - (x->frequency_mhz < y->frequency_mhz);
+        if (order == 0) order = harpe_compare_doubles(&x->time_s, &y->time_s);
+        if (order == 0) order = harpe_compare_doubles(&x->energy_j, &y->energy_j);
+        if (order != 0) return order;
     }
-    return true;
+    return 0;
 }
 
-bool harpe_replica_profiles_are_same(const harpe_replica_profiles *profiles, int one, int other) {
-    for (int peer = 0; peer < profiles->peer_count; peer++)
-        if (!is_same_gpu(harpe_replica_profiles_at(profiles, one, peer),
-                         harpe_replica_profiles_at(profiles, other, peer)))
-            return false;
-    return true;
-}
-
-/* FNV-1a over the bits of a number. */
-static uint64_t hash_number(uint64_t hash, double number) {
-    unsigned char bytes[sizeof number];
-    memcpy(bytes, &number, sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++)
-        hash = (hash ^ bytes[i]) * 1099511628211U;
-    return hash;
-}
-
-uint64_t harpe_replica_profiles_hash(const harpe_replica_profiles *profiles, int replica) {
-    uint64_t hash = 14695981039346656037U;
-    for (int peer = 0; peer < profiles->peer_count; peer++) {
-        const harpe_profile *gpu = harpe_replica_profiles_at(profiles, replica, peer);
-        for (size_t e = 0; e < harpe_profile_entry_count(gpu); e++) {
-            const harpe_profile_entry *entry = harpe_profile_entry_at(gpu, e);
-            for (size_t p = 0; p < entry->point_count; p++) {
-                hash = hash_number(hash, entry->points[p].time_s);
-                hash = hash_number(hash, entry->points[p].energy_j);
-            }
-        }
+/* All GPUs have the same stages and instructions. */
+static int compare_gpus(const harpe_profile *one, const harpe_profile *other) {
+    int order = 0;
+    for (size_t e = 0; e < harpe_profile_entry_count(one) && order == 0; e++)
+        order = compare_points(harpe_profile_entry_at(one, e), harpe_profile_entry_at(other, e));
+    for (int s = 0; s < harpe_profile_stage_count(one) && order == 0; s++) {
+        double a_w = harpe_profile_blocking_power_w(one, s);
+        double b_w = harpe_profile_blocking_power_w(other, s);
+        order = harpe_compare_doubles(&a_w, &b_w);
     }
-    return hash;
+    return order;
+}
+
+int harpe_replica_profiles_compare(const harpe_replica_profiles *profiles, int one, int other) {
+    int order = 0;
+    for (int peer = 0; peer < profiles->peer_count && order == 0; peer++)
+        order = compare_gpus(harpe_replica_profiles_at(profiles, one, peer),
+                             harpe_replica_profiles_at(profiles, other, peer));
+    return order;
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
