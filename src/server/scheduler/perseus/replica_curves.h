@@ -18,13 +18,14 @@
 
 /* The GPUs of one stage of one replica. */
 typedef struct harpe_replica_gpu {
-    double rounds;     /* number of rounds at known clocks since the GPU's last change */
-    int streak;        /* number of rounds in a row in which the GPU was clearly slower than before;
-                        * negative: faster */
-    bool differs;      /* the GPU differs from those of the same stage in the other replicas */
-    double time_log;   /* log of: the GPU's time divided by that of the other replicas' GPUs */
-    double energy_log; /* log of: the GPU's energy divided by that of the other replicas' GPUs */
-    double round_log;  /* log of: the time in the last round divided by that of the curve */
+    double rounds;   /* number of rounds at known clocks since the GPU's last change */
+    int streak;      /* number of rounds in a row in which the GPU was clearly slower than before;
+                      * negative: faster */
+    bool differs;    /* the GPU differs from those of the same stage in the other replicas */
+    double time_log; /* log of: the GPU's time divided by that of the other replicas' GPUs */
+    double planned_log;  /* time_log for which the present plans of replicas were made */
+    double energy_log;   /* log of: the GPU's energy divided by that of the other replicas' GPUs */
+    double round_log;    /* log of: the time in the last round divided by that of the curve */
     bool is_round_known; /* round_log was measured */
 } harpe_replica_gpu;
 
