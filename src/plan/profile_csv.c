@@ -266,9 +266,7 @@ static bool has_several_gpus(const harpe_profile *profile) {
     return false;
 }
 
-/* Returns true if the profile has the blocking power of every stage. The column has no value for a
- * stage that lacks it. */
-static bool has_blocking_powers(const harpe_profile *profile) {
+bool harpe_profile_has_blocking_powers(const harpe_profile *profile) {
     for (int stage = 0; stage < harpe_profile_stage_count(profile); stage++)
         if (harpe_profile_blocking_power_w(profile, stage) <= 0) return false;
     return true;
@@ -288,16 +286,13 @@ static void print_fields(const harpe_profile *profile, int stage, int frequency_
     }
 }
 
-void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text) {
-    bool with_gpus = has_several_gpus(profile), with_power = has_blocking_powers(profile);
-    harpe_text_printf(text, HEADER_TEXT "%s%s%s\n", with_gpus ? ",gpus" : "",
-                      with_power ? ",blocking_power" : "",
-                      harpe_profile_has_switch_latency(profile) ? ",switch_latency" : "");
+void harpe_profile_print_rows(const harpe_profile *profile, const char *place, bool with_gpus,
+                              bool with_power, harpe_text *text) {
     for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
         const harpe_profile_entry *entry = harpe_profile_entry_at(profile, i);
         for (size_t k = 0; k < entry->point_count; k++) {
             const harpe_profile_point *point = &entry->points[k];
-            harpe_text_printf(text, "%d,%s,%d,", entry->stage, entry->instruction,
+            harpe_text_printf(text, "%s%d,%s,%d,", place, entry->stage, entry->instruction,
                               point->frequency_mhz);
             harpe_text_number(text, point->time_s);
             harpe_text_append(text, ",", 1);
@@ -306,6 +301,15 @@ void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text) {
             harpe_text_append(text, "\n", 1);
         }
     }
+}
+
+void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text) {
+    bool with_gpus = has_several_gpus(profile);
+    bool with_power = harpe_profile_has_blocking_powers(profile);
+    harpe_text_printf(text, HEADER_TEXT "%s%s%s\n", with_gpus ? ",gpus" : "",
+                      with_power ? ",blocking_power" : "",
+                      harpe_profile_has_switch_latency(profile) ? ",switch_latency" : "");
+    harpe_profile_print_rows(profile, "", with_gpus, with_power, text);
 }
 
 harpe_status harpe_profile_write_csv(const harpe_profile *profile, const char *path,

@@ -3,6 +3,8 @@
 #ifndef HARPE_PLAN_PROFILE_CSV_H
 #define HARPE_PLAN_PROFILE_CSV_H
 
+#include <stdbool.h>
+
 #include <harpe/profile.h>
 
 #include "base/text.h"
@@ -32,6 +34,14 @@ harpe_status harpe_profile_csv_parse(const char *text, size_t length, const char
 /* Reads a file that is not too large for a profile. Free `*text` with free(). */
 harpe_status harpe_profile_csv_load(const char *path, char **text, size_t *length,
                                     harpe_error *error);
+
+/* Returns true if the profile has the blocking power of every stage. The column has no value for a
+ * stage that lacks it. */
+bool harpe_profile_has_blocking_powers(const harpe_profile *profile);
+
+/* Appends the rows of a profile, each after `place`, with or without two of the columns. */
+void harpe_profile_print_rows(const harpe_profile *profile, const char *place, bool with_gpus,
+                              bool with_power, harpe_text *text);
 
 /* Appends the CSV that harpe_profile_write_csv writes. */
 void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text);

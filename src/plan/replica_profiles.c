@@ -4,6 +4,7 @@
 #include "plan/replica_profiles.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "plan/profile.h"
+#include "plan/profile_csv.h"
 #include "plan/synth.h"
 
 /* ---- Smoothing ------------------------------------------------------------------------------- */
@@ -250,26 +253,12 @@ harpe_status harpe_replica_profiles_check(const harpe_replica_profiles *profiles
 static harpe_status replica_profile_copy(const harpe_profile *from,
                                          void (*change)(void *user, harpe_measurement *row),
                                          void *user, harpe_profile **out, harpe_error *error) {
-    size_t count = 0, at = 0;
-    for (size_t e = 0; e < harpe_profile_entry_count(from); e++)
-        count += harpe_profile_entry_at(from, e)->point_count;
+    size_t count = harpe_profile_measurements(from, NULL);
     harpe_measurement *rows = harpe_calloc(count, sizeof *rows);
     if (!rows) return harpe_fail_memory(error);
-    for (size_t e = 0; e < harpe_profile_entry_count(from); e++) {
-        const harpe_profile_entry *entry = harpe_profile_entry_at(from, e);
-        for (size_t p = 0; p < entry->point_count; p++, at++) {
-            rows[at] = (harpe_measurement){
-                .stage = entry->stage,
-                .rank = -1,
-                .instruction = entry->instruction,
-                .frequency_mhz = entry->points[p].frequency_mhz,
-                .time_s = entry->points[p].time_s,
-                .energy_j = entry->points[p].energy_j,
-                .blocking_power_w = harpe_profile_blocking_power_w(from, entry->stage),
-            };
-            if (change) change(user, &rows[at]);
-        }
-    }
+    (void)harpe_profile_measurements(from, rows);
+    for (size_t k = 0; k < count && change; k++)
+        change(user, &rows[k]);
     harpe_status status = harpe_profile_new(rows, count, out, error);
     free(rows);
     return status;
@@ -373,45 +362,23 @@ int harpe_replica_profiles_compare(const harpe_replica_profiles *profiles, int o
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-static bool has_blocking_powers(const harpe_replica_profiles *profiles) {
-    size_t count = (size_t)profiles->replica_count * (size_t)profiles->peer_count;
-    for (size_t g = 0; g < count; g++)
-        for (int s = 0; s < harpe_profile_stage_count(profiles->gpus[g]); s++)
-            if (harpe_profile_blocking_power_w(profiles->gpus[g], s) <= 0) return false;
-    return true;
-}
-
-static void print_gpu(const harpe_profile *gpu, int replica, int peer, bool with_power,
-                      harpe_text *text) {
-    for (size_t e = 0; e < harpe_profile_entry_count(gpu); e++) {
-        const harpe_profile_entry *entry = harpe_profile_entry_at(gpu, e);
-        for (size_t p = 0; p < entry->point_count; p++) {
-            harpe_text_printf(text, "%d,%d,%d,%s,%d,", replica, peer, entry->stage,
-                              entry->instruction, entry->points[p].frequency_mhz);
-            harpe_text_number(text, entry->points[p].time_s);
-            harpe_text_append(text, ",", 1);
-            harpe_text_number(text, entry->points[p].energy_j);
-            if (with_power) {
-                harpe_text_append(text, ",", 1);
-                harpe_text_number(text, harpe_profile_blocking_power_w(gpu, entry->stage));
-            }
-            harpe_text_append(text, "\n", 1);
-        }
-    }
-}
-
 harpe_status harpe_replica_profiles_write_csv(const harpe_replica_profiles *profiles,
                                               const char *path, harpe_error *error) {
     if (!profiles || !path)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "writing the profiles of replicas needs profiles and a path");
     harpe_text text = {0};
-    bool with_power = has_blocking_powers(profiles);
+    bool with_power = true;
+    for (int g = 0; g < profiles->replica_count * profiles->peer_count; g++)
+        with_power = with_power && harpe_profile_has_blocking_powers(profiles->gpus[g]);
     harpe_text_printf(&text, "replica,gpu,stage,instruction,frequency,time,energy%s\n",
                       with_power ? ",blocking_power" : "");
-    for (int r = 0; r < profiles->replica_count; r++)
-        for (int peer = 0; peer < profiles->peer_count; peer++)
-            print_gpu(harpe_replica_profiles_at(profiles, r, peer), r, peer, with_power, &text);
+    for (int g = 0; g < profiles->replica_count * profiles->peer_count; g++) {
+        char place[32];
+        (void)snprintf(place, sizeof place, "%d,%d,", g / profiles->peer_count,
+                       g % profiles->peer_count);
+        harpe_profile_print_rows(profiles->gpus[g], place, false, with_power, &text);
+    }
     harpe_status status = text.failed ? harpe_fail_memory(error)
                                       : harpe_file_write(path, text.data, text.length, error);
     harpe_text_free(&text);

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "plan/crew.h"
+#include "plan/profile.h"
 #include "plan/replica_plans.h"
 #include "plan/replica_profiles.h"
 #include "plan/walk.h"
@@ -110,47 +111,28 @@ static double mean_power_w(const harpe_replica_profiles *profiles, int stage) {
     return sum_w / (double)count;
 }
 
-static size_t count_points(const harpe_replica_profiles *profiles) {
-    size_t gpus = (size_t)profiles->replica_count * (size_t)profiles->peer_count, count = 0;
-    for (size_t g = 0; g < gpus; g++)
-        for (size_t e = 0; e < harpe_profile_entry_count(profiles->gpus[g]); e++)
-            count += harpe_profile_entry_at(profiles->gpus[g], e)->point_count;
-    return count;
-}
-
-static size_t add_gpu(const harpe_profile *gpu, int rank, const double *power_w,
-                      harpe_measurement *rows) {
-    size_t at = 0;
-    for (size_t e = 0; e < harpe_profile_entry_count(gpu); e++) {
-        const harpe_profile_entry *entry = harpe_profile_entry_at(gpu, e);
-        for (size_t p = 0; p < entry->point_count; p++)
-            rows[at++] = (harpe_measurement){
-                .stage = entry->stage,
-                .rank = rank,
-                .instruction = entry->instruction,
-                .frequency_mhz = entry->points[p].frequency_mhz,
-                .time_s = entry->points[p].time_s,
-                .energy_j = entry->points[p].energy_j,
-                .blocking_power_w = power_w[entry->stage],
-            };
-    }
-    return at;
-}
-
 /* Makes the profile in which each GPU is a rank of its stage: times are maxima, and energies are
  * sums. `*out` is NULL if the GPUs have no clocks in common. */
 static harpe_status profile_of_all(const harpe_replica_profiles *profiles, harpe_profile **out,
                                    harpe_error *error) {
-    size_t gpus = (size_t)profiles->replica_count * (size_t)profiles->peer_count, count = 0;
+    int gpus = profiles->replica_count * profiles->peer_count;
     int stages = harpe_profile_stage_count(profiles->gpus[0]);
-    harpe_measurement *rows = harpe_calloc(count_points(profiles), sizeof *rows);
+    size_t most = 0, count = 0;
+    for (int g = 0; g < gpus; g++)
+        most += harpe_profile_measurements(profiles->gpus[g], NULL);
+    harpe_measurement *rows = harpe_calloc(most, sizeof *rows);
     double *power_w = harpe_calloc((size_t)stages, sizeof *power_w);
     harpe_status status = rows && power_w ? HARPE_OK : harpe_fail_memory(error);
+    for (int s = 0; s < stages && status == HARPE_OK; s++)
+        power_w[s] = mean_power_w(profiles, s);
+    for (int g = 0; g < gpus && status == HARPE_OK; g++) {
+        size_t end = count + harpe_profile_measurements(profiles->gpus[g], rows + count);
+        for (; count < end; count++) {
+            rows[count].rank = g;
+            rows[count].blocking_power_w = power_w[rows[count].stage];
+        }
+    }
     if (status == HARPE_OK) {
-        for (int s = 0; s < stages; s++)
-            power_w[s] = mean_power_w(profiles, s);
-        for (size_t g = 0; g < gpus; g++)
-            count += add_gpu(profiles->gpus[g], (int)g, power_w, rows + count);
         *out = NULL;
         status = harpe_profile_new(rows, count, out, error);
         if (status == HARPE_INVALID_ARGUMENT) status = HARPE_OK; /* no clock in common */
