@@ -12,7 +12,7 @@
 #include "plan/power_limits.h"
 #include "plan/replica_classes.h"
 #include "plan/replica_problem.h"
-#include "plan/replica_search.h"
+#include "plan/time_plan.h"
 
 enum { HARPE_REPLICA_RUNS = HARPE_REPLICA_ALL_MAXIMUM + 1 };
 

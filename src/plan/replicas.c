@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans all replicas of a job together. Replicas with equal profiles share one plan. The time of
  * the iteration follows from the shortest time of the slowest replica. Then each replica is planned
- * on its own for this time, on several threads. replica_search.c makes the plan of one replica. */
+ * on its own for this time, on several threads. time_plan.c makes the plan of one replica. */
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -256,12 +256,9 @@ static harpe_status run(planner *p, double share,
     p->share = share;
     harpe_crew_run of = {
         .count = (size_t)p->plans->classes.count, .step = step, .report = report, .user = p};
-    bool stopped = !report(p, 0); /* small jobs may end before the next report */
-    harpe_status status = HARPE_OK;
-    if (!stopped) status = harpe_crew_do(&p->crew, &of, &stopped, error);
-    if (status == HARPE_OK && stopped)
-        status = harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
-    return status;
+    if (!report(p, 0)) /* small jobs may end before the next report */
+        return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
+    return harpe_crew_do(&p->crew, &of, error);
 }
 
 /* ---- The time -------------------------------------------------------------------------------- */

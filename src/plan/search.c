@@ -168,11 +168,7 @@ static harpe_status run_once(run_user *u,
                              harpe_error *error) {
     harpe_crew_run run = {
         .count = u->search->draft_count, .step = step, .report = report_begun, .user = u};
-    bool stopped;
-    harpe_status status = harpe_crew_do(u->search->crew, &run, &stopped, error);
-    if (status == HARPE_OK && stopped)
-        status = harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
-    return status;
+    return harpe_crew_do(u->search->crew, &run, error);
 }
 
 /* ---- Local search and dives ------------------------------------------------------------------ */

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the plan of one replica; see replica_search.h. The time of the iteration is given, so the
- * energy of waiting all along is too, and the plan with the least sum of effective energies is the
- * best one. This is also so for times beyond T*, where a replica that could end its iterations
- * alone would stop waiting. search.c makes the dive. */
-#include "plan/replica_search.h"
+/* Plans for one time; see time_plan.h. search.c makes the dive. */
+#include "plan/time_plan.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,15 +15,58 @@
 /* A relative gap below this is a rounding error. */
 #define CLOSED_GAP 1e-10
 
-/* Rounds the solution at the walk's time, and improves the result. `numbers` is scratch with room
- * for two arrays. */
-static harpe_status round_relaxed(const harpe_walk *walk, harpe_assignment *a, int64_t *numbers,
-                                  harpe_error *error) {
+/* Rounds the solution at the walk's time. */
+static harpe_status round_relaxed(const harpe_walk *walk, harpe_assignment *a, harpe_error *error) {
+    int64_t *numbers = harpe_calloc(2 * (size_t)a->count, sizeof *numbers);
+    if (!numbers) return harpe_fail_memory(error);
     harpe_relaxed relaxed = {.duration_ps = numbers, .price_uw = numbers + a->count};
     harpe_walk_read(walk, &relaxed);
     harpe_status status = harpe_assignment_round(a, &relaxed, error);
-    return status == HARPE_OK ? harpe_assignment_improve(a, ROUNDING_VISITS, error) : status;
+    free(numbers);
+    return status;
 }
+
+/* Returns a time in whole picoseconds, from T_min to `slowest_ps`. */
+static int64_t reachable_ps(const harpe_walk *walk, double time_s, int64_t slowest_ps) {
+    int64_t time_ps = harpe_round_down(fmin(time_s * HARPE_PS_PER_S, (double)slowest_ps));
+    return time_ps < walk->fastest_ps ? walk->fastest_ps : time_ps;
+}
+
+/* ---- Quick plans ----------------------------------------------------------------------------- */
+
+harpe_status harpe_quick_plan_make(const harpe_problem *problem, double time_s, int *frequency_mhz,
+                                   harpe_quick_plan *out, harpe_error *error) {
+    harpe_walk walk;
+    harpe_plan plan;
+    harpe_assignment assignment = {0};
+    size_t count = (size_t)problem->instruction_count;
+    harpe_status status = harpe_walk_begin(&walk, problem, NULL, error);
+    if (status != HARPE_OK) return status;
+    int64_t time_ps = reachable_ps(&walk, time_s, walk.minimum_energy_ps);
+    int *clocks = harpe_calloc(count, sizeof *clocks);
+    status = clocks ? harpe_walk_to(&walk, time_ps, error) : harpe_fail_memory(error);
+    if (status == HARPE_OK) status = harpe_assignment_init(&assignment, problem, error);
+    if (status == HARPE_OK) status = round_relaxed(&walk, &assignment, error);
+    if (status == HARPE_OK) {
+        harpe_assignment_frequencies(&assignment, clocks);
+        status = harpe_plan_evaluate(problem, clocks, &plan, NULL, error);
+    }
+    if (status == HARPE_OK) {
+        double bound_j = harpe_walk_bound_j(&walk, (double)time_ps / HARPE_PS_PER_S);
+        *out = (harpe_quick_plan){plan.time_s, plan.energy_j, bound_j};
+        memcpy(frequency_mhz, clocks, count * sizeof *clocks);
+    }
+    harpe_assignment_clear(&assignment);
+    harpe_walk_clear(&walk);
+    free(clocks);
+    return status;
+}
+
+/* ---- Plans of replicas ----------------------------------------------------------------------- */
+
+/* The time of a replica's iteration is given, so the energy of waiting all along is too, and the
+ * plan with the least sum of effective energies is the best one. This is also so for times beyond
+ * T*, where a replica that could end its iterations alone would stop waiting. */
 
 /* Returns true if a plan of this effective energy reaches its bound. */
 static bool is_closed(const harpe_walk *walk, double effective_j) {
@@ -40,10 +80,8 @@ static bool is_closed(const harpe_walk *walk, double effective_j) {
 static harpe_status plan(const harpe_walk *walk, harpe_tools *tools, int width, int *numbers,
                          harpe_error *error) {
     harpe_assignment *a = &tools->assignment;
-    int64_t *scratch = harpe_calloc(2 * (size_t)a->count, sizeof *scratch);
-    if (!scratch) return harpe_fail_memory(error);
-    harpe_status status = round_relaxed(walk, a, scratch, error);
-    free(scratch);
+    harpe_status status = round_relaxed(walk, a, error);
+    if (status == HARPE_OK) status = harpe_assignment_improve(a, ROUNDING_VISITS, error);
     bool found = false;
     double rounded_j = a->energy_j;
     bool is_dived = a->count <= HARPE_MOST_DIVED && !is_closed(walk, rounded_j);
@@ -57,12 +95,6 @@ static harpe_status plan(const harpe_walk *walk, harpe_tools *tools, int width, 
     return HARPE_OK;
 }
 
-/* Returns a time in whole picoseconds that the walk reaches. */
-static int64_t reachable_ps(const harpe_walk *walk, double time_s) {
-    int64_t time_ps = harpe_round_down(fmin(time_s * HARPE_PS_PER_S, (double)walk->slowest_ps));
-    return time_ps < walk->fastest_ps ? walk->fastest_ps : time_ps;
-}
-
 harpe_status harpe_replica_search(const harpe_problem *problem, double time_s, double least_s,
                                   int width, int *numbers, harpe_frontier **frontier,
                                   harpe_error *error) {
@@ -71,12 +103,13 @@ harpe_status harpe_replica_search(const harpe_problem *problem, double time_s, d
     harpe_status status = harpe_walk_begin_slowest(&walk, problem, error);
     if (status != HARPE_OK) return status;
     status = harpe_crew_init(&crew, problem, &walk.network, 1, error);
-    if (status == HARPE_OK) status = harpe_walk_to(&walk, reachable_ps(&walk, time_s), error);
+    if (status == HARPE_OK)
+        status = harpe_walk_to(&walk, reachable_ps(&walk, time_s, walk.slowest_ps), error);
     if (status == HARPE_OK) status = plan(&walk, harpe_crew_tools(&crew), width, numbers, error);
     harpe_crew_clear(&crew);
     if (status == HARPE_OK && frontier)
-        status = harpe_walk_finish_at(&walk, reachable_ps(&walk, fmin(least_s, time_s)), frontier,
-                                      error);
+        status = harpe_walk_finish_at(
+            &walk, reachable_ps(&walk, fmin(least_s, time_s), walk.slowest_ps), frontier, error);
     harpe_walk_clear(&walk);
     return status;
 }

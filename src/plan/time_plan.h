@@ -1,10 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans one problem for an iteration of a given time, which does not depend on the plan, and finds
- * the frontier of the problem from this time on. This header is private to src/plan. */
-#ifndef HARPE_PLAN_REPLICA_SEARCH_H
-#define HARPE_PLAN_REPLICA_SEARCH_H
+/* Plans one problem for one iteration time: quickly, by rounding the relaxed solution; or for a
+ * replica of a job, whose time does not depend on the plan, with a search and with the frontier. */
+#ifndef HARPE_PLAN_TIME_PLAN_H
+#define HARPE_PLAN_TIME_PLAN_H
 
 #include "plan/problem.h"
+
+typedef struct harpe_quick_plan {
+    double time_s, energy_j; /* of the plan, by the profile */
+    double lower_bound_j;    /* no plan of the wanted time needs less */
+} harpe_quick_plan;
+
+/* Makes the plan for `time_s`, or for T_min if that is longer, or for T* if that is shorter,
+ * without a search for better plans. This is some percent of the work of harpe_plan_set_new. Writes
+ * the clock of each instruction into `frequency_mhz`, which has room for all. On failure, writes
+ * nothing. */
+harpe_status harpe_quick_plan_make(const harpe_problem *problem, double time_s, int *frequency_mhz,
+                                   harpe_quick_plan *out, harpe_error *error);
 
 #define HARPE_REPLICA_WIDTH 4 /* of the dive for the plan of a replica */
 
