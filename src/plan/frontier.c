@@ -16,11 +16,12 @@ static harpe_status add_bounds(harpe_walk *walk, const harpe_clock_switch *cost,
     const harpe_plan_request request = {.clock_switch = *cost};
     harpe_clock_bound bound;
     harpe_wanted_times times = {0};
+    harpe_time_span span = harpe_time_span_of(walk);
     double slowest_s = (double)walk->slowest_ps / HARPE_PS_PER_S;
     harpe_status status =
         harpe_clock_bound_init(&bound, walk->problem, cost, &walk->network, error);
     if (status == HARPE_OK) status = harpe_clock_bound_add(&bound, walk, slowest_s, error);
-    if (status == HARPE_OK) status = harpe_plan_times(walk, &request, &times, error);
+    if (status == HARPE_OK) status = harpe_plan_times(&span, &request, &times, error);
     for (size_t i = 0; i < times.count && status == HARPE_OK; i++) {
         double longest_s = (double)times.items[i].longest_ps / HARPE_PS_PER_S;
         status = harpe_walk_to(walk, times.items[i].time_ps, error);

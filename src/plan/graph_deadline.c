@@ -12,10 +12,10 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/format.h"
 #include "plan/graph.h"
 #include "plan/network.h"
 #include "plan/plan_set_contents.h"
+#include "plan/plan_times.h"
 #include "plan/power_limits.h"
 #include "plan/problem.h"
 #include "plan/walk.h"
@@ -370,7 +370,6 @@ harpe_status harpe_deadline_verify(const harpe_problem *problem, const harpe_fro
 /* Makes the plans. A plan for a time is made with the problem's variant at
  * this time, which has no deadlines. */
 
-#define DEFAULT_PLANS 100
 /* Plans made besides those for the times that were asked for. */
 #define BESIDE_ASKED 8
 /* The part of the reported progress that is for the frontier. The plans have the rest. */
@@ -381,7 +380,7 @@ typedef struct maker {
     const harpe_plan_request *request;
     const harpe_progress *progress;
     const harpe_frontier *frontier;
-    int64_t fastest_ps, minimum_energy_ps; /* T_min, T* */
+    harpe_time_span span;
     deadline_variant variant;
     harpe_plan_set *plans;
     double fraction; /* progress reported last; never falls */
@@ -423,62 +422,30 @@ static harpe_status make_plan(maker *m, int64_t time_ps, harpe_error *error) {
     return status;
 }
 
-/* ---- Times ----------------------------------------------------------------------------------- */
-
-/* Returns the i-th time for which a plan is made: those that were asked for, then some that are
- * spread from the fastest time to the longest of them. */
-static double asked_s(const harpe_plan_request *request, double fastest_s, size_t i) {
-    if (i < request->time_count) return request->times_s[i] == 0 ? fastest_s : request->times_s[i];
-    double longest_s = fastest_s;
-    for (size_t k = 0; k < request->time_count; k++)
-        longest_s = fmax(longest_s, request->times_s[k]);
-    double share = (double)(i - request->time_count) / BESIDE_ASKED;
-    return fastest_s + share * (longest_s - fastest_s);
-}
-
-/* Lists the times of plans, in ps. */
-static harpe_status list_times(const maker *m, const harpe_plan_request *request,
-                               int64_t **times_ps, size_t *count, harpe_error *error) {
-    const harpe_frontier *frontier = m->frontier;
-    size_t spread = request->count > 0 ? (size_t)request->count : DEFAULT_PLANS;
-    *count = request->choice == HARPE_PLANS_AT    ? request->time_count + BESIDE_ASKED
-             : request->choice == HARPE_PLANS_ALL ? frontier->count
-                                                  : spread;
-    *times_ps = harpe_calloc(*count, sizeof **times_ps);
-    if (!*times_ps) return harpe_fail_memory(error);
-    double fastest_s = (double)m->fastest_ps / HARPE_PS_PER_S;
-    double length_ps = (double)(m->minimum_energy_ps - m->fastest_ps);
-    for (size_t i = 0; i < *count; i++) {
-        double share = *count > 1 ? (double)i / (double)(*count - 1) : 1;
-        double time_s = request->choice == HARPE_PLANS_AT    ? asked_s(request, fastest_s, i)
-                        : request->choice == HARPE_PLANS_ALL ? frontier->vertices[i].time_s
-                                                             : fastest_s;
-        if (!(time_s >= fastest_s - harpe_time_slack_s(fastest_s))) {
-            return harpe_fail(error, HARPE_INFEASIBLE,
-                              "no plan runs in %s s: the fastest takes %s s",
-                              HARPE_DIGITS(time_s, 9), HARPE_DIGITS(fastest_s, 9));
-        }
-        double most_ps = fmin(time_s * HARPE_PS_PER_S, (double)m->minimum_energy_ps);
-        int64_t time_ps = harpe_round_down(most_ps);
-        if (request->choice == HARPE_PLANS_SPREAD)
-            time_ps = m->fastest_ps + (int64_t)(share * length_ps);
-        (*times_ps)[i] = time_ps > m->fastest_ps ? time_ps : m->fastest_ps;
+/* Lists the times of all vertices. */
+static harpe_status list_vertices(const maker *m, harpe_wanted_times *out, harpe_error *error) {
+    out->items = harpe_calloc(m->frontier->count, sizeof *out->items);
+    if (!out->items) return harpe_fail_memory(error);
+    for (; out->count < m->frontier->count; out->count++) {
+        double time_ps = m->frontier->vertices[out->count].time_s * HARPE_PS_PER_S;
+        int64_t time = harpe_round_down(fmin(time_ps, (double)m->span.minimum_energy_ps));
+        out->items[out->count].time_ps = time > m->span.fastest_ps ? time : m->span.fastest_ps;
     }
     return HARPE_OK;
 }
 
-/* ---- The set --------------------------------------------------------------------------------- */
-
 static harpe_status make_plans(maker *m, harpe_error *error) {
-    const harpe_plan_request *request = m->request;
-    int64_t *times_ps = NULL;
-    size_t count = 0;
-    harpe_status status = list_times(m, request, &times_ps, &count, error);
-    for (size_t i = 0; i < count && status == HARPE_OK; i++) {
-        status = report_planning(m, (double)i / (double)count, error);
-        if (status == HARPE_OK) status = make_plan(m, times_ps[i], error);
+    harpe_plan_request request = *m->request;
+    harpe_wanted_times times = {0};
+    if (request.choice == HARPE_PLANS_AT) request.count = BESIDE_ASKED;
+    harpe_status status = request.choice == HARPE_PLANS_ALL
+                              ? list_vertices(m, &times, error)
+                              : harpe_plan_times(&m->span, &request, &times, error);
+    for (size_t i = 0; i < times.count && status == HARPE_OK; i++) {
+        status = report_planning(m, (double)i / (double)times.count, error);
+        if (status == HARPE_OK) status = make_plan(m, times.items[i].time_ps, error);
     }
-    free(times_ps);
+    free(times.items);
     return status;
 }
 
@@ -508,8 +475,9 @@ static harpe_status maker_init(maker *m, const harpe_problem *problem,
     if (status == HARPE_OK) status = harpe_deadline_frontier(problem, &solving, frontier, error);
     if (status != HARPE_OK) return status;
     const harpe_frontier *solved = m->frontier = *frontier;
-    m->fastest_ps = llround(solved->vertices[0].time_s * HARPE_PS_PER_S);
-    m->minimum_energy_ps = llround(solved->vertices[solved->count - 1].time_s * HARPE_PS_PER_S);
+    int64_t slowest_ps = llround(solved->vertices[solved->count - 1].time_s * HARPE_PS_PER_S);
+    m->span = (harpe_time_span){problem, llround(solved->vertices[0].time_s * HARPE_PS_PER_S),
+                                slowest_ps, slowest_ps};
     return HARPE_OK;
 }
 

@@ -151,7 +151,8 @@ static harpe_status make_draft(maker *m, harpe_wanted_time wanted, harpe_error *
 static harpe_status draft_at_times(maker *m, const harpe_plan_request *request,
                                    harpe_error *error) {
     harpe_wanted_times times = {0};
-    harpe_status status = harpe_plan_times(&m->walk, request, &times, error);
+    harpe_time_span span = harpe_time_span_of(&m->walk);
+    harpe_status status = harpe_plan_times(&span, request, &times, error);
     m->wanted = times.count;
     for (size_t i = 0; status == HARPE_OK && i < times.count; i++)
         status = make_draft(m, times.items[i], error);

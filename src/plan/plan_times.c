@@ -31,11 +31,11 @@ static harpe_wanted_time wanted_at(int64_t time_ps) {
 /* Chooses T*, T_min and the times of the slowdowns. Fills up to at least `count` times with times
  * that are spread evenly between T_min and T*. A time above T* is of use only if changes of clock
  * have a cost. */
-static harpe_status spread_times(const harpe_walk *walk, size_t count, bool has_cost,
+static harpe_status spread_times(const harpe_time_span *span, size_t count, bool has_cost,
                                  harpe_wanted_times *times, harpe_error *error) {
-    int64_t slowest = walk->minimum_energy_ps, fastest = walk->fastest_ps;
+    int64_t slowest = span->minimum_energy_ps, fastest = span->fastest_ps;
     harpe_plan highest;
-    harpe_status status = harpe_plan_all_maximum(walk->problem, &highest, error);
+    harpe_status status = harpe_plan_all_maximum(span->problem, &highest, error);
     if (status != HARPE_OK) return status;
     times->items[times->count++] = wanted_at(slowest);
     if (slowest == fastest && !has_cost) return HARPE_OK;
@@ -43,7 +43,7 @@ static harpe_status spread_times(const harpe_walk *walk, size_t count, bool has_
     for (size_t k = 0; k < NEAR_COUNT; k++) {
         double time_ps = highest.time_s * (1 + near_slowdowns[k]) * HARPE_PS_PER_S;
         if (time_ps <= (double)fastest || (time_ps >= (double)slowest && !has_cost)) continue;
-        int64_t longest = harpe_round_down(fmin(time_ps, (double)walk->slowest_ps));
+        int64_t longest = harpe_round_down(fmin(time_ps, (double)span->slowest_ps));
         times->items[times->count] = wanted_at(longest < slowest ? longest : slowest);
         times->items[times->count++].longest_ps = longest;
     }
@@ -54,9 +54,9 @@ static harpe_status spread_times(const harpe_walk *walk, size_t count, bool has_
     return HARPE_OK;
 }
 
-static harpe_status asked_times(const harpe_walk *walk, const double *times_s, size_t count,
+static harpe_status asked_times(const harpe_time_span *span, const double *times_s, size_t count,
                                 harpe_wanted_time *items, harpe_error *error) {
-    double fastest_s = (double)walk->fastest_ps / HARPE_PS_PER_S;
+    double fastest_s = (double)span->fastest_ps / HARPE_PS_PER_S;
     for (size_t i = 0; i < count; i++) {
         double time_s = times_s[i] == 0 ? fastest_s : times_s[i];
         if (!(time_s >= fastest_s - harpe_time_slack_s(fastest_s))) {
@@ -64,10 +64,10 @@ static harpe_status asked_times(const harpe_walk *walk, const double *times_s, s
                               "no plan runs in %s s: the fastest takes %s s",
                               HARPE_DIGITS(time_s, 9), HARPE_DIGITS(fastest_s, 9));
         }
-        int64_t slowest_ps = walk->minimum_energy_ps;
-        double most_ps = fmin(time_s * HARPE_PS_PER_S, (double)walk->slowest_ps);
+        int64_t slowest_ps = span->minimum_energy_ps;
+        double most_ps = fmin(time_s * HARPE_PS_PER_S, (double)span->slowest_ps);
         int64_t longest_ps = harpe_round_down(most_ps);
-        if (longest_ps < walk->fastest_ps) longest_ps = walk->fastest_ps;
+        if (longest_ps < span->fastest_ps) longest_ps = span->fastest_ps;
         int64_t time_ps = longest_ps < slowest_ps ? longest_ps : slowest_ps;
         items[i] =
             (harpe_wanted_time){.time_ps = time_ps, .longest_ps = longest_ps, .is_asked = true};
@@ -75,19 +75,19 @@ static harpe_status asked_times(const harpe_walk *walk, const double *times_s, s
     return HARPE_OK;
 }
 
-harpe_status harpe_plan_times(const harpe_walk *walk, const harpe_plan_request *request,
+harpe_status harpe_plan_times(const harpe_time_span *span, const harpe_plan_request *request,
                               harpe_wanted_times *out, harpe_error *error) {
     bool is_asked = request->choice == HARPE_PLANS_AT;
-    bool has_cost = harpe_clock_switch_has_cost(walk->problem, &request->clock_switch);
+    bool has_cost = harpe_clock_switch_has_cost(span->problem, &request->clock_switch);
     size_t asked = is_asked ? request->time_count : 0;
     size_t spread = request->count > 0 ? (size_t)request->count : is_asked ? 0 : DEFAULT_COUNT;
     out->items = harpe_calloc(2 + NEAR_COUNT + spread + asked, sizeof *out->items);
     if (!out->items) return harpe_fail_memory(error);
-    harpe_status status = asked_times(walk, request->times_s, asked, out->items, error);
+    harpe_status status = asked_times(span, request->times_s, asked, out->items, error);
     out->count = asked;
     /* The fastest plan may be the best for other times too. */
-    if (is_asked) out->items[out->count++] = wanted_at(walk->fastest_ps);
-    if (status == HARPE_OK && spread > 0) status = spread_times(walk, spread, has_cost, out, error);
+    if (is_asked) out->items[out->count++] = wanted_at(span->fastest_ps);
+    if (status == HARPE_OK && spread > 0) status = spread_times(span, spread, has_cost, out, error);
     if (status != HARPE_OK) return status;
     qsort(out->items, out->count, sizeof *out->items, compare_slowest_first);
     size_t kept = 0; /* of equal times that were asked for, the first is kept */

@@ -20,10 +20,22 @@ typedef struct harpe_wanted_times {
     size_t count;
 } harpe_wanted_times;
 
+/* Where the times of a problem lie. */
+typedef struct harpe_time_span {
+    const harpe_problem *problem;
+    int64_t fastest_ps, minimum_energy_ps; /* T_min, T* */
+    int64_t slowest_ps; /* the longest time that is of use if changes of clock have a cost */
+} harpe_time_span;
+
+static inline harpe_time_span harpe_time_span_of(const harpe_walk *walk) {
+    return (harpe_time_span){walk->problem, walk->fastest_ps, walk->minimum_energy_ps,
+                             walk->slowest_ps};
+}
+
 /* Lists the times of a request that does not ask for all vertices. For HARPE_PLANS_AT these are the
- * requested times (0: T_min), and those of a count that is above 0. No time is asked for twice. The
- * walk must be at T*. Fails with HARPE_INFEASIBLE if a requested time is below T_min. */
-harpe_status harpe_plan_times(const harpe_walk *walk, const harpe_plan_request *request,
+ * requested times (0: T_min), and those of a count that is above 0. No time is asked for twice.
+ * Fails with HARPE_INFEASIBLE if a requested time is below T_min. */
+harpe_status harpe_plan_times(const harpe_time_span *span, const harpe_plan_request *request,
                               harpe_wanted_times *out, harpe_error *error);
 
 #endif

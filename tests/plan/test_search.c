@@ -100,7 +100,8 @@ static void the_fastest_plan_alone_costs_one_walk_and_one_draft(void **state) {
         const harpe_plan_request request = {
             .choice = HARPE_PLANS_AT, .times_s = times_s, .time_count = k == 2 ? 2 : 1};
         harpe_wanted_times times = {0};
-        assert_ok(harpe_plan_times(&walk, &request, &times, &error), error);
+        harpe_time_span span = harpe_time_span_of(&walk);
+        assert_ok(harpe_plan_times(&span, &request, &times, &error), error);
         assert_int_equal(times.count, 1);
         assert_true(times.items[0].time_ps == walk.fastest_ps && times.items[0].is_asked);
         free(times.items);
