@@ -29,18 +29,14 @@ typedef struct harpe_replica_gpu {
     bool is_round_known; /* round_log was measured */
 } harpe_replica_gpu;
 
-/* The pooled variance of a GPU's time, or energy, from round to round. */
-typedef struct harpe_replica_noise {
-    double squares, freedom;
-} harpe_replica_noise;
-
 typedef struct harpe_replica_curves {
     const harpe_online_pipeline *pipeline;
     int replica_count, rank_count; /* rank_count: pipeline ranks */
     harpe_clock_curve *curves;     /* [replica][entry] */
     double *change;                /* [replica][entry][2]: logs of the last round's change */
     harpe_replica_gpu *gpus;       /* [replica][pipeline rank] */
-    harpe_replica_noise time_noise, energy_noise, run_noise;
+    /* The pooled variances of a GPU's time and energy from round to round, and of runs. */
+    harpe_explorer_noise time_noise, energy_noise, run_noise;
     int patience; /* doubles the rounds after which a GPU counts as slower */
     double calm;  /* rounds since the patience changed */
 } harpe_replica_curves;
