@@ -93,6 +93,9 @@ static void check_case(const peer_case *c) {
     for (size_t k = 0; k < options.count; k++) {
         check_option(c, &options, k);
         double effective_j = options.energy_j[k] - power_w * options.time_s[k];
+        size_t clocks_size = (size_t)c->peers * sizeof(int);
+        const int *mhz = options.frequency_mhz + k * (size_t)c->peers;
+        if (k > 0) assert_int_not_equal(memcmp(mhz, options.frequency_mhz, clocks_size), 0);
         if (k > 0) assert_near(effective_j, least_effective_j(c, options.time_s[k]), 1e-9);
         if (k > 1) {
             double before_j = options.energy_j[k - 1] - power_w * options.time_s[k - 1];

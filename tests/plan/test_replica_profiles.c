@@ -131,6 +131,29 @@ TEST(written_profiles_are_read_again) {
     job_free(job);
 }
 
+/* Each number of a row counts, on any GPU. */
+TEST(replicas_with_other_rows_are_not_equal) {
+    for (int what = 0; what < 4; what++) {
+        const harpe_profile *gpus[4];
+        for (int g = 0; g < 4; g++) {
+            test_rows rows = {0};
+            bool is_other = g == 3;
+            add_row(&rows, 0, "forward", is_other && what == 0 ? 1300 : 1400,
+                    is_other && what == 1 ? 0.2 : 0.1, is_other && what == 2 ? 21 : 20);
+            set_powers(&rows, is_other && what == 3 ? 61 : 60);
+            gpus[g] = profile_of(&rows);
+            free(rows.rows);
+        }
+        harpe_replica_profiles *two = NULL;
+        assert_int_equal(harpe_replica_profiles_new(gpus, 2, 2, &two, NULL), HARPE_OK);
+        int order = harpe_replica_profiles_compare(two, 0, 1);
+        assert_true(order != 0 && order == -harpe_replica_profiles_compare(two, 1, 0));
+        harpe_replica_profiles_free(two);
+        for (int g = 0; g < 4; g++)
+            harpe_profile_free((harpe_profile *)gpus[g]);
+    }
+}
+
 TEST(profiles_of_several_gpus_are_refused) {
     test_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 0.1, 20);
