@@ -31,6 +31,7 @@
 
 /* The measurements of one instruction on all GPUs. NAN: not measured. */
 typedef struct table {
+    harpe_arena arena;
     size_t gpu_count, clock_count;
     int *mhz;      /* [clock]: sorted, highest first */
     double *value; /* [gpu * clock_count + clock]: logarithms */
@@ -104,21 +105,13 @@ static harpe_profile_point *points_of(const harpe_replica_profiles *profiles, si
     return (harpe_profile_point *)of->points;
 }
 
-static void table_clear(table *t) {
-    free(t->mhz);
-    free(t->value);
-    free(t->of_gpu);
-    free(t->of_clock);
-    memset(t, 0, sizeof *t);
-}
-
 static harpe_status table_init(table *t, const harpe_replica_profiles *profiles, size_t entry,
                                harpe_error *error) {
     size_t total = 0, count = 0, kept = 0;
     *t = (table){.gpu_count = (size_t)profiles->replica_count * (size_t)profiles->peer_count};
     for (size_t g = 0; g < t->gpu_count; g++, total += count)
         (void)points_of(profiles, g, entry, &count);
-    t->mhz = harpe_calloc(total, sizeof *t->mhz);
+    t->mhz = harpe_arena_alloc(&t->arena, total, sizeof *t->mhz);
     if (!t->mhz) return harpe_fail_memory(error);
     total = 0;
     for (size_t g = 0; g < t->gpu_count; g++) {
@@ -130,12 +123,10 @@ static harpe_status table_init(table *t, const harpe_replica_profiles *profiles,
     for (size_t k = 0; k < total; k++)
         if (kept == 0 || t->mhz[k] != t->mhz[kept - 1]) t->mhz[kept++] = t->mhz[k];
     t->clock_count = kept;
-    size_t cells = 0;
-    if (!__builtin_mul_overflow(t->gpu_count, kept, &cells))
-        t->value = harpe_calloc(cells, sizeof *t->value);
-    t->of_gpu = harpe_calloc(t->gpu_count, sizeof *t->of_gpu);
-    t->of_clock = harpe_calloc(kept, sizeof *t->of_clock);
-    return t->value && t->of_gpu && t->of_clock ? HARPE_OK : harpe_fail_memory(error);
+    t->of_gpu = harpe_arena_alloc(&t->arena, t->gpu_count, sizeof *t->of_gpu);
+    t->of_clock = harpe_arena_alloc(&t->arena, kept, sizeof *t->of_clock);
+    t->value = harpe_arena_alloc(&t->arena, t->gpu_count, kept * sizeof *t->value);
+    return t->arena.has_failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
 static double *number_of(harpe_profile_point *point, bool is_time) {
@@ -184,7 +175,7 @@ harpe_status harpe_replica_profiles_smooth(const harpe_replica_profiles *profile
             smooth(&t, made, e, true, most_deviation);
             smooth(&t, made, e, false, most_deviation);
         }
-        table_clear(&t);
+        harpe_arena_free(&t.arena);
     }
     if (status != HARPE_OK) {
         harpe_replica_profiles_free(made);
@@ -395,6 +386,7 @@ harpe_status harpe_replica_profiles_write_csv(const harpe_replica_profiles *prof
 #define DEVIATION_MAX 0.3
 #define NOISE_MAX 0.2
 #define OUTLIER_FACTOR_MAX 10.0
+#define BLOCKING_POWER_MAX_W 1e5
 #define DEFAULT_OUTLIER_FACTOR 1.5
 /* No factor is below this, whatever the deviation. */
 #define LOWEST_FACTOR 0.25
@@ -448,26 +440,22 @@ static void change_row(void *user, harpe_measurement *row) {
 
 static harpe_status check_variability(const harpe_variability *how, double blocking_power_w,
                                       harpe_error *error) {
-    bool is_good = how->speed_deviation >= 0 && how->speed_deviation <= DEVIATION_MAX &&
-                   how->power_deviation >= 0 && how->power_deviation <= DEVIATION_MAX;
-    if (!is_good)
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "the deviations of speed and power must be 0 to %g, not %g and %g",
-                          DEVIATION_MAX, how->speed_deviation, how->power_deviation);
-    if (!(how->noise >= 0 && how->noise <= NOISE_MAX))
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the noise must be 0 to %g, not %g",
-                          NOISE_MAX, how->noise);
-    if (!(how->outlier_share >= 0 && how->outlier_share <= 1))
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "the share of outliers must be 0 to 1, not %g", how->outlier_share);
     bool has_factor = how->outlier_factor < 0 || how->outlier_factor > 0;
-    if (has_factor && !(how->outlier_factor >= 1 && how->outlier_factor <= OUTLIER_FACTOR_MAX))
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "the factor of outliers must be 1 to %g, not %g", OUTLIER_FACTOR_MAX,
-                          how->outlier_factor);
-    if (!(blocking_power_w >= 0 && blocking_power_w <= 1e5))
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "the blocking power must be 0 to 100000 W, not %g W", blocking_power_w);
+    const struct {
+        const char *what;
+        double value, least, most;
+    } numbers[] = {
+        {"the deviation of speed", how->speed_deviation, 0, DEVIATION_MAX},
+        {"the deviation of power", how->power_deviation, 0, DEVIATION_MAX},
+        {"the noise", how->noise, 0, NOISE_MAX},
+        {"the share of outliers", how->outlier_share, 0, 1},
+        {"the factor of outliers", has_factor ? how->outlier_factor : 1, 1, OUTLIER_FACTOR_MAX},
+        {"the blocking power in W", blocking_power_w, 0, BLOCKING_POWER_MAX_W},
+    };
+    for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++)
+        if (!(numbers[k].value >= numbers[k].least && numbers[k].value <= numbers[k].most))
+            return harpe_fail(error, HARPE_INVALID_ARGUMENT, "%s must be %g to %g, not %g",
+                              numbers[k].what, numbers[k].least, numbers[k].most, numbers[k].value);
     return HARPE_OK;
 }
 

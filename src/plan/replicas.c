@@ -25,7 +25,8 @@ typedef struct planner {
     harpe_replica_plans *plans;
     harpe_crew crew;
     harpe_power_limits limits;
-    double time_s;            /* of the job, as wanted */
+    double time_s; /* of the job, as wanted */
+    harpe_status (*use)(void *user, const harpe_replica_problem *replica, harpe_error *error);
     double share_from, share; /* progress: where this part of the work begins, and its share */
 } planner;
 
@@ -249,13 +250,29 @@ static bool report(void *user, size_t begun) {
     return p->progress->report(p->progress->user, "planning", p->share_from + p->share * done);
 }
 
+/* The planning of one class. */
+typedef struct class_user {
+    const planner *p;
+    int number;
+} class_user;
+
+static harpe_status class_step(void *user, harpe_tools *tools, size_t number, harpe_error *error) {
+    (void)tools;
+    const planner *p = user;
+    class_user of = {p, (int)number};
+    return harpe_replica_problem_use(&p->source, p->plans->classes.first_of[number], p->use, &of,
+                                     error);
+}
+
+/* Calls `use` with a class_user and the problem of each class. */
 static harpe_status run(planner *p, double share,
-                        harpe_status (*step)(void *, harpe_tools *, size_t, harpe_error *),
+                        harpe_status (*use)(void *, const harpe_replica_problem *, harpe_error *),
                         harpe_error *error) {
+    p->use = use;
     p->share_from += p->share;
     p->share = share;
     harpe_crew_run of = {
-        .count = (size_t)p->plans->classes.count, .step = step, .report = report, .user = p};
+        .count = (size_t)p->plans->classes.count, .step = class_step, .report = report, .user = p};
     if (!report(p, 0)) /* small jobs may end before the next report */
         return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
     return harpe_crew_do(&p->crew, &of, error);
@@ -263,31 +280,10 @@ static harpe_status run(planner *p, double share,
 
 /* ---- The time -------------------------------------------------------------------------------- */
 
-/* The planning of one class. */
-typedef struct class_user {
-    const planner *p;
-    int number;
-} class_user;
-
-static harpe_status use_class(planner *p, size_t number,
-                              harpe_status (*use)(void *, const harpe_replica_problem *,
-                                                  harpe_error *),
-                              harpe_error *error) {
-    class_user user = {p, (int)number};
-    return harpe_replica_problem_use(&p->source, p->plans->classes.first_of[number], use, &user,
-                                     error);
-}
-
 static harpe_status find_fastest(void *user, const harpe_replica_problem *replica,
                                  harpe_error *error) {
     const class_user *u = user;
     return harpe_replica_problem_fastest(replica, &u->p->plans->groups[u->number].fastest_s, error);
-}
-
-static harpe_status fastest_step(void *user, harpe_tools *tools, size_t number,
-                                 harpe_error *error) {
-    (void)tools;
-    return use_class(user, number, find_fastest, error);
 }
 
 /* Chooses the time of the job. */
@@ -343,11 +339,6 @@ static harpe_status plan_class(void *user, const harpe_replica_problem *replica,
             run_one_clock(replica, plans->clock_mhz[c],
                           &harpe_replica_runs_of(plans, HARPE_REPLICA_RUNS + c)[u->number], error);
     return status;
-}
-
-static harpe_status plan_step(void *user, harpe_tools *tools, size_t number, harpe_error *error) {
-    (void)tools;
-    return use_class(user, number, plan_class, error);
 }
 
 /* ---- Results --------------------------------------------------------------------------------- */
@@ -440,10 +431,10 @@ static harpe_status make_plans(planner *p, harpe_error *error) {
     if (status == HARPE_OK)
         status = harpe_replica_problem_use(&p->source, 0, copy_lists, plans, error);
     if (status == HARPE_OK) status = list_clocks(p, error);
-    if (status == HARPE_OK) status = run(p, 0.1, fastest_step, error);
+    if (status == HARPE_OK) status = run(p, 0.1, find_fastest, error);
     if (status == HARPE_OK) status = choose_time(p, error);
     if (status == HARPE_OK) status = make_one_plan(p, error);
-    if (status == HARPE_OK) status = run(p, 0.9, plan_step, error);
+    if (status == HARPE_OK) status = run(p, 0.9, plan_class, error);
     if (status == HARPE_OK && harpe_power_limits_any(&p->limits))
         status = harpe_replica_limits_keep(plans, &p->source, &p->limits, p->time_s, error);
     if (status != HARPE_OK) return status;
