@@ -32,6 +32,12 @@ int harpe_compare_uint32(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+double harpe_median(double *values, size_t count) {
+    if (count == 0) return 0;
+    qsort(values, count, sizeof *values, harpe_compare_doubles);
+    return (values[(count - 1) / 2] + values[count / 2]) / 2;
+}
+
 bool harpe_array_reserve(void **items, size_t *capacity, size_t needed, size_t element_size) {
     if (needed <= *capacity) return true;
     size_t grown = *capacity <= SIZE_MAX / 2 ? *capacity + *capacity / 2 : SIZE_MAX;

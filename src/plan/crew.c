@@ -214,14 +214,14 @@ static harpe_status run_members(harpe_crew *crew, run_state *s, harpe_error *err
     return failed ? failed->status : HARPE_OK;
 }
 
-harpe_status harpe_crew_do(harpe_crew *crew, const harpe_crew_run *run, bool *stopped,
-                           harpe_error *error) {
+harpe_status harpe_crew_do(harpe_crew *crew, const harpe_crew_run *run, harpe_error *error) {
     run_state s = {.run = run};
     (void)pthread_mutex_init(&s.lock, NULL);
     (void)pthread_cond_init(&s.given_back, NULL);
     harpe_status status = run_members(crew, &s, error);
     (void)pthread_cond_destroy(&s.given_back);
     (void)pthread_mutex_destroy(&s.lock);
-    *stopped = s.is_stopped;
+    if (status == HARPE_OK && s.is_stopped)
+        status = harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
     return status;
 }

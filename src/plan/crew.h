@@ -56,8 +56,7 @@ bool harpe_crew_is_over(harpe_tools *tools);
 harpe_tools *harpe_crew_tools(harpe_crew *crew);
 
 /* Runs all steps. After a failure no new step begins; the failure of the step with the lowest
- * number is returned. Sets `*stopped` to true if `report` returned false. */
-harpe_status harpe_crew_do(harpe_crew *crew, const harpe_crew_run *run, bool *stopped,
-                           harpe_error *error);
+ * number is returned. Fails with HARPE_INTERRUPTED if `report` returned false. */
+harpe_status harpe_crew_do(harpe_crew *crew, const harpe_crew_run *run, harpe_error *error);
 
 #endif

@@ -19,9 +19,7 @@
 #include "plan/switching.h"
 
 #define MOST_PLANS 1000000
-/* With deadlines: plans if no number is given, and plans beside those of the times asked for. */
-#define DEADLINE_PLANS 100
-#define BESIDE_ASKED 8
+#define BESIDE_ASKED 8 /* with deadlines: plans beside those of the times that were asked for */
 /* The number of times that each plan of the set is compared with a join of its neighbours. A better
  * join replaces the plan. */
 #define SPLICE_ROUNDS 2
@@ -232,58 +230,36 @@ static harpe_status make_timed_problem(const harpe_problem *problem, timed_probl
     return HARPE_OK;
 }
 
-/* Returns the number of plans to make for a request. */
-static size_t count_with_deadlines(const harpe_plan_request *request,
-                                   const harpe_frontier *frontier) {
-    if (request->choice == HARPE_PLANS_AT) return request->time_count + BESIDE_ASKED;
-    if (request->choice == HARPE_PLANS_ALL) return frontier->count;
-    return request->count > 0 ? (size_t)request->count : DEADLINE_PLANS;
-}
-
-/* Finds the time of plan i: one that was asked for, or one of those that are spread from the
- * fastest to the longest of them; that of a vertex; or one of those that are spread from T_min to
- * T*. */
-static harpe_status time_with_deadlines(const maker *m, const harpe_plan_request *request,
-                                        const harpe_frontier *frontier, size_t i, int64_t *time_ps,
-                                        harpe_error *error) {
-    int64_t fastest_ps = m->walk.fastest_ps, slowest_ps = m->walk.minimum_energy_ps;
-    double fastest_s = (double)fastest_ps / HARPE_PS_PER_S, time_s = fastest_s;
-    size_t asked = request->time_count;
-    if (request->choice == HARPE_PLANS_SPREAD) {
-        size_t count = count_with_deadlines(request, frontier);
-        double share = count > 1 ? (double)i / (double)(count - 1) : 1;
-        *time_ps = fastest_ps + (int64_t)(share * (double)(slowest_ps - fastest_ps));
-        return HARPE_OK;
+/* Lists the times of plans: those of all vertices, or those of a problem without deadlines, with
+ * some beside the times that were asked for. */
+static harpe_status times_with_deadlines(const maker *m, harpe_plan_request request,
+                                         const harpe_frontier *frontier, harpe_wanted_times *out,
+                                         harpe_error *error) {
+    if (request.choice == HARPE_PLANS_AT) request.count = BESIDE_ASKED;
+    if (request.choice != HARPE_PLANS_ALL) return harpe_plan_times(&m->walk, &request, out, error);
+    out->items = harpe_calloc(frontier->count, sizeof *out->items);
+    if (!out->items) return harpe_fail_memory(error);
+    for (; out->count < frontier->count; out->count++) {
+        int64_t time_ps = harpe_round_down(frontier->vertices[out->count].time_s * HARPE_PS_PER_S);
+        if (time_ps > m->walk.minimum_energy_ps) time_ps = m->walk.minimum_energy_ps;
+        out->items[out->count].time_ps =
+            time_ps > m->walk.fastest_ps ? time_ps : m->walk.fastest_ps;
     }
-    if (request->choice == HARPE_PLANS_ALL) {
-        time_s = frontier->vertices[i].time_s;
-    } else if (i >= asked) {
-        for (size_t k = 0; k < asked; k++)
-            time_s = fmax(time_s, request->times_s[k]);
-        time_s = fastest_s + (double)(i - asked) / BESIDE_ASKED * (time_s - fastest_s);
-    } else if (request->times_s[i] != 0) {
-        time_s = request->times_s[i];
-    }
-    if (!(time_s >= fastest_s - harpe_time_slack_s(fastest_s)))
-        return harpe_fail(error, HARPE_INFEASIBLE, "no plan runs in %s s: the fastest takes %s s",
-                          HARPE_DIGITS(time_s, 9), HARPE_DIGITS(fastest_s, 9));
-    *time_ps = harpe_round_down(fmin(time_s * HARPE_PS_PER_S, (double)slowest_ps));
-    if (*time_ps < fastest_ps) *time_ps = fastest_ps;
     return HARPE_OK;
 }
 
 static harpe_status draft_with_deadlines(maker *m, const harpe_plan_request *request,
                                          const harpe_frontier *frontier, harpe_error *error) {
     timed_problem timed;
+    harpe_wanted_times times = {0};
     harpe_status status = make_timed_problem(m->problem, &timed, error);
-    m->wanted = count_with_deadlines(request, frontier);
+    if (status == HARPE_OK) status = times_with_deadlines(m, *request, frontier, &times, error);
+    m->wanted = times.count;
     begin_part(m, 1 - SOLVING_SHARE);
     for (size_t i = 0; i < m->wanted && status == HARPE_OK; i++) {
-        int64_t time_ps = 0;
+        int64_t time_ps = times.items[i].time_ps;
         harpe_plan_set *set = NULL;
         status = report_rounding(m, error);
-        if (status == HARPE_OK)
-            status = time_with_deadlines(m, request, frontier, i, &time_ps, error);
         if (status != HARPE_OK) break;
         double time_s = (double)time_ps / HARPE_PS_PER_S;
         harpe_plan_request one = {.choice = HARPE_PLANS_AT,
@@ -303,6 +279,7 @@ static harpe_status draft_with_deadlines(maker *m, const harpe_plan_request *req
         }
         harpe_plan_set_free(set);
     }
+    free(times.items);
     harpe_arena_free(&timed.arena);
     return status;
 }

@@ -448,6 +448,25 @@ harpe_status harpe_profile_new(const harpe_measurement *rows, size_t row_count, 
     return status;
 }
 
+size_t harpe_profile_measurements(const harpe_profile *profile, harpe_measurement *rows) {
+    size_t count = 0;
+    for (size_t e = 0; e < profile->entry_count; e++) {
+        const harpe_profile_entry *entry = &profile->entries[e];
+        for (size_t p = 0; p < entry->point_count; p++, count++)
+            if (rows)
+                rows[count] = (harpe_measurement){
+                    .stage = entry->stage,
+                    .rank = -1,
+                    .instruction = entry->instruction,
+                    .frequency_mhz = entry->points[p].frequency_mhz,
+                    .time_s = entry->points[p].time_s,
+                    .energy_j = entry->points[p].energy_j,
+                    .blocking_power_w = profile->blocking_power_w[entry->stage],
+                };
+    }
+    return count;
+}
+
 void harpe_profile_free(harpe_profile *profile) {
     if (!profile) return;
     free(profile->entries);

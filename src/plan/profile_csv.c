@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <harpe/profile.h>
+#include <harpe/replicas.h>
 
+#include "base/array.h"
 #include "base/csv.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -20,24 +21,43 @@
 
 #define FILE_LIMIT_BYTES ((size_t)256 << 20)
 #define HEADER_TEXT "stage,instruction,frequency,time,energy"
+#define REPLICAS_TEXT "replica,gpu,"
 #define FOUND_COLUMNS_SHOWN 12
 #define FOUND_COLUMN_BYTES 24
 
-const char *const harpe_profile_column_names[HARPE_COLUMN_COUNT] = {
+/* The columns of a profile, in the order of harpe_profile_field; those from `rank` on are optional.
+ * The columns of a profile of replicas follow, each with another name. */
+enum {
+    COLUMN_REPLICA = HARPE_FIELD_COUNT,
+    COLUMN_PEER,
+    COLUMN_OTHER_REPLICA,
+    COLUMN_OTHER_PEER,
+    COLUMN_COUNT,
+};
+static const char *const column_names[COLUMN_COUNT] = {
     "stage",          "instruction",    "frequency", "time", "energy",  "rank",   "gpus",
     "blocking_power", "switch_latency", "replica",   "gpu",  "dp_rank", "tp_rank"};
+
+/* A file that is read. */
+typedef struct reader {
+    harpe_csv csv;
+    size_t index[COLUMN_COUNT]; /* the place of each column; SIZE_MAX: not in this file */
+    harpe_profile_rows *rows;
+    harpe_profile_gpus *gpus; /* NULL: the file is not of replicas */
+} reader;
 
 /* ---- Header ---------------------------------------------------------------------------------- */
 
 /* Fails with a message such as "missing columns 'time', 'energy' (found 'a', 'b')". The list of
  * found columns is complete unless it is very long. */
-static harpe_status fail_missing(const harpe_csv *csv, const size_t *index, harpe_error *error) {
+static harpe_status fail_missing(const reader *r, harpe_error *error) {
+    const harpe_csv *csv = &r->csv;
     harpe_text missing = {0}, found = {0};
     int missing_count = 0;
     for (int f = 0; f < HARPE_FIELD_RANK; f++)
-        if (index[f] == SIZE_MAX)
-            harpe_text_printf(&missing, "%s'%s'", missing_count++ > 0 ? ", " : "",
-                              harpe_profile_column_names[f]);
+        if (r->index[f] == SIZE_MAX)
+            harpe_text_printf(&missing, "%s'%s'", missing_count++ > 0 ? ", " : "", column_names[f]);
+    if (missing_count == 0) harpe_text_printf(&missing, "'replica' or 'gpu'");
     for (size_t i = 0; i < csv->field_count && i < FOUND_COLUMNS_SHOWN; i++) {
         const harpe_csv_field *field = &csv->fields[i];
         bool is_cut = field->length > FOUND_COLUMN_BYTES;
@@ -53,20 +73,47 @@ static harpe_status fail_missing(const harpe_csv *csv, const size_t *index, harp
     } else {
         harpe_fail(error, status,
                    "%s:%d:1: missing column%s %s (found %s); the first line must name the "
-                   "columns " HEADER_TEXT,
-                   csv->name, csv->line, missing_count > 1 ? "s" : "", missing.data, found.data);
+                   "columns %s" HEADER_TEXT,
+                   csv->name, csv->line, missing_count > 1 ? "s" : "", missing.data, found.data,
+                   r->gpus ? REPLICAS_TEXT : "");
     }
     harpe_text_free(&missing);
     harpe_text_free(&found);
     return status;
 }
 
-static harpe_status read_header(harpe_csv *csv, size_t *index, harpe_error *error) {
-    harpe_status status = harpe_csv_header(csv, harpe_profile_column_names, HARPE_FIELD_COUNT,
-                                           "a header line " HEADER_TEXT " and rows", index, error);
-    for (int f = 0; f < HARPE_FIELD_RANK && status == HARPE_OK; f++)
-        if (index[f] == SIZE_MAX) status = fail_missing(csv, index, error);
-    return status;
+/* Finds the columns of a GPU's place under either of their names. */
+static harpe_status find_places(reader *r, harpe_error *error) {
+    size_t *index = r->index;
+    for (int c = HARPE_FIELD_RANK; c <= HARPE_FIELD_GPUS; c++)
+        if (index[c] != SIZE_MAX)
+            return harpe_csv_fail(&r->csv, index[c], error,
+                                  "a profile of replicas has the columns replica and gpu in place "
+                                  "of rank and gpus; each row is of one GPU");
+    index[HARPE_FIELD_SWITCH_LATENCY] = SIZE_MAX;
+    for (int c = COLUMN_REPLICA; c <= COLUMN_PEER; c++) {
+        int o = c + COLUMN_OTHER_REPLICA - COLUMN_REPLICA;
+        if (index[c] != SIZE_MAX && index[o] != SIZE_MAX)
+            return harpe_csv_fail(&r->csv, index[c] > index[o] ? index[c] : index[o], error,
+                                  "this column is there twice; remove one");
+        if (index[c] == SIZE_MAX) index[c] = index[o];
+    }
+    return HARPE_OK;
+}
+
+static harpe_status read_header(reader *r, harpe_error *error) {
+    const char *expected = r->gpus ? "a header line " REPLICAS_TEXT HEADER_TEXT " and rows"
+                                   : "a header line " HEADER_TEXT " and rows";
+    harpe_status status =
+        harpe_csv_header(&r->csv, column_names, r->gpus ? COLUMN_COUNT : HARPE_FIELD_COUNT,
+                         expected, r->index, error);
+    if (status == HARPE_OK && r->gpus) status = find_places(r, error);
+    if (status != HARPE_OK) return status;
+    bool is_complete =
+        !r->gpus || r->index[COLUMN_REPLICA] != SIZE_MAX || r->index[COLUMN_PEER] != SIZE_MAX;
+    for (int f = 0; f < HARPE_FIELD_RANK; f++)
+        is_complete = is_complete && r->index[f] != SIZE_MAX;
+    return is_complete ? HARPE_OK : fail_missing(r, error);
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
@@ -110,81 +157,105 @@ static harpe_profile_field parse_row(const harpe_csv *csv, const size_t *index,
     return harpe_profile_row_fault(row, name_length);
 }
 
-harpe_status harpe_profile_csv_row(const harpe_csv *csv, const size_t *index,
-                                   harpe_measurement *row, size_t *name_length,
-                                   harpe_error *error) {
-    const harpe_csv_field *name = &csv->fields[index[HARPE_FIELD_INSTRUCTION]];
-    *row = (harpe_measurement){.rank = -1, .instruction = name->text, .gpu_count = 1};
-    *name_length = name->length;
-    harpe_profile_field fault = parse_row(csv, index, row, name->length);
-    if (fault == HARPE_FIELD_COUNT) return HARPE_OK;
-    return harpe_csv_fail(csv, index[fault], error, "%s", harpe_profile_field_rule(fault));
+/* Reads the number of a replica or of a peer; 0 without the column. */
+static harpe_status read_place(const reader *r, int c, int *place, harpe_error *error) {
+    *place = 0;
+    if (r->index[c] == SIZE_MAX) return HARPE_OK;
+    if (harpe_csv_field_whole(&r->csv.fields[r->index[c]], true, place) && *place >= 0 &&
+        *place < HARPE_REPLICAS_MAX)
+        return HARPE_OK;
+    return harpe_csv_fail(&r->csv, r->index[c], error, "%s must be a whole number from 0 to %d",
+                          column_names[c], HARPE_REPLICAS_MAX - 1);
 }
 
-static harpe_status read_row(const harpe_csv *csv, const size_t *index, harpe_profile_rows *rows,
-                             harpe_error *error) {
-    harpe_measurement row;
-    size_t name_length = 0;
-    harpe_status status = harpe_profile_csv_row(csv, index, &row, &name_length, error);
+/* Reads the GPU of the row that is read next. */
+static harpe_status read_gpu(const reader *r, harpe_error *error) {
+    harpe_profile_gpus *gpus = r->gpus;
+    int replica, peer;
+    harpe_status status = read_place(r, COLUMN_REPLICA, &replica, error);
+    if (status == HARPE_OK) status = read_place(r, COLUMN_PEER, &peer, error);
     if (status != HARPE_OK) return status;
+    if (!HARPE_ARRAY_RESERVE(gpus->rows, gpus->capacity, r->rows->count + 1))
+        return harpe_fail_memory(error);
+    gpus->rows[r->rows->count] = (harpe_profile_gpu_row){replica, peer, r->rows->count};
+    if (replica >= gpus->replica_count) gpus->replica_count = replica + 1;
+    if (peer >= gpus->peer_count) gpus->peer_count = peer + 1;
+    return HARPE_OK;
+}
+
+static harpe_status read_row(const reader *r, harpe_error *error) {
+    const harpe_csv *csv = &r->csv;
+    const harpe_csv_field *name = &csv->fields[r->index[HARPE_FIELD_INSTRUCTION]];
+    harpe_measurement row = {.rank = -1, .instruction = name->text, .gpu_count = 1};
+    harpe_status status = r->gpus ? read_gpu(r, error) : HARPE_OK;
+    if (status != HARPE_OK) return status;
+    harpe_profile_field fault = parse_row(csv, r->index, &row, name->length);
+    if (fault != HARPE_FIELD_COUNT)
+        return harpe_csv_fail(csv, r->index[fault], error, "%s", harpe_profile_field_rule(fault));
     harpe_error detail;
-    status = harpe_profile_rows_add(rows, &row, name_length, (uint32_t)csv->line, &detail);
+    status = harpe_profile_rows_add(r->rows, &row, name->length, (uint32_t)csv->line, &detail);
     if (status != HARPE_OK)
         return harpe_fail(error, status, "%s:%d:1: %s", csv->name, csv->line, detail.message);
     return HARPE_OK;
 }
 
-static harpe_status read_rows(harpe_csv *csv, harpe_profile_rows *rows, harpe_error *error) {
-    size_t index[HARPE_FIELD_COUNT];
-    harpe_status status = read_header(csv, index, error);
-    if (status != HARPE_OK) return status;
-    int header_line = csv->line;
-    for (;;) {
-        bool has_record = false;
-        status = harpe_csv_next(csv, &has_record, error);
-        if (status != HARPE_OK) return status;
-        if (!has_record) break;
-        status = read_row(csv, index, rows, error);
-        if (status != HARPE_OK) return status;
+static harpe_status read_rows(reader *r, harpe_error *error) {
+    harpe_status status = read_header(r, error);
+    int header_line = r->csv.line;
+    for (bool has_record = true; status == HARPE_OK && has_record;) {
+        status = harpe_csv_next(&r->csv, &has_record, error);
+        if (status == HARPE_OK && has_record) status = read_row(r, error);
     }
-    if (rows->count == 0)
+    if (status == HARPE_OK && r->rows->count == 0)
         return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%s:%d:1: no rows after the header; expected a row for every stage, "
+                          "%s:%d:1: no rows after the header; expected a row for every %s, "
                           "instruction and frequency",
-                          csv->name, header_line + 1);
-    return HARPE_OK;
+                          r->csv.name, header_line + 1, r->gpus ? "GPU" : "stage");
+    return status;
+}
+
+harpe_status harpe_profile_csv_parse(const char *text, size_t length, const char *name,
+                                     harpe_profile_gpus *gpus, harpe_profile_rows *rows,
+                                     harpe_error *error) {
+    if ((!text && length > 0) || !name)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "parsing a profile needs a text and its name");
+    if (length > FILE_LIMIT_BYTES)
+        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
+                          "%s: larger than %zu MiB; average the repeats before planning", name,
+                          FILE_LIMIT_BYTES >> 20);
+    reader r = {.rows = rows, .gpus = gpus};
+    harpe_csv_open(&r.csv, text ? text : "", length, name);
+    harpe_status status = read_rows(&r, error);
+    harpe_csv_close(&r.csv);
+    return status;
 }
 
 /* ---- Public ---------------------------------------------------------------------------------- */
 
 harpe_status harpe_profile_parse_csv(const char *text, size_t length, const char *name,
                                      harpe_profile **out, harpe_error *error) {
-    if ((!text && length > 0) || !name || !out)
+    if (!out)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "parsing a profile needs a text, its name and a place for the result");
-    if (length > FILE_LIMIT_BYTES)
-        return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
-                          "%s: larger than %zu MiB; average the repeats before planning", name,
-                          FILE_LIMIT_BYTES >> 20);
-    harpe_csv csv;
+                          "parsing a profile needs a place for the result");
     harpe_profile_rows rows = {0};
-    harpe_csv_open(&csv, text ? text : "", length, name);
-    harpe_status status = read_rows(&csv, &rows, error);
+    harpe_status status = harpe_profile_csv_parse(text, length, name, NULL, &rows, error);
     if (status == HARPE_OK) status = harpe_profile_rows_finish(&rows, name, out, error);
-    harpe_csv_close(&csv);
     harpe_profile_rows_clear(&rows);
     return status;
 }
 
+harpe_status harpe_profile_csv_load(const char *path, char **text, size_t *length,
+                                    harpe_error *error) {
+    if (!path) return harpe_fail(error, HARPE_INVALID_ARGUMENT, "reading a profile needs a path");
+    return harpe_file_read(path, FILE_LIMIT_BYTES, text, length, error);
+}
+
 harpe_status harpe_profile_read_csv(const char *path, harpe_profile **out, harpe_error *error) {
-    if (!path || !out)
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "reading a profile needs a path and a place for the result");
     char *text = NULL;
     size_t length = 0;
-    harpe_status status = harpe_file_read(path, FILE_LIMIT_BYTES, &text, &length, error);
-    if (status != HARPE_OK) return status;
-    status = harpe_profile_parse_csv(text, length, path, out, error);
+    harpe_status status = harpe_profile_csv_load(path, &text, &length, error);
+    if (status == HARPE_OK) status = harpe_profile_parse_csv(text, length, path, out, error);
     free(text);
     return status;
 }
@@ -195,9 +266,7 @@ static bool has_several_gpus(const harpe_profile *profile) {
     return false;
 }
 
-/* Returns true if the profile has the blocking power of every stage. The column has no value for a
- * stage that lacks it. */
-static bool has_blocking_powers(const harpe_profile *profile) {
+bool harpe_profile_has_blocking_powers(const harpe_profile *profile) {
     for (int stage = 0; stage < harpe_profile_stage_count(profile); stage++)
         if (harpe_profile_blocking_power_w(profile, stage) <= 0) return false;
     return true;
@@ -217,16 +286,13 @@ static void print_fields(const harpe_profile *profile, int stage, int frequency_
     }
 }
 
-void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text) {
-    bool with_gpus = has_several_gpus(profile), with_power = has_blocking_powers(profile);
-    harpe_text_printf(text, HEADER_TEXT "%s%s%s\n", with_gpus ? ",gpus" : "",
-                      with_power ? ",blocking_power" : "",
-                      harpe_profile_has_switch_latency(profile) ? ",switch_latency" : "");
+void harpe_profile_print_rows(const harpe_profile *profile, const char *place, bool with_gpus,
+                              bool with_power, harpe_text *text) {
     for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
         const harpe_profile_entry *entry = harpe_profile_entry_at(profile, i);
         for (size_t k = 0; k < entry->point_count; k++) {
             const harpe_profile_point *point = &entry->points[k];
-            harpe_text_printf(text, "%d,%s,%d,", entry->stage, entry->instruction,
+            harpe_text_printf(text, "%s%d,%s,%d,", place, entry->stage, entry->instruction,
                               point->frequency_mhz);
             harpe_text_number(text, point->time_s);
             harpe_text_append(text, ",", 1);
@@ -235,6 +301,15 @@ void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text) {
             harpe_text_append(text, "\n", 1);
         }
     }
+}
+
+void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text) {
+    bool with_gpus = has_several_gpus(profile);
+    bool with_power = harpe_profile_has_blocking_powers(profile);
+    harpe_text_printf(text, HEADER_TEXT "%s%s%s\n", with_gpus ? ",gpus" : "",
+                      with_power ? ",blocking_power" : "",
+                      harpe_profile_has_switch_latency(profile) ? ",switch_latency" : "");
+    harpe_profile_print_rows(profile, "", with_gpus, with_power, text);
 }
 
 harpe_status harpe_profile_write_csv(const harpe_profile *profile, const char *path,

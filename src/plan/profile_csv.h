@@ -3,28 +3,45 @@
 #ifndef HARPE_PLAN_PROFILE_CSV_H
 #define HARPE_PLAN_PROFILE_CSV_H
 
+#include <stdbool.h>
+
 #include <harpe/profile.h>
 
-#include "base/csv.h"
 #include "base/text.h"
 #include "plan/profile_rows.h"
 
-/* The columns of a profile, in the order of harpe_profile_field. Columns from `rank` on are
- * optional. The columns of a profile of replicas follow, each with another name. */
-enum {
-    HARPE_COLUMN_REPLICA = HARPE_FIELD_COUNT,
-    HARPE_COLUMN_PEER,
-    HARPE_COLUMN_OTHER_REPLICA,
-    HARPE_COLUMN_OTHER_PEER,
-    HARPE_COLUMN_COUNT,
-};
-extern const char *const harpe_profile_column_names[HARPE_COLUMN_COUNT];
+/* The GPU of a row in a profile of replicas, and the number of the row. */
+typedef struct harpe_profile_gpu_row {
+    int replica, peer;
+    size_t row;
+} harpe_profile_gpu_row;
 
-/* Reads the current record. `index` has the place of each column; SIZE_MAX: the file does not have
- * it. The name of the instruction points into the text; `*name_length` is its length. Fails with
- * HARPE_INVALID_INPUT if a field is not valid. */
-harpe_status harpe_profile_csv_row(const harpe_csv *csv, const size_t *index,
-                                   harpe_measurement *row, size_t *name_length, harpe_error *error);
+/* The GPUs of all rows. Initialise with zeros, and free `rows` with free(), also after a failure.
+ */
+typedef struct harpe_profile_gpus {
+    harpe_profile_gpu_row *rows;
+    size_t capacity;
+    int replica_count, peer_count; /* the highest numbers plus 1 */
+} harpe_profile_gpus;
+
+/* Reads all rows of a text, at least one. With `gpus`, the text is a profile of replicas, and the
+ * GPU of each row is read too; NULL: the profile of a pipeline. Errors name file, line and column.
+ */
+harpe_status harpe_profile_csv_parse(const char *text, size_t length, const char *name,
+                                     harpe_profile_gpus *gpus, harpe_profile_rows *rows,
+                                     harpe_error *error);
+
+/* Reads a file that is not too large for a profile. Free `*text` with free(). */
+harpe_status harpe_profile_csv_load(const char *path, char **text, size_t *length,
+                                    harpe_error *error);
+
+/* Returns true if the profile has the blocking power of every stage. The column has no value for a
+ * stage that lacks it. */
+bool harpe_profile_has_blocking_powers(const harpe_profile *profile);
+
+/* Appends the rows of a profile, each after `place`, with or without two of the columns. */
+void harpe_profile_print_rows(const harpe_profile *profile, const char *place, bool with_gpus,
+                              bool with_power, harpe_text *text);
 
 /* Appends the CSV that harpe_profile_write_csv writes. */
 void harpe_profile_print_csv(const harpe_profile *profile, harpe_text *text);

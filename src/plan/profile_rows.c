@@ -138,6 +138,18 @@ harpe_status harpe_profile_rows_add(harpe_profile_rows *rows, const harpe_measur
     return HARPE_OK;
 }
 
+harpe_status harpe_profile_rows_take(harpe_profile_rows *rows, const harpe_profile_rows *from,
+                                     size_t number, harpe_error *error) {
+    harpe_profile_row row = from->items[number];
+    const char *name = from->names[row.name];
+    harpe_status status = intern_name(rows, name, strlen(name), &row.name, error);
+    if (status != HARPE_OK) return status;
+    if (!HARPE_ARRAY_RESERVE(rows->items, rows->capacity, rows->count + 1))
+        return harpe_fail_memory(error);
+    rows->items[rows->count++] = row;
+    return HARPE_OK;
+}
+
 void harpe_profile_rows_clear(harpe_profile_rows *rows) {
     free(rows->items);
     free(rows->names);

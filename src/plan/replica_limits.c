@@ -164,11 +164,9 @@ static harpe_status make_joint(joint *j, harpe_error *error) {
 static harpe_status plan_all(joint *j, double time_s, harpe_error *error) {
     harpe_status status = HARPE_OK;
     for (size_t r = 0; r < j->count && status == HARPE_OK; r++) {
-        harpe_replica_curve curve = {0};
         double fastest_s = j->plans->groups[r].fastest_s;
         status = harpe_replica_search(j->replicas[r].problem, fmax(time_s, fastest_s), time_s, 1,
-                                      j->numbers + j->shifts[r].first, &curve, error);
-        harpe_replica_curve_clear(&curve);
+                                      j->numbers + j->shifts[r].first, NULL, error);
     }
     return status;
 }
@@ -206,14 +204,12 @@ static harpe_status try_start(joint *j, bool is_spread, harpe_error *error) {
 static harpe_status take_best(joint *j, harpe_error *error) {
     harpe_status status = HARPE_OK;
     for (size_t r = 0; r < j->count && status == HARPE_OK; r++) {
-        harpe_replica_group *group = &j->plans->groups[r];
-        const harpe_replica_problem *replica = &j->replicas[r];
-        harpe_replica_problem_decode(replica, j->best + j->shifts[r].first, group->frequency_mhz);
-        harpe_replica_run *own = &group->runs[HARPE_REPLICA_OWN_PLANS];
-        status = harpe_replica_run_clocks(replica, group->frequency_mhz, false, own,
-                                          &group->end_power_w, error);
+        harpe_replica_problem_decode(&j->replicas[r], j->best + j->shifts[r].first,
+                                     j->plans->groups[r].frequency_mhz);
         j->plans->plans[r].start_s = j->best_delay_s[r];
-        *own = harpe_replica_run_later(*own, group->end_power_w, j->best_delay_s[r]);
+        status = harpe_replica_run_plan(
+            j->plans, HARPE_REPLICA_OWN_PLANS, &j->replicas[r], (int)r,
+            &harpe_replica_runs_of(j->plans, HARPE_REPLICA_OWN_PLANS)[r], error);
     }
     return status;
 }
@@ -235,19 +231,21 @@ static harpe_status search(joint *j, harpe_error *error) {
     return status == HARPE_OK ? take_best(j, error) : status;
 }
 
-harpe_status
-harpe_replica_limits_keep(harpe_replica_plans *plans, const harpe_replica_profiles *profiles,
-                          const harpe_schedule *schedule, const harpe_problem_options *options,
-                          const harpe_power_limits *limits, double time_s, harpe_error *error) {
+harpe_status harpe_replica_limits_keep(harpe_replica_plans *plans,
+                                       const harpe_replica_source *source,
+                                       const harpe_power_limits *limits, double time_s,
+                                       harpe_error *error) {
     static const harpe_clock_switch no_cost = {0};
-    joint j = {.plans = plans, .time_s = time_s, .best_j = INFINITY, .count = plans->group_count};
+    joint j = {.plans = plans,
+               .time_s = time_s,
+               .best_j = INFINITY,
+               .count = (size_t)plans->classes.count};
     harpe_status status = HARPE_OK;
     j.time_s += harpe_time_slack_s(time_s);
     j.replicas = harpe_calloc(j.count, sizeof *j.replicas);
     if (!j.replicas) return harpe_fail_memory(error);
     for (size_t r = 0; r < j.count && status == HARPE_OK; r++)
-        status =
-            harpe_replica_problem_new(profiles, (int)r, schedule, options, &j.replicas[r], error);
+        status = harpe_replica_problem_new(source, (int)r, &j.replicas[r], error);
     if (status == HARPE_OK) status = make_joint(&j, error);
     if (status == HARPE_OK)
         status = harpe_power_repair_init(&j.repair, &j.problem, &no_cost, limits, error);

@@ -9,9 +9,10 @@
 
 #include <harpe/profile.h>
 
+#include "base/array.h"
 #include "plan/evaluate.h"
 #include "plan/problem.h"
-#include "plan/replica_profiles.h"
+#include "plan/replica_classes.h"
 
 /* Combinations of the clocks of all peers. The first one has all peers at their highest clocks. The
  * others are the Pareto-optimal combinations that differ from it, fastest first. */
@@ -23,35 +24,44 @@ typedef struct harpe_peer_options {
     int *frequency_mhz; /* [count * peer_count] */
 } harpe_peer_options;
 
-/* Combines the points of each peer. `power_w` has the power of each peer while it waits. After a
- * failure there is nothing to clear. O(n log n) for n points of all peers, plus the size of the
- * result. */
+/* Combines the points of each peer. `power_w` has the power of each peer while it waits. The arena
+ * owns the result. O(n log n) for n points of all peers, plus the size of the result. */
 harpe_status harpe_peers_combine(const harpe_profile_entry *const *entries, const double *power_w,
-                                 int peer_count, harpe_peer_options *out, harpe_error *error);
-void harpe_peer_options_clear(harpe_peer_options *options);
+                                 int peer_count, harpe_arena *arena, harpe_peer_options *out,
+                                 harpe_error *error);
 
 /* The clocks that a replica follows are an array of peer_count lists, each of which has
  * instruction_count clocks in the order of the problem. */
 typedef struct harpe_replica_problem {
+    harpe_arena arena;
     harpe_problem *problem;
     int peer_count;
-    const harpe_profile *const *gpus; /* [peer] */
-    double *power_w;                  /* [stage * peer_count + peer]: while it waits */
+    double *power_w; /* [stage * peer_count + peer]: while it waits */
     size_t entry_count;
-    harpe_peer_options *options; /* [entry]: in the order of the profiles' entries */
-    size_t *entry_of;            /* [choice]: SIZE_MAX for delays */
+    const harpe_profile_entry **entries; /* [entry * peer_count + peer]; the profiles own them */
+    harpe_peer_options *options;         /* [entry]: in the order of the profiles' entries */
+    size_t *entry_of;                    /* [choice]: SIZE_MAX for delays */
 } harpe_replica_problem;
 
-/* Checks the options that replicas do not have, and that each stage runs on one rank. */
-harpe_status harpe_replica_problem_check(const harpe_schedule *schedule,
-                                         const harpe_problem_options *options, harpe_error *error);
+/* What makes the problems of a job. All must outlive the problems. */
+typedef struct harpe_replica_source {
+    const harpe_replica_profiles *profiles;
+    const harpe_schedule *schedule;
+    const harpe_problem_options *options; /* NULL: the defaults */
+} harpe_replica_source;
 
-/* Makes the problem. The profiles must outlive it. Errors begin with "replica N: ". */
-harpe_status harpe_replica_problem_new(const harpe_replica_profiles *profiles, int replica,
-                                       const harpe_schedule *schedule,
-                                       const harpe_problem_options *options,
+/* Makes the problem. Fails with HARPE_NOT_SUPPORTED for options that replicas do not have, and if a
+ * stage runs on several ranks. Errors begin with "replica N: ". */
+harpe_status harpe_replica_problem_new(const harpe_replica_source *source, int replica,
                                        harpe_replica_problem *out, harpe_error *error);
 void harpe_replica_problem_clear(harpe_replica_problem *replica);
+
+/* Makes the problem, calls `use` with it, and frees it. */
+harpe_status harpe_replica_problem_use(const harpe_replica_source *source, int replica,
+                                       harpe_status (*use)(void *user,
+                                                           const harpe_replica_problem *problem,
+                                                           harpe_error *error),
+                                       void *user, harpe_error *error);
 
 /* Returns the time of an iteration in which all instructions are at their fastest. */
 harpe_status harpe_replica_problem_fastest(const harpe_replica_problem *replica, double *fastest_s,
@@ -61,10 +71,10 @@ harpe_status harpe_replica_problem_fastest(const harpe_replica_problem *replica,
 void harpe_replica_problem_decode(const harpe_replica_problem *replica, const int *numbers,
                                   int *frequency_mhz);
 
-/* Evaluates clocks. Returns the power of the waiting GPUs and of the machines at the end of the
- * iteration in `*end_power_w`. */
-harpe_status harpe_replica_problem_evaluate(const harpe_replica_problem *replica,
-                                            const int *frequency_mhz, harpe_plan *out,
-                                            double *end_power_w, harpe_error *error);
+/* Evaluates clocks. The list of a peer begins `stride` after that of the peer before; 0: one list
+ * for all peers. If `frequency_mhz` is NULL, every instruction is at its highest clock. */
+harpe_status harpe_replica_problem_run(const harpe_replica_problem *replica,
+                                       const int *frequency_mhz, size_t stride,
+                                       harpe_replica_run *out, harpe_error *error);
 
 #endif

@@ -4,6 +4,7 @@
 #include "plan/replica_profiles.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "plan/profile.h"
+#include "plan/profile_csv.h"
 #include "plan/synth.h"
 
 /* ---- Smoothing ------------------------------------------------------------------------------- */
@@ -28,6 +31,7 @@
 
 /* The measurements of one instruction on all GPUs. NAN: not measured. */
 typedef struct table {
+    harpe_arena arena;
     size_t gpu_count, clock_count;
     int *mhz;      /* [clock]: sorted, highest first */
     double *value; /* [gpu * clock_count + clock]: logarithms */
@@ -101,21 +105,13 @@ static harpe_profile_point *points_of(const harpe_replica_profiles *profiles, si
     return (harpe_profile_point *)of->points;
 }
 
-static void table_clear(table *t) {
-    free(t->mhz);
-    free(t->value);
-    free(t->of_gpu);
-    free(t->of_clock);
-    memset(t, 0, sizeof *t);
-}
-
 static harpe_status table_init(table *t, const harpe_replica_profiles *profiles, size_t entry,
                                harpe_error *error) {
     size_t total = 0, count = 0, kept = 0;
     *t = (table){.gpu_count = (size_t)profiles->replica_count * (size_t)profiles->peer_count};
     for (size_t g = 0; g < t->gpu_count; g++, total += count)
         (void)points_of(profiles, g, entry, &count);
-    t->mhz = harpe_calloc(total, sizeof *t->mhz);
+    t->mhz = harpe_arena_alloc(&t->arena, total, sizeof *t->mhz);
     if (!t->mhz) return harpe_fail_memory(error);
     total = 0;
     for (size_t g = 0; g < t->gpu_count; g++) {
@@ -127,12 +123,10 @@ static harpe_status table_init(table *t, const harpe_replica_profiles *profiles,
     for (size_t k = 0; k < total; k++)
         if (kept == 0 || t->mhz[k] != t->mhz[kept - 1]) t->mhz[kept++] = t->mhz[k];
     t->clock_count = kept;
-    size_t cells = 0;
-    if (!__builtin_mul_overflow(t->gpu_count, kept, &cells))
-        t->value = harpe_calloc(cells, sizeof *t->value);
-    t->of_gpu = harpe_calloc(t->gpu_count, sizeof *t->of_gpu);
-    t->of_clock = harpe_calloc(kept, sizeof *t->of_clock);
-    return t->value && t->of_gpu && t->of_clock ? HARPE_OK : harpe_fail_memory(error);
+    t->of_gpu = harpe_arena_alloc(&t->arena, t->gpu_count, sizeof *t->of_gpu);
+    t->of_clock = harpe_arena_alloc(&t->arena, kept, sizeof *t->of_clock);
+    t->value = harpe_arena_alloc(&t->arena, t->gpu_count, kept * sizeof *t->value);
+    return t->arena.has_failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
 static double *number_of(harpe_profile_point *point, bool is_time) {
@@ -181,7 +175,7 @@ harpe_status harpe_replica_profiles_smooth(const harpe_replica_profiles *profile
             smooth(&t, made, e, true, most_deviation);
             smooth(&t, made, e, false, most_deviation);
         }
-        table_clear(&t);
+        harpe_arena_free(&t.arena);
     }
     if (status != HARPE_OK) {
         harpe_replica_profiles_free(made);
@@ -250,26 +244,12 @@ harpe_status harpe_replica_profiles_check(const harpe_replica_profiles *profiles
 static harpe_status replica_profile_copy(const harpe_profile *from,
                                          void (*change)(void *user, harpe_measurement *row),
                                          void *user, harpe_profile **out, harpe_error *error) {
-    size_t count = 0, at = 0;
-    for (size_t e = 0; e < harpe_profile_entry_count(from); e++)
-        count += harpe_profile_entry_at(from, e)->point_count;
+    size_t count = harpe_profile_measurements(from, NULL);
     harpe_measurement *rows = harpe_calloc(count, sizeof *rows);
     if (!rows) return harpe_fail_memory(error);
-    for (size_t e = 0; e < harpe_profile_entry_count(from); e++) {
-        const harpe_profile_entry *entry = harpe_profile_entry_at(from, e);
-        for (size_t p = 0; p < entry->point_count; p++, at++) {
-            rows[at] = (harpe_measurement){
-                .stage = entry->stage,
-                .rank = -1,
-                .instruction = entry->instruction,
-                .frequency_mhz = entry->points[p].frequency_mhz,
-                .time_s = entry->points[p].time_s,
-                .energy_j = entry->points[p].energy_j,
-                .blocking_power_w = harpe_profile_blocking_power_w(from, entry->stage),
-            };
-            if (change) change(user, &rows[at]);
-        }
-    }
+    (void)harpe_profile_measurements(from, rows);
+    for (size_t k = 0; k < count && change; k++)
+        change(user, &rows[k]);
     harpe_status status = harpe_profile_new(rows, count, out, error);
     free(rows);
     return status;
@@ -338,88 +318,40 @@ const harpe_profile *harpe_replica_profiles_at(const harpe_replica_profiles *pro
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
-static bool are_equal(double a, double b) { return !(a < b) && !(a > b); }
-
-static bool is_same_gpu(const harpe_profile *one, const harpe_profile *other) {
-    size_t entries = harpe_profile_entry_count(one);
-    if (entries != harpe_profile_entry_count(other)) return false;
-    for (size_t e = 0; e < entries; e++) {
-        const harpe_profile_entry *a = harpe_profile_entry_at(one, e);
-        const harpe_profile_entry *b = harpe_profile_entry_at(other, e);
-        if (a->stage != b->stage || strcmp(a->instruction, b->instruction) != 0 ||
-            a->point_count != b->point_count ||
-            !are_equal(harpe_profile_blocking_power_w(one, a->stage),
-                       harpe_profile_blocking_power_w(other, a->stage)))
-            return false;
-        for (size_t p = 0; p < a->point_count; p++)
-            if (a->points[p].frequency_mhz != b->points[p].frequency_mhz ||
-                !are_equal(a->points[p].time_s, b->points[p].time_s) ||
-                !are_equal(a->points[p].energy_j, b->points[p].energy_j))
-                return false;
+static int compare_points(const harpe_profile_entry *a, const harpe_profile_entry *b) {
+    if (a->point_count != b->point_count) return a->point_count < b->point_count ? -1 : 1;
+    for (size_t p = 0; p < a->point_count; p++) {
+        const harpe_profile_point *x = &a->points[p], *y = &b->points[p];
+        int order = (x->frequency_mhz > y->frequency_mhz) - (x->frequency_mhz < y->frequency_mhz);
+        if (order == 0) order = harpe_compare_doubles(&x->time_s, &y->time_s);
+        if (order == 0) order = harpe_compare_doubles(&x->energy_j, &y->energy_j);
+        if (order != 0) return order;
     }
-    return true;
+    return 0;
 }
 
-bool harpe_replica_profiles_are_same(const harpe_replica_profiles *profiles, int one, int other) {
-    for (int peer = 0; peer < profiles->peer_count; peer++)
-        if (!is_same_gpu(harpe_replica_profiles_at(profiles, one, peer),
-                         harpe_replica_profiles_at(profiles, other, peer)))
-            return false;
-    return true;
-}
-
-/* FNV-1a over the bits of a number. */
-static uint64_t hash_number(uint64_t hash, double number) {
-    unsigned char bytes[sizeof number];
-    memcpy(bytes, &number, sizeof bytes);
-    for (size_t i = 0; i < sizeof bytes; i++)
-        hash = (hash ^ bytes[i]) * 1099511628211U;
-    return hash;
-}
-
-uint64_t harpe_replica_profiles_hash(const harpe_replica_profiles *profiles, int replica) {
-    uint64_t hash = 14695981039346656037U;
-    for (int peer = 0; peer < profiles->peer_count; peer++) {
-        const harpe_profile *gpu = harpe_replica_profiles_at(profiles, replica, peer);
-        for (size_t e = 0; e < harpe_profile_entry_count(gpu); e++) {
-            const harpe_profile_entry *entry = harpe_profile_entry_at(gpu, e);
-            for (size_t p = 0; p < entry->point_count; p++) {
-                hash = hash_number(hash, entry->points[p].time_s);
-                hash = hash_number(hash, entry->points[p].energy_j);
-            }
-        }
+/* All GPUs have the same stages and instructions. */
+static int compare_gpus(const harpe_profile *one, const harpe_profile *other) {
+    int order = 0;
+    for (size_t e = 0; e < harpe_profile_entry_count(one) && order == 0; e++)
+        order = compare_points(harpe_profile_entry_at(one, e), harpe_profile_entry_at(other, e));
+    for (int s = 0; s < harpe_profile_stage_count(one) && order == 0; s++) {
+        double a_w = harpe_profile_blocking_power_w(one, s);
+        double b_w = harpe_profile_blocking_power_w(other, s);
+        order = harpe_compare_doubles(&a_w, &b_w);
     }
-    return hash;
+    return order;
+}
+
+int harpe_replica_profiles_compare(const harpe_replica_profiles *profiles, int one, int other) {
+    int order = 0;
+    for (int peer = 0; peer < profiles->peer_count && order == 0; peer++)
+        order = compare_gpus(harpe_replica_profiles_at(profiles, one, peer),
+                             harpe_replica_profiles_at(profiles, other, peer));
+    return order;
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
-
-static bool has_blocking_powers(const harpe_replica_profiles *profiles) {
-    size_t count = (size_t)profiles->replica_count * (size_t)profiles->peer_count;
-    for (size_t g = 0; g < count; g++)
-        for (int s = 0; s < harpe_profile_stage_count(profiles->gpus[g]); s++)
-            if (harpe_profile_blocking_power_w(profiles->gpus[g], s) <= 0) return false;
-    return true;
-}
-
-static void print_gpu(const harpe_profile *gpu, int replica, int peer, bool with_power,
-                      harpe_text *text) {
-    for (size_t e = 0; e < harpe_profile_entry_count(gpu); e++) {
-        const harpe_profile_entry *entry = harpe_profile_entry_at(gpu, e);
-        for (size_t p = 0; p < entry->point_count; p++) {
-            harpe_text_printf(text, "%d,%d,%d,%s,%d,", replica, peer, entry->stage,
-                              entry->instruction, entry->points[p].frequency_mhz);
-            harpe_text_number(text, entry->points[p].time_s);
-            harpe_text_append(text, ",", 1);
-            harpe_text_number(text, entry->points[p].energy_j);
-            if (with_power) {
-                harpe_text_append(text, ",", 1);
-                harpe_text_number(text, harpe_profile_blocking_power_w(gpu, entry->stage));
-            }
-            harpe_text_append(text, "\n", 1);
-        }
-    }
-}
 
 harpe_status harpe_replica_profiles_write_csv(const harpe_replica_profiles *profiles,
                                               const char *path, harpe_error *error) {
@@ -427,12 +359,17 @@ harpe_status harpe_replica_profiles_write_csv(const harpe_replica_profiles *prof
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "writing the profiles of replicas needs profiles and a path");
     harpe_text text = {0};
-    bool with_power = has_blocking_powers(profiles);
+    bool with_power = true;
+    for (int g = 0; g < profiles->replica_count * profiles->peer_count; g++)
+        with_power = with_power && harpe_profile_has_blocking_powers(profiles->gpus[g]);
     harpe_text_printf(&text, "replica,gpu,stage,instruction,frequency,time,energy%s\n",
                       with_power ? ",blocking_power" : "");
-    for (int r = 0; r < profiles->replica_count; r++)
-        for (int peer = 0; peer < profiles->peer_count; peer++)
-            print_gpu(harpe_replica_profiles_at(profiles, r, peer), r, peer, with_power, &text);
+    for (int g = 0; g < profiles->replica_count * profiles->peer_count; g++) {
+        char place[32];
+        (void)snprintf(place, sizeof place, "%d,%d,", g / profiles->peer_count,
+                       g % profiles->peer_count);
+        harpe_profile_print_rows(profiles->gpus[g], place, false, with_power, &text);
+    }
     harpe_status status = text.failed ? harpe_fail_memory(error)
                                       : harpe_file_write(path, text.data, text.length, error);
     harpe_text_free(&text);
@@ -449,6 +386,7 @@ harpe_status harpe_replica_profiles_write_csv(const harpe_replica_profiles *prof
 #define DEVIATION_MAX 0.3
 #define NOISE_MAX 0.2
 #define OUTLIER_FACTOR_MAX 10.0
+#define BLOCKING_POWER_MAX_W 1e5
 #define DEFAULT_OUTLIER_FACTOR 1.5
 /* No factor is below this, whatever the deviation. */
 #define LOWEST_FACTOR 0.25
@@ -502,26 +440,22 @@ static void change_row(void *user, harpe_measurement *row) {
 
 static harpe_status check_variability(const harpe_variability *how, double blocking_power_w,
                                       harpe_error *error) {
-    bool is_good = how->speed_deviation >= 0 && how->speed_deviation <= DEVIATION_MAX &&
-                   how->power_deviation >= 0 && how->power_deviation <= DEVIATION_MAX;
-    if (!is_good)
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "the deviations of speed and power must be 0 to %g, not %g and %g",
-                          DEVIATION_MAX, how->speed_deviation, how->power_deviation);
-    if (!(how->noise >= 0 && how->noise <= NOISE_MAX))
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the noise must be 0 to %g, not %g",
-                          NOISE_MAX, how->noise);
-    if (!(how->outlier_share >= 0 && how->outlier_share <= 1))
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "the share of outliers must be 0 to 1, not %g", how->outlier_share);
     bool has_factor = how->outlier_factor < 0 || how->outlier_factor > 0;
-    if (has_factor && !(how->outlier_factor >= 1 && how->outlier_factor <= OUTLIER_FACTOR_MAX))
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "the factor of outliers must be 1 to %g, not %g", OUTLIER_FACTOR_MAX,
-                          how->outlier_factor);
-    if (!(blocking_power_w >= 0 && blocking_power_w <= 1e5))
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "the blocking power must be 0 to 100000 W, not %g W", blocking_power_w);
+    const struct {
+        const char *what;
+        double value, least, most;
+    } numbers[] = {
+        {"the deviation of speed", how->speed_deviation, 0, DEVIATION_MAX},
+        {"the deviation of power", how->power_deviation, 0, DEVIATION_MAX},
+        {"the noise", how->noise, 0, NOISE_MAX},
+        {"the share of outliers", how->outlier_share, 0, 1},
+        {"the factor of outliers", has_factor ? how->outlier_factor : 1, 1, OUTLIER_FACTOR_MAX},
+        {"the blocking power in W", blocking_power_w, 0, BLOCKING_POWER_MAX_W},
+    };
+    for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++)
+        if (!(numbers[k].value >= numbers[k].least && numbers[k].value <= numbers[k].most))
+            return harpe_fail(error, HARPE_INVALID_ARGUMENT, "%s must be %g to %g, not %g",
+                              numbers[k].what, numbers[k].least, numbers[k].most, numbers[k].value);
     return HARPE_OK;
 }
 

@@ -3,8 +3,6 @@
 #ifndef HARPE_PLAN_REPLICA_PROFILES_H
 #define HARPE_PLAN_REPLICA_PROFILES_H
 
-#include <stdbool.h>
-
 #include <harpe/replicas.h>
 
 struct harpe_replica_profiles {
@@ -23,9 +21,8 @@ harpe_status harpe_replica_profiles_begin(int replica_count, int peer_count,
 harpe_status harpe_replica_profiles_check(const harpe_replica_profiles *profiles, const char *name,
                                           harpe_error *error);
 
-/* Returns true if two replicas have the same rows on all of their GPUs. */
-bool harpe_replica_profiles_are_same(const harpe_replica_profiles *profiles, int one, int other);
-/* Returns a number that is the same for equal replicas. */
-uint64_t harpe_replica_profiles_hash(const harpe_replica_profiles *profiles, int replica);
+/* Compares the rows of all GPUs of two replicas. Returns 0 if they are equal; otherwise the sign is
+ * that of an order of all replicas. */
+int harpe_replica_profiles_compare(const harpe_replica_profiles *profiles, int one, int other);
 
 #endif

@@ -8,60 +8,14 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "plan/replica_plans.h"
+#include "plan/replica_profiles.h"
 
 /* Relative difference of two sums of the same measured numbers in another order. */
 #define SUM_ROUNDING 1e-9
 /* The relaxation has whole picoseconds and microwatts. */
 #define BOUND_ROUNDING 1e-7
 
-static const harpe_problem_options no_options = {0};
-
 /* ---- Evaluating ------------------------------------------------------------------------------ */
-
-/* The runs of all replicas with some clocks. */
-typedef struct runs {
-    harpe_replica_run *run;
-    double *end_power_w;
-} runs;
-
-static harpe_status run_replica(const harpe_replica_plans *plans, harpe_replica_clocks clocks,
-                                const harpe_replica_problem *replica, int number, runs *out,
-                                harpe_error *error) {
-    const int *mhz = clocks == HARPE_REPLICA_OWN_PLANS
-                         ? plans->groups[plans->group_of[number]].frequency_mhz
-                     : clocks == HARPE_REPLICA_ONE_PLAN ? plans->one_plan_mhz
-                                                        : NULL;
-    harpe_status status =
-        harpe_replica_run_clocks(replica, mhz, clocks == HARPE_REPLICA_ONE_PLAN, &out->run[number],
-                                 &out->end_power_w[number], error);
-    double start_s = clocks == HARPE_REPLICA_OWN_PLANS ? plans->plans[number].start_s : 0;
-    out->run[number] = harpe_replica_run_later(out->run[number], out->end_power_w[number], start_s);
-    return status;
-}
-
-static harpe_status run_all(const harpe_replica_plans *plans, harpe_replica_clocks clocks,
-                            const harpe_replica_profiles *profiles, const harpe_schedule *schedule,
-                            const harpe_problem_options *options, runs *out, harpe_error *error) {
-    for (int r = 0; r < profiles->replica_count; r++) {
-        harpe_replica_problem replica = {0};
-        harpe_status status =
-            harpe_replica_problem_new(profiles, r, schedule, options, &replica, error);
-        if (status == HARPE_OK) status = run_replica(plans, clocks, &replica, r, out, error);
-        harpe_replica_problem_clear(&replica);
-        if (status != HARPE_OK) return status;
-    }
-    return HARPE_OK;
-}
-
-static harpe_replica_total add_up(const runs *of, int count) {
-    harpe_replica_total total = {0};
-    for (int r = 0; r < count; r++)
-        total.time_s = fmax(total.time_s, of->run[r].time_s);
-    for (int r = 0; r < count; r++)
-        total.energy_j +=
-            of->run[r].energy_j + of->end_power_w[r] * (total.time_s - of->run[r].time_s);
-    return total;
-}
 
 static harpe_status check_same_job(const harpe_replica_plans *plans, harpe_replica_clocks clocks,
                                    const harpe_replica_profiles *profiles, harpe_error *error) {
@@ -81,25 +35,47 @@ static harpe_status check_same_job(const harpe_replica_plans *plans, harpe_repli
     return HARPE_OK;
 }
 
+/* What evaluates, or verifies, one replica after the other. */
+typedef struct evaluation {
+    const harpe_replica_plans *plans;
+    harpe_replica_clocks clocks;
+    int number; /* of the present replica */
+    harpe_replica_run *runs;
+} evaluation;
+
+static harpe_status run_replica(void *user, const harpe_replica_problem *replica,
+                                harpe_error *error) {
+    const evaluation *e = user;
+    return harpe_replica_run_plan(e->plans, e->clocks, replica, e->number, &e->runs[e->number],
+                                  error);
+}
+
+/* Calls `use` for each replica, and adds up their runs. */
+static harpe_status evaluate(evaluation *e, const harpe_replica_source *source,
+                             harpe_status (*use)(void *, const harpe_replica_problem *,
+                                                 harpe_error *),
+                             harpe_replica_total *out, harpe_error *error) {
+    harpe_status status = check_same_job(e->plans, e->clocks, source->profiles, error);
+    if (status != HARPE_OK) return status;
+    int count = source->profiles->replica_count;
+    e->runs = harpe_calloc((size_t)count, sizeof *e->runs);
+    if (!e->runs) return harpe_fail_memory(error);
+    for (; e->number < count && status == HARPE_OK; e->number++)
+        status = harpe_replica_problem_use(source, e->number, use, e, error);
+    if (status == HARPE_OK) *out = harpe_replica_runs_total(e->runs, NULL, count);
+    free(e->runs);
+    return status;
+}
+
 harpe_status harpe_replica_plans_evaluate(const harpe_replica_plans *plans,
                                           harpe_replica_clocks clocks,
                                           const harpe_replica_profiles *profiles,
                                           const harpe_schedule *schedule,
                                           const harpe_problem_options *options,
                                           harpe_replica_total *out, harpe_error *error) {
-    harpe_status status = check_same_job(plans, clocks, profiles, error);
-    if (status != HARPE_OK) return status;
-    size_t count = (size_t)profiles->replica_count;
-    runs all = {.run = harpe_calloc(count, sizeof *all.run),
-                .end_power_w = harpe_calloc(count, sizeof *all.end_power_w)};
-    status = all.run && all.end_power_w ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK)
-        status = run_all(plans, clocks, profiles, schedule, options ? options : &no_options, &all,
-                         error);
-    if (status == HARPE_OK) *out = add_up(&all, (int)count);
-    free(all.run);
-    free(all.end_power_w);
-    return status;
+    evaluation e = {.plans = plans, .clocks = clocks};
+    return evaluate(&e, &(harpe_replica_source){profiles, schedule, options}, run_replica, out,
+                    error);
 }
 
 /* ---- Verifying ------------------------------------------------------------------------------- */
@@ -148,44 +124,37 @@ static harpe_status check_bound(const harpe_replica_plans *plans,
     return status;
 }
 
-static harpe_status check_replica(const harpe_replica_plans *plans,
-                                  const harpe_replica_problem *replica, int number,
-                                  double *energy_j, harpe_error *error) {
-    const harpe_replica_plan *plan = &plans->plans[number];
-    runs again = {.run = &(harpe_replica_run){0}, .end_power_w = &(double){0}};
-    const int *mhz = plans->groups[plans->group_of[number]].frequency_mhz;
-    harpe_status status =
-        harpe_replica_run_clocks(replica, mhz, false, again.run, again.end_power_w, error);
+static harpe_status check_replica(void *user, const harpe_replica_problem *replica,
+                                  harpe_error *error) {
+    const evaluation *e = user;
+    int number = e->number;
+    const harpe_replica_plan *plan = &e->plans->plans[number];
+    double time_s = e->plans->job.own.time_s;
+    harpe_status status = run_replica(user, replica, error);
     if (status != HARPE_OK) return status;
-    double time_s = plans->job.own.time_s;
-    *again.run = harpe_replica_run_later(*again.run, *again.end_power_w, plan->start_s);
-    *energy_j = again.run->energy_j + *again.end_power_w * (time_s - again.run->time_s);
-    status = check_number(again.run->time_s, plan->time_s, SUM_ROUNDING, "the time", number, error);
+    const harpe_replica_run *again = &e->runs[number];
+    status = check_number(again->time_s, plan->time_s, SUM_ROUNDING, "the time", number, error);
     if (status == HARPE_OK)
-        status = check_number(*energy_j, plan->energy_j, SUM_ROUNDING, "the energy", number, error);
+        status = check_number(harpe_replica_run_until_j(*again, time_s), plan->energy_j,
+                              SUM_ROUNDING, "the energy", number, error);
     if (status == HARPE_OK && plan->time_s > time_s)
         status = harpe_fail(error, HARPE_INTERNAL, "replica %d is slower than the job", number);
-    return status == HARPE_OK ? check_bound(plans, replica, number, error) : status;
+    return status == HARPE_OK ? check_bound(e->plans, replica, number, error) : status;
 }
 
 harpe_status harpe_replica_plans_verify(const harpe_replica_plans *plans,
                                         const harpe_replica_profiles *profiles,
                                         const harpe_schedule *schedule,
                                         const harpe_problem_options *options, harpe_error *error) {
-    harpe_status status = check_same_job(plans, HARPE_REPLICA_OWN_PLANS, profiles, error);
-    double energy_j = 0, bound_j = 0;
-    for (int r = 0; status == HARPE_OK && r < profiles->replica_count; r++) {
-        harpe_replica_problem replica = {0};
-        double of_replica_j = 0;
-        status = harpe_replica_problem_new(profiles, r, schedule, options ? options : &no_options,
-                                           &replica, error);
-        if (status == HARPE_OK) status = check_replica(plans, &replica, r, &of_replica_j, error);
-        harpe_replica_problem_clear(&replica);
-        energy_j += of_replica_j;
-        bound_j += plans->plans[r].lower_bound_j;
-    }
+    evaluation e = {.plans = plans, .clocks = HARPE_REPLICA_OWN_PLANS};
+    harpe_replica_total total;
+    double bound_j = 0;
+    harpe_status status = evaluate(&e, &(harpe_replica_source){profiles, schedule, options},
+                                   check_replica, &total, error);
     if (status != HARPE_OK) return status;
-    if (differ(energy_j, plans->job.own.energy_j, SUM_ROUNDING) ||
+    for (int r = 0; r < plans->job.replica_count; r++)
+        bound_j += plans->plans[r].lower_bound_j;
+    if (differ(total.energy_j, plans->job.own.energy_j, SUM_ROUNDING) ||
         differ(bound_j, plans->job.lower_bound_j, SUM_ROUNDING))
         return harpe_fail(error, HARPE_INTERNAL,
                           "energy and bound of the job are not the sums of the replicas'");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans all replicas of a job together. Replicas with equal profiles share one plan. The time of
  * the iteration follows from the shortest time of the slowest replica. Then each replica is planned
- * on its own for this time, on several threads. replica_search.c makes the plan of one replica. */
+ * on its own for this time, on several threads. time_plan.c makes the plan of one replica. */
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,21 +12,21 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "plan/crew.h"
+#include "plan/profile.h"
 #include "plan/replica_plans.h"
-
-static const harpe_problem_options no_options = {0};
+#include "plan/replica_profiles.h"
+#include "plan/walk.h"
 
 /* The arguments and the state of the planning. */
 typedef struct planner {
-    const harpe_replica_profiles *profiles;
-    const harpe_schedule *schedule;
-    const harpe_problem_options *options;
+    harpe_replica_source source;
     const harpe_replica_request *request;
     const harpe_progress *progress;
     harpe_replica_plans *plans;
     harpe_crew crew;
     harpe_power_limits limits;
-    double time_s;            /* of the job, as wanted */
+    double time_s; /* of the job, as wanted */
+    harpe_status (*use)(void *user, const harpe_replica_problem *replica, harpe_error *error);
     double share_from, share; /* progress: where this part of the work begins, and its share */
 } planner;
 
@@ -35,28 +35,38 @@ typedef struct planner {
 /* The frontier of a job: for each time of an iteration, the sum of the lower bounds of all
  * replicas. */
 
-double harpe_replica_plans_bound_at(const harpe_replica_plans *plans, double time_s) {
-    double bound_j = 0;
+/* Returns the sum over all replicas of a number of their frontiers at a time. */
+static double sum_at(const harpe_replica_plans *plans, double time_s,
+                     double (*number_at)(const harpe_frontier *frontier, double time_s)) {
+    double sum = 0;
     for (int r = 0; r < plans->job.replica_count; r++)
-        bound_j += harpe_replica_curve_at(&plans->groups[plans->group_of[r]].curve, time_s);
-    return bound_j;
+        sum += number_at(plans->groups[plans->classes.class_of[r]].frontier, time_s);
+    return sum;
+}
+
+double harpe_replica_plans_bound_at(const harpe_replica_plans *plans, double time_s) {
+    return sum_at(plans, time_s, harpe_replica_bound_j);
 }
 
 /* Finds the time at which the bound of the job is lowest. The bound is convex over the time, and
  * its minimum is at a vertex of a replica or at the shortest time. */
 static harpe_status find_minimum(harpe_replica_plans *plans, harpe_error *error) {
     size_t count = 1, most = 1;
-    for (size_t k = 0; k < plans->group_count; k++)
-        most += plans->groups[k].curve.count;
+    for (int k = 0; k < plans->classes.count; k++)
+        most += plans->groups[k].frontier->count;
     double *times = harpe_calloc(most, sizeof *times);
     if (!times) return harpe_fail_memory(error);
     times[0] = plans->job.fastest_s;
-    for (size_t k = 0; k < plans->group_count; k++)
-        for (size_t v = 0; v < plans->groups[k].curve.count; v++)
-            if (plans->groups[k].curve.vertices[v].time_s > times[0])
-                times[count++] = plans->groups[k].curve.vertices[v].time_s;
+    for (int k = 0; k < plans->classes.count; k++) {
+        const harpe_frontier *frontier = plans->groups[k].frontier;
+        for (size_t v = 0; v < frontier->count; v++)
+            if (frontier->vertices[v].time_s > times[0])
+                times[count++] = frontier->vertices[v].time_s;
+    }
     qsort(times + 1, count - 1, sizeof *times, harpe_compare_doubles);
-    size_t low = 0, high = count - 1;
+    size_t low = 0, high = 0;
+    for (size_t k = 1; k < count; k++) /* a time twice would look like the minimum */
+        if (times[k] > times[high]) times[++high] = times[k];
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (harpe_replica_plans_bound_at(plans, times[middle]) <=
@@ -68,15 +78,6 @@ static harpe_status find_minimum(harpe_replica_plans *plans, harpe_error *error)
     plans->job.minimum_energy_s = times[low];
     free(times);
     return HARPE_OK;
-}
-
-/* Returns the power that a shorter iteration costs: the sum of the replicas' slopes just below a
- * time. */
-static double marginal_w_at(const harpe_replica_plans *plans, double time_s) {
-    double sum_w = 0;
-    for (int r = 0; r < plans->job.replica_count; r++)
-        sum_w += harpe_replica_curve_marginal_w(&plans->groups[plans->group_of[r]].curve, time_s);
-    return sum_w;
 }
 
 harpe_status harpe_replica_plans_frontier(const harpe_replica_plans *plans, size_t count,
@@ -91,7 +92,7 @@ harpe_status harpe_replica_plans_frontier(const harpe_replica_plans *plans, size
         points[k] = (harpe_frontier_vertex){
             .time_s = time_s,
             .lower_bound_j = harpe_replica_plans_bound_at(plans, time_s),
-            .marginal_w = marginal_w_at(plans, time_s),
+            .marginal_w = sum_at(plans, time_s, harpe_replica_marginal_w),
         };
     }
     return HARPE_OK;
@@ -111,47 +112,28 @@ static double mean_power_w(const harpe_replica_profiles *profiles, int stage) {
     return sum_w / (double)count;
 }
 
-static size_t count_points(const harpe_replica_profiles *profiles) {
-    size_t gpus = (size_t)profiles->replica_count * (size_t)profiles->peer_count, count = 0;
-    for (size_t g = 0; g < gpus; g++)
-        for (size_t e = 0; e < harpe_profile_entry_count(profiles->gpus[g]); e++)
-            count += harpe_profile_entry_at(profiles->gpus[g], e)->point_count;
-    return count;
-}
-
-static size_t add_gpu(const harpe_profile *gpu, int rank, const double *power_w,
-                      harpe_measurement *rows) {
-    size_t at = 0;
-    for (size_t e = 0; e < harpe_profile_entry_count(gpu); e++) {
-        const harpe_profile_entry *entry = harpe_profile_entry_at(gpu, e);
-        for (size_t p = 0; p < entry->point_count; p++)
-            rows[at++] = (harpe_measurement){
-                .stage = entry->stage,
-                .rank = rank,
-                .instruction = entry->instruction,
-                .frequency_mhz = entry->points[p].frequency_mhz,
-                .time_s = entry->points[p].time_s,
-                .energy_j = entry->points[p].energy_j,
-                .blocking_power_w = power_w[entry->stage],
-            };
-    }
-    return at;
-}
-
 /* Makes the profile in which each GPU is a rank of its stage: times are maxima, and energies are
  * sums. `*out` is NULL if the GPUs have no clocks in common. */
 static harpe_status profile_of_all(const harpe_replica_profiles *profiles, harpe_profile **out,
                                    harpe_error *error) {
-    size_t gpus = (size_t)profiles->replica_count * (size_t)profiles->peer_count, count = 0;
+    int gpus = profiles->replica_count * profiles->peer_count;
     int stages = harpe_profile_stage_count(profiles->gpus[0]);
-    harpe_measurement *rows = harpe_calloc(count_points(profiles), sizeof *rows);
+    size_t most = 0, count = 0;
+    for (int g = 0; g < gpus; g++)
+        most += harpe_profile_measurements(profiles->gpus[g], NULL);
+    harpe_measurement *rows = harpe_calloc(most, sizeof *rows);
     double *power_w = harpe_calloc((size_t)stages, sizeof *power_w);
     harpe_status status = rows && power_w ? HARPE_OK : harpe_fail_memory(error);
+    for (int s = 0; s < stages && status == HARPE_OK; s++)
+        power_w[s] = mean_power_w(profiles, s);
+    for (int g = 0; g < gpus && status == HARPE_OK; g++) {
+        size_t end = count + harpe_profile_measurements(profiles->gpus[g], rows + count);
+        for (; count < end; count++) {
+            rows[count].rank = g;
+            rows[count].blocking_power_w = power_w[rows[count].stage];
+        }
+    }
     if (status == HARPE_OK) {
-        for (int s = 0; s < stages; s++)
-            power_w[s] = mean_power_w(profiles, s);
-        for (size_t g = 0; g < gpus; g++)
-            count += add_gpu(profiles->gpus[g], (int)g, power_w, rows + count);
         *out = NULL;
         status = harpe_profile_new(rows, count, out, error);
         if (status == HARPE_INVALID_ARGUMENT) status = HARPE_OK; /* no clock in common */
@@ -161,65 +143,39 @@ static harpe_status profile_of_all(const harpe_replica_profiles *profiles, harpe
     return status;
 }
 
-/* Makes one plan for all GPUs, for a given time. `*frequency_mhz` is NULL if the GPUs have no
- * clocks in common. The caller frees `*frequency_mhz` with free(). */
-static harpe_status make_one_plan(const harpe_replica_profiles *profiles,
-                                  const harpe_schedule *schedule,
-                                  const harpe_problem_options *options, double time_s,
-                                  int **frequency_mhz, harpe_error *error) {
+/* Makes one plan for all GPUs. There is none if the GPUs have no clocks in common. */
+static harpe_status make_one_plan(planner *p, harpe_error *error) {
     harpe_profile *profile = NULL;
     harpe_problem *problem = NULL;
-    harpe_replica_curve curve = {0};
-    int *numbers = NULL;
-    harpe_status status = profile_of_all(profiles, &profile, error);
+    harpe_status status = profile_of_all(p->source.profiles, &profile, error);
     if (status != HARPE_OK || !profile) return status;
-    status = harpe_problem_new(profile, schedule, options, &problem, error);
+    status = harpe_problem_new(profile, p->source.schedule, p->source.options, &problem, error);
     if (status == HARPE_OK) {
-        numbers = harpe_calloc((size_t)problem->instruction_count, sizeof *numbers);
-        status = numbers ? harpe_replica_search(problem, time_s, time_s, HARPE_REPLICA_WIDTH,
-                                                numbers, &curve, error)
-                         : harpe_fail_memory(error);
+        int *mhz =
+            harpe_arena_alloc(&p->plans->arena, (size_t)problem->instruction_count, sizeof *mhz);
+        status = mhz ? harpe_replica_search(problem, p->time_s, p->time_s, HARPE_REPLICA_WIDTH, mhz,
+                                            NULL, error)
+                     : harpe_fail_memory(error);
+        if (status == HARPE_OK) p->plans->one_plan_mhz = mhz;
     }
-    harpe_replica_curve_clear(&curve);
     harpe_problem_free(problem);
     harpe_profile_free(profile);
-    if (status != HARPE_OK) {
-        free(numbers);
-        return status;
-    }
-    *frequency_mhz = numbers;
-    return HARPE_OK;
+    return status;
 }
 
 /* ---- Evaluating ------------------------------------------------------------------------------ */
 
-/* Copies the clocks to the list of each peer. */
-static void spread_clocks(const harpe_replica_problem *replica, const int *frequency_mhz,
-                          int *lists) {
-    size_t count = harpe_problem_instruction_count(replica->problem);
-    for (int g = 0; g < replica->peer_count; g++)
-        memcpy(lists + (size_t)g * count, frequency_mhz, count * sizeof *lists);
-}
-
-harpe_status harpe_replica_run_clocks(const harpe_replica_problem *replica,
-                                      const int *frequency_mhz, bool is_shared,
-                                      harpe_replica_run *out, double *end_power_w,
-                                      harpe_error *error) {
-    size_t count = harpe_problem_instruction_count(replica->problem);
-    int *lists = harpe_calloc(count * (size_t)replica->peer_count, sizeof *lists);
-    if (!lists) return harpe_fail_memory(error);
-    const int *clocks = lists;
-    if (!frequency_mhz)
-        harpe_replica_problem_decode(replica, replica->problem->maximum_frequency_mhz, lists);
-    else if (is_shared)
-        spread_clocks(replica, frequency_mhz, lists);
-    else
-        clocks = frequency_mhz;
-    harpe_plan plan;
+harpe_status harpe_replica_run_plan(const harpe_replica_plans *plans, harpe_replica_clocks clocks,
+                                    const harpe_replica_problem *replica, int number,
+                                    harpe_replica_run *out, harpe_error *error) {
+    bool is_own = clocks == HARPE_REPLICA_OWN_PLANS;
+    const int *mhz = is_own ? plans->groups[plans->classes.class_of[number]].frequency_mhz
+                     : clocks == HARPE_REPLICA_ONE_PLAN ? plans->one_plan_mhz
+                                                        : NULL;
     harpe_status status =
-        harpe_replica_problem_evaluate(replica, clocks, &plan, end_power_w, error);
-    if (status == HARPE_OK) *out = (harpe_replica_run){plan.time_s, plan.energy_j};
-    free(lists);
+        harpe_replica_problem_run(replica, mhz, is_own ? plans->instruction_count : 0, out, error);
+    if (status == HARPE_OK && is_own)
+        *out = harpe_replica_run_later(*out, plans->plans[number].start_s);
     return status;
 }
 
@@ -230,91 +186,59 @@ static harpe_status run_one_clock(const harpe_replica_problem *replica, int cloc
     int *list = harpe_calloc(count, sizeof *list);
     if (!list) return harpe_fail_memory(error);
     for (size_t i = 0; i < count; i++) {
-        size_t number = replica->entry_of[replica->problem->choice_of[i]];
-        const harpe_profile_entry *entry = harpe_profile_entry_at(replica->gpus[0], number);
-        if (entry->points[0].frequency_mhz != 0) list[i] = clock_mhz;
+        size_t entry = replica->entry_of[replica->problem->choice_of[i]];
+        bool has_clocks =
+            replica->entries[entry * (size_t)replica->peer_count]->points[0].frequency_mhz != 0;
+        list[i] = has_clocks ? clock_mhz : 0;
     }
     harpe_error reason;
-    double power_w;
-    harpe_status status = harpe_replica_run_clocks(replica, list, true, out, &power_w, &reason);
+    harpe_status status = harpe_replica_problem_run(replica, list, 0, out, &reason);
     free(list);
-    if (status == HARPE_INVALID_INPUT) *out = (harpe_replica_run){INFINITY, 0};
+    if (status == HARPE_INVALID_INPUT) *out = (harpe_replica_run){.time_s = INFINITY};
     if (status == HARPE_OK || status == HARPE_INVALID_INPUT) return HARPE_OK;
     *error = reason;
     return status;
 }
 
-/* Adds up the runs of all replicas that have this number. The iteration ends when the slowest
- * replica ends. */
-static harpe_replica_total add_up(const harpe_replica_plans *plans, size_t number) {
-    harpe_replica_total total = {0};
-    for (size_t k = 0; k < plans->group_count; k++) {
-        double time_s = plans->groups[k].runs[number].time_s;
-        if (time_s > total.time_s) total.time_s = time_s;
-    }
-    for (int r = 0; r < plans->job.replica_count; r++) {
-        const harpe_replica_group *group = &plans->groups[plans->group_of[r]];
-        harpe_replica_run run = group->runs[number];
-        total.energy_j += run.energy_j + group->end_power_w * (total.time_s - run.time_s);
-    }
-    return total;
+static harpe_replica_total total_of(const harpe_replica_plans *plans, size_t clocks) {
+    return harpe_replica_runs_total(harpe_replica_runs_of(plans, clocks), plans->classes.class_of,
+                                    plans->job.replica_count);
 }
 
-/* ---- Groups ---------------------------------------------------------------------------------- */
+/* ---- Classes --------------------------------------------------------------------------------- */
 
-typedef struct hashed_replica {
-    uint64_t hash;
-    int replica;
-} hashed_replica;
-
-static int compare_hashes(const void *left, const void *right) {
-    const hashed_replica *a = left, *b = right;
-    if (a->hash != b->hash) return a->hash < b->hash ? -1 : 1;
-    return (a->replica > b->replica) - (a->replica < b->replica);
+static int compare_replicas(const void *left, const void *right, void *profiles) {
+    const int *a = left, *b = right;
+    int order = harpe_replica_profiles_compare(profiles, *a, *b);
+    return order ? order : (*a > *b) - (*a < *b);
 }
 
-/* Returns the first replica that is equal to that of sorted[at]. */
-static int first_equal(const harpe_replica_profiles *profiles, const hashed_replica *sorted,
-                       size_t at) {
-    size_t from = at;
-    while (from > 0 && sorted[from - 1].hash == sorted[at].hash)
-        from--;
-    for (; from < at; from++)
-        if (harpe_replica_profiles_are_same(profiles, sorted[from].replica, sorted[at].replica))
-            break;
-    return sorted[from].replica;
-}
-
-/* Finds the replicas with equal profiles. The groups are in the order of their first replicas. */
-static harpe_status find_groups(planner *p, harpe_error *error) {
+/* Finds the replicas with equal profiles. With limits on power, each has a class of its own. */
+static harpe_status find_classes(planner *p, harpe_error *error) {
     harpe_replica_plans *plans = p->plans;
-    size_t count = (size_t)p->profiles->replica_count;
-    hashed_replica *sorted = harpe_calloc(count, sizeof *sorted);
-    plans->plans = harpe_calloc(count, sizeof *plans->plans);
-    plans->group_of = harpe_calloc(count, sizeof *plans->group_of);
-    plans->groups = harpe_calloc(count, sizeof *plans->groups);
-    if (!sorted || !plans->plans || !plans->group_of || !plans->groups) {
-        free(sorted);
-        return harpe_fail_memory(error);
-    }
-    for (size_t r = 0; r < count; r++)
-        sorted[r] = (hashed_replica){harpe_replica_profiles_hash(p->profiles, (int)r), (int)r};
-    qsort(sorted, count, sizeof *sorted, compare_hashes);
-    for (size_t k = 0; k < count; k++)
-        plans->plans[sorted[k].replica].same_as = harpe_power_limits_any(&p->limits)
-                                                      ? sorted[k].replica
-                                                      : first_equal(p->profiles, sorted, k);
-    for (size_t r = 0; r < count; r++) {
-        int first = plans->plans[r].same_as;
-        if (first == (int)r) {
-            plans->groups[plans->group_count] = (harpe_replica_group){.first_replica = first};
-            plans->group_of[r] = plans->group_count++;
-        } else {
-            plans->group_of[r] = plans->group_of[first];
-        }
-    }
+    const harpe_replica_profiles *profiles = p->source.profiles;
+    int count = profiles->replica_count;
+    int *like = harpe_calloc((size_t)count, sizeof *like);
+    int *sorted = harpe_calloc((size_t)count, sizeof *sorted);
+    plans->plans = harpe_calloc((size_t)count, sizeof *plans->plans);
+    plans->groups = harpe_calloc((size_t)count, sizeof *plans->groups);
+    harpe_status status =
+        like && sorted && plans->plans && plans->groups ? HARPE_OK : harpe_fail_memory(error);
+    bool may_share = !harpe_power_limits_any(&p->limits);
+    for (int r = 0; r < count && status == HARPE_OK; r++)
+        like[r] = sorted[r] = r;
+    if (status == HARPE_OK && may_share)
+        qsort_r(sorted, (size_t)count, sizeof *sorted, compare_replicas, (void *)profiles);
+    for (int k = 1; k < count && status == HARPE_OK && may_share; k++)
+        if (harpe_replica_profiles_compare(profiles, sorted[k - 1], sorted[k]) == 0)
+            like[sorted[k]] = like[sorted[k - 1]];
+    if (status == HARPE_OK)
+        status = harpe_replica_classes_init(&plans->classes, like, count, error);
+    for (int r = 0; r < count && status == HARPE_OK; r++)
+        plans->plans[r].same_as = like[r];
+    free(like);
     free(sorted);
-    return HARPE_OK;
+    return status;
 }
 
 /* ---- Runs ------------------------------------------------------------------------------------ */
@@ -322,48 +246,54 @@ static harpe_status find_groups(planner *p, harpe_error *error) {
 static bool report(void *user, size_t begun) {
     const planner *p = user;
     if (!p->progress || !p->progress->report) return true;
-    double done = (double)begun / (double)p->plans->group_count;
+    double done = (double)begun / p->plans->classes.count;
     return p->progress->report(p->progress->user, "planning", p->share_from + p->share * done);
 }
 
+/* The planning of one class. */
+typedef struct class_user {
+    const planner *p;
+    int number;
+} class_user;
+
+static harpe_status class_step(void *user, harpe_tools *tools, size_t number, harpe_error *error) {
+    (void)tools;
+    const planner *p = user;
+    class_user of = {p, (int)number};
+    return harpe_replica_problem_use(&p->source, p->plans->classes.first_of[number], p->use, &of,
+                                     error);
+}
+
+/* Calls `use` with a class_user and the problem of each class. */
 static harpe_status run(planner *p, double share,
-                        harpe_status (*step)(void *, harpe_tools *, size_t, harpe_error *),
+                        harpe_status (*use)(void *, const harpe_replica_problem *, harpe_error *),
                         harpe_error *error) {
+    p->use = use;
     p->share_from += p->share;
     p->share = share;
-    harpe_crew_run of = {.count = p->plans->group_count, .step = step, .report = report, .user = p};
-    bool stopped = !report(p, 0); /* small jobs may end before the next report */
-    harpe_status status = HARPE_OK;
-    if (!stopped) status = harpe_crew_do(&p->crew, &of, &stopped, error);
-    if (status == HARPE_OK && stopped)
-        status = harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
-    return status;
+    harpe_crew_run of = {
+        .count = (size_t)p->plans->classes.count, .step = class_step, .report = report, .user = p};
+    if (!report(p, 0)) /* small jobs may end before the next report */
+        return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
+    return harpe_crew_do(&p->crew, &of, error);
 }
 
 /* ---- The time -------------------------------------------------------------------------------- */
 
-static harpe_status fastest_step(void *user, harpe_tools *tools, size_t number,
+static harpe_status find_fastest(void *user, const harpe_replica_problem *replica,
                                  harpe_error *error) {
-    (void)tools;
-    const planner *p = user;
-    harpe_replica_group *group = &p->plans->groups[number];
-    harpe_replica_problem replica = {0};
-    harpe_status status = harpe_replica_problem_new(p->profiles, group->first_replica, p->schedule,
-                                                    p->options, &replica, error);
-    if (status == HARPE_OK)
-        status = harpe_replica_problem_fastest(&replica, &group->fastest_s, error);
-    harpe_replica_problem_clear(&replica);
-    return status;
+    const class_user *u = user;
+    return harpe_replica_problem_fastest(replica, &u->p->plans->groups[u->number].fastest_s, error);
 }
 
 /* Chooses the time of the job. */
 static harpe_status choose_time(planner *p, harpe_error *error) {
     harpe_replica_job *job = &p->plans->job;
-    for (size_t k = 0; k < p->plans->group_count; k++) {
+    for (int k = 0; k < p->plans->classes.count; k++) {
         const harpe_replica_group *group = &p->plans->groups[k];
         if (group->fastest_s <= job->fastest_s) continue;
         job->fastest_s = group->fastest_s;
-        job->slowest_replica = group->first_replica;
+        job->slowest_replica = p->plans->classes.first_of[k];
     }
     double slowdown = p->request->slowdown > 0 ? p->request->slowdown : 1;
     p->time_s = p->request->time_s > 0 ? p->request->time_s : slowdown * job->fastest_s;
@@ -379,84 +309,67 @@ static harpe_status choose_time(planner *p, harpe_error *error) {
 static harpe_status plan_group(const planner *p, const harpe_replica_problem *replica,
                                harpe_replica_group *group, harpe_error *error) {
     size_t count = (size_t)replica->problem->instruction_count;
-    int *numbers = harpe_calloc(count, sizeof *numbers);
+    group->numbers = harpe_calloc(count, sizeof *group->numbers);
     group->frequency_mhz =
         harpe_calloc(count * (size_t)replica->peer_count, sizeof *group->frequency_mhz);
-    harpe_status status = numbers && group->frequency_mhz ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK)
-        status = harpe_replica_search(replica->problem, p->time_s, p->plans->job.fastest_s,
-                                      HARPE_REPLICA_WIDTH, numbers, &group->curve, error);
-    if (status == HARPE_OK) harpe_replica_problem_decode(replica, numbers, group->frequency_mhz);
-    if (status == HARPE_OK && harpe_power_limits_any(&p->limits))
-        group->numbers = numbers;
-    else
-        free(numbers);
-    return status;
+    if (!group->numbers || !group->frequency_mhz) return harpe_fail_memory(error);
+    harpe_status status =
+        harpe_replica_search(replica->problem, p->time_s, p->plans->job.fastest_s,
+                             HARPE_REPLICA_WIDTH, group->numbers, &group->frontier, error);
+    if (status != HARPE_OK) return status;
+    harpe_replica_problem_decode(replica, group->numbers, group->frequency_mhz);
+    if (harpe_power_limits_any(&p->limits)) return HARPE_OK;
+    free(group->numbers);
+    group->numbers = NULL;
+    return HARPE_OK;
 }
 
-static harpe_status evaluate_group(const planner *p, const harpe_replica_problem *replica,
-                                   harpe_replica_group *group, harpe_error *error) {
-    size_t clock_count = p->plans->clock_count;
-    const int *lists[HARPE_REPLICA_RUNS] = {group->frequency_mhz, p->plans->one_plan_mhz, NULL};
-    group->runs = harpe_calloc(HARPE_REPLICA_RUNS + clock_count, sizeof *group->runs);
-    harpe_status status = group->runs ? HARPE_OK : harpe_fail_memory(error);
+static harpe_status plan_class(void *user, const harpe_replica_problem *replica,
+                               harpe_error *error) {
+    const class_user *u = user;
+    harpe_replica_plans *plans = u->p->plans;
+    int first = plans->classes.first_of[u->number];
+    harpe_status status = plan_group(u->p, replica, &plans->groups[u->number], error);
     for (size_t k = 0; k < HARPE_REPLICA_RUNS && status == HARPE_OK; k++)
-        if (lists[k] || k == HARPE_REPLICA_ALL_MAXIMUM)
-            status = harpe_replica_run_clocks(replica, lists[k], k == HARPE_REPLICA_ONE_PLAN,
-                                              &group->runs[k], &group->end_power_w, error);
-    for (size_t c = 0; c < clock_count && status == HARPE_OK; c++)
-        status = run_one_clock(replica, p->plans->clock_mhz[c],
-                               &group->runs[HARPE_REPLICA_RUNS + c], error);
-    return status;
-}
-
-static harpe_status plan_step(void *user, harpe_tools *tools, size_t number, harpe_error *error) {
-    (void)tools;
-    const planner *p = user;
-    harpe_replica_group *group = &p->plans->groups[number];
-    harpe_replica_problem replica = {0};
-    harpe_status status = harpe_replica_problem_new(p->profiles, group->first_replica, p->schedule,
-                                                    p->options, &replica, error);
-    if (status == HARPE_OK) status = plan_group(p, &replica, group, error);
-    if (status == HARPE_OK) status = evaluate_group(p, &replica, group, error);
-    harpe_replica_problem_clear(&replica);
+        if (plans->one_plan_mhz || k != HARPE_REPLICA_ONE_PLAN)
+            status = harpe_replica_run_plan(plans, (harpe_replica_clocks)k, replica, first,
+                                            &harpe_replica_runs_of(plans, k)[u->number], error);
+    for (size_t c = 0; c < plans->clock_count && status == HARPE_OK; c++)
+        status =
+            run_one_clock(replica, plans->clock_mhz[c],
+                          &harpe_replica_runs_of(plans, HARPE_REPLICA_RUNS + c)[u->number], error);
     return status;
 }
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
 /* Copies what the plans need of the problem: the ranks, and the names of their instructions. */
-static harpe_status copy_lists(planner *p, harpe_error *error) {
-    harpe_replica_plans *plans = p->plans;
-    harpe_replica_problem replica = {0};
-    harpe_status status =
-        harpe_replica_problem_new(p->profiles, 0, p->schedule, p->options, &replica, error);
-    if (status != HARPE_OK) return status;
-    const harpe_problem *problem = replica.problem;
+static harpe_status copy_lists(void *user, const harpe_replica_problem *replica,
+                               harpe_error *error) {
+    harpe_replica_plans *plans = user;
+    harpe_arena *arena = &plans->arena;
+    const harpe_problem *problem = replica->problem;
     size_t count = harpe_problem_instruction_count(problem), ranks = (size_t)problem->rank_count;
-    plans->rank_offset = harpe_arena_alloc(&plans->arena, ranks + 1, sizeof *plans->rank_offset);
-    plans->names = harpe_arena_alloc(&plans->arena, count, sizeof *plans->names);
-    const char **known = harpe_calloc(problem->choice_count, sizeof *known);
-    bool complete = plans->rank_offset && plans->names && known;
-    if (complete) memcpy(plans->rank_offset, problem->rank_offset, (ranks + 1) * sizeof(size_t));
-    for (size_t i = 0; complete && i < count; i++) {
-        const char **name = &known[problem->choice_of[i]];
-        const char *text = problem->choices[problem->choice_of[i]].list.instruction;
-        if (!*name) *name = harpe_arena_strdup(&plans->arena, text, strlen(text));
-        plans->names[i] = *name;
-        complete = *name;
-    }
     plans->instruction_count = count;
     plans->job.rank_count = problem->rank_count;
-    free(known);
-    harpe_replica_problem_clear(&replica);
-    return complete ? HARPE_OK : harpe_fail_memory(error);
+    plans->rank_offset = harpe_arena_alloc(arena, ranks + 1, sizeof *plans->rank_offset);
+    plans->names = harpe_arena_alloc(arena, count, sizeof *plans->names);
+    const char **known = harpe_arena_alloc(arena, problem->choice_count, sizeof *known);
+    if (!arena->has_failed)
+        memcpy(plans->rank_offset, problem->rank_offset, (ranks + 1) * sizeof(size_t));
+    for (size_t i = 0; i < count && !arena->has_failed; i++) {
+        const char **name = &known[problem->choice_of[i]];
+        const char *text = problem->choices[problem->choice_of[i]].list.instruction;
+        if (!*name) *name = harpe_arena_strdup(arena, text, strlen(text));
+        plans->names[i] = *name;
+    }
+    return arena->has_failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
-/* Lists the clocks of the first instruction that has clocks. A clock that all instructions have is
- * in this list. */
+/* Lists the clocks of the first instruction that has clocks, and makes room for their runs. A clock
+ * that all instructions have is in this list. */
 static harpe_status list_clocks(const planner *p, harpe_error *error) {
-    const harpe_profile *gpu = p->profiles->gpus[0];
+    const harpe_profile *gpu = p->source.profiles->gpus[0];
     const harpe_profile_entry *entry = harpe_profile_entry_at(gpu, 0);
     for (size_t e = 1; entry->points[0].frequency_mhz == 0 && e < harpe_profile_entry_count(gpu);
          e++)
@@ -467,23 +380,26 @@ static harpe_status list_clocks(const planner *p, harpe_error *error) {
     for (size_t k = 0; k < entry->point_count; k++)
         if (k == 0 || k >= entry->throttled_count)
             p->plans->clock_mhz[p->plans->clock_count++] = entry->points[k].frequency_mhz;
-    return HARPE_OK;
+    p->plans->runs =
+        harpe_calloc((HARPE_REPLICA_RUNS + p->plans->clock_count) * (size_t)p->plans->classes.count,
+                     sizeof *p->plans->runs);
+    return p->plans->runs ? HARPE_OK : harpe_fail_memory(error);
 }
 
 static void fill_results(harpe_replica_plans *plans) {
     harpe_replica_job *job = &plans->job;
-    job->distinct_count = (int)plans->group_count;
-    job->own = add_up(plans, HARPE_REPLICA_OWN_PLANS);
-    job->all_maximum = add_up(plans, HARPE_REPLICA_ALL_MAXIMUM);
-    job->one_plan = add_up(plans, HARPE_REPLICA_ONE_PLAN);
-    job->lower_bound_j = 0;
+    job->distinct_count = plans->classes.count;
+    job->own = total_of(plans, HARPE_REPLICA_OWN_PLANS);
+    job->all_maximum = total_of(plans, HARPE_REPLICA_ALL_MAXIMUM);
+    job->one_plan = total_of(plans, HARPE_REPLICA_ONE_PLAN);
     for (int r = 0; r < job->replica_count; r++) {
-        const harpe_replica_group *group = &plans->groups[plans->group_of[r]];
+        int class = plans->classes.class_of[r];
+        const harpe_replica_group *group = &plans->groups[class];
         harpe_replica_plan *plan = &plans->plans[r];
-        harpe_replica_run own = group->runs[HARPE_REPLICA_OWN_PLANS];
+        harpe_replica_run own = harpe_replica_runs_of(plans, HARPE_REPLICA_OWN_PLANS)[class];
         plan->time_s = own.time_s;
-        plan->energy_j = own.energy_j + group->end_power_w * (job->own.time_s - own.time_s);
-        plan->lower_bound_j = harpe_replica_curve_at(&group->curve, job->own.time_s);
+        plan->energy_j = harpe_replica_run_until_j(own, job->own.time_s);
+        plan->lower_bound_j = harpe_replica_bound_j(group->frontier, job->own.time_s);
         plan->fastest_s = group->fastest_s;
         job->lower_bound_j += plan->lower_bound_j;
     }
@@ -509,21 +425,18 @@ static harpe_status check_request(const harpe_replica_request *request, harpe_er
 
 static harpe_status make_plans(planner *p, harpe_error *error) {
     harpe_replica_plans *plans = p->plans;
-    plans->job.replica_count = p->profiles->replica_count;
-    plans->job.peer_count = p->profiles->peer_count;
-    harpe_status status = harpe_replica_problem_check(p->schedule, p->options, error);
-    if (status == HARPE_OK) status = find_groups(p, error);
-    if (status == HARPE_OK) status = copy_lists(p, error);
-    if (status == HARPE_OK) status = list_clocks(p, error);
-    if (status == HARPE_OK) status = run(p, 0.1, fastest_step, error);
-    if (status == HARPE_OK) status = choose_time(p, error);
+    plans->job.replica_count = p->source.profiles->replica_count;
+    plans->job.peer_count = p->source.profiles->peer_count;
+    harpe_status status = find_classes(p, error);
     if (status == HARPE_OK)
-        status = make_one_plan(p->profiles, p->schedule, p->options, p->time_s,
-                               &plans->one_plan_mhz, error);
-    if (status == HARPE_OK) status = run(p, 0.9, plan_step, error);
+        status = harpe_replica_problem_use(&p->source, 0, copy_lists, plans, error);
+    if (status == HARPE_OK) status = list_clocks(p, error);
+    if (status == HARPE_OK) status = run(p, 0.1, find_fastest, error);
+    if (status == HARPE_OK) status = choose_time(p, error);
+    if (status == HARPE_OK) status = make_one_plan(p, error);
+    if (status == HARPE_OK) status = run(p, 0.9, plan_class, error);
     if (status == HARPE_OK && harpe_power_limits_any(&p->limits))
-        status = harpe_replica_limits_keep(plans, p->profiles, p->schedule, p->options, &p->limits,
-                                           p->time_s, error);
+        status = harpe_replica_limits_keep(plans, &p->source, &p->limits, p->time_s, error);
     if (status != HARPE_OK) return status;
     fill_results(plans);
     return find_minimum(plans, error);
@@ -539,9 +452,7 @@ harpe_status harpe_replica_plans_new(const harpe_replica_profiles *profiles,
     if (!profiles || !schedule || !out)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "plans of replicas need profiles, a schedule and a place for the result");
-    planner p = {.profiles = profiles,
-                 .schedule = schedule,
-                 .options = options ? options : &no_options,
+    planner p = {.source = {profiles, schedule, options},
                  .request = request ? request : &defaults,
                  .progress = progress};
     p.limits = harpe_power_limits_of(p.request->max_peak_power_w, p.request->max_swing_w,
@@ -563,16 +474,15 @@ harpe_status harpe_replica_plans_new(const harpe_replica_profiles *profiles,
 
 void harpe_replica_plans_free(harpe_replica_plans *plans) {
     if (!plans) return;
-    for (size_t k = 0; k < plans->group_count; k++) {
+    for (int k = 0; k < plans->classes.count; k++) {
         free(plans->groups[k].frequency_mhz);
         free(plans->groups[k].numbers);
-        free(plans->groups[k].runs);
-        harpe_replica_curve_clear(&plans->groups[k].curve);
+        harpe_frontier_free(plans->groups[k].frontier);
     }
+    harpe_replica_classes_clear(&plans->classes);
     free(plans->groups);
-    free(plans->group_of);
+    free(plans->runs);
     free(plans->plans);
-    free(plans->one_plan_mhz);
     harpe_arena_free(&plans->arena);
     free(plans);
 }
@@ -589,7 +499,7 @@ harpe_replica_total harpe_replica_plans_one_clock(const harpe_replica_plans *pla
     double limit_s = fmax(most_s, best.time_s) * (1 + 1e-9);
     *frequency_mhz = 0;
     for (size_t c = 0; c < plans->clock_count; c++) {
-        harpe_replica_total total = add_up(plans, HARPE_REPLICA_RUNS + c);
+        harpe_replica_total total = total_of(plans, HARPE_REPLICA_RUNS + c);
         if (!(total.time_s <= limit_s && total.energy_j <= best.energy_j)) continue;
         best = total;
         *frequency_mhz = plans->clock_mhz[c];
@@ -604,7 +514,7 @@ const int *harpe_replica_plans_frequencies(const harpe_replica_plans *plans, int
         rank >= plans->job.rank_count || peer < 0 || peer >= plans->job.peer_count)
         return NULL;
     *count = plans->rank_offset[rank + 1] - plans->rank_offset[rank];
-    return plans->groups[plans->group_of[replica]].frequency_mhz +
+    return plans->groups[plans->classes.class_of[replica]].frequency_mhz +
            (size_t)peer * plans->instruction_count + plans->rank_offset[rank];
 }
 

@@ -12,9 +12,6 @@
 #include "plan/clock_runs.h"
 #include "plan/switching.h"
 
-/* Larger problems are not dived, because the time of a dive grows faster than the number of
- * instructions. */
-#define MOST_DIVED 2000
 /* A relative gap below this is a rounding error: the draft cannot be improved. */
 #define CLOSED_GAP 1e-10
 /* Positions that local search may recompute for each result of rounding, a dive or a join. */
@@ -108,11 +105,22 @@ static harpe_status walk_to(const harpe_search *search, harpe_tools *tools, int6
 
 static bool is_over(void *tools) { return harpe_crew_is_over(tools); }
 
+harpe_status harpe_search_dive(harpe_tools *tools, const harpe_frontier_solver *solver, int width,
+                               uint64_t visits, bool *found, harpe_error *error) {
+    harpe_assignment *a = &tools->assignment;
+    harpe_status status = harpe_diver_dive(&tools->diver, solver, width, found, error);
+    if (status != HARPE_OK || !*found) return status;
+    for (int32_t i = 0; i < a->count; i++)
+        tools->ordered[i] = tools->diver.option[a->instruction_at[i]];
+    harpe_assignment_restore(a, tools->ordered, solver->time_ps);
+    status = harpe_assignment_settle(a, a->deadline_ps, error);
+    return status == HARPE_OK ? harpe_assignment_improve(a, visits, error) : status;
+}
+
 /* Dives at the draft's deadline, and keeps the result if it is better. */
 static harpe_status dive_at(const harpe_search *search, harpe_tools *tools, harpe_draft *draft,
                             int width, harpe_error *error) {
-    harpe_assignment *a = &tools->assignment;
-    bool found;
+    bool found = false;
     tools->diver.is_over = is_over;
     tools->diver.user = tools;
     harpe_status status = HARPE_OK;
@@ -121,14 +129,9 @@ static harpe_status dive_at(const harpe_search *search, harpe_tools *tools, harp
         status = walk_to(search, tools, draft->deadline_ps, error);
         solver = &tools->walk.solver;
     }
-    if (status == HARPE_OK) status = harpe_diver_dive(&tools->diver, solver, width, &found, error);
-    if (status != HARPE_OK || !found) return status;
-    for (int32_t i = 0; i < a->count; i++)
-        tools->ordered[i] = tools->diver.option[a->instruction_at[i]];
-    harpe_assignment_restore(a, tools->ordered, solver->time_ps);
-    status = harpe_assignment_settle(a, a->deadline_ps, error);
-    if (status == HARPE_OK) status = harpe_assignment_improve(a, DIVE_VISITS, error);
-    if (status == HARPE_OK) keep_better(search, draft, a);
+    if (status == HARPE_OK)
+        status = harpe_search_dive(tools, solver, width, DIVE_VISITS, &found, error);
+    if (status == HARPE_OK && found) keep_better(search, draft, &tools->assignment);
     return status;
 }
 
@@ -165,17 +168,13 @@ static harpe_status run_once(run_user *u,
                              harpe_error *error) {
     harpe_crew_run run = {
         .count = u->search->draft_count, .step = step, .report = report_begun, .user = u};
-    bool stopped;
-    harpe_status status = harpe_crew_do(u->search->crew, &run, &stopped, error);
-    if (status == HARPE_OK && stopped)
-        status = harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
-    return status;
+    return harpe_crew_do(u->search->crew, &run, error);
 }
 
 /* ---- Local search and dives ------------------------------------------------------------------ */
 
 static bool is_dived(const harpe_search *search) {
-    return search->problem->instruction_count <= MOST_DIVED;
+    return search->problem->instruction_count <= HARPE_MOST_DIVED;
 }
 
 /* Returns the weight of a draft. Its share of the work of all dives is its weight divided by the

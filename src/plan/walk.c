@@ -337,9 +337,14 @@ static harpe_status join_lines(harpe_frontier *frontier, harpe_error *error) {
 /* ---- The end --------------------------------------------------------------------------------- */
 
 harpe_status harpe_walk_finish(harpe_walk *walk, harpe_frontier **out, harpe_error *error) {
-    harpe_status status = harpe_walk_to(walk, walk->fastest_ps, error);
+    return harpe_walk_finish_at(walk, walk->fastest_ps, out, error);
+}
+
+harpe_status harpe_walk_finish_at(harpe_walk *walk, int64_t time_ps, harpe_frontier **out,
+                                  harpe_error *error) {
+    harpe_status status = harpe_walk_to(walk, time_ps, error);
     if (status != HARPE_OK) return status;
-    if (walk->solver.time_ps != walk->fastest_ps) {
+    if (walk->solver.time_ps != time_ps) {
         return harpe_fail(error, HARPE_INTERNAL,
                           "the frontier ends at %lld ps, the longest path is %lld ps",
                           (long long)walk->solver.time_ps, (long long)walk->fastest_ps);

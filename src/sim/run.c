@@ -220,12 +220,6 @@ static void add_step(harpe_sim_stretch *to, const harpe_sim_step_sum *step) {
     if (step->round > to->last_round) to->last_round = step->round;
 }
 
-static double median(double *values, int count) {
-    if (count == 0) return 0;
-    qsort(values, (size_t)count, sizeof *values, harpe_compare_doubles);
-    return (values[count / 2] + values[(count - 1) / 2]) / 2;
-}
-
 static harpe_status prepare(const harpe_sim_run *run, harpe_sim_summary *sums, harpe_error *error) {
     size_t steps = (size_t)run->story.step_count;
     bool is_done = true;
@@ -273,8 +267,8 @@ static void sum_up(const harpe_sim_run *run, harpe_sim_summary *sums) {
     }
     for (int k = 0; k < HARPE_SIM_KINDS; k++) {
         harpe_sim_stretch *kind = &sums->kinds[k];
-        kind->time_s = median(kind->times_s, kind->steps);
-        kind->energy_j = median(kind->energies_j, kind->steps);
+        kind->time_s = harpe_median(kind->times_s, (size_t)kind->steps);
+        kind->energy_j = harpe_median(kind->energies_j, (size_t)kind->steps);
         kind->deviation_j = harpe_robust_spread(kind->energies_j, (size_t)kind->steps);
     }
     find_slow(run, sums);

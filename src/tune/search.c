@@ -35,20 +35,15 @@ static double student(double z, double freedom) {
     return z + (first + (second + third / freedom) / freedom) / freedom;
 }
 
-static double median_of(double *values, size_t count) {
-    qsort(values, count, sizeof *values, harpe_compare_doubles);
-    return (values[(count - 1) / 2] + values[count / 2]) / 2;
-}
-
 /* Writes to `is_kept` which values are no outliers. Of few values, all are kept. */
 static void leave_outliers(const double *values, const double *weights, size_t count,
                            bool *is_kept) {
     double sorted[TRIAL_PAIRS_MAX];
     memcpy(sorted, values, count * sizeof *values);
-    double median = median_of(sorted, count);
+    double median = harpe_median(sorted, count);
     for (size_t i = 0; i < count; i++)
         sorted[i] = fabs(values[i] - median) * sqrt(weights[i]);
-    double allowed = outlier_distance * 1.4826 * median_of(sorted, count) + 1e-4;
+    double allowed = outlier_distance * 1.4826 * harpe_median(sorted, count) + 1e-4;
     for (size_t i = 0; i < count; i++)
         is_kept[i] = count < 5 || fabs(values[i] - median) * sqrt(weights[i]) <= allowed;
 }

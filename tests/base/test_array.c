@@ -113,6 +113,13 @@ TEST(arena_copies_text_of_given_length) {
     harpe_arena_free(&arena);
 }
 
+TEST(median_is_in_the_middle) {
+    double odd[] = {3, 1, 2}, even[] = {4, 1, 8, 2};
+    assert_true(harpe_median(odd, 3) == 2 && odd[0] == 1);
+    assert_true(harpe_median(even, 4) == 3);
+    assert_true(harpe_median(even, 0) == 0);
+}
+
 TEST(clock_never_runs_backwards) {
     int64_t last_ns = harpe_clock_ns();
     assert_true(last_ns > 0);

@@ -194,8 +194,6 @@ class Replicas(ProgramTest):
                     "--slowdown", 1.1)
         (self.path / "plain.csv").write_text("stage,instruction,frequency,time,energy\n"
                                              "0,forward,1,1,1\n0,backward,1,1,1\n")
-        self.refuse(1, "missing column 'replica' or 'gpu'", "plan", "-i", "plain.csv", "--replicas",
-                    "-m", 4, "-o", "x")
         self.refuse(2, "no blocking_power for stage 0, gpu 0 of replica 0", "plan", "-i",
                     "plain.csv", "--replica", "plain.csv", "-m", 4, "-o", "x")
         self.assertFalse((self.path / "plans").exists())

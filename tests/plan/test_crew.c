@@ -100,9 +100,7 @@ TEST(results_do_not_depend_on_the_number_of_threads) {
         assert_int_equal(crew.member_count, threads[k] ? threads[k] : 64);
         const harpe_crew_run run = {
             .count = NUMBERS, .step = improve, .report = count_report, .user = s};
-        bool stopped = true;
-        assert_works(harpe_crew_do(&crew, &run, &stopped, &failure));
-        assert_false(stopped);
+        assert_works(harpe_crew_do(&crew, &run, &failure));
         if (k == 0) assert_int_equal(s->reports, NUMBERS);
         for (size_t n = 0; n < NUMBERS; n++)
             assert_int_equal(s->steps[n], 1);
@@ -131,9 +129,7 @@ TEST(nothing_to_do) {
     AT_END(harpe_crew_clear) harpe_crew crew;
     crew_init(&crew, &p, 4);
     const harpe_crew_run run = {.step = improve};
-    bool stopped = true;
-    assert_works(harpe_crew_do(&crew, &run, &stopped, &failure));
-    assert_false(stopped);
+    assert_works(harpe_crew_do(&crew, &run, &failure));
 }
 
 TEST(failures_and_stops_end_a_run) {
@@ -149,21 +145,17 @@ TEST(failures_and_stops_end_a_run) {
             if (!failing) s.stop_after = 3;
             const harpe_crew_run run = {
                 .count = NUMBERS, .step = improve, .report = count_report, .user = &s};
-            bool stopped = failing;
             harpe_error error = {.message = ""};
-            harpe_status status = harpe_crew_do(&crew, &run, &stopped, &error);
-            assert_int_equal(status, failing ? HARPE_INFEASIBLE : HARPE_OK);
+            harpe_status status = harpe_crew_do(&crew, &run, &error);
+            if (failing || threads == 1 || status != HARPE_OK)
+                assert_int_equal(status, failing ? HARPE_INFEASIBLE : HARPE_INTERRUPTED);
             if (failing) assert_string_equal(error.message, "number 5");
-            if (threads == 1) {
-                assert_int_equal(stopped, !failing);
-                assert_int_equal(s.begun, failing ? 6 : 3);
-            }
+            if (threads == 1) assert_int_equal(s.begun, failing ? 6 : 3);
         }
         /* The crew can be used again. */
         shared_init(&s, &p);
         const harpe_crew_run run = {.count = NUMBERS, .step = improve, .user = &s};
-        bool stopped;
-        assert_works(harpe_crew_do(&crew, &run, &stopped, &failure));
+        assert_works(harpe_crew_do(&crew, &run, &failure));
         assert_int_equal(s.begun, NUMBERS);
     }
 }
@@ -194,10 +186,9 @@ TEST(of_several_failures_that_with_the_lowest_number_is_returned) {
         AT_END(harpe_crew_clear) harpe_crew crew;
         harpe_error error = {.message = ""};
         atomic_size_t begun = 0;
-        bool stopped;
         assert_ok(harpe_crew_init(&crew, NULL, NULL, 4, &error), error);
         const harpe_crew_run run = {.count = 9, .step = fail_together, .user = &begun};
-        assert_int_equal(harpe_crew_do(&crew, &run, &stopped, &error), HARPE_INFEASIBLE);
+        assert_int_equal(harpe_crew_do(&crew, &run, &error), HARPE_INFEASIBLE);
         assert_string_equal(error.message, "number 0");
     }
 }
@@ -236,11 +227,9 @@ TEST(the_caller_reports_while_others_work) {
         long_step s = {.caller = pthread_self(), .stops = stops == 1};
         const harpe_crew_run run = {
             .count = 2, .step = outlast_the_caller, .report = report_of_the_caller, .user = &s};
-        bool stopped = !s.stops;
-        assert_works(harpe_crew_do(&crew, &run, &stopped, &failure));
+        assert_int_equal(harpe_crew_do(&crew, &run, NULL), s.stops ? HARPE_INTERRUPTED : HARPE_OK);
         assert_false(s.has_waited_too_long);
         assert_true(s.reports >= 5);
-        assert_int_equal(stopped, s.stops);
     }
 }
 

@@ -82,14 +82,18 @@ static void check_option(const peer_case *c, const harpe_peer_options *options, 
 }
 
 static void check_case(const peer_case *c) {
-    AT_END(harpe_peer_options_clear) harpe_peer_options options;
-    assert_works(harpe_peers_combine(c->entries, c->power_w, c->peers, &options, &failure));
+    AT_END(harpe_arena_free) harpe_arena arena = {0};
+    harpe_peer_options options;
+    assert_works(harpe_peers_combine(c->entries, c->power_w, c->peers, &arena, &options, &failure));
     for (int g = 0; g < c->peers; g++)
         assert_int_equal(options.frequency_mhz[g], 1410);
     double power_w = total_power_w(c);
     for (size_t k = 0; k < options.count; k++) {
         check_option(c, &options, k);
         double effective_j = options.energy_j[k] - power_w * options.time_s[k];
+        size_t clocks_size = (size_t)c->peers * sizeof(int);
+        const int *mhz = options.frequency_mhz + k * (size_t)c->peers;
+        if (k > 0) assert_int_not_equal(memcmp(mhz, options.frequency_mhz, clocks_size), 0);
         if (k > 0) assert_near(effective_j, least_effective_j(c, options.time_s[k]), 1e-9);
         if (k > 1) {
             double before_j = options.energy_j[k - 1] - power_w * options.time_s[k - 1];
@@ -132,8 +136,10 @@ TEST(faster_peer_takes_a_lower_clock) {
     c.entry[0] = c.entry[1] =
         (harpe_profile_entry){.instruction = "forward", .point_count = 4, .points = NULL};
     point_entries(&c);
-    AT_END(harpe_peer_options_clear) harpe_peer_options options;
-    assert_int_equal(harpe_peers_combine(c.entries, c.power_w, 2, &options, NULL), HARPE_OK);
+    AT_END(harpe_arena_free) harpe_arena arena = {0};
+    harpe_peer_options options;
+    assert_int_equal(harpe_peers_combine(c.entries, c.power_w, 2, &arena, &options, NULL),
+                     HARPE_OK);
     /* All at the highest clock, then the fastest combination: gpu 0 has 0.1 s to spare. */
     assert_near(options.time_s[0], options.time_s[1], 1e-12);
     assert_true(options.energy_j[1] < options.energy_j[0]);

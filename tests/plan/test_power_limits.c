@@ -408,6 +408,7 @@ TEST(replicas_share_a_limit) {
             error);
         double free_w = peak_of_replicas(&p, plans, count);
         double longest_s = harpe_replica_plans_job(plans).fastest_s * request.slowdown;
+        double minimum_s = harpe_replica_plans_job(plans).minimum_energy_s;
         harpe_replica_plans_free(plans);
         request.max_peak_power_w =
             free_w * (trial % 2 ? random_between(&random, 0.97, 0.995) : 0.965);
@@ -421,6 +422,7 @@ TEST(replicas_share_a_limit) {
             for (int r = 0; r < count; r++)
                 if (harpe_replica_plans_at(plans, r)->start_s > 0) later++;
             assert_true(harpe_replica_plans_job(plans).own.time_s <= longest_s * (1 + ROUNDING));
+            assert_near(harpe_replica_plans_job(plans).minimum_energy_s, minimum_s, ROUNDING);
             harpe_replica_plans_free(plans);
         } else {
             assert_non_null(strstr(error.message, "keeps the limits on power; the lowest peak"));

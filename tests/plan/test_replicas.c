@@ -196,8 +196,8 @@ TEST(bound_is_the_sum_of_the_optima_of_lps) {
             double time_s = of.fastest_s * (1 + 1e-7 + 0.12 * k), sum_j = 0;
             for (int replica = 0; replica < 2; replica++) {
                 harpe_replica_problem problem;
-                assert_int_equal(harpe_replica_problem_new(job->profiles, replica, job->schedule,
-                                                           &job->options, &problem, NULL),
+                harpe_replica_source source = {job->profiles, job->schedule, &job->options};
+                assert_int_equal(harpe_replica_problem_new(&source, replica, &problem, NULL),
                                  HARPE_OK);
                 sum_j += lp_bound_j(problem.problem, time_s);
                 harpe_replica_problem_clear(&problem);

@@ -480,6 +480,11 @@ TEST(energy_differs_and_time_does_not) {
         assert_true(json_is_true(json_array_get(json_object_get(odd, "differs"), 0)));
         double energy = json_number_value(json_array_get(json_object_get(odd, "energy"), 0));
         double time = json_number_value(json_array_get(json_object_get(odd, "time"), 0));
+        int plans[3]; /* the replicas that are as usual share a plan */
+        for (size_t r = 0; r < 3; r++)
+            assert_int_equal(
+                json_unpack(json_array_get(list, r), "{s:{s:i}}", "plan", "number", &plans[r]), 0);
+        assert_true(plans[0] == plans[1] && plans[1] != plans[2]);
         assert_true(fabs(energy - 1.15) < 0.02);
         assert_true(fabs(time - 1) < 0.01);
         json_decref(json);

@@ -317,17 +317,12 @@ typedef struct summary {
     double latency_s, latency_p95_s, call_s;
 } summary;
 
-static double median(const double *sorted, int count) {
-    return count % 2 == 1 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
-}
-
 static summary summarize(measured_clock *clock) {
     int count = clock->samples;
-    qsort(clock->latency_s, (size_t)count, sizeof(double), harpe_compare_doubles);
-    qsort(clock->call_s, (size_t)count, sizeof(double), harpe_compare_doubles);
-    return (summary){.latency_s = median(clock->latency_s, count),
+    double latency_s = harpe_median(clock->latency_s, (size_t)count);
+    return (summary){.latency_s = latency_s,
                      .latency_p95_s = clock->latency_s[(int)ceil(0.95 * count) - 1],
-                     .call_s = median(clock->call_s, count)};
+                     .call_s = harpe_median(clock->call_s, (size_t)count)};
 }
 
 static harpe_status write_csv(trial *self, harpe_error *error) {

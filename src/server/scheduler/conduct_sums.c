@@ -21,21 +21,15 @@ static const double deviations_per_mad = 1.4826; /* of the normal distribution *
 
 /* ---- Reasons --------------------------------------------------------------------------------- */
 
-/* Sorts the values. */
-static double median(double *values, size_t count) {
-    qsort(values, count, sizeof *values, harpe_compare_doubles);
-    return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
-}
-
 static bool has_jitter(const double *time_s, size_t count) {
     if (count < JITTER_OF_AT_LEAST) return false;
     double *sorted = harpe_calloc(count, sizeof *sorted);
     if (!sorted) return false;
     memcpy(sorted, time_s, count * sizeof *sorted);
-    double middle_s = median(sorted, count), longest_s = sorted[count - 1];
+    double middle_s = harpe_median(sorted, count), longest_s = sorted[count - 1];
     for (size_t i = 0; i < count; i++)
         sorted[i] = fabs(sorted[i] - middle_s);
-    double deviation_s = deviations_per_mad * median(sorted, count);
+    double deviation_s = deviations_per_mad * harpe_median(sorted, count);
     free(sorted);
     return longest_s > jitter_factor * middle_s &&
            longest_s - middle_s > jitter_deviations * deviation_s;

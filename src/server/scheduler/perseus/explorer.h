@@ -49,7 +49,7 @@ typedef struct harpe_explorer_cost {
     harpe_explorer_waiting waiting;      /* of all ranks */
 } harpe_explorer_cost;
 
-/* The noise of the time of one run, over all instructions. */
+/* A noise that is pooled over many measurements: its variance is squares / freedom. */
 typedef struct harpe_explorer_noise {
     double squares, freedom;
 } harpe_explorer_noise;
@@ -70,9 +70,9 @@ typedef struct harpe_explorer {
     size_t position;
     int misses; /* rounds in a row with missing measurements */
     harpe_explorer_cost cost;
-    harpe_explorer_noise noise;
-    size_t rounds;         /* observed rounds since the start, or since the last request */
-    size_t highest_rounds; /* those of `rounds` that ran no lower clock, at the start */
+    harpe_explorer_noise noise; /* of the time of one run, over all instructions */
+    size_t rounds;              /* observed rounds since the start, or since the last request */
+    size_t highest_rounds;      /* those of `rounds` that ran no lower clock, at the start */
     size_t spoiled_rounds;
     int surprises;                        /* rounds in a row that took longer than promised */
     int restarts;                         /* how often all observations were forgotten */

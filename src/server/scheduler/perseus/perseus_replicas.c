@@ -14,10 +14,13 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "plan/replica_classes.h"
 #include "server/scheduler/perseus/replica_curves.h"
 #include "server/scheduler/stored.h"
 
 enum { CLASSES_MAX = 16 };
+/* More replicas run the shared plan: their curves would make the stored state too large. */
+enum { REPLICAS_MAX = 64 };
 
 /* Times that differ by less are taken as equal, because additions round them. */
 #define ROUNDING 1e-9
@@ -29,20 +32,15 @@ enum { CLASSES_MAX = 16 };
 typedef struct replica_class {
     harpe_online_plans *plans;
     size_t chosen;
-    int member_count;
     double margin; /* the uncertainty of its time, a share */
 } replica_class;
 
 typedef struct replica_classes {
-    replica_class *list;
-    int count, replica_count;
-    int *class_of;    /* [replica_count] */
-    double fastest_s; /* the shortest time of the slowest class */
-    double waiting_w; /* of all GPUs of a replica while they wait */
+    harpe_replica_classes of;
+    replica_class *list; /* [of.count] */
+    double fastest_s;    /* the shortest time of the slowest class */
+    double waiting_w;    /* of all GPUs of a replica while they wait */
 } replica_classes;
-
-/* More replicas run the shared plan: their curves would make the stored state too large. */
-enum { REPLICAS_MAX = 64 };
 
 /* New plans are made when a GPU's time has moved by this share since the last ones. */
 #define MOVED 0.005
@@ -51,7 +49,6 @@ struct harpe_perseus_replicas {
     harpe_replica_curves *curves;
     replica_classes *classes; /* NULL: all replicas run the shared plan */
     uint64_t plans_number;    /* of the shared plans at that time */
-    double *planned_log;      /* [GPU]: relative times for which the classes were made */
     json_t *planned;          /* the curves for which the classes were made, as saved */
     bool has_failed;          /* the last attempt to make classes failed */
     bool is_stale;            /* a GPU has changed, and the classes are not yet made again */
@@ -66,10 +63,10 @@ struct harpe_perseus_replicas {
 
 static void free_classes(replica_classes *self) {
     if (!self) return;
-    for (int c = 0; self->list && c < self->count; c++)
+    for (int c = 0; self->list && c < self->of.count; c++)
         harpe_online_plans_free(self->list[c].plans);
+    harpe_replica_classes_clear(&self->of);
     free(self->list);
-    free(self->class_of);
     free(self);
 }
 
@@ -79,27 +76,24 @@ static bool differs(const harpe_replica_curves *curves, int replica) {
     return false;
 }
 
-/* Class 0 has the replicas that are as usual. If there are none, it stays without members. */
-static void sort_into_classes(replica_classes *self, const harpe_replica_curves *curves) {
-    self->count = 1;
-    for (int r = 0; r < self->replica_count; r++) {
-        bool is_own = differs(curves, r) && self->count < CLASSES_MAX;
-        self->class_of[r] = is_own ? self->count++ : 0;
-        self->list[self->class_of[r]].member_count++;
+/* Makes one class of the replicas that are as usual, and one for each other replica. */
+static harpe_status sort_into_classes(replica_classes *self, const harpe_replica_curves *curves,
+                                      harpe_error *error) {
+    int like[REPLICAS_MAX], own_count = 0, usual = -1;
+    for (int r = 0; r < curves->replica_count; r++) {
+        bool is_own = differs(curves, r) && own_count + 1 < CLASSES_MAX;
+        own_count += is_own;
+        if (!is_own && usual < 0) usual = r;
+        like[r] = is_own ? r : usual;
     }
-    if (self->list[0].member_count > 0) return;
-    for (int c = 1; c < self->count; c++)
-        self->list[c - 1] = self->list[c];
-    self->list[--self->count] = (replica_class){0};
-    for (int r = 0; r < self->replica_count; r++)
-        self->class_of[r]--;
+    return harpe_replica_classes_init(&self->of, like, curves->replica_count, error);
 }
 
 static double margin_of(const replica_classes *self, const harpe_replica_curves *curves,
                         int class) {
     double error = 0;
-    for (int r = 0; r < self->replica_count; r++)
-        for (int p = 0; p < curves->rank_count && self->class_of[r] == class; p++)
+    for (int r = 0; r < self->of.replica_count; r++)
+        for (int p = 0; p < curves->rank_count && self->of.class_of[r] == class; p++)
             error = fmax(error, harpe_replica_curves_error(curves, r, p));
     return fmin(MARGIN_MAX, MARGIN_ERRORS * error);
 }
@@ -109,14 +103,14 @@ static double margin_of(const replica_classes *self, const harpe_replica_curves 
 static harpe_profile_point point_of_class(const harpe_perseus *job, const replica_classes *self,
                                           int class, int entry, int frequency_mhz) {
     harpe_profile_point sum = {.frequency_mhz = frequency_mhz};
-    for (int r = 0; r < self->replica_count; r++) {
+    for (int r = 0; r < self->of.replica_count; r++) {
         harpe_profile_point own;
-        if (self->class_of[r] != class ||
+        if (self->of.class_of[r] != class ||
             !harpe_replica_curves_point(job->replicas->curves, job->explorer, r, entry,
                                         frequency_mhz, &own))
             continue;
         sum.time_s = fmax(sum.time_s, own.time_s);
-        sum.energy_j += own.energy_j / self->list[class].member_count;
+        sum.energy_j += own.energy_j / self->of.member_count[class];
     }
     return sum;
 }
@@ -163,13 +157,11 @@ static harpe_status new_classes(const harpe_perseus *job, replica_classes **out,
     const harpe_replica_curves *curves = job->replicas->curves;
     replica_classes *self = harpe_calloc(1, sizeof *self);
     if (!self) return harpe_fail_memory(error);
-    self->replica_count = curves->replica_count;
-    self->list = harpe_calloc(CLASSES_MAX + 1, sizeof *self->list);
-    self->class_of = harpe_calloc((size_t)curves->replica_count, sizeof *self->class_of);
+    self->list = harpe_calloc(CLASSES_MAX, sizeof *self->list);
     self->waiting_w = job->blocking_power_w * curves->rank_count * job->job->job->tp_degree;
-    harpe_status status = self->list && self->class_of ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK) sort_into_classes(self, curves);
-    for (int c = 0; c < self->count && status == HARPE_OK; c++)
+    harpe_status status =
+        self->list ? sort_into_classes(self, curves, error) : harpe_fail_memory(error);
+    for (int c = 0; c < self->of.count && status == HARPE_OK; c++)
         status = plan_class(job, self, c, error);
     if (status != HARPE_OK) {
         free_classes(self);
@@ -188,7 +180,7 @@ static const harpe_plan *chosen_of(const replica_class *class) {
 /* Chooses the slowest plan of each class that ends within `allowed_s`. A class that is faster keeps
  * the uncertainty of its time as a reserve. */
 static void choose_in_classes(replica_classes *self, double allowed_s) {
-    for (int c = 0; c < self->count; c++) {
+    for (int c = 0; c < self->of.count; c++) {
         replica_class *class = &self->list[c];
         const harpe_plan_set *set = class->plans->set;
         double reserve_s = allowed_s * (1 - class->margin);
@@ -203,26 +195,26 @@ static void choose_in_classes(replica_classes *self, double allowed_s) {
 /* Computes time and energy of the job's iteration minus those with `shared_mhz` on all replicas. */
 static harpe_status gain_of_classes(const replica_classes *self, const int *shared_mhz,
                                     harpe_online_mean *out, harpe_error *error) {
-    double own_s = 0, shared_s = 0, energy_j = 0;
-    for (int c = 0; c < self->count; c++) {
-        harpe_plan shared;
-        const replica_class *class = &self->list[c];
-        harpe_status status = harpe_online_plans_evaluate(class->plans, shared_mhz, &shared, error);
+    harpe_replica_run own[CLASSES_MAX], shared[CLASSES_MAX];
+    for (int c = 0; c < self->of.count; c++) {
+        harpe_plan plan;
+        harpe_status status =
+            harpe_online_plans_evaluate(self->list[c].plans, shared_mhz, &plan, error);
         if (status != HARPE_OK) return status;
-        const harpe_plan *own = chosen_of(class);
-        own_s = fmax(own_s, own->time_s);
-        shared_s = fmax(shared_s, shared.time_s);
-        /* The GPUs wait for the slowest replica; the times until its end are added below. */
-        energy_j += class->member_count * (own->energy_j - shared.energy_j -
-                                           self->waiting_w * (own->time_s - shared.time_s));
+        const harpe_plan *chosen = chosen_of(&self->list[c]);
+        own[c] = (harpe_replica_run){chosen->time_s, chosen->energy_j, self->waiting_w};
+        shared[c] = (harpe_replica_run){plan.time_s, plan.energy_j, self->waiting_w};
     }
-    energy_j += self->replica_count * self->waiting_w * (own_s - shared_s);
-    *out = (harpe_online_mean){own_s - shared_s, energy_j};
+    const int *class_of = self->of.class_of;
+    harpe_replica_total with = harpe_replica_runs_total(own, class_of, self->of.replica_count);
+    harpe_replica_total without =
+        harpe_replica_runs_total(shared, class_of, self->of.replica_count);
+    *out = (harpe_online_mean){with.time_s - without.time_s, with.energy_j - without.energy_j};
     return HARPE_OK;
 }
 
 static const int *clocks_of_class(const replica_classes *self, int replica) {
-    return chosen_of(&self->list[self->class_of[replica]])->frequency_mhz;
+    return chosen_of(&self->list[self->of.class_of[replica]])->frequency_mhz;
 }
 
 /* ---- Making it ------------------------------------------------------------------------------- */
@@ -232,7 +224,6 @@ void harpe_perseus_replicas_free(harpe_perseus_replicas *own) {
     free_classes(own->classes);
     harpe_replica_curves_free(own->curves);
     json_decref(own->planned);
-    free(own->planned_log);
     free(own->ran_mhz);
     free(own->shared_mhz);
     free(own->lowest_mhz);
@@ -251,12 +242,10 @@ static harpe_status new_replicas(harpe_perseus *self, harpe_error *error) {
     size_t replicas = (size_t)count, instructions = self->pipeline->instruction_count;
     harpe_status status =
         harpe_replica_curves_new(self->pipeline, self->explorer, count, &own->curves, error);
-    own->planned_log =
-        harpe_calloc(replicas * (size_t)self->pipeline->rank_count, sizeof *own->planned_log);
     own->ran_mhz = harpe_calloc(replicas * instructions, sizeof *own->ran_mhz);
     own->shared_mhz = harpe_calloc(instructions, sizeof *own->shared_mhz);
     own->lowest_mhz = harpe_calloc(instructions, sizeof *own->lowest_mhz);
-    bool has_memory = own->planned_log && own->ran_mhz && own->shared_mhz && own->lowest_mhz;
+    bool has_memory = own->ran_mhz && own->shared_mhz && own->lowest_mhz;
     if (status == HARPE_OK && !has_memory) status = harpe_fail_memory(error);
     if (status != HARPE_OK) {
         harpe_perseus_replicas_free(own);
@@ -461,18 +450,16 @@ static void log_classes(const harpe_perseus *self) {
         "time and %+.1f %% energy compared with the others; %d plans for %d replicas, "
         "whose slowest takes at least %s",
         rank, replica, 100 * expm1(gpu->time_log), 100 * expm1(gpu->energy_log),
-        own->classes->count, own->curves->replica_count, HARPE_TIME(own->classes->fastest_s));
+        own->classes->of.count, own->curves->replica_count, HARPE_TIME(own->classes->fastest_s));
 }
 
 /* Returns true if a GPU's relative time differs from that of the present plans. */
-static bool has_moved(const harpe_perseus_replicas *own) {
-    const harpe_replica_curves *curves = own->curves;
+static bool has_moved(const harpe_replica_curves *curves) {
     for (int r = 0; r < curves->replica_count; r++)
         for (int p = 0; p < curves->rank_count; p++) {
             double errors = 2 * harpe_replica_curves_error(curves, r, p);
-            double planned = own->planned_log[r * curves->rank_count + p];
-            double moved = harpe_replica_gpu_at(curves, r, p)->time_log - planned;
-            if (fabs(moved) > fmax(MOVED, errors)) return true;
+            const harpe_replica_gpu *gpu = harpe_replica_gpu_at(curves, r, p);
+            if (fabs(gpu->time_log - gpu->planned_log) > fmax(MOVED, errors)) return true;
         }
     return false;
 }
@@ -500,10 +487,8 @@ static harpe_status make_classes(harpe_perseus *self, harpe_error *error) {
     own->planned = planned;
     own->plans_number = self->plans_number;
     own->is_stale = false;
-    for (int r = 0; r < curves->replica_count; r++)
-        for (int p = 0; p < curves->rank_count; p++)
-            own->planned_log[r * curves->rank_count + p] =
-                harpe_replica_gpu_at(curves, r, p)->time_log;
+    for (int g = 0; g < curves->replica_count * curves->rank_count; g++)
+        curves->gpus[g].planned_log = curves->gpus[g].time_log;
     choose_plans(self);
     return HARPE_OK;
 }
@@ -529,7 +514,7 @@ void harpe_perseus_replicas_plan(harpe_perseus *self) {
         return;
     }
     bool is_current = own->classes && own->plans_number == self->plans_number && !own->is_stale;
-    if (is_current && !has_moved(own)) return;
+    if (is_current && !has_moved(own->curves)) return;
     bool is_made = make_classes(self, &reason) == HARPE_OK;
     if (is_made)
         log_classes(self);
@@ -601,12 +586,12 @@ static json_t *show_replica(const harpe_perseus_replicas *own, int replica) {
     }
     json_t *plan = json_null();
     if (own->classes) {
-        const replica_class *class = &own->classes->list[own->classes->class_of[replica]];
+        const replica_class *class = &own->classes->list[own->classes->of.class_of[replica]];
         const harpe_plan *fastest = harpe_plan_set_at(class->plans->set, 0);
         const harpe_plan *chosen = harpe_plan_set_at(class->plans->set, class->chosen);
-        plan =
-            json_pack("{s:f,s:f,s:f,s:i}", "time", chosen->time_s, "energy", chosen->energy_j,
-                      "fastest_time", fastest->time_s, "number", own->classes->class_of[replica]);
+        plan = json_pack("{s:f,s:f,s:f,s:i}", "time", chosen->time_s, "energy", chosen->energy_j,
+                         "fastest_time", fastest->time_s, "number",
+                         own->classes->of.class_of[replica]);
     }
     return json_pack("{s:o,s:o,s:o,s:o}", "time", time, "energy", energy, "differs", differs,
                      "plan", plan);

@@ -77,7 +77,7 @@ harpe_status harpe_replica_curves_new(const harpe_online_pipeline *pipeline,
     self->change = harpe_calloc(QUANTITIES * curves, sizeof *self->change);
     self->gpus = harpe_calloc(replicas * ranks, sizeof *self->gpus);
     self->time_noise = self->energy_noise =
-        (harpe_replica_noise){USUAL_FREEDOM * USUAL_NOISE * USUAL_NOISE, USUAL_FREEDOM};
+        (harpe_explorer_noise){USUAL_FREEDOM * USUAL_NOISE * USUAL_NOISE, USUAL_FREEDOM};
     bool is_made = self->curves && self->change && self->gpus;
     if (!is_made || !make_curves(self, explorer)) {
         harpe_replica_curves_free(self);
@@ -89,7 +89,7 @@ harpe_status harpe_replica_curves_new(const harpe_online_pipeline *pipeline,
 
 /* ---- Noise ----------------------------------------------------------------------------------- */
 
-static void add_noise(harpe_replica_noise *noise, double squares, double freedom) {
+static void add_noise(harpe_explorer_noise *noise, double squares, double freedom) {
     if (noise->freedom > FREEDOM_MAX) {
         noise->squares *= FREEDOM_MAX / noise->freedom;
         noise->freedom = FREEDOM_MAX;
@@ -98,7 +98,7 @@ static void add_noise(harpe_replica_noise *noise, double squares, double freedom
     noise->freedom += freedom;
 }
 
-static double deviation_of(const harpe_replica_noise *noise) {
+static double deviation_of(const harpe_explorer_noise *noise) {
     return noise->freedom > 0 ? sqrt(noise->squares / noise->freedom) : USUAL_NOISE;
 }
 
@@ -295,7 +295,8 @@ static bool find_factor(const harpe_clock_curve *curve, const harpe_explorer_ent
 /* Returns true if the own measurement at a clock is not what the factor says. It may come from a
  * single round. */
 static bool is_other(double own, double by_factor, double weight,
-                     const harpe_replica_noise *round_noise, const harpe_replica_noise *run_noise) {
+                     const harpe_explorer_noise *round_noise,
+                     const harpe_explorer_noise *run_noise) {
     double error = hypot(deviation_of(round_noise), deviation_of(run_noise) / sqrt(weight));
     return fabs(log(own / by_factor)) > fmax(CLOCK_MIN, CLOCK_ERRORS * error);
 }

@@ -18,20 +18,16 @@
 
 /* The GPUs of one stage of one replica. */
 typedef struct harpe_replica_gpu {
-    double rounds;     /* number of rounds at known clocks since the GPU's last change */
-    int streak;        /* number of rounds in a row in which the GPU was clearly slower than before;
-                        * negative: faster */
-    bool differs;      /* the GPU differs from those of the same stage in the other replicas */
-    double time_log;   /* log of: the GPU's time divided by that of the other replicas' GPUs */
-    double energy_log; /* log of: the GPU's energy divided by that of the other replicas' GPUs */
-    double round_log;  /* log of: the time in the last round divided by that of the curve */
+    double rounds;   /* number of rounds at known clocks since the GPU's last change */
+    int streak;      /* number of rounds in a row in which the GPU was clearly slower than before;
+                      * negative: faster */
+    bool differs;    /* the GPU differs from those of the same stage in the other replicas */
+    double time_log; /* log of: the GPU's time divided by that of the other replicas' GPUs */
+    double planned_log;  /* time_log for which the present plans of replicas were made */
+    double energy_log;   /* log of: the GPU's energy divided by that of the other replicas' GPUs */
+    double round_log;    /* log of: the time in the last round divided by that of the curve */
     bool is_round_known; /* round_log was measured */
 } harpe_replica_gpu;
-
-/* The pooled variance of a GPU's time, or energy, from round to round. */
-typedef struct harpe_replica_noise {
-    double squares, freedom;
-} harpe_replica_noise;
 
 typedef struct harpe_replica_curves {
     const harpe_online_pipeline *pipeline;
@@ -39,7 +35,8 @@ typedef struct harpe_replica_curves {
     harpe_clock_curve *curves;     /* [replica][entry] */
     double *change;                /* [replica][entry][2]: logs of the last round's change */
     harpe_replica_gpu *gpus;       /* [replica][pipeline rank] */
-    harpe_replica_noise time_noise, energy_noise, run_noise;
+    /* The pooled variances of a GPU's time and energy from round to round, and of runs. */
+    harpe_explorer_noise time_noise, energy_noise, run_noise;
     int patience; /* doubles the rounds after which a GPU counts as slower */
     double calm;  /* rounds since the patience changed */
 } harpe_replica_curves;

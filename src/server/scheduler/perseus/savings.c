@@ -33,22 +33,17 @@ double harpe_student_quantile(double freedom) {
            (79 * z9 + 776 * z7 + 1482 * z5 - 1920 * z3 - 945 * z) / (92160 * f * f * f * f);
 }
 
-static double median_of(double *values, size_t count) {
-    qsort(values, count, sizeof *values, harpe_compare_doubles);
-    return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
-}
-
 double harpe_robust_spread(double *values, size_t count) {
     /* With few values the estimate is too small on average. These factors correct it. Source: Croux
      * and Rousseeuw, Time-efficient algorithms for two highly robust estimators of scale (1992). */
     static const double few[] = {0, 0, 1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107};
     if (count < 2) return 0;
-    double median = median_of(values, count);
+    double median = harpe_median(values, count);
     for (size_t i = 0; i < count; i++)
         values[i] = fabs(values[i] - median);
     double factor =
         count < sizeof few / sizeof few[0] ? few[count] : (double)count / ((double)count - 0.8);
-    return MAD_TO_DEVIATION * factor * median_of(values, count);
+    return MAD_TO_DEVIATION * factor * harpe_median(values, count);
 }
 
 static void add_to_mean(harpe_savings_mean *mean, double value, double iterations) {
