@@ -436,9 +436,9 @@ harpe_status harpe_agent_zeusd_check_free(harpe_agent_zeusd *zeusd, int gpu,
 /* Lists the clients that hold settings as a JSON array. If `user` is not -1, lists only the clients
  * of this user. `zeusd` may be NULL. */
 json_t *harpe_agent_zeusd_show(harpe_agent_zeusd *zeusd, int64_t user);
-/* Watches a process for which an earlier agent has changed settings, and restores them when the
+/* Watches the process that a record of an earlier agent names, and restores its settings when the
  * process ends. `zeusd` may be NULL. */
-void harpe_agent_zeusd_recover_after(harpe_agent_zeusd *zeusd, int64_t process);
+void harpe_agent_zeusd_recover_after(harpe_agent_zeusd *zeusd, const harpe_saved_settings *state);
 /* The agent calls these functions in this order when it ends. It calls the last two after
  * harpe_workers_close, and the last one only if harpe_workers_close returned true. NULL is allowed.
  */

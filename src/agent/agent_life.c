@@ -176,7 +176,7 @@ static void report_record(void *user, const harpe_saved_settings *state, const h
                        "GPU %d: restored what process %lld had left changed: %s",
                        info ? info->driver_index : -1, (long long)state->trainer, what);
     else if (outcome == HARPE_SAVED_IN_USE)
-        harpe_agent_zeusd_recover_after(agent->zeusd, state->trainer);
+        harpe_agent_zeusd_recover_after(agent->zeusd, state);
     else if (outcome == HARPE_SAVED_FAILED)
         harpe_log_line(&agent->options.log, HARPE_LOG_ERROR,
                        "GPU %d: what process %lld had left changed could not be restored: %s",

@@ -71,7 +71,7 @@ struct harpe_lease_entry {
     int64_t dwell_ns, poll_ns;
     int socket;
     harpe_error result;
-    int restored; /* number of records that the agent has restored */
+    bool is_restored; /* the agent has restored settings */
 };
 
 struct harpe_agent_leases {
@@ -177,44 +177,13 @@ static void start_helper(void *user) {
 
 /* ---- Restoring (on a worker) ----------------------------------------------------------------- */
 
-/* Returns true if a record is of the lease that ends. A job that does not use the agent may have a
- * record of the same GPU. */
-static bool is_over(void *user, const harpe_saved_settings *state) {
-    const harpe_lease_entry *entry = user;
-    return state->kind == kind_of(entry->control) && strcmp(state->uuid, entry->record.uuid) == 0 &&
-           state->trainer == entry->record.holder.process;
-}
-
-static void note_outcome(void *user, const harpe_saved_settings *state, const harpe_gpu_info *info,
-                         harpe_saved_settings_outcome outcome, const harpe_error *error) {
-    harpe_lease_entry *entry = user;
-    (void)info;
-    if (!is_over(user, state)) return;
-    if (outcome == HARPE_SAVED_RESTORED) entry->restored++;
-    if (outcome == HARPE_SAVED_FAILED) entry->result = *error;
-    if (outcome == HARPE_SAVED_ELSEWHERE)
-        entry->result.status =
-            harpe_fail(&entry->result, HARPE_GPU_LOST,
-                       "GPU %s is lost: it is restored when it has been reset", state->uuid);
-}
-
-/* Restores settings that the helper process has left changed. Usually there are none. */
+/* Restores settings that the helper process has left changed. Usually there are none. A job that
+ * does not use the agent may have a record of the same GPU, which is left alone. */
 static void restore_rest(void *user) {
     harpe_lease_entry *entry = user;
-    harpe_saved_settings_recovery how = {.is_over = is_over, .report = note_outcome, .user = entry};
-    harpe_saved_settings saved;
-    harpe_error error;
-    entry->restored = 0;
-    entry->result = (harpe_error){.status = HARPE_OK};
-    harpe_status status = harpe_saved_settings_recover(entry->all->agent->gpus, &how, &error);
-    /* This is a failure of another GPU, or a failure before any GPU was tried. It concerns this
-     * lease only if this GPU still has a record. */
-    if (status != HARPE_OK && entry->restored == 0 && entry->result.status == HARPE_OK &&
-        harpe_saved_settings_find(entry->all->agent->gpus, entry->gpu, kind_of(entry->control),
-                                  &saved, NULL)) {
-        entry->result = error;
-        entry->result.status = status;
-    }
+    entry->result.status =
+        harpe_saved_settings_end(entry->all->agent->gpus, entry->gpu, kind_of(entry->control),
+                                 entry->record.holder.process, &entry->is_restored, &entry->result);
 }
 
 /* ---- The life of an entry -------------------------------------------------------------------- */
@@ -300,9 +269,9 @@ static void restored(void *user) {
     bool was_unrestored = is_unrestored(entry);
     entry->failure = entry->result;
     all->counts.not_restored += is_unrestored(entry) - was_unrestored;
-    all->counts.restored_by_agent += entry->restored > 0;
+    all->counts.restored_by_agent += entry->is_restored;
     if (!is_unrestored(entry)) {
-        if (entry->restored > 0)
+        if (entry->is_restored)
             say(entry, HARPE_LOG_WARNING, "ended; the agent has restored the GPU");
         else if (entry->was_granted)
             say(entry, HARPE_LOG_INFO, "ended; the GPU is restored");

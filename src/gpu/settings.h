@@ -7,6 +7,31 @@
 #include <stdint.h>
 
 #include <harpe/gpu.h>
+#include <harpe/status.h>
+
+/* The settings that Harpe changes, in the order in which they are restored. A locked clock slows
+ * down the next user of the GPU, so the clocks come first. */
+typedef enum harpe_setting {
+    HARPE_SET_GRAPHICS_CLOCKS,
+    HARPE_SET_MEMORY_CLOCKS,
+    HARPE_SET_POWER_LIMIT,
+    HARPE_SET_PERSISTENCE,
+    HARPE_SETTINGS,
+} harpe_setting;
+
+/* The value of a setting. Clocks: the lowest and the highest clock of a lock in MHz, or zeros if
+ * there is no lock. Power limit: `low` in mW. Persistence mode: `low` is 0 or 1. */
+typedef struct harpe_setting_value {
+    uint32_t low, high;
+} harpe_setting_value;
+
+/* Changes a setting, unless it has this value already. Zeros reset clocks. */
+harpe_status harpe_gpu_set(harpe_gpus *gpus, int gpu, harpe_setting setting,
+                           harpe_setting_value value, harpe_error *error);
+
+/* Reads a setting. Returns HARPE_NOT_SUPPORTED for clocks, because drivers do not report locks. */
+harpe_status harpe_gpu_read_setting(harpe_gpus *gpus, int gpu, harpe_setting setting,
+                                    harpe_setting_value *out, harpe_error *error);
 
 /* Returns true if a power limit is the requested one, except that the driver may have rounded it.
  */

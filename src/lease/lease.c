@@ -34,6 +34,22 @@ bool harpe_lease_control_find(const char *name, harpe_lease_control *out) {
     return false;
 }
 
+harpe_status harpe_lease_terms_check(const harpe_lease_terms *terms, harpe_setting setting,
+                                     uint32_t value, harpe_error *error) {
+    bool is_limit = setting == HARPE_SET_POWER_LIMIT;
+    uint32_t lowest = is_limit ? terms->lowest_mw : terms->lowest_mhz;
+    uint32_t highest = is_limit ? terms->highest_mw : terms->highest_mhz;
+    uint32_t unit = is_limit ? 1000 : 1;
+    bool is_low = lowest > 0 && value < lowest;
+    if (!is_low && (highest == 0 || value <= highest)) return HARPE_OK;
+    return harpe_fail(
+        error, HARPE_PERMISSION_DENIED,
+        "the node agent refuses %.10g %s: its rule %s_%s is %u; its administrator can "
+        "change the rule",
+        (double)value / unit, is_limit ? "W" : "MHz", is_low ? "lowest" : "highest",
+        is_limit ? "power_limit_w" : "clock_mhz", (is_low ? lowest : highest) / unit);
+}
+
 /* ---- Finding --------------------------------------------------------------------------------- */
 
 const char *harpe_lease_agent_socket(const char *given) {

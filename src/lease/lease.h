@@ -32,6 +32,10 @@ typedef struct harpe_lease_terms {
     harpe_default_locks locks;
 } harpe_lease_terms;
 
+/* Fails if the terms forbid a clock (in MHz) or a power limit (in mW). */
+harpe_status harpe_lease_terms_check(const harpe_lease_terms *terms, harpe_setting setting,
+                                     uint32_t value, harpe_error *error);
+
 #define HARPE_AGENT_SOCKET_PATH "/run/harpe/agent.sock"
 
 enum {

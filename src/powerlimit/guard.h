@@ -26,7 +26,7 @@ enum {
     HARPE_GUARD_MAGIC = 0x48475244,
     HARPE_GUARD_VERSION = 6,
     HARPE_GUARD_GPU_LIMIT = 1024,
-    HARPE_GUARD_RESTORED = 'R', /* byte that tells the guard that everything is restored */
+    HARPE_GUARD_RESTORED = 'R', /* byte that tells the guard that the trainer has restored all */
 };
 
 /* The saved settings of one GPU. Sent through the socket in this form. */
@@ -72,13 +72,8 @@ void harpe_guard_stop(harpe_guard *guard, bool restored);
 
 /* ---- Claims on the GPUs whose power limits will change --------------------------------------- */
 
-typedef struct harpe_power_claim {
-    harpe_gpu_claim *claim; /* NULL: released */
-    bool is_continued;      /* an earlier process for the same trainer has recorded settings */
-} harpe_power_claim;
-
 typedef struct harpe_power_claims {
-    harpe_power_claim *each;
+    harpe_holding **each; /* NULL: released */
     size_t count;
 } harpe_power_claims;
 
