@@ -70,10 +70,6 @@ static harpe_status set(void *user, const harpe_zeusd_change *asked, harpe_error
 
 /* ---- Holders --------------------------------------------------------------------------------- */
 
-static harpe_lease_control control_of(const harpe_zeusd_held *held) {
-    return held->kind == HARPE_SAVED_CLOCKS ? HARPE_LEASE_CLOCKS : HARPE_LEASE_POWER;
-}
-
 /* Copies the holders. Returns their number; at most MOST_HELD. */
 static size_t list_holders(harpe_agent_zeusd *zeusd, harpe_zeusd_held held[MOST_HELD]) {
     size_t count = zeusd ? harpe_zeusd_settings_list(zeusd->settings, held, MOST_HELD) : 0;
@@ -81,15 +77,15 @@ static size_t list_holders(harpe_agent_zeusd *zeusd, harpe_zeusd_held held[MOST_
 }
 
 harpe_status harpe_agent_zeusd_check_free(harpe_agent_zeusd *zeusd, int gpu,
-                                          harpe_lease_control control, harpe_error *error) {
+                                          harpe_saved_settings_kind control, harpe_error *error) {
     harpe_zeusd_held held[MOST_HELD];
     size_t count = list_holders(zeusd, held);
     for (size_t i = 0; i < count; i++) {
-        if (held[i].gpu != gpu || control_of(&held[i]) != control) continue;
+        if (held[i].gpu != gpu || held[i].kind != control) continue;
         return harpe_fail(error, HARPE_ALREADY_EXISTS,
                           "GPU %d: its %s is set by process %ld (uid %lu) through zeusd's routes",
                           harpe_gpu_info_at(zeusd->agent->gpus, gpu)->driver_index,
-                          control == HARPE_LEASE_CLOCKS ? "clock" : "power limit",
+                          control == HARPE_SAVED_CLOCKS ? "clock" : "power limit",
                           (long)held[i].process, (unsigned long)held[i].uid);
     }
     return HARPE_OK;
@@ -113,8 +109,8 @@ json_t *harpe_agent_zeusd_show(harpe_agent_zeusd *zeusd, int64_t user) {
                       harpe_gpu_info_at(zeusd->agent->gpus, held[i].gpu)->driver_index, "uuid",
                       harpe_gpu_info_at(zeusd->agent->gpus, held[i].gpu)->uuid, "state",
                       held[i].is_ending ? "ending" : "held", "control",
-                      harpe_lease_control_name(control_of(&held[i])), "process",
-                      (int)held[i].process, "uid", (json_int_t)held[i].uid, "restores", restores));
+                      harpe_saved_settings_kind_name(held[i].kind), "process", (int)held[i].process,
+                      "uid", (json_int_t)held[i].uid, "restores", restores));
     }
     return list;
 }

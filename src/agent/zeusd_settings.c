@@ -45,7 +45,6 @@ typedef struct held_slot {
     pthread_mutex_t busy;
     harpe_holding *holding; /* NULL: not held */
     unsigned locked;        /* set of 1 << harpe_setting: such a lock may be set */
-    int64_t recovered_ns;   /* when the settings of dead jobs were last restored for this slot */
 
     /* Protected by settings->mutex, which is held only for moments. */
     bool is_held;
@@ -86,7 +85,6 @@ struct harpe_zeusd_settings {
     held_slot slots[];
 };
 
-#define RECOVER_NS INT64_C(1000000000)
 #define TRY_FOR_S 0.05 /* an attempt to restore; another one follows later */
 
 enum { CLOCKS = 1 << HARPE_SET_GRAPHICS_CLOCKS | 1 << HARPE_SET_MEMORY_CLOCKS };
@@ -199,28 +197,14 @@ static void let_go(held_slot *slot) {
     harpe_unlock(&settings->mutex);
 }
 
-/* Takes a GPU. If that fails, another job may have died and left the GPU changed. Then restores
- * GPUs that dead jobs have left changed, at most once a second, and tries again. */
-static harpe_status hold_gpu(held_slot *slot, pid_t process, harpe_holding **out,
-                             harpe_error *error) {
-    harpe_gpus *gpus = slot->settings->gpus;
-    harpe_holding_options options = {.kind = slot->kind, .trainer = process};
-    harpe_saved_settings_recovery how = {.is_dry = false};
-    int64_t now_ns = harpe_clock_ns();
-    harpe_status status = harpe_holding_take(gpus, slot->gpu, &options, out, error);
-    bool is_lately = slot->recovered_ns != 0 && now_ns - slot->recovered_ns < RECOVER_NS;
-    if (status != HARPE_ALREADY_EXISTS || is_lately) return status;
-    slot->recovered_ns = now_ns;
-    (void)harpe_saved_settings_recover(gpus, &how, NULL);
-    return harpe_holding_take(gpus, slot->gpu, &options, out, error);
-}
-
 /* Takes the GPU for the holder's process. */
 static harpe_status take(held_slot *slot, const harpe_zeusd_holder *holder, harpe_error *error) {
+    harpe_holding_options options = {.kind = slot->kind, .trainer = holder->process};
     harpe_holding *holding = NULL;
     int pidfd = fcntl(holder->pidfd, F_DUPFD_CLOEXEC, 0);
     if (pidfd < 0) return harpe_fail_memory(error);
-    harpe_status status = hold_gpu(slot, holder->process, &holding, error);
+    harpe_status status =
+        harpe_holding_take(slot->settings->gpus, slot->gpu, &options, &holding, error);
     /* If the process still runs now, the GPU was taken for this process and not for another process
      * with the same number. */
     if (status == HARPE_OK && process_has_ended(pidfd)) {
@@ -329,8 +313,10 @@ static harpe_status change_and_keep(held_slot *slot, const harpe_zeusd_change *w
 /* Makes a change that is not restored. The holding only shows that no other job has the GPU. */
 static harpe_status change_for_good(held_slot *slot, const harpe_zeusd_change *what,
                                     harpe_error *error) {
+    harpe_holding_options options = {.kind = slot->kind, .trainer = harpe_process_self()};
     harpe_holding *holding = NULL;
-    harpe_status status = hold_gpu(slot, harpe_process_self(), &holding, error);
+    harpe_status status =
+        harpe_holding_take(slot->settings->gpus, slot->gpu, &options, &holding, error);
     if (status != HARPE_OK) return status;
     status = apply(holding, what, error);
     holding->changed = 0;

@@ -35,7 +35,20 @@ enum { RECORD_SIZE_MAX = 4096, RECORDS_MAX = 100000 };
 #define LOCK_SUFFIX ".lock"
 #define ROOT_DIRECTORY "/run/harpe"
 
-static const char *const kind_names[HARPE_SAVED_KINDS] = {"power", "clocks"};
+static const char *const kind_names[HARPE_SAVED_KINDS] = {"clocks", "power"};
+
+const char *harpe_saved_settings_kind_name(harpe_saved_settings_kind kind) {
+    return kind_names[kind];
+}
+
+bool harpe_saved_settings_kind_find(const char *name, harpe_saved_settings_kind *out) {
+    for (int kind = 0; name && kind < HARPE_SAVED_KINDS; kind++) {
+        if (strcmp(name, kind_names[kind]) != 0) continue;
+        *out = (harpe_saved_settings_kind)kind;
+        return true;
+    }
+    return false;
+}
 
 /* ---- Directory ------------------------------------------------------------------------------- */
 
@@ -164,19 +177,10 @@ static const struct field {
 
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
-static bool read_kind(const char *value, harpe_saved_settings_kind *out) {
-    for (int kind = 0; kind < HARPE_SAVED_KINDS; kind++) {
-        if (strcmp(value, kind_names[kind]) != 0) continue;
-        *out = (harpe_saved_settings_kind)kind;
-        return true;
-    }
-    return false;
-}
-
 static bool read_value(const struct field *field, const char *value, void *out) {
     int64_t number = 0;
     if (field->type == TEXT) return (size_t)snprintf(out, field->size, "%s", value) < field->size;
-    if (field->type == KIND) return read_kind(value, out);
+    if (field->type == KIND) return harpe_saved_settings_kind_find(value, out);
     if (!harpe_parse_int(value, strlen(value), &number)) return false;
     switch (field->type) {
     case FLAG: *(bool *)out = number == 1; return number == 0 || number == 1;
@@ -285,7 +289,7 @@ static bool is_record_name(const char *name) {
     const char *dot = strrchr(name, '.');
     harpe_saved_settings_kind kind;
     return name[0] != '.' && strlen(name) < HARPE_SAVED_NAME_SIZE && dot &&
-           read_kind(dot + 1, &kind);
+           harpe_saved_settings_kind_find(dot + 1, &kind);
 }
 
 static int newest_first(const void *a, const void *b) {
@@ -327,17 +331,11 @@ static harpe_status list_records(int directory, listed_record **out, size_t *cou
 
 /* ---- Processes ------------------------------------------------------------------------------- */
 
-static bool read_small_file(const char *path, char *text, size_t size) {
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return false;
-    ssize_t got = read(file, text, size - 1);
-    close(file);
-    text[got > 0 ? got : 0] = '\0';
-    return got > 0;
-}
-
 static void read_boot(char boot[64]) {
-    if (!read_small_file("/proc/sys/kernel/random/boot_id", boot, 64)) boot[0] = '\0';
+    int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t got = file >= 0 ? read(file, boot, 63) : 0;
+    if (file >= 0) close(file);
+    boot[got > 0 ? got : 0] = '\0';
     boot[strcspn(boot, "\n")] = '\0';
 }
 
@@ -605,24 +603,14 @@ static void identify_machine(const harpe_gpus *gpus, char boot[64],
     if (!harpe_gpus_emulated_identity(gpus, cluster, HARPE_SAVED_CLUSTER_SIZE)) cluster[0] = '\0';
 }
 
-/* Processes the records with a separate handle, so that the caller's handle does not later undo
- * these changes. */
-static harpe_status settle_all(recovery *all, const harpe_gpus *like, const listed_record *records,
-                               size_t count, harpe_error *error) {
+/* Opens a separate handle for the recovery, so that the caller's handle does not later undo its
+ * changes. */
+static harpe_status open_all(recovery *all, const harpe_gpus *like, harpe_error *error) {
     const char *library = harpe_gpus_library_path(like);
     harpe_gpus_options options = {.library_path = *library ? library : NULL,
                                   .visible_devices = "all"};
-    harpe_status first = harpe_gpus_open(&options, &all->gpus, error);
-    if (first != HARPE_OK) return first;
-    for (size_t i = 0; i < count; i++) {
-        harpe_error told;
-        harpe_status status = settle_one(all, records[i].name, &told);
-        if (status == HARPE_OK || first != HARPE_OK) continue;
-        first = status;
-        if (error) *error = told;
-    }
-    harpe_gpus_close(all->gpus);
-    return first;
+    identify_machine(like, all->boot, all->cluster);
+    return harpe_gpus_open(&options, &all->gpus, error);
 }
 
 harpe_status harpe_saved_settings_recover(const harpe_gpus *gpus,
@@ -637,10 +625,15 @@ harpe_status harpe_saved_settings_recover(const harpe_gpus *gpus,
     if (status != HARPE_OK) return status;
     status = list_records(all.directory, &records, &count, error);
     if (how->most_records > 0 && count > how->most_records) count = 0;
-    if (status == HARPE_OK && count > 0) {
-        identify_machine(gpus, all.boot, all.cluster);
-        status = settle_all(&all, gpus, records, count, error);
+    if (status == HARPE_OK && count > 0) status = open_all(&all, gpus, error);
+    for (size_t i = 0; all.gpus && i < count; i++) {
+        harpe_error told;
+        harpe_status settled = settle_one(&all, records[i].name, &told);
+        if (settled == HARPE_OK || status != HARPE_OK) continue;
+        status = settled;
+        if (error) *error = told;
     }
+    harpe_gpus_close(all.gpus);
     free(records);
     close(all.directory);
     return status;
@@ -721,12 +714,12 @@ static harpe_status take_over(harpe_holding *holding, bool *is_free, harpe_error
     }
     *is_free = !harpe_process_is_alive(&record.trainer);
     if (!*is_free) return HARPE_OK;
-    recovery all = {.gpus = holding->gpus};
-    identify_machine(holding->gpus, all.boot, all.cluster);
-    if (is_void(&all, &record)) {
-        remove_record(holding->directory, holding->name);
-        return HARPE_OK;
-    }
+    recovery all = {.directory = holding->directory, .outcome = HARPE_SAVED_FAILED};
+    bool must_wait = false;
+    if (open_all(&all, holding->gpus, NULL) == HARPE_OK)
+        (void)look_at_record(&all, holding->name, holding->lock, false, &must_wait, NULL);
+    harpe_gpus_close(all.gpus);
+    if (all.outcome == HARPE_SAVED_RESTORED || all.outcome == HARPE_SAVED_VOID) return HARPE_OK;
     return harpe_fail(error, HARPE_ALREADY_EXISTS,
                       "a killed job has left GPU %s changed, and it is not restored yet: run "
                       "'harpe gpus --restore'",
@@ -957,21 +950,30 @@ void harpe_saved_settings_describe(const harpe_saved_settings *state, char *text
     }
 }
 
+bool harpe_saved_settings_tell(const harpe_saved_settings *state, const harpe_gpu_info *info,
+                               harpe_saved_settings_outcome outcome, const harpe_error *error,
+                               char *line, size_t size) {
+    char what[160];
+    int gpu = info ? info->driver_index : -1;
+    harpe_saved_settings_describe(state, what, sizeof what);
+    if (outcome == HARPE_SAVED_RESTORED)
+        (void)snprintf(line, size, "GPU %d: restored what process %" PRId64 " had left changed: %s",
+                       gpu, state->trainer, what);
+    else if (outcome == HARPE_SAVED_FAILED)
+        (void)snprintf(line, size,
+                       "GPU %d: what process %" PRId64
+                       " had left changed could not be restored: %s",
+                       gpu, state->trainer, error->message);
+    return outcome == HARPE_SAVED_RESTORED || outcome == HARPE_SAVED_FAILED;
+}
+
 void harpe_saved_settings_report_to_syslog(void *user, const harpe_saved_settings *state,
                                            const harpe_gpu_info *info,
                                            harpe_saved_settings_outcome outcome,
                                            const harpe_error *error) {
-    char what[128];
+    char line[sizeof error->message + 128];
     (void)user;
-    harpe_saved_settings_describe(state, what, sizeof what);
-    if (outcome == HARPE_SAVED_RESTORED) {
-        syslog(LOG_USER | LOG_NOTICE,
-               "harpe: GPU %d: put back what the killed process %" PRId64 " had changed: %s",
-               info ? info->driver_index : -1, state->trainer, what);
-    } else if (outcome == HARPE_SAVED_FAILED) {
-        syslog(LOG_USER | LOG_ERR,
-               "harpe: GPU %d: what the killed process %" PRId64 " had changed could not be put "
-               "back: %s",
-               info ? info->driver_index : -1, state->trainer, error->message);
-    }
+    if (harpe_saved_settings_tell(state, info, outcome, error, line, sizeof line))
+        syslog(LOG_USER | (outcome == HARPE_SAVED_FAILED ? LOG_ERR : LOG_NOTICE), "harpe: %s",
+               line);
 }

@@ -15,11 +15,17 @@
 
 #include "gpu/settings.h"
 
+/* What one holder of a GPU may change. A GPU has at most one holder for each kind. */
 typedef enum harpe_saved_settings_kind {
-    HARPE_SAVED_POWER = 0,  /* written by the power limit optimizer */
-    HARPE_SAVED_CLOCKS = 1, /* written by a frequency controller */
+    HARPE_SAVED_CLOCKS = 0, /* clocks; of a frequency controller also the power limit */
+    HARPE_SAVED_POWER = 1,  /* power limit and persistence mode */
     HARPE_SAVED_KINDS,
 } harpe_saved_settings_kind;
+
+/* Returns the name of a kind in files and messages: "clocks" or "power". */
+const char *harpe_saved_settings_kind_name(harpe_saved_settings_kind kind);
+/* Finds a kind by its name. Returns false if there is none; `name` may be NULL. */
+bool harpe_saved_settings_kind_find(const char *name, harpe_saved_settings_kind *out);
 
 /* Where zeusd is. Both members "": there is no zeusd. */
 typedef struct harpe_zeusd_place {
@@ -174,9 +180,9 @@ typedef struct harpe_holding_options {
     bool yields; /* the holding is for a lock that yields (harpe_gpu_lock_yielding) */
 } harpe_holding_options;
 
-/* Takes a GPU. If a lock that yields is in force, unlocks the clock first. Fails with
- * HARPE_ALREADY_EXISTS if another job has the GPU, or if a dead job has left it changed and
- * harpe_saved_settings_recover was not called, and with HARPE_INTERRUPTED if `gives_up` returned
+/* Takes a GPU. If a dead job has left settings of this kind changed, restores them first. If a lock
+ * that yields is in force, unlocks the clock first. Fails with HARPE_ALREADY_EXISTS if another job
+ * has the GPU, or if it cannot be restored, and with HARPE_INTERRUPTED if `gives_up` returned
  * true. */
 harpe_status harpe_holding_take(harpe_gpus *gpus, int gpu, const harpe_holding_options *options,
                                 harpe_holding **out, harpe_error *error);
@@ -255,7 +261,12 @@ harpe_status harpe_saved_settings_recover(const harpe_gpus *gpus,
 harpe_status harpe_saved_settings_end(harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind,
                                       int64_t trainer, bool *is_restored, harpe_error *error);
 
-/* Writes a report to the system's log; for a process without standard error. */
+/* Writes a line about a record whose job is over: its GPU is restored, or could not be restored.
+ * Returns false for all other outcomes. The line has at most `size` bytes. */
+bool harpe_saved_settings_tell(const harpe_saved_settings *state, const harpe_gpu_info *info,
+                               harpe_saved_settings_outcome outcome, const harpe_error *error,
+                               char *line, size_t size);
+/* Writes this line to the system's log; for a process without standard error. */
 void harpe_saved_settings_report_to_syslog(void *user, const harpe_saved_settings *state,
                                            const harpe_gpu_info *info,
                                            harpe_saved_settings_outcome outcome,

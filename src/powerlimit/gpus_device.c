@@ -102,7 +102,7 @@ struct harpe_power_limit_gpus {
 static harpe_status take_lease(harpe_power_limit_gpus *all, int gpu, harpe_lease_terms *terms,
                                harpe_error *error) {
     harpe_lease_request request = {.uuid = harpe_gpu_info_at(all->gpus, gpu)->uuid,
-                                   .control = HARPE_LEASE_POWER,
+                                   .control = HARPE_SAVED_POWER,
                                    .memory = -1};
     harpe_lease lease;
     harpe_status status = harpe_lease_take(all->agent, &request, &lease, error);
