@@ -364,10 +364,11 @@ static harpe_zeusd_held held_of(const held_slot *slot) {
                               .before = slot->shown};
 }
 
-/* Restores what jobs have left changed that an earlier daemon knew. */
-static harpe_status recover(held_slot *slot, harpe_error *error) {
-    harpe_saved_settings_recovery how = {.is_dry = false};
-    harpe_status status = harpe_saved_settings_recover(slot->settings->gpus, &how, error);
+/* Restores what the process that an earlier daemon knew has left changed. */
+static harpe_status put_back_former(held_slot *slot, harpe_error *error) {
+    bool is_restored;
+    harpe_status status = harpe_saved_settings_end(slot->settings->gpus, slot->gpu, slot->kind,
+                                                   slot->former, &is_restored, error);
     if (status != HARPE_OK) return status;
     harpe_lock(&slot->settings->mutex);
     close(slot->former_fd);
@@ -389,7 +390,7 @@ static void put_back(void *user) {
     slot->has_put_back = is_due;
     slot->has_recovered = has_former;
     slot->result = is_due ? put_back_slot(slot, &slot->error) : HARPE_OK;
-    if (has_former && slot->result == HARPE_OK) slot->result = recover(slot, &slot->error);
+    if (has_former && slot->result == HARPE_OK) slot->result = put_back_former(slot, &slot->error);
     harpe_unlock(&slot->busy);
 }
 
@@ -535,7 +536,7 @@ static void post_slot(held_slot *slot) {
 void harpe_zeusd_settings_recover_after(harpe_zeusd_settings *settings,
                                         const harpe_saved_settings *state) {
     int gpu = harpe_gpus_find_uuid(settings->gpus, state->uuid);
-    if (gpu < 0) return;
+    if (gpu < 0 || harpe_zeusd_is_given(&state->zeusd)) return;
     held_slot *slot = &settings->slots[2 * gpu + (int)state->kind];
     int pidfd = state->trainer > 0 ? harpe_process_open((pid_t)state->trainer) : -1;
     harpe_lock(&settings->mutex);

@@ -231,7 +231,7 @@ harpe_status harpe_controller_restore_through_zeusd(harpe_restoration *how, harp
         status =
             harpe_zeusd_open(&address, harpe_gpu_info_at(own.gpus, own.index), &own.zeusd, error);
     if (status != HARPE_OK) return status;
-    how->set = set_by_zeusd;
+    if (own.zeusd) how->set = set_by_zeusd; /* NULL in the program of the node agent */
     how->user = &own;
     status = harpe_restore(how, error);
     harpe_zeusd_close(own.zeusd);

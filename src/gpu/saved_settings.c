@@ -639,24 +639,28 @@ harpe_status harpe_saved_settings_recover(const harpe_gpus *gpus,
     return status;
 }
 
-harpe_status harpe_saved_settings_end(harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind,
-                                      int64_t trainer, bool *is_restored, harpe_error *error) {
-    recovery all = {.gpus = gpus, .over = trainer, .outcome = HARPE_SAVED_VOID};
+harpe_status harpe_saved_settings_end(const harpe_gpus *gpus, int gpu,
+                                      harpe_saved_settings_kind kind, int64_t trainer,
+                                      bool *is_restored, harpe_error *error) {
+    recovery all = {.over = trainer, .outcome = HARPE_SAVED_VOID};
+    const char *uuid = harpe_gpu_info_at(gpus, gpu)->uuid;
     char name[HARPE_SAVED_NAME_SIZE];
     harpe_status status = harpe_saved_settings_open_directory(harpe_gpus_are_emulated(gpus), false,
                                                               &all.directory, error);
     *is_restored = false;
     if (status == HARPE_NOT_FOUND) return HARPE_OK;
     if (status != HARPE_OK) return status;
-    identify_machine(gpus, all.boot, all.cluster);
-    harpe_saved_settings_name(harpe_gpu_info_at(gpus, gpu)->uuid, kind, name);
-    status = settle_one(&all, name, error);
+    harpe_saved_settings_name(uuid, kind, name);
+    if (faccessat(all.directory, name, F_OK, 0) == 0) { /* usually there is none */
+        status = open_all(&all, gpus, error);
+        if (status == HARPE_OK) status = settle_one(&all, name, error);
+        harpe_gpus_close(all.gpus);
+    }
     close(all.directory);
     *is_restored = all.outcome == HARPE_SAVED_RESTORED;
     if (all.outcome == HARPE_SAVED_ELSEWHERE)
         return harpe_fail(error, HARPE_GPU_LOST,
-                          "GPU %s is lost: it is restored when it has been reset",
-                          harpe_gpu_info_at(gpus, gpu)->uuid);
+                          "GPU %s is lost: it is restored when it has been reset", uuid);
     return status;
 }
 

@@ -258,8 +258,9 @@ harpe_status harpe_saved_settings_recover(const harpe_gpus *gpus,
 
 /* Does the same for one record, if it is of a job of the process `trainer`, which may still run:
  * its lease has ended. `*is_restored` becomes true if the GPU had been left changed. */
-harpe_status harpe_saved_settings_end(harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind,
-                                      int64_t trainer, bool *is_restored, harpe_error *error);
+harpe_status harpe_saved_settings_end(const harpe_gpus *gpus, int gpu,
+                                      harpe_saved_settings_kind kind, int64_t trainer,
+                                      bool *is_restored, harpe_error *error);
 
 /* Writes a line about a record whose job is over: its GPU is restored, or could not be restored.
  * Returns false for all other outcomes. The line has at most `size` bytes. */

@@ -83,8 +83,10 @@ static void clocks_come_first_and_values_are_checked_three_times(void **state) {
     assert_int_equal(limit_now(), FOUND_MW);
     assert_false(is_persistent());
     saved = (harpe_saved_settings){.persistence = -1, .resets_clocks = true};
+    double begin_s = harpe_clock_s();
     assert_int_equal(restore_with(&saved, 1, NULL), HARPE_OK);
     assert_string_equal(script.calls, "gm"); /* a lock cannot be read */
+    assert_true(harpe_clock_s() - begin_s < 0.02);
     saved = (harpe_saved_settings){.persistence = 1};
     assert_int_equal(restore_with(&saved, 1, NULL), HARPE_OK);
     assert_string_equal(script.calls, "ssss");
@@ -161,18 +163,62 @@ static void only_a_clock_that_was_never_locked_may_lack(void **state) {
     }
 }
 
+/* The handle may have reset the clock that another process has locked since. */
+static void a_lock_of_another_handle_is_reset(void **state) {
+    harpe_saved_settings saved = {.persistence = -1, .resets_clocks = true};
+    harpe_restoration how = {.gpus = gpus, .state = &saved, .which = HARPE_ALL_SETTINGS};
+    harpe_gpus *other = NULL;
+    uint32_t mhz = 0;
+    (void)state;
+    assert_int_equal(harpe_restore(&how, NULL), HARPE_OK);
+    let_gpu_work(0, true);
+    assert_int_equal(harpe_gpus_open(NULL, &other, NULL), HARPE_OK);
+    assert_int_equal(harpe_gpu_lock_graphics_clocks(other, 0, 1200, 1200, NULL), HARPE_OK);
+    assert_int_equal(harpe_gpu_current_clocks(gpus, 0, &mhz, NULL, NULL), HARPE_OK);
+    assert_int_equal(mhz, 1200);
+    assert_int_equal(harpe_restore(&how, NULL), HARPE_OK);
+    assert_int_equal(harpe_gpu_current_clocks(gpus, 0, &mhz, NULL, NULL), HARPE_OK);
+    assert_int_not_equal(mhz, 1200);
+    harpe_gpus_close(other);
+}
+
+static bool revise(void *user, harpe_saved_settings *state) {
+    int *calls = user;
+    state->power_limit_mw = ++*calls < 6 ? CHANGED_MW : FOUND_MW;
+    return *calls >= 6;
+}
+
+static void a_result_that_is_not_final_does_not_count(void **state) {
+    int calls = 0;
+    harpe_saved_settings saved = everything();
+    harpe_restoration how = {.gpus = gpus,
+                             .state = &saved,
+                             .which = HARPE_ALL_SETTINGS,
+                             .try_for_s = 10,
+                             .revise = revise,
+                             .user = &calls};
+    (void)state;
+    change_all();
+    assert_int_equal(harpe_restore(&how, NULL), HARPE_OK);
+    assert_int_equal(limit_now(), FOUND_MW);
+    assert_int_equal(calls, 9);
+}
+
 /* ---- Other programs -------------------------------------------------------------------------- */
 
 static struct {
     double after_s, every_s;
     int times;
+    double last_s; /* time of the last one */
 } disturbance;
 
 static void *disturb(void *user) {
     (void)user;
     pause_s(disturbance.after_s);
-    for (int i = 0; i < disturbance.times; i++, pause_s(disturbance.every_s))
+    for (int i = 0; i < disturbance.times; i++, pause_s(disturbance.every_s)) {
         (void)harpe_gpu_set_power_limit(gpus, 0, CHANGED_MW, NULL);
+        disturbance.last_s = harpe_clock_s();
+    }
     return NULL;
 }
 
@@ -186,6 +232,8 @@ static void an_earlier_call_that_takes_effect_late_is_undone(void **state) {
         change_all();
         pthread_t thread = start_thread(disturb, NULL);
         assert_int_equal(restore_with(&saved, 30, NULL), HARPE_OK);
+        /* Three checks 20 ms apart after the one that has found the change. */
+        assert_true(harpe_clock_s() - disturbance.last_s >= 0.0599);
         harpe_thread_join(thread);
         assert_int_equal(limit_now(), FOUND_MW);
     }
@@ -359,6 +407,8 @@ int main(void) {
         IN_WORLD(a_failed_call_is_tried_again_for_the_time),
         IN_WORLD(a_lost_gpu_is_tried_once),
         IN_WORLD(only_a_clock_that_was_never_locked_may_lack),
+        IN_WORLD(a_lock_of_another_handle_is_reset),
+        IN_WORLD(a_result_that_is_not_final_does_not_count),
         IN_WORLD(an_earlier_call_that_takes_effect_late_is_undone),
         IN_WORLD(a_program_that_keeps_changing_a_setting_is_told),
         IN_WORLD(a_slow_call_that_succeeds_is_enough),
