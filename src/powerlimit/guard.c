@@ -80,9 +80,13 @@ static harpe_status look(const harpe_holding *holding, harpe_guarded_gpu *saved,
     return HARPE_OK;
 }
 
-static harpe_status take_one(harpe_gpus *gpus, int gpu, const harpe_holding_options *options,
+/* Finds the GPU by UUID and not by number, because the guard sees all GPUs, and the trainer sees
+ * only the GPUs in CUDA_VISIBLE_DEVICES. */
+static harpe_status take_one(harpe_gpus *gpus, const harpe_holding_options *options,
                              harpe_guarded_gpu *saved, harpe_holding **out, harpe_error *error) {
     harpe_holding *holding = NULL;
+    int gpu = harpe_gpus_find_uuid(gpus, saved->uuid);
+    if (gpu < 0) return harpe_fail(error, HARPE_NOT_FOUND, "there is no GPU %s", saved->uuid);
     harpe_status status = harpe_holding_take(gpus, gpu, options, &holding, error);
     if (status != HARPE_OK) return status;
     harpe_saved_settings *state = &holding->record.state;
@@ -99,8 +103,15 @@ static harpe_status take_one(harpe_gpus *gpus, int gpu, const harpe_holding_opti
     return status;
 }
 
-harpe_status harpe_power_claims_take(harpe_gpus *gpus, const int *indices, harpe_guarded_gpu *saved,
-                                     size_t count, pid_t trainer, bool (*gives_up)(void *user),
+harpe_guarded_gpu *harpe_guarded_gpus_new(const harpe_gpus *gpus) {
+    harpe_guarded_gpu *saved = harpe_calloc((size_t)harpe_gpus_count(gpus), sizeof *saved);
+    for (int i = 0; saved && i < harpe_gpus_count(gpus); i++)
+        snprintf(saved[i].uuid, sizeof saved[i].uuid, "%s", harpe_gpu_info_at(gpus, i)->uuid);
+    return saved;
+}
+
+harpe_status harpe_power_claims_take(harpe_gpus *gpus, harpe_guarded_gpu *saved, size_t count,
+                                     pid_t trainer, bool (*gives_up)(void *user),
                                      harpe_power_claims *out, harpe_error *error) {
     harpe_holding_options options = {.kind = HARPE_SAVED_POWER,
                                      .trainer = trainer,
@@ -115,7 +126,7 @@ harpe_status harpe_power_claims_take(harpe_gpus *gpus, const int *indices, harpe
     harpe_status status = HARPE_OK;
     while (status == HARPE_OK && claims.count < count) {
         size_t i = claims.count;
-        status = take_one(gpus, indices[i], &options, &saved[i], &claims.each[i], error);
+        status = take_one(gpus, &options, &saved[i], &claims.each[i], error);
         if (status == HARPE_OK) claims.count++;
     }
     if (status == HARPE_OK) {
@@ -152,7 +163,6 @@ typedef struct restoration {
 typedef struct guarded {
     harpe_lease_terms terms;
     harpe_guarded_gpu *saved;
-    int *index; /* in `gpus` */
     size_t count;
     harpe_gpus *gpus;
     harpe_power_claims claims;
@@ -184,23 +194,12 @@ static harpe_status receive_header(harpe_guard_header *header, harpe_error *erro
 static harpe_status receive_gpus(guarded *all, size_t count, harpe_error *error) {
     all->count = count;
     all->saved = harpe_calloc(all->count, sizeof *all->saved);
-    all->index = harpe_calloc(all->count, sizeof *all->index);
     all->restorations = harpe_calloc(all->count, sizeof *all->restorations);
-    if (!all->saved || !all->index || !all->restorations) return harpe_fail_memory(error);
+    if (!all->saved || !all->restorations) return harpe_fail_memory(error);
     if (!receive(all->saved, all->count * sizeof *all->saved))
         return harpe_fail(error, HARPE_INVALID_INPUT, "the optimizer ended too early");
-    return HARPE_OK;
-}
-
-/* Finds the GPUs by UUID and not by number, because the guard sees all GPUs, and the trainer sees
- * only the GPUs in CUDA_VISIBLE_DEVICES. */
-static harpe_status match_gpus(guarded *all, harpe_error *error) {
-    for (size_t i = 0; i < all->count; i++) {
+    for (size_t i = 0; i < count; i++)
         all->saved[i].uuid[sizeof all->saved[i].uuid - 1] = '\0';
-        all->index[i] = harpe_gpus_find_uuid(all->gpus, all->saved[i].uuid);
-        if (all->index[i] < 0)
-            return harpe_fail(error, HARPE_NOT_FOUND, "there is no GPU %s", all->saved[i].uuid);
-    }
     return HARPE_OK;
 }
 
@@ -220,10 +219,9 @@ static harpe_status take_over(guarded *all, harpe_error *error) {
                                       .visible_devices = "all"};
         status = harpe_gpus_open(&options, &all->gpus, error);
     }
-    if (status == HARPE_OK) status = match_gpus(all, error);
     if (status != HARPE_OK) return status;
-    return harpe_power_claims_take(all->gpus, all->index, all->saved, all->count,
-                                   (pid_t)header.trainer, trainer_is_gone, &all->claims, error);
+    return harpe_power_claims_take(all->gpus, all->saved, all->count, (pid_t)header.trainer,
+                                   trainer_is_gone, &all->claims, error);
 }
 
 /* ---- The guard process: waiting -------------------------------------------------------------- */
@@ -241,7 +239,7 @@ static bool wait_for_end(void) {
 
 static harpe_status carry_out(const guarded *all, const harpe_lease_power_request *request,
                               harpe_error *error) {
-    int gpu = all->index[0];
+    int gpu = all->claims.each[0]->gpu;
     harpe_status status;
     switch (request->setting) {
     case HARPE_LEASE_POWER_LIMIT:
@@ -369,7 +367,6 @@ int harpe_power_limit_guard_main(int argc, char **argv) {
     }
     harpe_gpus_close(all.gpus);
     free(all.saved);
-    free(all.index);
     free(all.restorations);
     return code;
 }
@@ -387,7 +384,6 @@ struct harpe_guard {
     harpe_log log;
     harpe_guard_header header;
     harpe_guarded_gpu *saved; /* for each GPU, known after the first guard has started */
-    size_t count;
     int socket;
     int end; /* eventfd, readable when the guard is to be dismissed */
     pid_t owner;
@@ -515,10 +511,6 @@ static void release(harpe_guard *guard) {
     free(guard);
 }
 
-static void name_gpu(harpe_guarded_gpu *saved, const harpe_gpus *gpus, int gpu) {
-    snprintf(saved->uuid, sizeof saved->uuid, "%s", harpe_gpu_info_at(gpus, gpu)->uuid);
-}
-
 static harpe_guard_header make_header(const harpe_gpus *gpus, size_t count, pid_t trainer) {
     harpe_guard_header header = {.magic = HARPE_GUARD_MAGIC,
                                  .version = HARPE_GUARD_VERSION,
@@ -529,22 +521,13 @@ static harpe_guard_header make_header(const harpe_gpus *gpus, size_t count, pid_
     return header;
 }
 
-static harpe_status prepare(harpe_guard *guard, harpe_error *error) {
-    guard->saved = harpe_calloc(guard->count, sizeof *guard->saved);
-    if (!guard->saved) return harpe_fail_memory(error);
-    for (size_t i = 0; i < guard->count; i++)
-        name_gpu(&guard->saved[i], guard->gpus, (int)i);
-    guard->header = make_header(guard->gpus, guard->count, harpe_process_self());
-    return HARPE_OK;
-}
-
 harpe_status harpe_guard_lend(const harpe_gpus *gpus, int gpu, pid_t trainer, int starter,
                               const harpe_lease_terms *terms, int *socket, int32_t *started,
                               harpe_error *error) {
     harpe_guarded_gpu saved = {.is_saved = 0};
     harpe_guard_header header = make_header(gpus, 1, trainer);
     header.terms = *terms;
-    name_gpu(&saved, gpus, gpu);
+    snprintf(saved.uuid, sizeof saved.uuid, "%s", harpe_gpu_info_at(gpus, gpu)->uuid);
     int opened = -1;
     harpe_status status = start_process(&header, &saved, starter, NULL, &opened, error);
     if (status != HARPE_OK) return status;
@@ -562,13 +545,13 @@ harpe_status harpe_guard_start(harpe_gpus *gpus, harpe_log log, harpe_guard **ou
     if (!guard) return harpe_fail_memory(error);
     guard->gpus = gpus;
     guard->log = log;
-    guard->count = (size_t)harpe_gpus_count(gpus);
     guard->socket = guard->end = -1;
     guard->owner = harpe_process_self();
-    harpe_status status = prepare(guard, error);
-    if (status == HARPE_OK)
-        status =
-            start_process(&guard->header, guard->saved, 0, &guard->is_over, &guard->socket, error);
+    guard->saved = harpe_guarded_gpus_new(gpus);
+    guard->header = make_header(gpus, (size_t)harpe_gpus_count(gpus), guard->owner);
+    harpe_status status = guard->saved ? start_process(&guard->header, guard->saved, 0,
+                                                       &guard->is_over, &guard->socket, error)
+                                       : harpe_fail_memory(error);
     if (status == HARPE_OK) status = start_watcher(guard, error);
     if (status != HARPE_OK) {
         if (guard->socket >= 0)

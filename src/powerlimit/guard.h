@@ -77,11 +77,15 @@ typedef struct harpe_power_claims {
     size_t count;
 } harpe_power_claims;
 
-/* Claims the GPUs with these indices for the trainer. First restores settings that dead jobs have
- * left changed. Then reads the settings into each of `saved` that has none yet, and records them.
- * `gives_up` may be NULL. After a failure nothing is claimed. */
-harpe_status harpe_power_claims_take(harpe_gpus *gpus, const int *indices, harpe_guarded_gpu *saved,
-                                     size_t count, pid_t trainer, bool (*gives_up)(void *user),
+/* Returns an array with the UUID of each GPU and no settings, or NULL if there is no memory. The
+ * caller frees it with free(). */
+harpe_guarded_gpu *harpe_guarded_gpus_new(const harpe_gpus *gpus);
+
+/* Claims GPUs for the trainer. First restores settings that dead jobs have left changed. Then reads
+ * the settings into each of `saved` that has none yet, and records them. `gives_up` may be NULL.
+ * After a failure nothing is claimed. */
+harpe_status harpe_power_claims_take(harpe_gpus *gpus, harpe_guarded_gpu *saved, size_t count,
+                                     pid_t trainer, bool (*gives_up)(void *user),
                                      harpe_power_claims *out, harpe_error *error);
 /* Releases the remaining claims. `restored` is true if these GPUs have their saved settings
  * again. */

@@ -325,6 +325,26 @@ static void a_record_stays_while_something_is_changed(void **state) {
     assert_false(has_record());
 }
 
+static void a_record_says_which_clocks_the_driver_has_locked(void **state) {
+    const harpe_setting_value lock = {900, 900}, none = {0};
+    harpe_holding_options options = {.kind = HARPE_SAVED_CLOCKS, .trainer = harpe_process_self()};
+    harpe_holding *holding = NULL;
+    harpe_saved_settings saved;
+    (void)state;
+    assert_int_equal(harpe_holding_take(gpus, 0, &options, &holding, NULL), HARPE_OK);
+    holding->record.state.resets_clocks = true;
+    assert_int_equal(harpe_holding_save(holding, NULL), HARPE_OK);
+    assert_int_equal(harpe_holding_set(holding, HARPE_SET_MEMORY_CLOCKS, none, NULL),
+                     HARPE_NOT_SUPPORTED);
+    assert_int_equal(harpe_holding_set(holding, HARPE_SET_GRAPHICS_CLOCKS, lock, NULL), HARPE_OK);
+    assert_true(harpe_saved_settings_find(gpus, 0, HARPE_SAVED_CLOCKS, &saved, NULL));
+    assert_true(saved.locks_graphics);
+    assert_false(saved.locks_memory);
+    assert_int_equal(harpe_holding_restore(holding, 0, NULL), HARPE_OK);
+    harpe_holding_release(holding);
+    assert_false(harpe_saved_settings_find(gpus, 0, HARPE_SAVED_CLOCKS, &saved, NULL));
+}
+
 static int die_with_a_change(void *user) {
     (void)user;
     harpe_holding *holding = hold();
@@ -413,6 +433,7 @@ int main(void) {
         IN_WORLD(a_program_that_keeps_changing_a_setting_is_told),
         IN_WORLD(a_slow_call_that_succeeds_is_enough),
         IN_WORLD(a_record_stays_while_something_is_changed),
+        IN_WORLD(a_record_says_which_clocks_the_driver_has_locked),
         IN_WORLD(the_next_holder_restores_what_a_dead_job_has_left),
         IN_WORLD(a_lease_that_ends_is_restored_although_its_process_lives),
         IN_WORLD(every_line_of_a_record_comes_back),
