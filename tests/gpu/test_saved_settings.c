@@ -204,6 +204,19 @@ static void a_result_that_is_not_final_does_not_count(void **state) {
     assert_int_equal(calls, 9);
 }
 
+static void a_handle_restores_again_what_it_could_not_restore(void **state) {
+    (void)state;
+    uint32_t found_mw = limit_now();
+    change_all();
+    use_faults("no_permission");
+    assert_int_equal(harpe_gpus_restore(gpus, NULL), HARPE_PERMISSION_DENIED);
+    assert_int_equal(limit_now(), CHANGED_MW);
+    use_faults("");
+    assert_int_equal(harpe_gpus_restore(gpus, NULL), HARPE_OK);
+    assert_int_equal(limit_now(), found_mw);
+    assert_false(is_persistent());
+}
+
 /* ---- Other programs -------------------------------------------------------------------------- */
 
 static struct {
@@ -429,6 +442,7 @@ int main(void) {
         IN_WORLD(only_a_clock_that_was_never_locked_may_lack),
         IN_WORLD(a_lock_of_another_handle_is_reset),
         IN_WORLD(a_result_that_is_not_final_does_not_count),
+        IN_WORLD(a_handle_restores_again_what_it_could_not_restore),
         IN_WORLD(an_earlier_call_that_takes_effect_late_is_undone),
         IN_WORLD(a_program_that_keeps_changing_a_setting_is_told),
         IN_WORLD(a_slow_call_that_succeeds_is_enough),
