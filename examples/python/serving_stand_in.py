@@ -4,7 +4,7 @@
 requests at a time, and a new request follows each one that is finished. Like vLLM, it has a page of
 metrics for Prometheus with a counter of tokens and a histogram of latencies.
 
-    harpe emulate --time-scale 40 -- harpe tune --rate-url http://127.0.0.1:8000 --rate tokens_total \\
+    harpe emulate --time-scale 20 -- harpe tune --rate-url http://127.0.0.1:8000 --rate tokens_total \\
         -- python3 serving_stand_in.py 8000 1200
 
 The arguments are the port, and the seconds of the GPU's time for which it serves (default: 1200).

@@ -86,6 +86,7 @@ struct harpe_chooser {
     bool is_blended; /* phases are not told apart */
     double clock_s, entered_s, mean_stay_s;
     int short_stays;
+    double blur_s;        /* of slices, the usual one */
     slice last;           /* the last slice at any setting */
     slice before, middle; /* the last slices at the highest setting, and at another one */
     slice strange;        /* a slice at the highest setting that does not fit the phase */
@@ -276,12 +277,13 @@ static void end_doubt(harpe_chooser *chooser) {
 static double loss_before_end_s(const harpe_chooser *chooser, const program_phase *phase,
                                 double worst) {
     if (worst <= 1 + loss_share * chooser->options.max_slowdown) return 0;
-    return fmax(notice_s * (1 - 1 / worst), unit_share * unit_s(chooser, phase) * (worst - 1));
+    return chooser->blur_s +
+           fmax(notice_s * (1 - 1 / worst), unit_share * unit_s(chooser, phase) * (worst - 1));
 }
 
 /* Returns the highest ratio of times at which a slice ends before it has lost a minute's budget. */
 static double worst_allowed(const harpe_chooser *chooser, const program_phase *phase) {
-    double left_s = budget_s(chooser);
+    double left_s = fmax(budget_s(chooser) - chooser->blur_s, 0);
     double by_unit = 1 + left_s / (unit_share * unit_s(chooser, phase));
     double by_notice = left_s < notice_s ? notice_s / (notice_s - left_s) : INFINITY;
     return fmax(fmin(by_unit, by_notice), 1 + loss_share * chooser->options.max_slowdown);
@@ -305,9 +307,11 @@ static harpe_tune_order order_trial(const harpe_chooser *chooser, const program_
     if (trial->pairs >= FEWEST_REFUSED) {
         double expected = -expm1(-trial->time.mean - trial->time.error);
         double longest_s = fmax(left_s, 0) / fmax(expected, 1e-9);
-        if (longest_s < fmin(time_s, 2 * least_slice_s))
+        /* Two slices with stalls look very slow. The trial goes on, or this is never known. */
+        bool has_lost = left_s < 0.95 * budget_s(chooser);
+        if (longest_s < fmin(time_s, 2 * least_slice_s) && has_lost)
             return at_highest(chooser, fmax(phase->slice_s, 2));
-        time_s = fmin(time_s, longest_s);
+        time_s = fmin(time_s, fmax(longest_s, least_slice_s));
     }
     return (harpe_tune_order){trial->setting, time_s, 1};
 }
@@ -356,13 +360,14 @@ bool harpe_chooser_is_too_slow(const harpe_chooser *chooser, const harpe_tune_sl
     if (is_same(&chooser->order.setting, &chooser->highest)) return false;
     double noise_s = phase->noise[0] * sqrt(phase->slice_s * so_far->time_s);
     double left_s = fmax(0, budget_s(chooser) - lost_last_minute_s(chooser));
-    double lost_s = behind_s(so_far, phase->highest.s);
+    double lost_s = behind_s(so_far, phase->highest.s) - so_far->blur_s;
     if (lost_s > left_s + 2 * noise_s) return true;
     /* One unit is waited for, to know how slow it is. */
     if (so_far->time_s < notice_s || !(so_far->work > 0)) return false;
     double limit = chooser->options.max_slowdown;
     if (phase->is_settled) {
-        lost_s = fabs(behind_s(so_far, phase->held.s)); /* faster is another phase, too */
+        /* Faster is another phase, too. */
+        lost_s = fabs(behind_s(so_far, phase->held.s)) - so_far->blur_s;
         limit = least_jump;
     }
     double limit_s = limit * so_far->time_s / (1 + limit);
@@ -632,7 +637,9 @@ static void try_baseline(harpe_chooser *chooser, program_phase *phase) {
         mean[k] = sum / (double)alike;
         for (size_t i = 0; i < alike; i++)
             squares += pow(part_of(&phase->baseline[i], k) - mean[k], 2);
-        phase->noise[k] = fmax(sqrt(squares / (double)(alike - 1)), least_noise);
+        /* The blur at both ends of a slice may be the same by chance. */
+        double blur = k < 2 ? chooser->blur_s / sqrt(6) / phase->slice_s : 0;
+        phase->noise[k] = fmax(sqrt(squares / (double)(alike - 1)), fmax(least_noise, blur));
     }
     if (phase->noise[0] > measurable_spread) {
         chooser->reason = "the rate of its work varies too much";
@@ -731,6 +738,7 @@ void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *taken) {
     chooser->drops = 0;
     if (chooser->reason) return;
     phase->grain = fmax(phase->grain, taken->grain);
+    chooser->blur_s += (taken->blur_s - chooser->blur_s) * (chooser->has_begun ? 0.2 : 1);
     harpe_tune_slice whole = corrected(chooser, taken);
     slice seen = slice_of(&whole);
     bool is_highest = is_same(&chooser->order.setting, &chooser->highest);

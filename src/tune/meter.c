@@ -216,7 +216,7 @@ typedef struct meter_row {
 } meter_row;
 
 static const meter_row rows[HARPE_METER_KINDS] = {
-    [HARPE_METER_PAGE] = {"the counter on the page of metrics", 1.0, true, read_page},
+    [HARPE_METER_PAGE] = {"the counter on the page of metrics", 0.3, true, read_page},
     [HARPE_METER_FILE] = {"the number in the file", 0.02, true, read_number_file},
     [HARPE_METER_OUTPUT] = {"the command's output", 0.02, true, read_output},
     [HARPE_METER_MARKS] = {"the program's marks", 0, false, read_marks},

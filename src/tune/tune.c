@@ -24,6 +24,8 @@
 
 #define LOOK_S 0.1           /* between two looks at a running slice, in GPU time */
 #define SLOW_LOOK_S 1.0      /* of a slice that is long */
+#define CLOSE_LOOK_S 0.02    /* where it ends, at least */
+#define CLOSE_SHARE 0.05     /* of the usual gap between two units */
 #define OFTEN_S 0.05         /* between two marks */
 #define FORCE_S 5.0          /* until a setting must be in force */
 #define FORCE_LOOK_S 0.005   /* between two looks at it */
@@ -231,9 +233,12 @@ static void tell_meter(harpe_tuning *tuning) {
 }
 
 static harpe_work_news read_work(harpe_tuning *tuning) {
+    double asked_s = now_s(tuning);
     double work = harpe_meter_read(tuning->meter, tuning->kind);
     uint32_t source = harpe_meter_step_source(tuning->meter);
-    harpe_work_news news = harpe_work_count_take(&tuning->count, work, now_s(tuning));
+    /* A page counts somewhere between the request and the answer. */
+    double read_s = (asked_s + now_s(tuning)) / 2;
+    harpe_work_news news = harpe_work_count_take(&tuning->count, work, read_s);
     if (source == tuning->step_source || tuning->kind != HARPE_METER_MARKS) return news;
     bool was_known = tuning->step_source != 0;
     tuning->step_source = source;
@@ -360,11 +365,15 @@ static slice_end look_for_work(const harpe_tuning *tuning, const harpe_tune_slic
     return harpe_work_count_stands(&tuning->count, now) ? SLICE_PAUSED : SLICE_TAKEN;
 }
 
-/* Returns how long to sleep until the next look at a slice. Near its end, marks are waited for. */
-static double look_after_s(const harpe_tune_order *order, const harpe_tune_slice *slice) {
+/* Returns how long to sleep until the next look at a slice. Near its end, its last unit is looked
+ * for often. */
+static double look_after_s(const harpe_tuning *tuning, const harpe_tune_order *order,
+                           const harpe_tune_slice *slice) {
     double longest_s = fmin(fmax(order->time_s / 50, LOOK_S), SLOW_LOOK_S);
+    longest_s = fmax(longest_s, harpe_meter_pause_s(tuning->kind));
     double left_s = order->time_s - slice->time_s;
-    return left_s > 0 ? fmin(left_s, longest_s) : LOOK_S;
+    if (left_s > 0) return fmin(left_s, longest_s);
+    return fmax(CLOSE_LOOK_S, fmin(tuning->count.usual_gap_s * CLOSE_SHARE, LOOK_S));
 }
 
 /* Returns false while the program may be pausing. If the units of this slice came in time and then
@@ -406,25 +415,31 @@ static slice_end begin_slice(harpe_tuning *tuning, const harpe_tune_order *order
     return SLICE_TAKEN;
 }
 
-/* Lets a slice run until it is long enough, or too slow, or lost. */
+/* Lets a slice run until it is long enough, or too slow, or lost. It ends with a unit, which a mark
+ * shows at once, and close looks show soon. */
 static slice_end run_slice(harpe_tuning *tuning, const harpe_tune_order *order, double begin_s,
                            double begin_work, harpe_tune_slice *slice) {
+    double looked_s = begin_s;
     for (;;) {
         harpe_work_news news;
-        double look_s = look_after_s(order, slice);
+        double look_s = look_after_s(tuning, order, slice);
         /* Marks that come often need not wake this thread each time. */
         if (harpe_meter_pause_s(tuning->kind) <= 0 && tuning->count.usual_gap_s < OFTEN_S) {
             pause_s(tuning, look_s);
             if (read_work(tuning) == HARPE_WORK_LOST) return SLICE_DROPPED;
         }
-        bool has_finished = sees_work_finish(tuning, look_s, &news);
-        double now = now_s(tuning);
+        bool is_close =
+            harpe_meter_pause_s(tuning->kind) <= CLOSE_LOOK_S || slice->time_s >= order->time_s;
+        bool has_finished = sees_work_finish(tuning, look_s, &news) && is_close;
+        double now = has_finished ? tuning->count.changed_s : now_s(tuning);
         if (is_over(tuning)) return SLICE_OVER;
         if (news == HARPE_WORK_LOST) return SLICE_DROPPED;
         slice->time_s = now - begin_s;
         slice->work = tuning->count.work - begin_work;
         slice->grain = tuning->grain;
         slice->rest_s = now - fmax(tuning->count.changed_s, begin_s);
+        slice->blur_s = harpe_meter_pause_s(tuning->kind) > 0 ? now - looked_s : 0;
+        looked_s = now;
         slice_end end = look_for_work(tuning, slice, now);
         if (end != SLICE_TAKEN) return end;
         if (can_judge_speed(tuning, slice) && harpe_chooser_is_too_slow(tuning->chooser, slice))

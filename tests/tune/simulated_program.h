@@ -38,13 +38,15 @@ typedef struct program {
     double settle_s;             /* until a new clock is in force */
     double late_share;           /* of slices: the clock comes 0.3 s too late, unnoticed */
     int stuck_mhz;               /* > 0: lower clocks are not held; that ends the tuning */
+    bool was_cut;                /* the last slice ended within a step */
     bool has_stopped;            /* the tuning; the GPU is at its highest clock */
     bool ignores;                /* no clock is held, and nobody sees it */
     double tick_s;               /* of the energy counter */
+    double poll_s, close_s; /* > 0: steps are seen by polls, and near a slice's end by close ones */
     /* State: */
     double now_s, energy_j, left; /* left: of the step that runs, share */
     double counted_j;             /* by the GPU's counter */
-    double step_factor, stall_left_s;
+    double step_factor, stall_left_s, rise;
     long steps;
     double needed_s[MINUTE_BINS],
         spent_s[MINUTE_BINS]; /* the last minute in quarters of a second */
@@ -156,6 +158,24 @@ static inline bool run_program(program *of, double time_s, int mhz, int highest_
     return has_ended;
 }
 
+/* Runs until the next look. Returns the number of steps that have ended. */
+static inline int run_until_look(program *of, double look_s, int mhz, int highest_mhz) {
+    int ended = 0;
+    for (double left_s = look_s; left_s > 1e-9;) {
+        double begin_s = of->now_s;
+        ended += run_program(of, left_s, mhz, highest_mhz);
+        left_s -= of->now_s - begin_s;
+        if (of->poll_s <= 0 && ended > 0) break; /* a mark wakes the reader */
+    }
+    if (ended > 0) of->rise = of->poll_s > 0 && of->rise > 0 ? 0.9 * of->rise + 0.1 * ended : ended;
+    return ended;
+}
+
+static inline double look_after_s(const program *of, double left_s) {
+    if (of->poll_s <= 0) return 0.1;
+    return left_s < 1e-6 ? of->close_s : fmin(left_s, of->poll_s);
+}
+
 /* Measures the chooser's order and tells it the result. */
 static inline void run_slice(program *of, harpe_chooser *chooser, int *current_mhz,
                              int highest_mhz) {
@@ -176,11 +196,12 @@ static inline void run_slice(program *of, harpe_chooser *chooser, int *current_m
     int held_mhz = of->ignores ? highest_mhz : mhz;
     int last_mhz = *current_mhz;
     /* A slice begins with a step: that of the change, or, if a slice was cut, the next one. */
-    if (of->left < 1)
-        while (!run_program(of, 0.1, held_mhz, highest_mhz)) {
+    if (of->was_cut)
+        while (run_until_look(of, look_after_s(of, 0), held_mhz, highest_mhz) == 0) {
         }
+    of->was_cut = true;
     double begin_s = of->now_s, begin_j = of->counted_j;
-    harpe_tune_slice slice = {.grain = 1};
+    harpe_tune_slice slice = {.work = 0};
     if (mhz != last_mhz) {
         *current_mhz = mhz;
         slice.late_s = of->settle_s;
@@ -190,15 +211,22 @@ static inline void run_slice(program *of, harpe_chooser *chooser, int *current_m
                                       of->ignores ? highest_mhz : last_mhz, highest_mhz);
     }
     double changed_s = begin_s;
-    for (;;) {
-        bool has_ended = run_program(of, 0.1, held_mhz, highest_mhz);
-        slice.work += has_ended;
-        if (has_ended) changed_s = of->now_s;
+    while (of->was_cut) {
+        double left_s = begin_s + order.time_s - of->now_s;
+        double look_s = look_after_s(of, left_s);
+        bool is_close = of->poll_s <= 0 || left_s < 1e-6;
+        int ended = run_until_look(of, look_s, held_mhz, highest_mhz);
+        slice.work += ended;
+        slice.blur_s = of->poll_s > 0 ? look_s : 0;
+        if (ended > 0) changed_s = of->now_s;
         slice.time_s = of->now_s - begin_s;
         slice.rest_s = of->now_s - changed_s;
         slice.energy_j = of->counted_j - begin_j;
-        if (has_ended && slice.work >= order.work && slice.time_s >= order.time_s) break;
-        if (harpe_chooser_is_too_slow(chooser, &slice)) break;
+        slice.grain = of->rise > 0 ? of->rise : 1;
+        if (ended > 0 && is_close && slice.work >= order.work && slice.time_s >= order.time_s)
+            of->was_cut = false;
+        else if (harpe_chooser_is_too_slow(chooser, &slice))
+            break;
     }
     harpe_chooser_take(chooser, &slice);
 }

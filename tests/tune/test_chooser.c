@@ -295,6 +295,23 @@ TEST(rare_slow_steps_hide_no_saving) {
     }
 }
 
+/* A page of metrics is read three times a second, and near the end of a slice more often. Steps end
+ * between the polls, which must not look like a slow setting. */
+TEST(steps_that_polls_see_late_hide_no_saving) {
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        program of = steady_program(1410, 0.2);
+        of.random = seed;
+        of.laws[0].step_s = 0.2;
+        of.noise = 0;
+        of.poll_s = 0.3;
+        of.close_s = 0.02;
+        harpe_tuning_report report = tune(&of, clock_options(), 1200);
+        if (chosen_clock(&report) != 1320)
+            fail_msg("seed %d: %d MHz", (int)seed, chosen_clock(&report));
+        assert_true(of.worst_minute <= 0.025);
+    }
+}
+
 /* ---- Phases ---------------------------------------------------------------------------------- */
 
 TEST(each_phase_gets_its_clock) {
