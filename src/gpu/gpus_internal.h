@@ -12,7 +12,6 @@
 #include <harpe/gpu.h>
 
 #include "gpu/backend.h"
-#include "gpu/settings.h"
 
 /* The state of a clock lock as Harpe last set it, because the driver does not report it. */
 typedef enum harpe_lock_state {
