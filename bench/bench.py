@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -298,13 +299,7 @@ PEER_CASES = [
     ("synthetic, 4 x 8", "synthetic/a100_4s.csv", 4, 8, SYNTHETIC_W, 3),
     ("gpt3-175b, 8 x 4", MEASURED[0][1], 8, 4, MEASURED_W, 3),
 ]
-SERVER_RUNS = 3
-
-
-def ratio(theirs, ours):
-    """Returns the median of the ratios of paired values as text."""
-    value = statistics.median(t / o for t, o in zip(theirs, ours))
-    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+PEER_RUNS = 3
 
 
 def beside_lowtime(path, stages, microbatches, blocking_w, runs):
@@ -326,72 +321,68 @@ def beside_lowtime(path, stages, microbatches, blocking_w, runs):
         if bound is not None and ours is not None and t <= times["minimum_energy_s"]:
             gaps["lowtime"].append(100 * (energy / bound - 1))
             gaps["harpe"].append(100 * (ours / bound - 1))
-    return dict(found, gaps=gaps, no_more=sum(
-        ours <= theirs + 1e-6 for ours, theirs in zip(gaps["harpe"], gaps["lowtime"])))
+    return dict(found, gaps=gaps)
 
 
-def lowtime_table():
-    table = Table(
-        "Beside lowtime",
-        "lowtime 0.3.0 (steps of 1 ms, exponential curves) and Harpe solve the same profiles in "
-        "turn. Times are medians: processor time of lowtime, time of the wall clock of Harpe. "
-        "Ratios are medians of the ratios of the pairs of runs. Gaps are computed from the "
-        "profile at the plan's own time, for plans up to T\\*. The last column counts lowtime's "
-        "plans for whose time Harpe's plan needs no more energy.",
-        ["profile, stages x microbatches", "lowtime's steps", "lowtime", "Harpe, frontier",
-         "ratio", "Harpe, frontier and 100 plans", "ratio", "lowtime's gap, mean; worst",
-         "Harpe's gap, mean; worst", "Harpe needs no more"])
+def plain(value):
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def add_pairs(table, what, theirs, ours, show, is_more_better=False):
+    """Adds a row of the values of paired runs. How much better Harpe is follows from each pair."""
+    ratios = sorted(our / their if is_more_better else their / max(our, 1e-9)
+                    for our, their in zip(ours, theirs))
+    table.add(what, show(statistics.median(theirs)), show(statistics.median(ours)),
+              plain(statistics.median(ratios)), f"{plain(ratios[0])}-{plain(ratios[-1])}")
+
+
+def add_lowtime(table):
     results = []
     for case, path, stages, microbatches, blocking_w, runs in PEER_CASES:
         found = beside_lowtime(data(path), stages, microbatches, blocking_w, runs)
         lowtime, ours = found["gaps"]["lowtime"], found["gaps"]["harpe"]
-        middle = {key: statistics.median(found[key])
-                  for key in ("lowtime_s", "frontier_s", "plans_s")}
-        table.add(case, count(found["steps"]), seconds(middle["lowtime_s"]),
-                  seconds(middle["frontier_s"]), ratio(found["lowtime_s"], found["frontier_s"]),
-                  seconds(middle["plans_s"]), ratio(found["lowtime_s"], found["plans_s"]),
-                  f"{percent(statistics.fmean(lowtime))}; {percent(max(lowtime))}",
-                  f"{percent(statistics.fmean(ours))}; {percent(max(ours))}",
-                  f"{count(found['no_more'])} of {count(len(ours))}")
+        for key, text in (("frontier_s", "frontier"), ("plans_s", "and 100 plans")):
+            add_pairs(table, f"lowtime: {text}, {case}", found["lowtime_s"], found[key], seconds)
+        for text, value in (("mean", statistics.fmean), ("worst", max)):
+            add_pairs(table, f"lowtime: {text} gap", [value(lowtime)], [value(ours)], percent)
         results.append({"case": case, **found})
-    return table, results
+    return results
 
 
 # key, text, whether more is better
 SERVER_MEASURES = [
-    ("set_up_64_ms", "set-up of a job of 64 ranks, ms", False),
-    ("set_up_1024_ms", "set-up of a job of 1024 ranks, ms", False),
-    ("set_up_1024_cpu_ms", "the server's processor time for this set-up, ms", False),
-    ("rank_kib", "the server's memory for each of the 1024 ranks, KiB", False),
-    ("results_per_s", "results of 5 iterations x 32 microbatches (12 KB), per second", True),
-    ("result_cpu_us", "the server's processor time for each result, us", False),
+    ("set_up_64_ms", "set-up of 64 ranks, ms", False),
+    ("set_up_1024_ms", "set-up of 1024 ranks, ms", False),
+    ("set_up_1024_cpu_ms", "its processor time, ms", False),
+    ("rank_kib", "memory for each of these ranks, KiB", False),
+    ("results_per_s", "results of a round (5 iterations x 32 microbatches), per second", True),
+    ("result_cpu_us", "processor time for a result, us", False),
 ]
+WINDOW_GPUS = ("1xA100", "8xA100")
 
 
-def server_table():
-    table = Table(
-        "Beside the published server",
-        f"`bench_server --brief` plays the ranks of a job, {SERVER_RUNS} times against `harpe "
-        "serve` with a store on disk and, in turn, against the server of Zeus 0.16.0 (FastAPI "
-        "and uvicorn with uvloop and httptools, one worker), which stores nothing. The figures "
-        "are medians. The ratio is the median of the ratios of the pairs of runs, with the least "
-        "and the greatest.",
-        ["what", "`harpe serve`", "the published server", "ratio", "least - greatest"])
+def add_server(table):
     program = BUILD / "bench" / "bench_server"
     if not program.exists():
         raise Skipped(f"{program} was not built; run: make build")
     ours, theirs = [], []
-    for _ in range(SERVER_RUNS):
+    for _ in range(PEER_RUNS):
         ours.append(beside.server(program, BUILD / "harpe", False))
         theirs.append(beside.server(program, ROOT / "bench" / "peers" / "published_server", True))
     for key, text, is_more_better in SERVER_MEASURES:
-        pairs = [(our[key], their[key]) for our, their in zip(ours, theirs)]
-        ratios = sorted(our / their if is_more_better else their / max(our, 1e-9)
-                        for our, their in pairs)
-        values = [statistics.median(column) for column in zip(*pairs)]
-        table.add(text, *(f"{value:,.0f}" if value >= 100 else f"{value:.1f}" for value in values),
-                  f"{statistics.median(ratios):.1f}", f"{ratios[0]:.1f} - {ratios[-1]:.1f}")
-    return table, {"harpe": ours, "published": theirs}
+        add_pairs(table, f"server: {text}", [one[key] for one in theirs],
+                  [one[key] for one in ours], plain, is_more_better)
+    return {"harpe": ours, "published": theirs}
+
+
+def add_windows(table):
+    results = {}
+    for gpus in WINDOW_GPUS:
+        pairs = [[beside.window_us(BUILD / "harpe", gpus, module) for module in ("zeus", "harpe")]
+                 for _ in range(PEER_RUNS)]
+        add_pairs(table, f"ZeusMonitor: a window, {gpus}, us", *zip(*pairs), plain)
+        results[gpus] = pairs
+    return results
 
 
 def part_peers():
@@ -399,8 +390,22 @@ def part_peers():
         beside.python()
     except beside.NotInstalled as reason:
         raise Skipped(str(reason)) from None
-    (lowtime, plans), (servers, requests) = lowtime_table(), server_table()
-    return [lowtime, servers], {"lowtime": plans, "server": requests}
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    processor = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    table = Table(
+        "Beside the published programs",
+        f"One run of `bench/run peers` on {time.strftime('%Y-%m-%d')}: {cores} cores, "
+        f"{processor[1] if processor else 'unknown'}, "
+        f"load average {load:.0f}. Peers are lowtime 0.3.0 (steps of 1 ms, exponential curves; its "
+        "processor time beside Harpe's wall clock), and of Zeus 0.16.0 the server (uvicorn, one "
+        "worker, stores nothing; `harpe serve` stores on disk) and ZeusMonitor (Python, processor "
+        f"time, emulated GPUs). Pairs run in turn, {PEER_RUNS} times. Values are medians; ratios "
+        "are those of the pairs, and above 1 Harpe is better. Gaps are computed from the profile "
+        "for the times of lowtime's plans up to T\\*.",
+        ["what", "peer", "Harpe", "ratio", "least-greatest"])
+    results = {"lowtime": add_lowtime(table), "server": add_server(table),
+               "windows": add_windows(table)}
+    return [table], results
 
 
 PARTS = {"solver": part_solver, "growth": part_growth, "quality": part_quality,

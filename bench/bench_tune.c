@@ -84,10 +84,12 @@ static outcome run_trial(program *of, const int *clocks, size_t count, double ru
 static void print_outcome(const char *name, uint64_t seed, const program *of, const outcome *out) {
     printf(
         "{\"way\": \"%s\", \"name\": \"%s\", \"seed\": %llu, \"trials\": %d, \"settled_s\": %.1f, "
-        "\"worst_minute\": %.5f, \"used\": %.5f, \"reason\": \"%s\", \"step_s\": %.4f, "
+        "\"worst_minute\": %.5f, \"told_minute\": %.5f, \"used\": %.5f, \"reason\": \"%s\", "
+        "\"step_s\": %.4f, "
         "\"noise\": %.4f, \"ignores\": %d, \"odd\": %d, \"phase_s\": %.1f, \"told_phases\": %d, "
         "\"phases\": [",
         out->way, name, (unsigned long long)seed, out->trials, out->settled_s, of->worst_minute,
+        out->report.slowest_minute,
         of->highest_total_j > 0 ? of->energy_j / of->highest_total_j : 0,
         out->report.reason ? out->report.reason : "", of->laws[0].step_s, of->noise, of->ignores,
         of->is_odd, of->phases > 1 ? of->phase_s : 0.0, out->report.program_phases);

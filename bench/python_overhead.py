@@ -15,7 +15,7 @@ import time
 
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
 BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else SOURCE / "build" / "release").resolve()
-sys.path[:0] = [str(SOURCE / "python"), str(SOURCE / "tests" / "powerlimit")]
+sys.path[:0] = [str(SOURCE / "python"), str(SOURCE / "tests" / "power_limit")]
 os.environ["HARPE_LIBRARY"] = str(BUILD / "libharpe.so.0")
 
 import kills  # noqa: E402

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "http/client/connection.h"
-#include "powerlimit/member.h"
+#include "power_limit/member.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

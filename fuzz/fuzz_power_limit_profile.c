@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "powerlimit/profile_file.h"
+#include "power_limit/profile_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -102,7 +102,6 @@ set(HARPE_tidy_TESTS
 # Tests of other kinds that prove more where the part's packages are: they run in that part, too.
 set(HARPE_ALSO_postgresql
     server_clocks
-    server_protocol
     server_rights
     server_secrets
     server_store)
@@ -140,7 +139,7 @@ set(HARPE_ALSO_user
     cli_trust
     client_controller_program
     http_unix
-    powerlimit_guard_program
+    power_limit_guard_program
     server_full_disk
     server_hanging_files
     server_neighbours
@@ -151,7 +150,7 @@ set(HARPE_ALSO_user
 
 # Scripts that make fewer trials than they could.
 set(HARPE_ALSO_trials
-    powerlimit_state_machine
+    power_limit_state_machine
     python_fork
     server_odd_files)
 
@@ -178,11 +177,11 @@ set(HARPE_UNSANITIZED_TESTS
     emulator_rust_client
     emulator_torch
     monitor_gpu_check
-    powerlimit_fleet
-    powerlimit_guard_program
-    powerlimit_guard_records
-    powerlimit_state_machine
-    powerlimit_step_signal)
+    power_limit_fleet
+    power_limit_guard_program
+    power_limit_guard_records
+    power_limit_state_machine
+    power_limit_step_signal)
 # ThreadSanitizer's runtime cannot be loaded before a Python that loads the emulator, as that of
 # AddressSanitizer can.
 set(HARPE_PRELOADED_TESTS

@@ -36,12 +36,18 @@
     TEST_WITH(name, set_up, tear_down) { name##_on(*state); } \
     static void name##_on(parameter __attribute__((unused)))
 
+/* A test that runs only if every test makes all its trials. */
+#define LONG_TEST(name) LISTED_IF(all_trials(), name, name, NULL, NULL, NULL)
+
 /* A test that cmocka runs with run(). Before main(), it is added to the list of the program. */
 #define LISTED_TEST(name, run, set_up, tear_down, initial) \
+    LISTED_IF(true, name, run, set_up, tear_down, initial)
+#define LISTED_IF(is_listed, name, run, set_up, tear_down, initial) \
     static void name(void **state); \
     __attribute__((constructor)) static void list_##name(void) { \
-        listed_tests[listed_count++] = \
-            (struct CMUnitTest){#name, run, set_up, tear_down, initial}; \
+        if (is_listed) \
+            listed_tests[listed_count++] = \
+                (struct CMUnitTest){#name, run, set_up, tear_down, initial}; \
     } \
     static void name(void **state __attribute__((unused)))
 
@@ -49,12 +55,33 @@
 static struct CMUnitTest listed_tests[100];
 static size_t listed_count;
 
-/* Runs them. Returns the exit status. */
+/* Runs them, or those that match the pattern $HARPE_TEST_FILTER. Returns the exit status. */
 static inline int run_listed_tests_within(int (*set_up)(void **state),
                                           int (*tear_down)(void **state)) {
+    cmocka_set_test_filter(getenv("HARPE_TEST_FILTER"));
     return _cmocka_run_group_tests("tests", listed_tests, listed_count, set_up, tear_down);
 }
 static inline int run_listed_tests(void) { return run_listed_tests_within(NULL, NULL); }
+
+/* ---- What a test holds ----------------------------------------------------------------------- */
+
+/* `AT_END(clear) name x = ...` calls clear(&x) at the end of the scope of x, also after `continue`
+ * or `return`. An assertion that fails leaves the memory to the end of the program.
+ *
+ * OWNER(harpe_profile) defines the type OWNED(harpe_profile), a pointer that harpe_profile_free()
+ * gets in this way. Headers give such types short names, such as owned_profile. */
+#define AT_END(function) __attribute__((cleanup(function)))
+#define OWNED(type) AT_END(type##_owned_end) type *
+#define OWNER(type) \
+    static inline void type##_owned_end(type **held) { type##_free(*held); }
+
+/* `owned_array double *x = calloc(...)` is freed, too. */
+#define owned_array AT_END(free_array)
+static inline void free_array(void *held) {
+    void *array;
+    memcpy(&array, held, sizeof array);
+    free(array);
+}
 
 /* ---- Trials ---------------------------------------------------------------------------------- */
 

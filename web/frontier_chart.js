@@ -5,7 +5,7 @@
 // plans.
 import { h, svg } from "./dom.js";
 import { change, joules, percent, seconds, tickLabel, ticks, watts } from "./format.js";
-import { baselineOf, outsideOf, plannedRounds, wishOutsideOf } from "./savings.js";
+import { baselineOf, outsideOf, plannedRounds, requestOutsideOf } from "./savings.js";
 
 const MARGIN = { left: 58, right: 16, top: 14, bottom: 42 };
 const HEIGHT = 420;
@@ -90,7 +90,7 @@ function drawAxes(scales, width) {
 function drawVertical(scales, time, label) {
     if (!(time > scales.x0 && time < scales.x1)) return [];
     const x = scales.x(time);
-    return [svg("line", { class: "wish", x1: x, x2: x, y1: MARGIN.top, y2: scales.bottom }),
+    return [svg("line", { class: "request", x1: x, x2: x, y1: MARGIN.top, y2: scales.bottom }),
             svg("text", { x: x + 4, y: scales.bottom - 6 }, label)];
 }
 
@@ -109,23 +109,23 @@ function freeY(frontier, scales, x, y) {
 }
 
 /** Draws job requests as lines: limits that the choice of the running plan had to respect. */
-function drawWishes(frontier, scales) {
-    const wishes = frontier.wishes ?? {};
-    const [outside, counted] = [outsideOf(frontier), wishOutsideOf(frontier)];
+function drawRequests(frontier, scales) {
+    const requests = frontier.job_requests ?? {};
+    const [outside, counted] = [outsideOf(frontier), requestOutsideOf(frontier)];
     const moved = { time: outside.time - counted.time, energy: outside.energy - counted.energy };
-    const straggler = wishes.slowdown > 0 ? wishes.slowdown * (frontier.undisturbed_time + counted.time) : wishes.iteration_time;
+    const straggler = requests.slowdown > 0 ? requests.slowdown * (frontier.undisturbed_time + counted.time) : requests.iteration_time;
     const parts = [
         ...(straggler > 0 ? drawVertical(scales, straggler + moved.time, "straggler") : []),
-        ...(wishes.plan_time > 0 ? drawVertical(scales, wishes.plan_time + moved.time, "requested plan") : []),
+        ...(requests.plan_time > 0 ? drawVertical(scales, requests.plan_time + moved.time, "requested plan") : []),
     ];
-    if (wishes.power_cap > 0) {
-        const capped = (time) => (time - moved.time) * wishes.power_cap + moved.energy;
+    if (requests.power_cap > 0) {
+        const capped = (time) => (time - moved.time) * requests.power_cap + moved.energy;
         const at = (time) => `${scales.x(time)} ${scales.y(capped(time))}`;
-        parts.push(svg("path", { class: "wish", d: `M${at(scales.x0)}L${at(scales.x1)}` }));
-        const time = Math.min(scales.x1, (scales.y1 - moved.energy) / wishes.power_cap + moved.time);
+        parts.push(svg("path", { class: "request", d: `M${at(scales.x0)}L${at(scales.x1)}` }));
+        const time = Math.min(scales.x1, (scales.y1 - moved.energy) / requests.power_cap + moved.time);
         const x = Math.min(scales.x(time), scales.right) - 4;
         const y = Math.max(scales.y(capped(time)), MARGIN.top) + 14;
-        parts.push(svg("text", { x, y: freeY(frontier, scales, x, y), "text-anchor": "end" }, `cap ${watts(wishes.power_cap)}`));
+        parts.push(svg("text", { x, y: freeY(frontier, scales, x, y), "text-anchor": "end" }, `cap ${watts(requests.power_cap)}`));
     }
     return parts;
 }
@@ -201,7 +201,7 @@ export function frontierChart(onSelect, onRun) {
         const clip = svg("clipPath", { id: "plot-area" }, svg("rect", {
             x: MARGIN.left, y: MARGIN.top, width: scales.right - MARGIN.left, height: scales.bottom - MARGIN.top }));
         paper.replaceChildren(clip, ...drawAxes(scales, width),
-            svg("g", { "clip-path": "url(#plot-area)" }, drawWishes(frontier, scales), drawBound(frontier, scales)),
+            svg("g", { "clip-path": "url(#plot-area)" }, drawRequests(frontier, scales), drawBound(frontier, scales)),
             ...drawData(frontier, scales, selected));
         plot.setAttribute("aria-valuemax", frontier.plans.length - 1);
         plot.setAttribute("aria-valuenow", selected);

@@ -15,7 +15,7 @@ import { oneClockWords } from "./savings.js";
 import { baselineWords, recentWords, savedWords } from "./savings_words.js";
 import { isOver, stateBadge } from "./state.js";
 import { timeline } from "./timeline.js";
-import { wishForms } from "./wishes.js";
+import { requestForms } from "./job_requests.js";
 
 const PHASES = {
     count: "counting microbatches", sweep: "trying frequencies", explore: "exploring frequencies", plan: "running a plan", hold: "holding the highest clocks",
@@ -107,10 +107,10 @@ export function showJob(content, id, tell) {
     let isPipelineShown = false;
     let takesRequests = true;
 
-    const wishes = wishForms(id, () => frontierFresh());
+    const forms = requestForms(id, () => frontierFresh());
     const shownPlan = () => selected === null ? frontier.current : Math.min(selected, frontier.plans.length - 1);
-    const requests = h("div", null, h("h3", null, "Job requests"), wishes.element);
-    const run = (index) => takesRequests && wishes.runPlan(frontier, index);
+    const requests = h("div", null, h("h3", null, "Job requests"), forms.element);
+    const run = (index) => takesRequests && forms.runPlan(frontier, index);
     const chart = frontierChart((index) => {
         selected = index;
         update();
@@ -219,7 +219,7 @@ export function showJob(content, id, tell) {
         selectionFacts(selection, frontier, index);
         runButton.disabled = index === frontier.current;
         followButton.hidden = selected === null;
-        wishes.suggest(frontier, index);
+        forms.suggest(frontier, index);
         pipelineFresh();
     }
 
@@ -232,7 +232,7 @@ export function showJob(content, id, tell) {
             if (known && known.ranks_registered < known.world_size) setText(waiting, "There is no plan until all ranks are registered.");
             return;
         }
-        const key = JSON.stringify([next.phase, next.round, next.wishes, next.current, next.sweep, next.exploration, next.outside, next.baseline,
+        const key = JSON.stringify([next.phase, next.round, next.job_requests, next.current, next.sweep, next.exploration, next.outside, next.baseline,
             next.plans?.length, next.plans?.[0], next.plans?.at(-1)]);
         if (key === frontierKey) return;
         frontierKey = key;

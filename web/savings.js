@@ -9,7 +9,7 @@ const pair = (values) => ({ time: values?.[0] ?? 0, energy: values?.[1] ?? 0 });
 export const outsideOf = (frontier) => pair(frontier.outside);
 /** Returns the part of it that job requests take into account: without what appeared later and is
  * unexplained. */
-export const wishOutsideOf = (frontier) => pair(frontier.wish_outside ?? frontier.outside);
+export const requestOutsideOf = (frontier) => pair(frontier.job_request_outside ?? frontier.outside);
 
 /** Returns the time and energy of an iteration at the highest clocks in the profile of the plans, or
  * null before there is a plan. */

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the published programs for bench.py's part `peers`: lowtime, and the server of Zeus. pip
-installs both once, in the versions of requirements.txt, into a virtual environment below build/."""
+"""Runs the published programs for bench.py's part `peers`: lowtime, and the server and the monitor
+of Zeus. pip installs them once, in the versions of requirements.txt, into a virtual environment below build/."""
 import fcntl
 import hashlib
 import json
@@ -14,6 +14,17 @@ HERE = pathlib.Path(__file__).resolve().parent
 FOLDER = HERE.parent.parent / "build" / "peers" / "venv"
 REQUIREMENTS = HERE / "requirements.txt"
 LIMIT_S = 3600
+# Prints the processor time of a window of the monitor in argv[1], `zeus` or `harpe`.
+WINDOWS = """
+import importlib, json, sys, time
+monitor = importlib.import_module(sys.argv[1] + ".monitor").ZeusMonitor()
+for count in (100, 2000):
+    began_s = time.process_time()
+    for _ in range(count):
+        monitor.begin_window("step", sync_execution=False)
+        monitor.end_window("step", sync_execution=False)
+print(json.dumps({"window_us": (time.process_time() - began_s) / count * 1e6}))
+"""
 
 
 class NotInstalled(Exception):
@@ -69,3 +80,11 @@ def server(bench_server, program, is_published):
     found = _json_of(bench_server, "--brief", "--runs", "1", "--json", "--harpe", program,
                      **environment)
     return {key: value["median"] for key, value in found.items()}
+
+
+def window_us(program, gpus, module):
+    """Returns the processor time of a window of ZeusMonitor on emulated GPUs. `module`: whose."""
+    root = HERE.parent.parent
+    return _json_of(program, "emulate", "--gpus", gpus, "--", python(), "-W", "ignore", "-c",
+                    WINDOWS, module, PYTHONPATH=str(root / "python"),
+                    HARPE_LIBRARY=str(program.parent / "libharpe.so"))["window_us"]

@@ -1013,6 +1013,7 @@ harpe_tuning_report._fields_ = [
     ("program_phases", C.c_int),
     ("slowdown", C.c_double),
     ("slowdown_error", C.c_double),
+    ("slowest_minute", C.c_double),
     ("saved", C.c_double),
     ("saved_error", C.c_double),
     ("guess_low", C.c_double),

@@ -26,7 +26,7 @@
 #include "base/process.h"
 #include "client/control.h"
 #include "gpu/saved_settings.h"
-#include "powerlimit/guard.h"
+#include "power_limit/guard.h"
 
 #define SHORTEST_POLL_NS INT64_C(20000)
 #define LONGEST_POLL_NS INT64_C(1000000000)

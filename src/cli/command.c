@@ -14,7 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/number.h"
 #include "base/terminal_progress.h"
 #include "base/text.h"
@@ -188,10 +190,7 @@ harpe_status harpe_command_print_json_rows(const char *name, const json_t *rows,
         free(text);
         if (status != HARPE_OK) return status;
     }
-    errno = 0;
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return harpe_fail_errno(error, errno ? errno : EIO, "writing standard output");
-    return HARPE_OK;
+    return harpe_command_flush(error);
 }
 
 harpe_status harpe_command_print_json_end(json_t *others, harpe_error *error) {
@@ -202,6 +201,35 @@ harpe_status harpe_command_print_json_end(json_t *others, harpe_error *error) {
     harpe_status status = print_escaped(text + 1, text + strlen(text), error); /* without its "{" */
     (void)putchar('\n');
     free(text);
+    return status;
+}
+
+void harpe_command_add_note(json_t *notes, harpe_text *text) {
+    if (text->length > 0 && !text->failed)
+        json_array_append_new(notes, harpe_command_json_text(text->data));
+    harpe_text_free(text);
+    *text = (harpe_text){0};
+}
+
+void harpe_command_print_notes(const char *name, json_t *notes) {
+    for (size_t i = 0; i < json_array_size(notes); i++)
+        fprintf(stderr, "harpe %s: %s\n", name, json_string_value(json_array_get(notes, i)));
+    json_decref(notes);
+}
+
+harpe_status harpe_command_flush(harpe_error *error) {
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return HARPE_OK;
+    return harpe_fail_errno(error, errno ? errno : EIO, "writing standard output");
+}
+
+harpe_status harpe_command_write(const char *path, harpe_text *text, harpe_error *error) {
+    harpe_status status = text->failed ? harpe_fail_memory(error) : HARPE_OK;
+    if (status == HARPE_OK && path)
+        status = harpe_file_write(path, text->data, text->length, error);
+    else if (status == HARPE_OK && text->length > 0)
+        (void)fwrite(text->data, 1, text->length, stdout);
+    harpe_text_free(text);
     return status;
 }
 
@@ -340,26 +368,26 @@ int harpe_flag_int(const struct argp_state *state, const char *flag, const char 
     return (int)value;
 }
 
-double harpe_flag_double(const struct argp_state *state, const char *flag, const char *text,
-                         double minimum, double maximum) {
+static double read_double(const struct argp_state *state, const char *flag, const char *text,
+                          double minimum, double maximum, bool is_above) {
     double value = 0;
     bool is_number = harpe_parse_double(text, strlen(text), &value);
-    if (!is_number || value < minimum || value > maximum) {
-        harpe_flag_fail(state, "%s: expected a number from %g to %g, found '%s'", flag, minimum,
-                        maximum, text);
-    }
+    if (!is_number || value < minimum || (is_above && value == minimum) || value > maximum)
+        harpe_flag_fail(state,
+                        is_above ? "%s: expected a number above %g, at most %g, found '%s'"
+                                 : "%s: expected a number from %g to %g, found '%s'",
+                        flag, minimum, maximum, text);
     return value;
+}
+
+double harpe_flag_double(const struct argp_state *state, const char *flag, const char *text,
+                         double minimum, double maximum) {
+    return read_double(state, flag, text, minimum, maximum, false);
 }
 
 double harpe_flag_double_above(const struct argp_state *state, const char *flag, const char *text,
                                double minimum, double maximum) {
-    double value = 0;
-    bool is_number = harpe_parse_double(text, strlen(text), &value);
-    if (!is_number || value <= minimum || value > maximum) {
-        harpe_flag_fail(state, "%s: expected a number above %g, at most %g, found '%s'", flag,
-                        minimum, maximum, text);
-    }
-    return value;
+    return read_double(state, flag, text, minimum, maximum, true);
 }
 
 int harpe_flag_choice(const struct argp_state *state, const char *flag, const char *text,
@@ -373,25 +401,139 @@ int harpe_flag_choice(const struct argp_state *state, const char *flag, const ch
                     text);
 }
 
-const char *harpe_flag_name(const struct argp_option *flags, int key) {
-    for (; flags->name || flags->doc; flags++)
-        if (flags->key == key && flags->name) return flags->name;
+/* ---- Command lines --------------------------------------------------------------------------- */
+
+enum { FIRST_KEY = 0x100 };
+
+/* The input of the argp parser. */
+typedef struct reading {
+    const harpe_command_line *line;
+    char *arguments;
+} reading;
+
+static bool is_row(const harpe_flag *flag) { return flag->name || flag->help; }
+
+/* Finds the flag of a key of argp, and the part that has it. The key of a flag without a letter is
+ * its place among the flags of all parts. */
+static const harpe_flag *find_flag(const harpe_command_line *line, int key,
+                                   const harpe_flag_part **part) {
+    int own_key = FIRST_KEY;
+    for (*part = line->parts; (*part)->flags; ++*part)
+        for (const harpe_flag *flag = (*part)->flags; is_row(flag); flag++, own_key++)
+            if (key == (flag->letter ? flag->letter : own_key)) return flag;
     return NULL;
 }
 
-bool harpe_flag_number(const struct argp_state *state, const struct argp_option *flags,
-                       const harpe_number_flag *numbers, int key, const char *text) {
-    while (numbers->key && numbers->key != key)
-        numbers++;
-    if (!numbers->key) return false;
-    char flag[64];
-    (void)snprintf(flag, sizeof flag, "--%s", harpe_flag_name(flags, key));
-    double minimum = numbers->minimum, maximum = numbers->maximum;
-    if (numbers->whole)
-        *numbers->whole = harpe_flag_int(state, flag, text, (int64_t)minimum, (int64_t)maximum);
+static double read_number(const struct argp_state *state, const harpe_flag *flag, const char *name,
+                          const char *text) {
+    double value = read_double(state, name, text, flag->minimum, flag->maximum, flag->is_above);
+    return flag->divisor > 0 ? value / flag->divisor : value;
+}
+
+/* Stores a value in the struct at `base`. */
+static void store(const harpe_flag *flag, char *base, struct argp_state *state, const char *name,
+                  char *text) {
+    void *into = base + flag->at;
+    int number = 0;
+    if (flag->given) *(bool *)(base + flag->given) = true;
+    if (flag->read) {
+        flag->read(into, state, name, text);
+        return;
+    }
+    if (flag->names)
+        number = harpe_flag_choice(state, name, text, flag->names);
+    else if (flag->kind == HARPE_FLAG_WHOLE || flag->kind == HARPE_FLAG_WIDE)
+        number = harpe_flag_int(state, name, text, (int64_t)flag->minimum, (int64_t)flag->maximum);
+    switch (flag->kind) {
+    case HARPE_FLAG_SWITCH: *(bool *)into = true; return;
+    case HARPE_FLAG_WHOLE: *(int *)into = number; return;
+    case HARPE_FLAG_WIDE: *(int64_t *)into = number; return;
+    case HARPE_FLAG_NUMBER: *(double *)into = read_number(state, flag, name, text); return;
+    case HARPE_FLAG_TEXT: break;
+    }
+    if (flag->maximum > flag->minimum) (void)read_number(state, flag, name, text);
+    *(const char **)into = text;
+}
+
+static void take_word(const reading *self, struct argp_state *state, char *text) {
+    const harpe_command_line *line = self->line;
+    const harpe_flag *word = line->words;
+    if (line->command) {
+        *(char ***)(void *)(self->arguments + line->command) = &state->argv[state->next - 1];
+        state->next = state->argc;
+        return;
+    }
+    for (unsigned i = 0; i < state->arg_num && word && word->name && !word->read; i++)
+        word++;
+    bool is_empty = state->arg_num > 0 && !*text && word && !word->read;
+    if (word && word->name && !is_empty)
+        store(word, self->arguments, state, word->name, text);
+    else if (line->refusal)
+        harpe_flag_fail(state, "'%s' %s", text, line->refusal);
     else
-        *numbers->number = harpe_flag_double(state, flag, text, minimum, maximum);
-    return true;
+        harpe_flag_fail(state, "unexpected argument '%s'%s", text,
+                        line->words ? "" : ": there are no arguments");
+}
+
+static error_t parse_key(int key, char *text, struct argp_state *state) {
+    const reading *self = state->input;
+    const harpe_flag_part *part;
+    const harpe_flag *flag = find_flag(self->line, key, &part);
+    char name[64];
+    if (key == ARGP_KEY_ARG) {
+        take_word(self, state, text);
+        return 0;
+    }
+    if (!flag) return ARGP_ERR_UNKNOWN;
+    (void)snprintf(name, sizeof name, "--%s", flag->name);
+    store(flag, self->arguments + part->at, state, name, text);
+    return 0;
+}
+
+/* Adds the last lines to --help. argp frees the text. */
+static char *extend_help(int key, const char *text, void *input) {
+    const reading *self = input;
+    harpe_text more = {0};
+    if (key != ARGP_KEY_HELP_EXTRA || !self || !self->line->more_help) return (char *)text;
+    self->line->more_help(&more);
+    return more.data;
+}
+
+/* Lists the flags of all parts for argp. The caller frees the list, which is NULL without flags. */
+static struct argp_option *list_options(const harpe_command_line *line) {
+    size_t count = 0;
+    const harpe_flag_part *part;
+    for (part = line->parts; part->flags; part++)
+        for (const harpe_flag *flag = part->flags; is_row(flag); flag++)
+            count++;
+    if (count == 0) return NULL;
+    struct argp_option *options = harpe_calloc(count + 1, sizeof *options), *next = options;
+    for (part = line->parts; options && part->flags; part++)
+        for (const harpe_flag *flag = part->flags; is_row(flag); flag++, next++) {
+            int own_key = flag->letter ? flag->letter : FIRST_KEY + (int)(next - options);
+            bool is_alias = flag->how & OPTION_ALIAS;
+            *next = (struct argp_option){flag->name,  is_alias ? next[-1].key : own_key,
+                                         flag->value, flag->how,
+                                         flag->help,  part->group + flag->group};
+            if (!flag->name) next->key = 0;
+        }
+    return options;
+}
+
+struct argp_state harpe_command_line_read(const harpe_command_line *line, int argc, char **argv,
+                                          void *arguments) {
+    reading self = {line, arguments};
+    struct argp parser = {.options = list_options(line),
+                          .parser = parse_key,
+                          .args_doc = line->forms,
+                          .doc = line->about,
+                          .help_filter = extend_help};
+    const struct argp_state state = {.name = argv[0]};
+    unsigned how = line->command || line->is_in_order ? ARGP_IN_ORDER : 0;
+    if (line->parts[0].flags && !parser.options) harpe_flag_fail(&state, "out of memory");
+    if (argp_parse(&parser, argc, argv, how, NULL, &self) != 0) exit(HARPE_EXIT_USAGE);
+    free((void *)parser.options);
+    return state;
 }
 
 /* ---- Mistyped names -------------------------------------------------------------------------- */

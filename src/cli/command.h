@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
@@ -70,6 +71,17 @@ harpe_status harpe_command_print_json_rows(const char *name, const json_t *rows,
                                            harpe_error *error);
 harpe_status harpe_command_print_json_end(json_t *others, harpe_error *error);
 
+/* Adds a text to a list of notes, unless it is empty or memory ran out, and clears the text. */
+void harpe_command_add_note(json_t *notes, harpe_text *text);
+/* Prints each note to stderr as "harpe NAME: <note>", and releases the list. */
+void harpe_command_print_notes(const char *name, json_t *notes);
+
+/* Writes what was printed. A closed standard output is a failure. */
+harpe_status harpe_command_flush(harpe_error *error);
+/* Writes a text to a file, or prints it if `path` is NULL; a failed print is noticed at exit. Frees
+ * the text, and fails if there was no memory for it. */
+harpe_status harpe_command_write(const char *path, harpe_text *text, harpe_error *error);
+
 /* Appends `value` as JSON on one line, without characters that can control a terminal. `text` fails
  * if memory runs out. */
 void harpe_command_append_json_line(harpe_text *text, const json_t *value);
@@ -115,7 +127,82 @@ int harpe_command_columns(void);
 const char *harpe_bold_start(void);
 const char *harpe_bold_end(void);
 
-/* Read the values of flags inside an argp parser. For an invalid value they print one line with
+/* ---- Command lines --------------------------------------------------------------------------- */
+
+/* Reads a value that needs code of its own. `into` is the member that the row of the flag names,
+ * and `flag` the flag in messages. A wrong value ends in harpe_flag_fail. */
+typedef void harpe_flag_reader(void *into, struct argp_state *state, const char *flag, char *text);
+
+/* The type of the member that gets a flag's value. */
+typedef enum harpe_flag_kind {
+    HARPE_FLAG_SWITCH = 1, /* bool: becomes true */
+    HARPE_FLAG_TEXT,       /* const char * */
+    HARPE_FLAG_WHOLE,      /* int, or an enum whose values are the indices of names */
+    HARPE_FLAG_WIDE,       /* int64_t or uint64_t */
+    HARPE_FLAG_NUMBER,     /* double */
+} harpe_flag_kind;
+
+/* A flag of a command, or a word: what --help says of it, and the member of the command's arguments
+ * that gets its value. A row without a name is a heading of --help, and an empty row ends a table.
+ * A text with a range must be a number. */
+typedef struct harpe_flag {
+    const char *name;  /* without "--" */
+    int letter;        /* 'q' for -q; 0: none */
+    const char *value; /* what --help calls the value; NULL: there is no value */
+    const char *help;
+    int group;            /* in --help, the flags of a group stand together */
+    size_t at;            /* of the member; HARPE_INTO sets it and the kind */
+    harpe_flag_kind kind; /* 0: `read` reads the value */
+    double minimum, maximum;
+    const char *const *names; /* the value is one of these names; ends with NULL */
+    harpe_flag_reader *read;
+    size_t given;   /* of a bool that becomes true if the flag is given; 0: none */
+    double divisor; /* the number is divided by it; 0: it is not */
+    bool is_above;  /* the number must be greater than the minimum */
+    int how;        /* OPTION_ALIAS of the row before, OPTION_HIDDEN or OPTION_ARG_OPTIONAL */
+} harpe_flag;
+
+/* Names the member of a struct that gets the value. */
+#define HARPE_INTO(type, member) \
+    .at = offsetof(type, member), .kind = _Generic(((type *)NULL)->member, \
+                                                   bool: HARPE_FLAG_SWITCH, \
+                                                   const char *: HARPE_FLAG_TEXT, \
+                                                   int64_t: HARPE_FLAG_WIDE, \
+                                                   uint64_t: HARPE_FLAG_WIDE, \
+                                                   double: HARPE_FLAG_NUMBER, \
+                                                   int: HARPE_FLAG_WHOLE, \
+                                                   unsigned: HARPE_FLAG_WHOLE)
+/* Names the function that reads the value, and the member that it gets. */
+#define HARPE_READ(function, type, member) .read = (function), .at = offsetof(type, member)
+
+/* Flags whose members are in one struct, and the place of the struct in the command's arguments. */
+typedef struct harpe_flag_part {
+    const harpe_flag *flags;
+    size_t at;
+    int group; /* is added to the groups of the flags */
+} harpe_flag_part;
+
+/* How a command is called. */
+typedef struct harpe_command_line {
+    harpe_flag_part parts[4]; /* ends with an empty part */
+    const harpe_flag *words;  /* words in their order; NULL: none. One with `read` takes all words
+                               * from its place on. */
+    size_t command; /* of a char **, which gets the words from the first on: a command of the user;
+                     * 0: none. Flags after the first word are then part of the command. */
+    bool is_in_order;    /* the words decide which flags may follow */
+    const char *refusal; /* what a message says of a word too many; NULL: that it is unexpected */
+    const char *forms;   /* the forms of the words in --help, a line each; NULL: no words */
+    const char *about;   /* the text of --help: above the flags, "\v", below the flags */
+    void (*more_help)(harpe_text *text); /* appends the last lines of --help; NULL: none */
+} harpe_command_line;
+
+/* Reads a command line into `arguments`, which has its defaults. Prints help, or one line about a
+ * mistake, and then exits. Returns a state for harpe_flag_fail, so that the caller can check how
+ * values fit together. */
+struct argp_state harpe_command_line_read(const harpe_command_line *line, int argc, char **argv,
+                                          void *arguments);
+
+/* Read the values of flags. For an invalid value they print one line with
  * the flag and the value, and exit with HARPE_EXIT_USAGE. */
 int harpe_flag_int(const struct argp_state *state, const char *flag, const char *text,
                    int64_t minimum, int64_t maximum);
@@ -124,22 +211,9 @@ double harpe_flag_double(const struct argp_state *state, const char *flag, const
 /* Reads a number that must be greater than the minimum. */
 double harpe_flag_double_above(const struct argp_state *state, const char *flag, const char *text,
                                double minimum, double maximum);
-/* A flag whose value is a number of a range. Exactly one of `whole` and `number` is not NULL. */
-typedef struct harpe_number_flag {
-    int key; /* 0: the end of a table */
-    int *whole;
-    double *number;
-    double minimum, maximum;
-} harpe_number_flag;
-/* Reads the value of a flag if `numbers` has its key. Returns false if it has not. `flags` has the
- * flag's name. */
-bool harpe_flag_number(const struct argp_state *state, const struct argp_option *flags,
-                       const harpe_number_flag *numbers, int key, const char *text);
 /* Returns the index of `text` in a NULL-terminated list of names. */
 int harpe_flag_choice(const struct argp_state *state, const char *flag, const char *text,
                       const char *const *names);
-/* Returns the name of the flag with this key, without "--", or NULL. */
-const char *harpe_flag_name(const struct argp_option *flags, int key);
 /* Prints one line and exits with HARPE_EXIT_USAGE. */
 void harpe_flag_fail(const struct argp_state *state, const char *format, ...) HARPE_PRINTF(2, 3)
     __attribute__((noreturn));

@@ -4,7 +4,6 @@
  * is lost, or is new. */
 #include "cli/gpu_names.h"
 
-#include <argp.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -22,13 +21,18 @@ enum { ANSWER_MS = 10000 };
 
 /* ---- The agent's GPUs ------------------------------------------------------------------------ */
 
+harpe_status harpe_gpu_names_ask_status(const char *socket, int limit_ms, json_t **answer,
+                                        harpe_error *error) {
+    json_t *request = json_pack("{s:i,s:s}", "version", HARPE_LEASE_VERSION, "request", "status");
+    return harpe_lease_ask(socket, request, limit_ms, answer, error);
+}
+
 harpe_gpu_names harpe_gpu_names_ask(const harpe_gpus *gpus, const char *socket) {
     harpe_gpu_names names = {.gpus = gpus};
     char path[HARPE_LEASE_SOCKET_SIZE];
     json_t *answer = NULL;
     if (!socket && !harpe_lease_find_agent(gpus, path)) return names;
-    json_t *request = json_pack("{s:i,s:s}", "version", HARPE_LEASE_VERSION, "request", "status");
-    if (harpe_lease_ask(socket ? socket : path, request, ANSWER_MS, &answer, NULL) == HARPE_OK)
+    if (harpe_gpu_names_ask_status(socket ? socket : path, ANSWER_MS, &answer, NULL) == HARPE_OK)
         names.lent = json_incref(json_object_get(answer, "gpus"));
     json_decref(answer);
     return names;
@@ -44,10 +48,10 @@ static const char *uuid_of(const json_t *lent) {
     return uuid ? uuid : "";
 }
 
-static bool is_lent(const harpe_gpu_names *names, const char *uuid) {
-    for (size_t i = 0; i < json_array_size(names->lent); i++)
-        if (strcmp(uuid_of(json_array_get(names->lent, i)), uuid) == 0) return true;
-    return false;
+const json_t *harpe_gpu_names_lent(const json_t *list, const char *uuid) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (strcmp(uuid_of(json_array_get(list, i)), uuid) == 0) return json_array_get(list, i);
+    return NULL;
 }
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
@@ -75,7 +79,8 @@ static bool has_moved(const harpe_gpu_names *names, int gpu, char *what, size_t 
         (void)snprintf(what, size, "the driver's GPU %d is lost", lost);
         return true;
     }
-    for (size_t i = 0; is_lent(names, info->uuid) && i < json_array_size(names->lent); i++) {
+    bool is_lent = harpe_gpu_names_lent(names->lent, info->uuid);
+    for (size_t i = 0; is_lent && i < json_array_size(names->lent); i++) {
         const json_t *before = json_array_get(names->lent, i);
         if (strcmp(uuid_of(before), info->uuid) == 0) break;
         if (!json_is_true(json_object_get(before, "was_lost"))) continue;
@@ -84,7 +89,7 @@ static bool has_moved(const harpe_gpu_names *names, int gpu, char *what, size_t 
     }
     for (int before = 0; names->lent && before < gpu; before++) {
         const char *uuid = harpe_gpu_info_at(names->gpus, before)->uuid;
-        if (is_lent(names, uuid)) continue;
+        if (harpe_gpu_names_lent(names->lent, uuid)) continue;
         (void)snprintf(what, size, "the node agent, which started earlier, has not seen %.95s",
                        uuid);
         return true;
@@ -131,12 +136,13 @@ harpe_status harpe_gpu_names_find(const harpe_gpu_names *names, const char *flag
                : " (a number, a UUID or a PCI address, as harpe gpus shows them)");
 }
 
-char *harpe_gpu_models_help(int key, const char *text, void *input) {
-    (void)input;
-    if (key != ARGP_KEY_HELP_EXTRA) return (char *)text;
-    harpe_text help = {0};
-    harpe_text_printf(&help, "GPU models:");
+void harpe_gpu_models_help(harpe_text *text) {
+    harpe_text_printf(text, "GPU models:");
     for (const char *const *model = harpe_synth_gpu_models(); *model; model++)
-        harpe_text_printf(&help, " %s", *model);
-    return help.data; /* argp frees it */
+        harpe_text_printf(text, " %s", *model);
+}
+
+void harpe_gpu_model_read(void *into, struct argp_state *state, const char *flag, char *text) {
+    const char *const *models = harpe_synth_gpu_models();
+    *(const char **)into = models[harpe_flag_choice(state, flag, text, models)];
 }

@@ -187,6 +187,11 @@ static void take_all(harpe_step_channel *signals, uint64_t *steps, uint64_t *epo
     signals->taken_epochs = all_epochs;
 }
 
+bool harpe_marked_command_is_users_mistake(harpe_status status) {
+    return status == HARPE_INVALID_INPUT || status == HARPE_INVALID_ARGUMENT ||
+           status == HARPE_IO_ERROR || status == HARPE_LIMIT_EXCEEDED;
+}
+
 /* ---- Starting -------------------------------------------------------------------------------- */
 
 harpe_status harpe_marked_command_prepare(harpe_marked_command *child, const harpe_marks *marks,
@@ -197,7 +202,7 @@ harpe_status harpe_marked_command_prepare(harpe_marked_command *child, const har
     harpe_command_block(numbers, &mask, &child->mask);
     child->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     if (child->signals < 0) return harpe_fail_errno(error, errno, "preparing to run a command");
-    return open_channel(&child->step_signals, !marks->are_read_elsewhere, error);
+    return open_channel(&child->step_signals, marks->step, error);
 }
 
 harpe_status harpe_marked_command_start(harpe_marked_command *child, char *const *command,
@@ -227,17 +232,14 @@ void harpe_marked_command_close(harpe_marked_command *child) {
 /* ---- Marks ----------------------------------------------------------------------------------- */
 
 static void take_line(harpe_marked_command *child) {
-    const harpe_marks *marks = child->marks;
     child->line[child->line_length] = '\0';
-    if (strcmp(child->line, "step") == 0) {
-        atomic_store(&child->step_signals.shared->source, HARPE_STEP_MARKS);
-        marks->step(marks->user);
-    } else if (strcmp(child->line, "epoch") == 0) {
-        marks->epoch(marks->user);
-    } else if (child->line_length > 0 && child->unknown_count++ == 0) {
+    if (strcmp(child->line, "step") == 0)
+        harpe_step_memory_add(child->step_signals.shared, 1);
+    else if (strcmp(child->line, "epoch") == 0)
+        harpe_step_memory_end_epoch(child->step_signals.shared);
+    else if (child->line_length > 0 && child->unknown_count++ == 0)
         fprintf(stderr, "%s: a line to HARPE_STEP_FD was neither 'step' nor 'epoch'\n",
-                marks->program);
-    }
+                child->marks->program);
     child->line_length = 0;
 }
 
@@ -259,7 +261,7 @@ static bool take_lines(harpe_marked_command *child) {
 static void take_step_signals(harpe_marked_command *child) {
     const harpe_marks *marks = child->marks;
     uint64_t rings;
-    if (marks->are_read_elsewhere) return;
+    if (!marks->step) return;
     ssize_t ignored = read(child->step_signals.bell, &rings, sizeof rings);
     (void)ignored;
     for (char kind; (kind = next_signal(&child->step_signals));)
@@ -274,8 +276,7 @@ static void pass_over(harpe_marked_command *child) {
     const harpe_marks *marks = child->marks;
     uint64_t steps;
     uint64_t epochs;
-    if (!marks->continued) return;
-    marks->continued(marks->user);
+    if (!marks->step) return;
     while (take_lines(child)) {
     }
     take_all(&child->step_signals, &steps, &epochs);
@@ -300,9 +301,9 @@ static void take_signals(harpe_marked_command *child) {
 
 /* Takes all marks that the command made before its end. */
 static void take_rest(harpe_marked_command *child) {
+    while (take_lines(child))
+        take_step_signals(child);
     take_step_signals(child);
-    while (take_lines(child)) {
-    }
 }
 
 void harpe_marked_command_follow(harpe_marked_command *child) {
@@ -315,11 +316,11 @@ void harpe_marked_command_follow(harpe_marked_command *child) {
         if (harpe_poll(ways, WAYS, marks->tick ? marks->tick_ns : -1) < 0) continue;
         if (marks->tick) marks->tick(marks->user);
         take_signals(child);
-        if (ways[BELL].revents) take_step_signals(child);
         /* The pipe is empty, and no process can write to it any more. */
         if (ways[LINES].revents && !take_lines(child) && !(ways[LINES].revents & POLLIN))
             ways[LINES].fd = -1;
-        if (marks->caught_up && !is_readable(child->step_signals.lines) &&
+        take_step_signals(child);
+        if (marks->step && !is_readable(child->step_signals.lines) &&
             !is_readable(child->step_signals.bell))
             marks->caught_up(marks->user);
     }

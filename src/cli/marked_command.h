@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A command of the user that marks its steps. There are two kinds of marks: counts in shared memory
- * (harpe_power_limit_mark_step), and lines in a pipe (for any other language). */
+ * (harpe_power_limit_mark_step), and lines in a pipe (for any other language). Lines are counted in
+ * the same memory. */
 #ifndef HARPE_CLI_MARKED_COMMAND_H
 #define HARPE_CLI_MARKED_COMMAND_H
 
@@ -14,22 +15,18 @@
 
 #include <harpe/status.h>
 
-#include "powerlimit/step_signal.h"
+#include "power_limit/step_signal.h"
 
 /* The functions that are called for marks, on the thread that follows the command. */
 typedef struct harpe_marks {
     const char *program; /* the beginning of messages, such as "harpe power-limit run" */
-    /* True: the caller reads the marks in the memory itself, and the functions below are called
-     * only for lines of the pipe. */
-    bool are_read_elsewhere;
+    /* NULL: the caller reads the marks in the memory itself. Otherwise none is NULL. */
     void (*step)(void *user);
     void (*epoch)(void *user);
-    /* These functions are called when this process was stopped and continues. After `continued`
-     * come the marks that the pipe got in the meantime. Then `pass_over` gets the numbers of marks
-     * that the memory got in the meantime. Both functions may be NULL. */
-    void (*continued)(void *user);
+    /* Called when this process was stopped and continues, with the numbers of marks that were made
+     * in the meantime. */
     void (*pass_over)(void *user, uint64_t steps, uint64_t epochs);
-    void (*caught_up)(void *user); /* called when no mark is left; may be NULL */
+    void (*caught_up)(void *user); /* called when no mark is left */
     void (*tick)(void *user);      /* called about every `tick_ns`; may be NULL */
     int64_t tick_ns;
     void *user;
@@ -61,6 +58,10 @@ typedef struct harpe_marked_command {
     size_t line_length;
     int64_t unknown_count; /* lines that are no marks */
 } harpe_marked_command;
+
+/* Returns true if the user made a mistake, such as naming a file that cannot be used. Such a
+ * mistake ends the program before a long job starts. */
+bool harpe_marked_command_is_users_mistake(harpe_status status);
 
 /* Makes the channel of marks, and sets the environment variables that name it. Blocks the signals
  * that are passed on. */

@@ -19,57 +19,33 @@ typedef struct run_arguments {
     char **command;
 } run_arguments;
 
-enum flag {
-    FLAG_SERVER = 's',
-    FLAG_JOB = 'j',
-    FLAG_MEASURE_ONLY = 'm',
-    FLAG_POWER_LIMIT = 'p',
-};
-
-static const struct argp_option flags[] = {
-    {"server", FLAG_SERVER, "URL", 0,
+static const harpe_flag flags[] = {
+    {"server", 's', "URL",
      "Server that plans for pipeline-parallel jobs, such as http://head-node:7787 (default: "
      "$HARPE_SERVER)",
-     1},
-    {"job", FLAG_JOB, "NAME", 0,
+     1, HARPE_INTO(run_arguments, server)},
+    {"job", 'j', "NAME",
      "Name by which the ranks of a pipeline-parallel job find each other (default: they use "
      "torch.distributed)",
-     1},
-    {"measure-only", FLAG_MEASURE_ONLY, NULL, 0, "Only measure, and change no GPU", 1},
-    {"power-limit", FLAG_POWER_LIMIT, NULL, 0,
-     "Find and keep the best power limit in the Trainers of Transformers and Lightning", 1},
+     1, HARPE_INTO(run_arguments, job)},
+    {"measure-only", 'm', NULL, "Only measure, and change no GPU", 1,
+     HARPE_INTO(run_arguments, only_measures)},
+    {"power-limit", 'p', NULL,
+     "Find and keep the best power limit in the Trainers of Transformers and Lightning", 1,
+     HARPE_INTO(run_arguments, sets_power_limit)},
     {0},
 };
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    run_arguments *arguments = state->input;
-    switch (key) {
-    case FLAG_SERVER: arguments->server = argument; return 0;
-    case FLAG_JOB: arguments->job = argument; return 0;
-    case FLAG_MEASURE_ONLY: arguments->only_measures = true; return 0;
-    case FLAG_POWER_LIMIT: arguments->sets_power_limit = true; return 0;
-    case ARGP_KEY_ARGS: arguments->command = state->argv + state->next; return 0;
-    case ARGP_KEY_NO_ARGS:
-        harpe_flag_fail(state, "the command is missing; for example: harpe run -- torchrun "
-                               "--nproc-per-node 2 train.py");
-    case ARGP_KEY_SUCCESS:
-        if (arguments->only_measures && arguments->sets_power_limit)
-            harpe_flag_fail(state, "--measure-only and --power-limit exclude each other");
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp argument_parser = {
-    .options = flags,
-    .parser = parse_flag,
-    .args_doc = "COMMAND [ARGUMENT...]",
-    .doc = "Run a training command, and install in its Python processes the adapter of the "
-           "framework that they use: torch.distributed.pipelining, Megatron-LM, DeepSpeed, "
-           "Transformers or Lightning. The script stays unchanged.\vExample:\n"
-           "  harpe run --server http://head-node:7787 -- \\\n"
-           "      torchrun --nproc-per-node 4 train.py\n\n"
-           "See also: man harpe-run",
+static const harpe_command_line command_line = {
+    .parts = {{flags}},
+    .command = offsetof(run_arguments, command),
+    .forms = "COMMAND [ARGUMENT...]",
+    .about = "Run a training command, and install in its Python processes the adapter of the "
+             "framework that they use: torch.distributed.pipelining, Megatron-LM, DeepSpeed, "
+             "Transformers or Lightning. The script stays unchanged.\vExample:\n"
+             "  harpe run --server http://head-node:7787 -- \\\n"
+             "      torchrun --nproc-per-node 4 train.py\n\n"
+             "See also: man harpe-run",
 };
 
 /* ---- The environment ------------------------------------------------------------------------- */
@@ -95,7 +71,12 @@ static void set_options(const run_arguments *arguments) {
 
 int harpe_run_command(int argc, char **argv) {
     run_arguments arguments = {0};
-    argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
+    if (!arguments.command)
+        harpe_flag_fail(&state, "the command is missing; for example: harpe run -- torchrun "
+                                "--nproc-per-node 2 train.py");
+    if (arguments.only_measures && arguments.sets_power_limit)
+        harpe_flag_fail(&state, "--measure-only and --power-limit exclude each other");
     if (harpe_python_hook_install("harpe run")) set_options(&arguments);
     signal(SIGPIPE, SIG_DFL); /* main() ignores these signals */
     signal(SIGXFSZ, SIG_DFL);

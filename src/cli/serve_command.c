@@ -35,60 +35,6 @@ typedef struct serve_arguments {
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
-enum {
-    FLAG_LISTEN = 256,
-    FLAG_CONFIG,
-    FLAG_SET,
-    FLAG_NO_DUMP,
-    FLAG_PRINT,
-    FLAG_SETTING, /* from here on, flags that set the setting of the same name */
-};
-
-static const struct argp_option flags[] = {
-    {"port", FLAG_SETTING + 0, "N", 0, "Port to listen on (7787; 0: any free port)", 1},
-    {"listen", FLAG_LISTEN, "ADDR[:PORT]", 0,
-     "Address to listen on (127.0.0.1); others need --token-file or --insecure", 1},
-    {"scheduler", FLAG_SETTING + 1, "NAME", 0,
-     "Perseus (the default without a solution_path), PointSolution (the default with one), "
-     "PointSolution3D, AllMaxFrequency, HighestFrequency, InstructionProfiler, ./mine.so, "
-     "python:module.Class or program:COMMAND",
-     2},
-    {"scheduler-args", FLAG_SETTING + 2, "JSON", 0,
-     "Its arguments, for example {\"solution_path\": \"plan.py\"}", 2},
-    {"state-dir", FLAG_SETTING + 11, "DIR", 0,
-     "Keep jobs and dumps in DIR ($XDG_STATE_HOME/harpe or ~/.local/state/harpe; root: "
-     "/var/lib/harpe)",
-     3},
-    {"store", FLAG_SETTING + 3, "WHERE", 0,
-     "SQLite file (harpe.db in the state directory), postgresql://..., or memory", 3},
-    {"dump-dir", FLAG_SETTING + 4, "DIR", 0,
-     "Write ranks, schedules and results below DIR (default: none are written)", 3},
-    {"no-dump", FLAG_NO_DUMP, NULL, 0, "Do not write these files, even if a setting names DIR", 3},
-    {"token-file", FLAG_SETTING + 5, "FILE", 0,
-     "File whose first line clients must send as bearer token", 4},
-    {"tokens", FLAG_SETTING + 13, "FILE", 0,
-     "File of tokens with names, roles and groups (harpe fleet token)", 4},
-    {"audit-log", FLAG_SETTING + 14, "FILE", 0,
-     "Append requests that steer to FILE (with --tokens: audit.log in the state directory)", 4},
-    {"allowed-hosts", FLAG_SETTING + 12, "NAMES", 0,
-     "More host names that clients may use for a server without a token; .DOMAIN: all names below "
-     "it",
-     4},
-    {"insecure", FLAG_SETTING + 6, NULL, 0,
-     "Serve every client that reaches the address, without a token", 4},
-    {"tls-cert", FLAG_SETTING + 7, "FILE", 0, "Certificate chain, PEM", 4},
-    {"tls-key", FLAG_SETTING + 8, "FILE", 0, "Its private key, PEM", 4},
-    {"config", FLAG_CONFIG, "FILE", 0,
-     "Read NAME=value lines; flags override them. -FILE: the file may be missing", 5},
-    {"set", FLAG_SET, "NAME=VALUE", 0, "Any setting by name (see --print-settings)", 5},
-    {"print-settings", FLAG_PRINT, NULL, 0, "Print all settings and where they come from", 5},
-    {"log-level", FLAG_SETTING + 9, "LEVEL", 0, "debug, info, warning or error", 6},
-    {"log-file", FLAG_SETTING + 15, "FILE", 0, "Append the log to FILE; SIGHUP opens it again", 6},
-    {"log-format", FLAG_SETTING + 10, "FORMAT", 0, "text, or json: one object per line", 6},
-    {"quiet", 'q', NULL, 0, "Log errors only", 6},
-    {0},
-};
-
 static void give(serve_arguments *arguments, const struct argp_state *state, const char *name,
                  size_t name_length, const char *value, const char *flag) {
     given_setting *given = NULL;
@@ -101,7 +47,8 @@ static void give(serve_arguments *arguments, const struct argp_state *state, con
 }
 
 /* Reads "ADDR", "ADDR:PORT", "[ADDR6]:PORT" or a bare IPv6 address. */
-static void give_listen(serve_arguments *arguments, const struct argp_state *state, char *text) {
+static void give_listen(void *into, struct argp_state *state, const char *flag, char *text) {
+    serve_arguments *arguments = into;
     char *colon = strrchr(text, ':');
     bool is_bracketed = *text == '[';
     if (is_bracketed) {
@@ -115,9 +62,9 @@ static void give_listen(serve_arguments *arguments, const struct argp_state *sta
     }
     if (colon) {
         *colon = '\0';
-        give(arguments, state, "port", 4, colon + 1, "--listen");
+        give(arguments, state, "port", 4, colon + 1, flag);
     }
-    give(arguments, state, "listen", 6, text, "--listen");
+    give(arguments, state, "listen", 6, text, flag);
 }
 
 /* Fails if the name of a scheduler is mistyped. A name that contains ':', '.' or '/' is the user's
@@ -135,39 +82,96 @@ static void check_scheduler(const struct argp_state *state, const char *text) {
                     closest);
 }
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    serve_arguments *arguments = state->input;
-    char flag[80], setting[64];
-    const char *name = key >= FLAG_SETTING ? harpe_flag_name(flags, key) : NULL;
-    if (name) {
-        if (strcmp(name, "scheduler") == 0) check_scheduler(state, argument);
-        snprintf(flag, sizeof flag, "--%s", name);
-        snprintf(setting, sizeof setting, "%s", name);
-        for (char *c = setting; (c = strchr(c, '-'));)
-            *c = '_';
-        give(arguments, state, setting, strlen(setting), argument ? argument : "true", flag);
-        return 0;
-    }
-    switch (key) {
-    case FLAG_LISTEN: give_listen(arguments, state, argument); return 0;
-    case FLAG_CONFIG: arguments->config = argument; return 0;
-    case FLAG_NO_DUMP: give(arguments, state, "dump_data", 9, "false", "--no-dump"); return 0;
-    case FLAG_PRINT: arguments->print_settings = true; return 0;
-    case 'q': arguments->quiet = true; return 0;
-    case FLAG_SET: {
-        const char *equals = strchr(argument, '=');
-        if (!equals) harpe_flag_fail(state, "--set: '%s' is not NAME=VALUE", argument);
-        size_t length = (size_t)(equals - argument);
-        int shown = harpe_settings_name_length(argument); /* the rest may be a password */
-        snprintf(flag, sizeof flag, "--set %.*s", shown < (int)length ? shown : (int)length,
-                 argument);
-        give(arguments, state, argument, length, equals + 1, flag);
-        return 0;
-    }
-    case ARGP_KEY_ARG: harpe_flag_fail(state, "serve takes no arguments, got '%s'", argument);
-    default: return ARGP_ERR_UNKNOWN;
-    }
+/* Gives the setting that has the name of the flag. */
+static void give_setting(void *into, struct argp_state *state, const char *flag, char *text) {
+    char setting[64];
+    snprintf(setting, sizeof setting, "%s", flag + strlen("--"));
+    for (char *c = setting; (c = strchr(c, '-'));)
+        *c = '_';
+    give(into, state, setting, strlen(setting), text ? text : "true", flag);
 }
+
+static void give_scheduler(void *into, struct argp_state *state, const char *flag, char *text) {
+    check_scheduler(state, text);
+    give_setting(into, state, flag, text);
+}
+
+static void give_no_dump(void *into, struct argp_state *state, const char *flag, char *text) {
+    (void)text;
+    give(into, state, "dump_data", 9, "false", flag);
+}
+
+/* Reads "NAME=VALUE". */
+static void give_any(void *into, struct argp_state *state, const char *flag, char *text) {
+    char name[80];
+    const char *equals = strchr(text, '=');
+    if (!equals) harpe_flag_fail(state, "--set: '%s' is not NAME=VALUE", text);
+    int length = (int)(equals - text);
+    int shown = harpe_settings_name_length(text); /* the rest may be a password */
+    snprintf(name, sizeof name, "%s %.*s", flag, shown < length ? shown : length, text);
+    give(into, state, text, (size_t)length, equals + 1, name);
+}
+
+static const harpe_flag flags[] = {
+    {"port", 0, "N", "Port to listen on (7787; 0: any free port)", 1, .read = give_setting},
+    {"listen", 0, "ADDR[:PORT]",
+     "Address to listen on (127.0.0.1); others need --token-file or --insecure", 1,
+     .read = give_listen},
+    {"scheduler", 0, "NAME",
+     "Perseus (the default without a solution_path), PointSolution (the default with one), "
+     "PointSolution3D, AllMaxFrequency, HighestFrequency, InstructionProfiler, ./mine.so, "
+     "python:module.Class or program:COMMAND",
+     2, .read = give_scheduler},
+    {"scheduler-args", 0, "JSON", "Its arguments, for example {\"solution_path\": \"plan.py\"}", 2,
+     .read = give_setting},
+    {"state-dir", 0, "DIR",
+     "Keep jobs and dumps in DIR ($XDG_STATE_HOME/harpe or ~/.local/state/harpe; root: "
+     "/var/lib/harpe)",
+     3, .read = give_setting},
+    {"store", 0, "WHERE",
+     "SQLite file (harpe.db in the state directory), postgresql://..., or memory", 3,
+     .read = give_setting},
+    {"dump-dir", 0, "DIR",
+     "Write ranks, schedules and results below DIR (default: none are written)", 3,
+     .read = give_setting},
+    {"no-dump", 0, NULL, "Do not write these files, even if a setting names DIR", 3,
+     .read = give_no_dump},
+    {"token-file", 0, "FILE", "File whose first line clients must send as bearer token", 4,
+     .read = give_setting},
+    {"tokens", 0, "FILE", "File of tokens with names, roles and groups (harpe fleet token)", 4,
+     .read = give_setting},
+    {"audit-log", 0, "FILE",
+     "Append requests that steer to FILE (with --tokens: audit.log in the state directory)", 4,
+     .read = give_setting},
+    {"allowed-hosts", 0, "NAMES",
+     "More host names that clients may use for a server without a token; .DOMAIN: all names below "
+     "it",
+     4, .read = give_setting},
+    {"insecure", 0, NULL, "Serve every client that reaches the address, without a token", 4,
+     .read = give_setting},
+    {"tls-cert", 0, "FILE", "Certificate chain, PEM", 4, .read = give_setting},
+    {"tls-key", 0, "FILE", "Its private key, PEM", 4, .read = give_setting},
+    {"config", 0, "FILE",
+     "Read NAME=value lines; flags override them. -FILE: the file may be missing", 5,
+     HARPE_INTO(serve_arguments, config)},
+    {"set", 0, "NAME=VALUE", "Any setting by name (see --print-settings)", 5, .read = give_any},
+    {"print-settings", 0, NULL, "Print all settings and where they come from", 5,
+     HARPE_INTO(serve_arguments, print_settings)},
+    {"log-level", 0, "LEVEL", "debug, info, warning or error", 6, .read = give_setting},
+    {"log-file", 0, "FILE", "Append the log to FILE; SIGHUP opens it again", 6,
+     .read = give_setting},
+    {"log-format", 0, "FORMAT", "text, or json: one object per line", 6, .read = give_setting},
+    {"quiet", 'q', NULL, "Log errors only", 6, HARPE_INTO(serve_arguments, quiet)},
+    {0},
+};
+
+static const harpe_command_line command_line = {
+    .parts = {{flags}},
+    .about = "The coordination server of the pipeline frequency optimizer: jobs and their ranks "
+             "register, fetch their frequency schedules and report what they measured.\v"
+             "Settings also come from the environment (HARPE_PFO_NAME).\n\n"
+             "See also: man harpe-serve",
+};
 
 /* ---- Log ------------------------------------------------------------------------------------- */
 
@@ -302,19 +306,11 @@ static harpe_status serve(const harpe_settings *settings, harpe_log log, bool qu
 }
 
 int harpe_serve_command(int argc, char **argv) {
-    const struct argp parser = {
-        .options = flags,
-        .parser = parse_flag,
-        .doc = "The coordination server of the pipeline frequency optimizer: jobs and their ranks "
-               "register, fetch their frequency schedules and report what they measured.\v"
-               "Settings also come from the environment (HARPE_PFO_NAME).\n\n"
-               "See also: man harpe-serve",
-    };
     serve_arguments arguments = {0};
     harpe_settings settings = {0};
     harpe_error error;
     bool is_listening = false;
-    argp_parse(&parser, argc, argv, 0, NULL, &arguments);
+    (void)harpe_command_line_read(&command_line, argc, argv, &arguments);
     log_settings lines = {HARPE_LOG_WARNING, false};
     harpe_log log = {print_line, &lines};
     harpe_status status = harpe_settings_init(&settings, &error);

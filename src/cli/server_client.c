@@ -8,10 +8,19 @@
 
 #include "base/error.h"
 #include "base/token.h"
-#include "cli/command.h"
 #include "http/client/connection.h"
 
 #define CONNECT_LIMIT_S 5.0
+
+const harpe_flag harpe_server_client_flags[] = {
+    {"server", 0, "URL", "The server (HARPE_SERVER, else " HARPE_DEFAULT_SERVER ")", 0,
+     HARPE_INTO(harpe_server_client_options, server)},
+    {"token-file", 0, "FILE", "File whose first line is the server's bearer token (HARPE_TOKEN)", 0,
+     HARPE_INTO(harpe_server_client_options, token_file)},
+    {"ca-file", 0, "FILE", "Trust these certificate authorities (PEM)", 0,
+     HARPE_INTO(harpe_server_client_options, ca_file)},
+    {0},
+};
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
 
 #include <harpe/status.h>
 
+#include "cli/command.h"
 #include "http/client/connection.h"
 
 typedef struct harpe_server_client_options {
@@ -14,6 +15,9 @@ typedef struct harpe_server_client_options {
     const char *token_file; /* NULL: $HARPE_TOKEN, or the token of the machine's service */
     const char *ca_file;    /* NULL: $HARPE_CA_FILE, or the system's authorities */
 } harpe_server_client_options;
+
+/* The flags --server, --token-file and --ca-file of a harpe_server_client_options. */
+extern const harpe_flag harpe_server_client_flags[];
 
 typedef struct harpe_server_client {
     harpe_connection *connection;

@@ -29,16 +29,36 @@ typedef struct store_arguments {
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
-enum { FLAG_STORE = 256, FLAG_STATE_DIR, FLAG_CONFIG, FLAG_FORCE };
-
-static const struct argp_option flags[] = {
-    {"store", FLAG_STORE, "FILE", 0, "The store (default: that of harpe serve)", 1},
-    {"state-dir", FLAG_STATE_DIR, "DIR", 0, "The state directory of harpe serve", 1},
-    {"config", FLAG_CONFIG, "FILE", 0, "The configuration file of harpe serve", 1},
-    {"force", FLAG_FORCE, NULL, 0, "Replace a file that exists (backup)", 2},
-    {"json", 'j', NULL, 0, "Print JSON", 2},
-    {"quiet", 'q', NULL, 0, "Print only problems", 2},
+static const harpe_flag words[] = {
+    {"ACTION", HARPE_INTO(store_arguments, action), .names = action_names,
+     .given = offsetof(store_arguments, has_action)},
+    {"FILE", HARPE_INTO(store_arguments, file)},
     {0},
+};
+
+static const harpe_flag flags[] = {
+    {"store", 0, "FILE", "The store (default: that of harpe serve)", 1,
+     HARPE_INTO(store_arguments, store)},
+    {"state-dir", 0, "DIR", "The state directory of harpe serve", 1,
+     HARPE_INTO(store_arguments, state_dir)},
+    {"config", 0, "FILE", "The configuration file of harpe serve", 1,
+     HARPE_INTO(store_arguments, config)},
+    {"force", 0, NULL, "Replace a file that exists (backup)", 2,
+     HARPE_INTO(store_arguments, force)},
+    {"json", 'j', NULL, "Print JSON", 2, HARPE_INTO(store_arguments, json)},
+    {"quiet", 'q', NULL, "Print only problems", 2, HARPE_INTO(store_arguments, quiet)},
+    {0},
+};
+
+static const harpe_command_line command_line = {
+    .parts = {{flags}},
+    .words = words,
+    .forms = "backup FILE\ncheck [FILE]\nrestore FILE\naccept",
+    .about = "Back up, check or restore the SQLite file in which a coordination server (harpe "
+             "serve) keeps its jobs. backup and check also work while the server runs. restore "
+             "puts a backup in place of the store. accept lets the server continue with a store "
+             "whose newest commits are missing.\vExample:\n"
+             "  harpe store backup harpe-backup.db\n\nSee also: man harpe-store",
 };
 
 static void check_usage(const store_arguments *arguments, const struct argp_state *state) {
@@ -56,31 +76,6 @@ static void check_usage(const store_arguments *arguments, const struct argp_stat
         harpe_flag_fail(state, "check takes a file or --store, not both");
     if (arguments->force && arguments->action != ACTION_BACKUP)
         harpe_flag_fail(state, "--force is for backup, and this is %s", name);
-}
-
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    store_arguments *arguments = state->input;
-    switch (key) {
-    case FLAG_STORE: arguments->store = argument; return 0;
-    case FLAG_STATE_DIR: arguments->state_dir = argument; return 0;
-    case FLAG_CONFIG: arguments->config = argument; return 0;
-    case FLAG_FORCE: arguments->force = true; return 0;
-    case 'j': arguments->json = true; return 0;
-    case 'q': arguments->quiet = true; return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num == 0) {
-            arguments->action =
-                (store_action)harpe_flag_choice(state, "ACTION", argument, action_names);
-            arguments->has_action = true;
-        } else if (state->arg_num == 1 && *argument) {
-            arguments->file = argument;
-        } else {
-            harpe_flag_fail(state, "unexpected argument '%s'", argument);
-        }
-        return 0;
-    case ARGP_KEY_END: check_usage(arguments, state); return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
 }
 
 /* ---- Which store ----------------------------------------------------------------------------- */
@@ -201,30 +196,31 @@ static harpe_status check(const store_arguments *arguments, const char *path,
 
 static harpe_status restore(const store_arguments *arguments, const char *path,
                             harpe_store_report *report, harpe_error *error) {
-    char *replaced = NULL;
+    harpe_store_name replaced;
     harpe_status status = harpe_store_restore(path, arguments->file, &replaced, report, error);
+    bool was_there = status == HARPE_OK && *replaced.text;
     if (status == HARPE_OK && arguments->json) {
-        status = print_json(arguments, path, report, replaced, error);
+        status = print_json(arguments, path, report, was_there ? replaced.text : NULL, error);
     } else if (status == HARPE_OK && !arguments->quiet) {
         printf("restored %s from %s: ", path, arguments->file);
         print_contents(report);
         printf("\n");
-        if (replaced) printf("the old store is kept as %s\n", replaced);
+        if (was_there) printf("the old store is kept as %s\n", replaced.text);
     }
-    free(replaced);
     return status;
 }
 
 static harpe_status accept_loss(const store_arguments *arguments, const char *path,
                                 harpe_error *error) {
-    char *kept = NULL;
+    harpe_store_name kept;
     int64_t commits, missing;
     harpe_status status = harpe_store_accept(path, &kept, &commits, &missing, error);
     if (status == HARPE_OK && arguments->json) {
-        json_t *object = json_pack("{s:s, s:o, s:I, s:o, s:o}", "action", "accept", "store",
-                                   harpe_command_json_text(path), "commits", (json_int_t)commits,
-                                   "missing", missing < 0 ? json_null() : json_integer(missing),
-                                   "kept", kept ? harpe_command_json_text(kept) : json_null());
+        json_t *object =
+            json_pack("{s:s, s:o, s:I, s:o, s:o}", "action", "accept", "store",
+                      harpe_command_json_text(path), "commits", (json_int_t)commits, "missing",
+                      missing < 0 ? json_null() : json_integer(missing), "kept",
+                      *kept.text ? harpe_command_json_text(kept.text) : json_null());
         status = harpe_command_print_json(object, error);
     } else if (status == HARPE_OK && !arguments->quiet) {
         if (missing == 0)
@@ -234,9 +230,8 @@ static harpe_status accept_loss(const store_arguments *arguments, const char *pa
                    (long long)commits, (long long)missing);
         else
             printf("%s: the next server continues with %lld commits\n", path, (long long)commits);
-        if (kept) printf("the log and the record of commits are kept as %s*\n", kept);
+        if (*kept.text) printf("the log and the record of commits are kept as %s*\n", kept.text);
     }
-    free(kept);
     return status;
 }
 
@@ -259,19 +254,10 @@ static harpe_status run(const store_arguments *arguments, harpe_error *error) {
 }
 
 int harpe_store_command(int argc, char **argv) {
-    const struct argp parser = {
-        .options = flags,
-        .parser = parse_flag,
-        .args_doc = "backup FILE\ncheck [FILE]\nrestore FILE\naccept",
-        .doc = "Back up, check or restore the SQLite file in which a coordination server (harpe "
-               "serve) keeps its jobs. backup and check also work while the server runs. restore "
-               "puts a backup in place of the store. accept lets the server continue with a store "
-               "whose newest commits are missing.\vExample:\n"
-               "  harpe store backup harpe-backup.db\n\nSee also: man harpe-store",
-    };
     store_arguments arguments = {0};
     harpe_error error;
-    argp_parse(&parser, argc, argv, 0, NULL, &arguments);
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
+    check_usage(&arguments, &state);
     (void)umask(umask(0) | 0077);
     harpe_status status = run(&arguments, &error);
     return status != HARPE_OK ? harpe_command_fail("store", &error) : HARPE_EXIT_OK;

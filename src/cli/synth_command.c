@@ -25,110 +25,70 @@ typedef struct synth_arguments {
     bool quiet;
 } synth_arguments;
 
-enum flag {
-    FLAG_GPU = 'g',
-    FLAG_STAGES = 'n',
-    FLAG_OUTPUT = 'o',
-    FLAG_FORCE = 'f',
-    FLAG_IMBALANCE = 0x400,
-    FLAG_NOISE,
-    FLAG_SEED,
-    FLAG_FORWARD_TIME,
-    FLAG_SPLIT_BACKWARD,
-    FLAG_REPLICAS,
-    FLAG_PEERS,
-    FLAG_VARIABILITY,
-    FLAG_OUTLIERS,
-};
-
-static const struct argp_option flags[] = {
-    {"gpu", FLAG_GPU, "MODEL", 0, "GPU model (default A100; models below)", 1},
-    {"stages", FLAG_STAGES, "N", 0, "Pipeline stages (default 8)", 1},
-    {"num-stages", FLAG_STAGES, NULL, OPTION_ALIAS, NULL, 1},
-    {"imbalance", FLAG_IMBALANCE, "X", 0,
-     "Work of the slowest stage divided by the mean (default 1.1; 1: perfectly even)", 1},
-    {"noise", FLAG_NOISE, "X", 0,
-     "Relative standard deviation of each number (default 0.003; 0 to 0.2)", 1},
-    {"seed", FLAG_SEED, "N", 0, "The same seed makes the same profile everywhere (default 1)", 1},
-    {"forward-time", FLAG_FORWARD_TIME, "S", 0,
-     "Mean time of a forward at the highest frequency (default 0.05)", 1},
-    {"split-backward", FLAG_SPLIT_BACKWARD, NULL, 0,
-     "Also backward_input and backward_weight, for zero-bubble schedules", 1},
-    {NULL, 0, NULL, 0, "GPUs that differ (columns replica and gpu, for harpe plan --replicas):", 2},
-    {"replicas", FLAG_REPLICAS, "R", 0, "Pipeline replicas of a data parallel job", 2},
-    {"gpus-per-stage", FLAG_PEERS, "K", 0, "Tensor parallel GPUs of each stage (default 1)", 2},
-    {"variability", FLAG_VARIABILITY, "X", 0,
-     "Relative standard deviation of the GPUs' speed and power (default 0.08; 0 to 0.3)", 2},
-    {"outliers", FLAG_OUTLIERS, "X", 0,
-     "Share of GPUs that are up to 1.5 times as slow (default 0)", 2},
-    {NULL, 0, NULL, 0, "Output:", 3},
-    {"output", FLAG_OUTPUT, "FILE", 0, "Where to write the CSV (default: standard output)", 3},
-    {"force", FLAG_FORCE, NULL, 0, "Replace an existing file", 3},
-    {"json", 'j', NULL, 0, "Print a summary as JSON (needs --output)", 3},
-    {"quiet", 'q', NULL, 0, "Print no hint about the blocking power on stderr", 3},
-    {0},
-};
-
 static bool has_job(const synth_arguments *arguments) {
     return arguments->job.replica_count > 0 || arguments->job.peer_count > 0;
 }
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    synth_arguments *arguments = state->input;
-    harpe_synth_options *options = &arguments->options;
-    harpe_variability *job = &arguments->job;
-    const char *const *models = harpe_synth_gpu_models();
-    const harpe_number_flag numbers[] = {
-        {FLAG_STAGES, &options->stages, NULL, 1, STAGES_MAX},
-        {FLAG_IMBALANCE, NULL, &options->imbalance, 1, 10},
-        {FLAG_NOISE, NULL, &options->noise, 0, 0.2},
-        {FLAG_REPLICAS, &job->replica_count, NULL, 1, HARPE_REPLICAS_MAX},
-        {FLAG_PEERS, &job->peer_count, NULL, 1, HARPE_REPLICAS_MAX},
-        {FLAG_VARIABILITY, NULL, &job->speed_deviation, 0, 0.3},
-        {FLAG_OUTLIERS, NULL, &job->outlier_share, 0, 1},
-        {0},
-    };
-    if (harpe_flag_number(state, flags, numbers, key, argument)) return 0;
-    switch (key) {
-    case FLAG_GPU:
-        options->gpu_model = models[harpe_flag_choice(state, "--gpu", argument, models)];
-        return 0;
-    case FLAG_SEED:
-        options->seed = (uint64_t)harpe_flag_int(state, "--seed", argument, 0, INT32_MAX);
-        return 0;
-    case FLAG_FORWARD_TIME:
-        options->forward_time_s =
-            harpe_flag_double_above(state, "--forward-time", argument, 0, 3600);
-        return 0;
-    case FLAG_SPLIT_BACKWARD: options->split_backward = true; return 0;
-    case FLAG_OUTPUT: arguments->output_path = argument; return 0;
-    case FLAG_FORCE: arguments->force = true; return 0;
-    case 'j': arguments->json = true; return 0;
-    case 'q': arguments->quiet = true; return 0;
-    case ARGP_KEY_ARG:
-        harpe_flag_fail(state, "'%s' is not a flag; the file to write is --output FILE", argument);
-    case ARGP_KEY_END:
-        if (arguments->json && !arguments->output_path)
-            harpe_flag_fail(state, "--json needs --output: standard output cannot hold both");
-        if (has_job(arguments) && !arguments->output_path)
-            harpe_flag_fail(state, "--replicas and --gpus-per-stage need --output FILE");
-        if (!has_job(arguments) && (job->speed_deviation >= 0 || job->outlier_share > 0))
-            harpe_flag_fail(state, "--variability and --outliers need --replicas or "
-                                   "--gpus-per-stage");
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
+/* ---- Flags ----------------------------------------------------------------------------------- */
 
-static const struct argp argument_parser = {
-    .options = flags,
-    .parser = parse_flag,
-    .doc = "Make a synthetic profile that looks like a measured one, to try Harpe without a "
-           "GPU.\vExamples:\n  harpe synth --stages 8 --output profile.csv\n"
-           "  harpe synth --stages 8 --replicas 4 --output gpus.csv\n\nSee also: man "
-           "harpe-synth",
-    .help_filter = harpe_gpu_models_help,
+static const harpe_flag flags[] = {
+    {"gpu", 'g', "MODEL", "GPU model (default A100; models below)", 1,
+     HARPE_READ(harpe_gpu_model_read, synth_arguments, options.gpu_model)},
+    {"stages", 'n', "N", "Pipeline stages (default 8)", 1,
+     HARPE_INTO(synth_arguments, options.stages), 1, STAGES_MAX},
+    {"num-stages", .how = OPTION_ALIAS, .group = 1},
+    {"imbalance", 0, "X",
+     "Work of the slowest stage divided by the mean (default 1.1; 1: perfectly even)", 1,
+     HARPE_INTO(synth_arguments, options.imbalance), 1, 10},
+    {"noise", 0, "X", "Relative standard deviation of each number (default 0.003; 0 to 0.2)", 1,
+     HARPE_INTO(synth_arguments, options.noise), 0, 0.2},
+    {"seed", 0, "N", "The same seed makes the same profile everywhere (default 1)", 1,
+     HARPE_INTO(synth_arguments, options.seed), 0, INT32_MAX},
+    {"forward-time", 0, "S", "Mean time of a forward at the highest frequency (default 0.05)", 1,
+     HARPE_INTO(synth_arguments, options.forward_time_s), 0, 3600, .is_above = true},
+    {"split-backward", 0, NULL,
+     "Also backward_input and backward_weight, for zero-bubble schedules", 1,
+     HARPE_INTO(synth_arguments, options.split_backward)},
+    {.help = "GPUs that differ (columns replica and gpu, for harpe plan --replicas):", .group = 2},
+    {"replicas", 0, "R", "Pipeline replicas of a data parallel job", 2,
+     HARPE_INTO(synth_arguments, job.replica_count), 1, HARPE_REPLICAS_MAX},
+    {"gpus-per-stage", 0, "K", "Tensor parallel GPUs of each stage (default 1)", 2,
+     HARPE_INTO(synth_arguments, job.peer_count), 1, HARPE_REPLICAS_MAX},
+    {"variability", 0, "X",
+     "Relative standard deviation of the GPUs' speed and power (default 0.08; 0 to 0.3)", 2,
+     HARPE_INTO(synth_arguments, job.speed_deviation), 0, 0.3},
+    {"outliers", 0, "X", "Share of GPUs that are up to 1.5 times as slow (default 0)", 2,
+     HARPE_INTO(synth_arguments, job.outlier_share), 0, 1},
+    {.help = "Output:", .group = 3},
+    {"output", 'o', "FILE", "Where to write the CSV (default: standard output)", 3,
+     HARPE_INTO(synth_arguments, output_path)},
+    {"force", 'f', NULL, "Replace an existing file", 3, HARPE_INTO(synth_arguments, force)},
+    {"json", 'j', NULL, "Print a summary as JSON (needs --output)", 3,
+     HARPE_INTO(synth_arguments, json)},
+    {"quiet", 'q', NULL, "Print no hint about the blocking power on stderr", 3,
+     HARPE_INTO(synth_arguments, quiet)},
+    {0},
 };
+
+static const harpe_command_line command_line = {
+    .parts = {{flags}},
+    .refusal = "is not a flag; the file to write is --output FILE",
+    .about = "Make a synthetic profile that looks like a measured one, to try Harpe without a "
+             "GPU.\vExamples:\n  harpe synth --stages 8 --output profile.csv\n"
+             "  harpe synth --stages 8 --replicas 4 --output gpus.csv\n\nSee also: man "
+             "harpe-synth",
+    .more_help = harpe_gpu_models_help,
+};
+
+static void check_usage(const synth_arguments *arguments, const struct argp_state *state) {
+    const harpe_variability *job = &arguments->job;
+    if (arguments->json && !arguments->output_path)
+        harpe_flag_fail(state, "--json needs --output: standard output cannot hold both");
+    if (has_job(arguments) && !arguments->output_path)
+        harpe_flag_fail(state, "--replicas and --gpus-per-stage need --output FILE");
+    if (!has_job(arguments) && (job->speed_deviation >= 0 || job->outlier_share > 0))
+        harpe_flag_fail(state, "--variability and --outliers need --replicas or --gpus-per-stage");
+}
 
 /* ---- Output ---------------------------------------------------------------------------------- */
 
@@ -156,17 +116,11 @@ static harpe_status write_job(const synth_arguments *arguments, double blocking_
 
 static harpe_status write_profile(const synth_arguments *arguments, const harpe_profile *profile,
                                   harpe_error *error) {
+    harpe_text text = {0};
     if (arguments->output_path)
         return harpe_profile_write_csv(profile, arguments->output_path, error);
-    harpe_text text = {0};
     harpe_profile_print_csv(profile, &text);
-    harpe_status status = HARPE_OK;
-    if (text.failed)
-        status = harpe_fail_memory(error);
-    else
-        fwrite(text.data, 1, text.length, stdout); /* a failure is noticed at exit */
-    harpe_text_free(&text);
-    return status;
+    return harpe_command_write(NULL, &text, error);
 }
 
 static harpe_status print_json(const synth_arguments *arguments, const harpe_profile *profile,
@@ -211,7 +165,8 @@ int harpe_synth_command(int argc, char **argv) {
         .options = {.gpu_model = "A100", .stages = 8, .noise = 0.003, .seed = 1},
         .job = {.speed_deviation = -1}, /* not given */
     };
-    argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
+    check_usage(&arguments, &state);
     if (arguments.options.imbalance <= 0)
         arguments.options.imbalance = arguments.options.stages == 1 ? 1 : DEFAULT_IMBALANCE;
     harpe_terminal_progress terminal;

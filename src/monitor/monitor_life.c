@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes and frees a monitor: selects the GPUs, finds out which of them have a counter and which
  * must be sampled, checks whether the CPUs can be read, and opens the log of ended windows. The log
- * has the layout that other tools read, and src/powerlimit/replay.c reads it too. windows.c handles
- * windows. */
+ * has the layout that other tools read, and src/power_limit/replay.c reads it too. windows.c
+ * handles windows. */
 #include "monitor/monitor_state.h"
 
 #include <errno.h>

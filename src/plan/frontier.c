@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "plan/clock_bound.h"
-#include "plan/graph_deadline.h"
 #include "plan/plan_times.h"
 #include "plan/switching.h"
 
@@ -36,8 +35,6 @@ harpe_status harpe_frontier_new_for(const harpe_problem *problem, const harpe_cl
                                     harpe_error *error) {
     harpe_status status = harpe_clock_switch_check(problem, cost, error);
     if (status != HARPE_OK) return status;
-    if (harpe_problem_has_deadlines(problem))
-        return harpe_deadline_frontier(problem, progress, out, error);
     harpe_walk walk;
     status = harpe_walk_begin(&walk, problem, progress, error);
     if (status != HARPE_OK) return status;

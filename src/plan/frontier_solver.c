@@ -104,7 +104,7 @@ static int64_t room(const harpe_edge_state *state, bool along) {
                                                  : state->highest - state->flow;
 }
 
-/* ---- Start: every instruction at its slowest and as early as possible, no flow --------------- */
+/* ---- Every instruction at its slowest and as early as possible, no flow ---------------------- */
 
 static void hang_all_on_source(harpe_frontier_solver *s) {
     const harpe_network *network = s->network;
@@ -117,7 +117,7 @@ static void hang_all_on_source(harpe_frontier_solver *s) {
         for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
             int32_t edge = network->incidences[a].edge;
             const harpe_edge_state *state = &s->edges[edge];
-            if (state->tail != v) continue;
+            if (state->tail != v || harpe_network_is_deadline(network, edge)) continue;
             int64_t arrival =
                 s->position[v] + network->curves[state->curve].time_ps[state->segment];
             int32_t w = state->head;
@@ -140,47 +140,6 @@ static void reset_edges(harpe_frontier_solver *s) {
         set_segment(s, state, network->curves[state->curve].segment_count);
         s->heap_index[e] = -1;
     }
-}
-
-/* Returns the number of bytes that a solver for `network` allocates. */
-static uint64_t frontier_solver_bytes(const harpe_network *network) {
-    uint64_t per_node = sizeof(int64_t) + sizeof(uint8_t) + 4 * sizeof(int32_t);
-    uint64_t per_edge = sizeof(harpe_edge_state) + sizeof(int64_t) + 2 * sizeof(int32_t);
-    return per_node * (uint64_t)network->node_count + per_edge * (uint64_t)network->edge_count;
-}
-
-harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const harpe_network *network,
-                                        harpe_error *error) {
-    harpe_frontier_solver s = {.network = network, .group_count = 2, .entering = -1};
-    size_t nodes = (size_t)network->node_count, edges = (size_t)network->edge_count;
-    s.position = harpe_arena_alloc(&s.arena, nodes, sizeof *s.position);
-    s.group = harpe_arena_alloc(&s.arena, nodes, sizeof *s.group);
-    s.parent = harpe_arena_alloc(&s.arena, nodes, sizeof *s.parent);
-    s.parent_edge = harpe_arena_alloc(&s.arena, nodes, sizeof *s.parent_edge);
-    s.edges = harpe_arena_alloc(&s.arena, edges, sizeof *s.edges);
-    s.heap = harpe_arena_alloc(&s.arena, edges, sizeof *s.heap);
-    s.heap_index = harpe_arena_alloc(&s.arena, edges, sizeof *s.heap_index);
-    s.tight_at_ps = harpe_arena_alloc(&s.arena, edges, sizeof *s.tight_at_ps);
-    s.subtree = harpe_arena_alloc(&s.arena, nodes + 1, sizeof *s.subtree);
-    s.rest = harpe_arena_alloc(&s.arena, nodes + 1, sizeof *s.rest);
-    if (s.arena.has_failed) {
-        harpe_arena_free(&s.arena);
-        return harpe_fail_memory(error);
-    }
-    reset_edges(&s);
-    hang_all_on_source(&s);
-    s.time_ps = s.position[network->sink];
-    s.early_end = network->sink;
-    s.late_end = -1;
-    s.is_late[1] = true;
-    s.work.memory_bytes = frontier_solver_bytes(network);
-    *solver = s;
-    return HARPE_OK;
-}
-
-void harpe_frontier_solver_clear(harpe_frontier_solver *solver) {
-    harpe_arena_free(&solver->arena);
-    memset(solver, 0, sizeof *solver);
 }
 
 /* ---- One pivot ------------------------------------------------------------------------------- */
@@ -288,9 +247,9 @@ static uint8_t new_group(harpe_frontier_solver *s, bool is_late) {
  * and the other groups of the side move. This is the hot loop of the planner. */
 static void move_subtree(harpe_frontier_solver *s, int32_t top) {
     bool was_late = harpe_frontier_solver_is_late(s, top);
-    int32_t sink = s->network->sink, count = 1, rest_count = 1, listed = 0;
+    int32_t count = 1, rest_count = 1, listed = 0;
     s->subtree[0] = top;
-    s->rest[0] = was_late ? sink : s->network->source;
+    s->rest[0] = was_late ? s->sink : s->network->source;
     for (; listed < count && listed < rest_count; listed++) {
         count = append_children(s, s->subtree[listed], -1, s->subtree, count);
         rest_count = append_children(s, s->rest[listed], top, s->rest, rest_count);
@@ -341,7 +300,7 @@ static void exchange(harpe_frontier_solver *s, const leaving_edge *leaving) {
     }
     move_subtree(s, leaving->node);
     if (s->entering < 0)
-        rehang(s, leaving->node, s->network->sink, -1, -1);
+        rehang(s, leaving->node, s->sink, -1, -1);
     else if (leaving->on_late_side)
         rehang(s, leaving->node, s->late_end, s->early_end, s->entering);
     else
@@ -423,4 +382,100 @@ void harpe_frontier_solver_advance(harpe_frontier_solver *solver, int64_t time_p
 double harpe_frontier_solver_energy_j(const harpe_frontier_solver *solver) {
     return solver->network->slowest_energy_j +
            (double)solver->spent / (HARPE_PS_PER_S * HARPE_UW_PER_W);
+}
+
+/* ---- The start of the walk ------------------------------------------------------------------- */
+
+/* Lets the walk begin at the present time of an event. All events are on the early side. */
+static void begin_at(harpe_frontier_solver *s, int32_t sink) {
+    for (int32_t v = 0; v < s->network->node_count; v++) {
+        s->position[v] = harpe_frontier_solver_event_ps(s, v);
+        s->group[v] = 0;
+    }
+    s->offset_ps[0] = s->offset_ps[1] = 0;
+    s->is_late[0] = false;
+    s->is_late[1] = true;
+    s->group_count = 2;
+    while (s->heap_size > 0)
+        remove_from_cut(s, s->heap[s->heap_size - 1]);
+    s->sink = s->early_end = sink;
+    s->late_end = s->entering = -1;
+    s->time_ps = s->position[sink];
+    s->flow_uw = 0;
+}
+
+/* Walks as if the event of a deadline were the end of the iteration, until the deadline is met. The
+ * deadline's edge then carries the flow back to the source. A walk without flow goes on until flow
+ * can be sent, because an edge without flow could let later pivots cycle; the last edge that became
+ * tight then connects both sides. */
+static void meet_deadline(harpe_frontier_solver *s, int32_t edge) {
+    const harpe_network *network = s->network;
+    int64_t latest_ps = -network->curves[network->curve_of[edge]].time_ps[0];
+    int32_t event = network->tail[edge];
+    if (harpe_frontier_solver_event_ps(s, event) <= latest_ps) return;
+    begin_at(s, event);
+    while (s->time_ps > latest_ps || s->flow_uw == 0) {
+        bool is_met = s->time_ps <= latest_ps;
+        if ((is_met && find_leaving_edge(s).flow > 0) || !pivot(s)) break;
+        int64_t end_ps = harpe_frontier_solver_segment_end_ps(s);
+        if (s->flow_uw > 0 && end_ps < latest_ps) end_ps = latest_ps;
+        if (end_ps < s->time_ps) harpe_frontier_solver_advance(s, end_ps);
+    }
+    if (s->flow_uw > 0) {
+        s->edges[edge].flow = s->flow_uw;
+        s->entering = edge;
+        s->early_end = network->source;
+        s->late_end = event;
+    } else if (!enters_along(s)) {
+        harpe_edge_state *state = &s->edges[s->entering];
+        set_segment(s, state, state->segment + 1);
+    }
+    rehang(s, event, s->late_end, s->early_end, s->entering);
+}
+
+static void meet_deadlines(harpe_frontier_solver *s) {
+    const int32_t *first = &s->network->first_incidence[s->network->source];
+    for (int32_t a = first[0]; a < first[1]; a++) {
+        int32_t edge = s->network->incidences[a].edge;
+        if (harpe_network_is_deadline(s->network, edge)) meet_deadline(s, edge);
+    }
+}
+
+/* Returns the number of bytes that a solver for `network` allocates. */
+static uint64_t frontier_solver_bytes(const harpe_network *network) {
+    uint64_t per_node = sizeof(int64_t) + sizeof(uint8_t) + 4 * sizeof(int32_t);
+    uint64_t per_edge = sizeof(harpe_edge_state) + sizeof(int64_t) + 2 * sizeof(int32_t);
+    return per_node * (uint64_t)network->node_count + per_edge * (uint64_t)network->edge_count;
+}
+
+harpe_status harpe_frontier_solver_init(harpe_frontier_solver *solver, const harpe_network *network,
+                                        harpe_error *error) {
+    harpe_frontier_solver s = {.network = network};
+    size_t nodes = (size_t)network->node_count, edges = (size_t)network->edge_count;
+    s.position = harpe_arena_alloc(&s.arena, nodes, sizeof *s.position);
+    s.group = harpe_arena_alloc(&s.arena, nodes, sizeof *s.group);
+    s.parent = harpe_arena_alloc(&s.arena, nodes, sizeof *s.parent);
+    s.parent_edge = harpe_arena_alloc(&s.arena, nodes, sizeof *s.parent_edge);
+    s.edges = harpe_arena_alloc(&s.arena, edges, sizeof *s.edges);
+    s.heap = harpe_arena_alloc(&s.arena, edges, sizeof *s.heap);
+    s.heap_index = harpe_arena_alloc(&s.arena, edges, sizeof *s.heap_index);
+    s.tight_at_ps = harpe_arena_alloc(&s.arena, edges, sizeof *s.tight_at_ps);
+    s.subtree = harpe_arena_alloc(&s.arena, nodes + 1, sizeof *s.subtree);
+    s.rest = harpe_arena_alloc(&s.arena, nodes + 1, sizeof *s.rest);
+    if (s.arena.has_failed) {
+        harpe_arena_free(&s.arena);
+        return harpe_fail_memory(error);
+    }
+    reset_edges(&s);
+    hang_all_on_source(&s);
+    s.work.memory_bytes = frontier_solver_bytes(network);
+    meet_deadlines(&s);
+    begin_at(&s, network->sink);
+    *solver = s;
+    return HARPE_OK;
+}
+
+void harpe_frontier_solver_clear(harpe_frontier_solver *solver) {
+    harpe_arena_free(&solver->arena);
+    memset(solver, 0, sizeof *solver);
 }

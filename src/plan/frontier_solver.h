@@ -48,6 +48,7 @@ typedef struct harpe_edge_state {
 typedef struct harpe_frontier_solver {
     harpe_arena arena;
     const harpe_network *network;
+    int32_t sink;    /* the event that moves: the network's sink, or one that has a deadline */
     int64_t time_ps; /* iteration time of the current tree */
     /* All events of a group are on the same side of the cut and move together. Event v is at
      * position[v] plus the offset of its group. */

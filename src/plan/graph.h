@@ -32,10 +32,6 @@ typedef struct harpe_graph_layout {
     size_t *first_point;   /* [activity_count] */
     int *option_of;        /* in the order of points */
     double *frequency_mhz; /* of the options, in the same order */
-    /* An instruction without length follows each activity that has a deadline. */
-    size_t deadline_count;
-    double *deadline_s;            /* [deadline_count] */
-    int32_t *deadline_instruction; /* [deadline_count] */
 } harpe_graph_layout;
 
 #endif

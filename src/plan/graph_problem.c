@@ -82,8 +82,7 @@ static harpe_status allocate(builder *b, harpe_error *error) {
     b->layout->activity_count = activities;
     b->layout->instruction_of = harpe_arena_alloc(arena, activities, sizeof(int32_t));
     b->layout->first_point = harpe_arena_alloc(arena, activities, sizeof(size_t));
-    b->layout->deadline_s = harpe_arena_alloc(arena, b->deadline_count, sizeof(double));
-    b->layout->deadline_instruction = harpe_arena_alloc(arena, b->deadline_count, sizeof(int32_t));
+    problem->deadlines = harpe_arena_alloc(arena, b->deadline_count, sizeof *problem->deadlines);
     return arena->has_failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
@@ -129,13 +128,14 @@ static int32_t delay_instruction(const builder *b, size_t d) {
 }
 
 static void list_deadlines(builder *b) {
-    harpe_graph_layout *layout = b->layout;
+    harpe_problem *problem = b->problem;
     for (size_t i = 0; i < b->graph->activity_count; i++) {
-        if (!(b->graph->activities[i].deadline_s > 0)) continue;
-        size_t d = layout->deadline_count++;
-        layout->deadline_s[d] = b->graph->activities[i].deadline_s;
-        layout->deadline_instruction[d] = delay_instruction(b, b->delay_count + d);
-        b->delays[b->delay_count + d] = (delay){(int32_t)i, 0};
+        double deadline_s = b->graph->activities[i].deadline_s;
+        if (!(deadline_s > 0)) continue;
+        size_t d = b->delay_count + problem->deadline_count;
+        problem->deadlines[problem->deadline_count++] =
+            (harpe_deadline){delay_instruction(b, d), deadline_s};
+        b->delays[d] = (delay){(int32_t)i, 0};
     }
 }
 
@@ -190,7 +190,7 @@ static harpe_status build_dag(const builder *b, harpe_error *error) {
         *order++ = b->layout->instruction_of[i];
     }
     for (size_t d = 0; d < b->deadline_count; d++)
-        *order++ = b->layout->deadline_instruction[d];
+        *order++ = b->problem->deadlines[d].instruction;
     return HARPE_OK;
 }
 
@@ -392,9 +392,10 @@ harpe_status harpe_graph_runs(const harpe_problem *problem, const int *frequency
         harpe_plan plan = harpe_evaluate_points(problem, points, start_s);
         for (size_t i = 0; i < count; i++)
             latest_s[i] = plan.time_s;
-        const harpe_graph_layout *layout = problem->graph;
-        for (size_t d = 0; d < layout->deadline_count; d++)
-            latest_s[layout->deadline_instruction[d]] = fmin(plan.time_s, layout->deadline_s[d]);
+        for (size_t d = 0; d < problem->deadline_count; d++) {
+            const harpe_deadline *deadline = &problem->deadlines[d];
+            latest_s[deadline->instruction] = fmin(plan.time_s, deadline->time_s);
+        }
         harpe_evaluate_latest_starts(problem, points, latest_s);
         fill_runs(problem, points, start_s, latest_s, plan.time_s, runs);
     }

@@ -91,6 +91,11 @@ static harpe_status merge_pinned_events(const harpe_problem *problem, event_set 
         if (ends_freely || events->predecessors[to] == 1)
             merge_events(events->leader, end_event(from), start_event(to));
     }
+    for (size_t d = 0; d < problem->deadline_count; d++) {
+        int32_t i = problem->deadlines[d].instruction;
+        merge_events(events->leader, events->source, end_event(i));
+        events->successors[i]++;
+    }
     for (int32_t i = 0; i < n; i++) {
         if (events->predecessors[i] == 0)
             merge_events(events->leader, events->source, start_event(i));
@@ -293,6 +298,11 @@ static harpe_status build_curves(const harpe_problem *problem, harpe_network *ne
             round_curve(&problem->choices[c].list, &network->arena, &network->curves[c + 1], error);
         if (status != HARPE_OK) return status;
     }
+    for (size_t d = 0; d < problem->deadline_count; d++) {
+        int32_t choice = problem->choice_of[problem->deadlines[d].instruction];
+        network->curves[choice + 1].time_ps[0] =
+            -harpe_round_down(problem->deadlines[d].time_s * HARPE_PS_PER_S);
+    }
     harpe_status status = check_length(problem, network, error);
     return status == HARPE_OK ? check_rates(problem, network, error) : status;
 }
@@ -421,7 +431,8 @@ static harpe_status build_edges(const harpe_problem *problem, const int32_t *nod
                                 harpe_error *error) {
     const harpe_dag *dag = &problem->dag;
     int32_t n = problem->instruction_count;
-    size_t most = (size_t)n + (size_t)dag->arc_count + 2 * (size_t)problem->rank_count;
+    size_t most = (size_t)n + (size_t)dag->arc_count + 2 * (size_t)problem->rank_count +
+                  problem->deadline_count;
     network->tail = harpe_arena_alloc(&network->arena, most, sizeof *network->tail);
     network->head = harpe_arena_alloc(&network->arena, most, sizeof *network->head);
     network->curve_of = harpe_arena_alloc(&network->arena, most, sizeof *network->curve_of);
@@ -441,6 +452,10 @@ static harpe_status build_edges(const harpe_problem *problem, const int32_t *nod
         if (is_wait(problem, dag->arc_from[a], dag->arc_to[a]))
             add_wait(problem, limits, count, dag->arc_from[a], dag->arc_to[a], network);
         count++;
+    }
+    for (size_t d = 0; d < problem->deadline_count; d++, count++) {
+        network->tail[count] = network->tail[problem->deadlines[d].instruction];
+        network->head[count] = network->sink;
     }
     for (int rank = 0; limits && rank < problem->rank_count; rank++) {
         if (problem->rank_offset[rank] == problem->rank_offset[rank + 1]) continue;
@@ -494,7 +509,7 @@ static harpe_status order_nodes(harpe_network *network, harpe_error *error) {
         return harpe_fail_memory(error);
     }
     for (int32_t e = 0; e < network->edge_count; e++)
-        waiting[network->head[e]]++;
+        if (!harpe_network_is_deadline(network, e)) waiting[network->head[e]]++;
     int32_t done = 0, found = 0;
     for (int32_t v = 0; v < nodes; v++)
         if (waiting[v] == 0) order[found++] = v;
@@ -502,7 +517,8 @@ static harpe_status order_nodes(harpe_network *network, harpe_error *error) {
         int32_t v = order[done];
         for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
             int32_t e = network->incidences[a].edge;
-            if (network->tail[e] == v && --waiting[network->head[e]] == 0)
+            if (network->tail[e] == v && !harpe_network_is_deadline(network, e) &&
+                --waiting[network->head[e]] == 0)
                 order[found++] = network->head[e];
         }
     }

@@ -3,8 +3,9 @@
  * its end, with a convex cost) or a dependency (length 0). An instruction's start and the end of
  * its single predecessor are one node. An instruction's end and the start of its single successor
  * are one node. If a wait of a rank is cheaper than the rank's other waits, it is an edge with a
- * cost too, and its ends are events of their own. All numbers are whole: times in picoseconds, flow
- * in microwatts. frontier_solver.c solves the network. */
+ * cost too, and its ends are events of their own. A deadline is an edge of negative length from the
+ * event that it limits back to the source. All numbers are whole: times in picoseconds, flow in
+ * microwatts. frontier_solver.c solves the network. */
 #ifndef HARPE_PLAN_NETWORK_H
 #define HARPE_PLAN_NETWORK_H
 
@@ -65,11 +66,16 @@ typedef struct harpe_network {
     harpe_network_wait *waits;
     int32_t *first_incidence;    /* [node_count + 1] */
     harpe_incidence *incidences; /* [2 * edge_count], by node */
-    int32_t *topological_order;  /* [node_count] nodes */
+    int32_t *topological_order;  /* [node_count] nodes, without the edges of deadlines */
     int64_t iteration_power_uw;  /* blocking power of all ranks together, and overhead */
     double slowest_energy_j;     /* sum of effective energies with all instructions at their
                                   * slowest */
 } harpe_network;
+
+/* Returns true if an edge is a deadline. All others lead away from the source. */
+static inline bool harpe_network_is_deadline(const harpe_network *network, int32_t edge) {
+    return network->head[edge] == network->source;
+}
 
 harpe_status harpe_network_build(const harpe_problem *problem, harpe_network *out,
                                  harpe_error *error);

@@ -9,9 +9,9 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "plan/clock_bound.h"
 #include "plan/evaluate.h"
-#include "plan/graph_deadline.h"
 #include "plan/plan_set_contents.h"
 #include "plan/plan_times.h"
 #include "plan/power_limits.h"
@@ -19,6 +19,9 @@
 #include "plan/switching.h"
 
 #define MOST_PLANS 1000000
+/* With deadlines: plans if no number is given, and plans beside those of the times asked for. */
+#define DEADLINE_PLANS 100
+#define BESIDE_ASKED 8
 /* The number of times that each plan of the set is compared with a join of its neighbours. A better
  * join replaces the plan. */
 #define SPLICE_ROUNDS 2
@@ -176,6 +179,134 @@ static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
     }
 }
 
+/* ---- Drafts with deadlines ------------------------------------------------------------------- */
+
+/* The rounding and the search know one deadline, the end of the iteration. In an iteration of time
+ * T, another deadline D is a fixed delay of T - D before this end, so the plan of each time is made
+ * from a problem with such delays. */
+typedef struct delay_before_end {
+    double time_s, energy_j;
+    harpe_profile_point point;
+    harpe_option option;
+} delay_before_end;
+
+typedef struct timed_problem {
+    harpe_arena arena;
+    harpe_problem problem; /* shares all but the choices with the one that has deadlines */
+    const harpe_deadline *deadlines;
+    size_t deadline_count;
+    delay_before_end *delays; /* [deadline_count] */
+} timed_problem;
+
+static void set_time(timed_problem *timed, int64_t time_ps) {
+    for (size_t d = 0; d < timed->deadline_count; d++) {
+        delay_before_end *delay = &timed->delays[d];
+        int64_t left_ps = time_ps - harpe_round_down(timed->deadlines[d].time_s * HARPE_PS_PER_S);
+        delay->time_s = left_ps > 0 ? (double)left_ps / HARPE_PS_PER_S : 0;
+        delay->point.time_s = delay->option.time_s = delay->time_s;
+    }
+}
+
+/* The result must stay in its place. Free its arena also after a failure. */
+static harpe_status make_timed_problem(const harpe_problem *problem, timed_problem *out,
+                                       harpe_error *error) {
+    size_t choices = problem->choice_count, count = problem->deadline_count;
+    *out = (timed_problem){
+        .problem = *problem, .deadlines = problem->deadlines, .deadline_count = count};
+    out->problem.deadline_count = 0;
+    out->problem.choices = harpe_arena_alloc(&out->arena, choices, sizeof *problem->choices);
+    out->delays = harpe_arena_alloc(&out->arena, count, sizeof *out->delays);
+    if (out->arena.has_failed) return harpe_fail_memory(error);
+    memcpy(out->problem.choices, problem->choices, choices * sizeof *problem->choices);
+    for (size_t d = 0; d < count; d++) {
+        int32_t instruction = problem->deadlines[d].instruction;
+        harpe_choice *choice = &out->problem.choices[problem->choice_of[instruction]];
+        delay_before_end *delay = &out->delays[d];
+        delay->point = choice->points[0];
+        delay->option = choice->list.options[0];
+        choice->points = &delay->point;
+        choice->list.options = &delay->option;
+        choice->list.curve_time_s = &delay->time_s;
+        choice->list.curve_effective_energy_j = &delay->energy_j;
+    }
+    return HARPE_OK;
+}
+
+/* Returns the number of plans to make for a request. */
+static size_t count_with_deadlines(const harpe_plan_request *request,
+                                   const harpe_frontier *frontier) {
+    if (request->choice == HARPE_PLANS_AT) return request->time_count + BESIDE_ASKED;
+    if (request->choice == HARPE_PLANS_ALL) return frontier->count;
+    return request->count > 0 ? (size_t)request->count : DEADLINE_PLANS;
+}
+
+/* Finds the time of plan i: one that was asked for, or one of those that are spread from the
+ * fastest to the longest of them; that of a vertex; or one of those that are spread from T_min to
+ * T*. */
+static harpe_status time_with_deadlines(const maker *m, const harpe_plan_request *request,
+                                        const harpe_frontier *frontier, size_t i, int64_t *time_ps,
+                                        harpe_error *error) {
+    int64_t fastest_ps = m->walk.fastest_ps, slowest_ps = m->walk.minimum_energy_ps;
+    double fastest_s = (double)fastest_ps / HARPE_PS_PER_S, time_s = fastest_s;
+    size_t asked = request->time_count;
+    if (request->choice == HARPE_PLANS_SPREAD) {
+        size_t count = count_with_deadlines(request, frontier);
+        double share = count > 1 ? (double)i / (double)(count - 1) : 1;
+        *time_ps = fastest_ps + (int64_t)(share * (double)(slowest_ps - fastest_ps));
+        return HARPE_OK;
+    }
+    if (request->choice == HARPE_PLANS_ALL) {
+        time_s = frontier->vertices[i].time_s;
+    } else if (i >= asked) {
+        for (size_t k = 0; k < asked; k++)
+            time_s = fmax(time_s, request->times_s[k]);
+        time_s = fastest_s + (double)(i - asked) / BESIDE_ASKED * (time_s - fastest_s);
+    } else if (request->times_s[i] != 0) {
+        time_s = request->times_s[i];
+    }
+    if (!(time_s >= fastest_s - harpe_time_slack_s(fastest_s)))
+        return harpe_fail(error, HARPE_INFEASIBLE, "no plan runs in %s s: the fastest takes %s s",
+                          HARPE_DIGITS(time_s, 9), HARPE_DIGITS(fastest_s, 9));
+    *time_ps = harpe_round_down(fmin(time_s * HARPE_PS_PER_S, (double)slowest_ps));
+    if (*time_ps < fastest_ps) *time_ps = fastest_ps;
+    return HARPE_OK;
+}
+
+static harpe_status draft_with_deadlines(maker *m, const harpe_plan_request *request,
+                                         const harpe_frontier *frontier, harpe_error *error) {
+    timed_problem timed;
+    harpe_status status = make_timed_problem(m->problem, &timed, error);
+    m->wanted = count_with_deadlines(request, frontier);
+    begin_part(m, 1 - SOLVING_SHARE);
+    for (size_t i = 0; i < m->wanted && status == HARPE_OK; i++) {
+        int64_t time_ps = 0;
+        harpe_plan_set *set = NULL;
+        status = report_rounding(m, error);
+        if (status == HARPE_OK)
+            status = time_with_deadlines(m, request, frontier, i, &time_ps, error);
+        if (status != HARPE_OK) break;
+        double time_s = (double)time_ps / HARPE_PS_PER_S;
+        harpe_plan_request one = {.choice = HARPE_PLANS_AT,
+                                  .times_s = &time_s,
+                                  .time_count = 1,
+                                  .threads = request->threads};
+        set_time(&timed, time_ps);
+        status = harpe_plan_set_new(&timed.problem, &one, NULL, NULL, &set, error);
+        if (status == HARPE_OK &&
+            !HARPE_ARRAY_RESERVE(m->drafts, m->draft_capacity, m->draft_count + 1))
+            status = harpe_fail_memory(error);
+        if (status == HARPE_OK) {
+            int *frequency_mhz = (int *)set->plans[0].frequency_mhz;
+            set->plans[0].frequency_mhz = NULL;
+            m->drafts[m->draft_count++] =
+                (harpe_draft){.deadline_ps = time_ps, .frequency_mhz = frequency_mhz};
+        }
+        harpe_plan_set_free(set);
+    }
+    harpe_arena_free(&timed.arena);
+    return status;
+}
+
 /* ---- Finishing ------------------------------------------------------------------------------- */
 
 /* Adds, for the time of each draft, the best plan with one clock for all GPUs, if it needs less
@@ -263,6 +394,7 @@ static harpe_status maker_init(maker *m, const harpe_problem *problem,
     harpe_status status = harpe_walk_begin(&m->walk, problem, &m->walk_progress, error);
     if (status != HARPE_OK) return status;
     m->phase = "planning";
+    if (problem->deadline_count > 0) return HARPE_OK;
     size_t count = (size_t)problem->instruction_count;
     m->relaxed.duration_ps = harpe_calloc(count, sizeof(int64_t));
     m->relaxed.price_uw = harpe_calloc(count, sizeof(int64_t));
@@ -383,6 +515,9 @@ static harpe_status check_request(const harpe_problem *problem, const harpe_plan
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the number of threads must be 0 or more");
     harpe_status status = harpe_power_limits_check(request->max_peak_power_w, request->max_swing_w,
                                                    request->max_swing_share, error);
+    if (status == HARPE_OK && problem->deadline_count > 0 && harpe_power_limits_are_wanted(request))
+        status =
+            harpe_fail(error, HARPE_NOT_SUPPORTED, "a graph with deadlines has no limits on power");
     if (status != HARPE_OK) return status;
     return harpe_clock_switch_check(problem, &request->clock_switch, error);
 }
@@ -394,8 +529,6 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
     if (!request) request = &defaults;
     harpe_status status = check_request(problem, request, error);
     if (status != HARPE_OK) return status;
-    if (harpe_problem_has_deadlines(problem))
-        return harpe_deadline_plans(problem, request, progress, frontier, out, error);
     double began_s = harpe_clock_s();
     harpe_plan_request with_starts = *request;
     if (harpe_power_limits_are_wanted(request) && request->choice == HARPE_PLANS_AT) {
@@ -405,9 +538,12 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
     maker m;
     harpe_frontier *solved = NULL;
     status = maker_init(&m, problem, request, progress, error);
-    if (status == HARPE_OK) status = round_all(&m, request, error);
+    bool has_deadlines = problem->deadline_count > 0;
+    if (status == HARPE_OK && !has_deadlines) status = round_all(&m, request, error);
     if (status == HARPE_OK) status = harpe_walk_finish(&m.walk, &solved, error);
-    if (status == HARPE_OK) status = improve_all(&m, request, solved, error);
+    if (status == HARPE_OK)
+        status = has_deadlines ? draft_with_deadlines(&m, request, solved, error)
+                               : improve_all(&m, request, solved, error);
     if (status == HARPE_OK) status = finish(&m, request, solved, out, error);
     maker_clear(&m);
     if (status != HARPE_OK) {

@@ -25,6 +25,13 @@ typedef struct harpe_choice {
     double coefficients[3]; /* a, b, c of the model */
 } harpe_choice;
 
+/* An instruction without length and energy that must end within a time after the start of the
+ * iteration. It follows the activity of a graph that has the deadline. */
+typedef struct harpe_deadline {
+    int32_t instruction;
+    double time_s;
+} harpe_deadline;
+
 struct harpe_problem {
     harpe_arena arena;
     int rank_count;
@@ -59,6 +66,8 @@ struct harpe_problem {
      * the last rank may belong to none. The frequency of a point is then a number that stands for
      * an option, and stages are -1. */
     const struct harpe_graph_layout *graph;
+    size_t deadline_count; /* 0 for a pipeline */
+    harpe_deadline *deadlines;
 };
 
 /* Fails with HARPE_LIMIT_EXCEEDED if this number of instructions needs more memory than the limit

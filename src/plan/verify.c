@@ -8,7 +8,6 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/graph_deadline.h"
 #include "plan/plan_set_contents.h"
 #include "plan/walk.h"
 
@@ -216,6 +215,11 @@ static harpe_status check_duality(const claim *c, const harpe_frontier *frontier
         primal_j += curve_energy_j(list, duration);
         dual_j += cheapest_j(list, (double)c->walk->solver.edges[i].flow / HARPE_UW_PER_W);
     }
+    for (size_t d = 0; d < problem->deadline_count; d++) {
+        const harpe_deadline *deadline = &problem->deadlines[d];
+        int64_t flow_uw = c->walk->solver.edges[deadline->instruction].flow;
+        dual_j -= (double)flow_uw / HARPE_UW_PER_W * deadline->time_s;
+    }
     add_waits(c, &primal_j, &dual_j);
     double claimed_j = harpe_frontier_relaxed_at(frontier, time_s);
     bool meet = agree(primal_j, dual_j, c->rounding_j) && agree(claimed_j, dual_j, c->rounding_j);
@@ -364,8 +368,6 @@ harpe_status harpe_frontier_verify(const harpe_problem *problem, const harpe_fro
                                    size_t samples, harpe_error *error) {
     harpe_status status = check_shape(problem, frontier, error);
     if (status != HARPE_OK) return status;
-    if (harpe_problem_has_deadlines(problem))
-        return harpe_deadline_verify(problem, frontier, samples, total_rounding_j(problem), error);
     harpe_walk walk;
     status = harpe_walk_begin(&walk, problem, NULL, error);
     if (status != HARPE_OK) return status;
@@ -482,9 +484,9 @@ static bool is_any_curve_fitted(const harpe_problem *problem) {
 /* Checks that every activity with a deadline ends in time. */
 static harpe_status check_deadlines(const harpe_problem *problem, const double *end_s,
                                     harpe_error *error) {
-    const harpe_graph_layout *layout = problem->graph;
-    for (size_t d = 0; layout && d < layout->deadline_count; d++) {
-        double deadline_s = layout->deadline_s[d], found_s = end_s[layout->deadline_instruction[d]];
+    for (size_t d = 0; d < problem->deadline_count; d++) {
+        double deadline_s = problem->deadlines[d].time_s;
+        double found_s = end_s[problem->deadlines[d].instruction];
         double rounding_s = problem->instruction_count / HARPE_PS_PER_S;
         if (found_s <= deadline_s * (1 + 1e-12) + rounding_s) continue;
         return harpe_fail(error, HARPE_INTERNAL,

@@ -33,7 +33,7 @@ static harpe_status find_fastest(harpe_walk *walk, harpe_error *error) {
         int32_t v = network->topological_order[i];
         for (int32_t a = network->first_incidence[v]; a < network->first_incidence[v + 1]; a++) {
             int32_t e = network->incidences[a].edge, w = network->head[e];
-            if (network->tail[e] != v) continue;
+            if (network->tail[e] != v || harpe_network_is_deadline(network, e)) continue;
             int64_t time = arrival[v] + network->curves[network->curve_of[e]].time_ps[0];
             if (time > arrival[w]) arrival[w] = time;
         }

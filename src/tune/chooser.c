@@ -21,6 +21,7 @@ enum {
     MINUTE_S = 60,
     HELD_PAIRS = 48,    /* pairs that the choice is judged by while it is held */
     FEWEST_PAIRS = 3,   /* of an accepted trial */
+    FEWEST_KNOWN = 6,   /* of one whose energy is known: few may be alike by chance */
     FEWEST_REFUSED = 2, /* of a trial that is too slow: one slice may be an outlier */
     MOST_REFUSED = 8,
     FEWEST_FORESEEN = 12, /* after which it can be foreseen that a trial stays undecided */
@@ -51,7 +52,7 @@ static const double notice_s = 0.3, unit_share = 1.1;
 /* A trial is given up after so much time at its setting, but not before so many pairs. */
 static const double most_trial_s = 600, most_trial_units = 120;
 static const size_t most_trial_pairs = 60;
-static const double energy_error = 0.008;
+static const double energy_error = 0.006;
 static const double law_error = 0.1; /* of the slowdown of a trial that is too slow, share */
 /* While the choice is held, this share of the time is spent at the highest setting. */
 static const double check_share = 0.01;
@@ -95,7 +96,8 @@ struct harpe_chooser {
     /* Of the slices since the last one that fitted, in which the program may have changed its
      * phase: the time that they may have lost, their time, and their work. */
     double doubt_s, doubt_time_s, doubt_work;
-    double lost_s[MINUTE_S]; /* in each second of the last minute */
+    double lost_s[MINUTE_S]; /* in each second of the last minute, at most */
+    double most_lost_s;      /* in a minute */
     harpe_tune_order order;
     const char *reason;
     double used_j, highest_j;
@@ -259,6 +261,7 @@ static double lost_last_minute_s(const harpe_chooser *chooser) {
 
 static void add_loss(harpe_chooser *chooser, double lost_s) {
     chooser->lost_s[(long)chooser->clock_s % MINUTE_S] += fmax(0, lost_s);
+    chooser->most_lost_s = fmax(chooser->most_lost_s, lost_last_minute_s(chooser));
 }
 
 /* The clock is the sum of all slices. */
@@ -442,12 +445,13 @@ static harpe_trial_verdict judge(const harpe_chooser *chooser, const program_pha
     bool is_given_up = trial->pairs >= TRIAL_PAIRS_MAX - 1 ||
                        (trial->pairs >= most_trial_pairs && phase->trial_s > most_s);
     if (time->mean + time->bound <= allowed) {
-        bool is_known = trial->energy.error < energy_error || trial->pairs >= most_trial_pairs / 2;
+        bool is_known = (trial->energy.error < energy_error && trial->pairs >= FEWEST_KNOWN) ||
+                        trial->pairs >= most_trial_pairs / 2;
         return is_known || is_given_up ? HARPE_TRIAL_ACCEPTED : HARPE_TRIAL_OPEN;
     }
     if (trial->pairs >= FEWEST_FORESEEN) {
-        /* The bound falls with the root of the number of pairs. */
-        double missing = time->bound / (allowed - time->mean);
+        /* The bound falls with the root of the number of pairs, and the mean may be too high. */
+        double missing = time->bound / (allowed - time->mean + time->error / 2);
         is_given_up |= missing < 0 || missing * missing * phase->trial_s > most_s;
     }
     return is_given_up ? HARPE_TRIAL_UNDECIDED : HARPE_TRIAL_OPEN;
@@ -458,9 +462,9 @@ static void lengthen_slices(const harpe_chooser *chooser, program_phase *phase,
                             const harpe_trial *trial) {
     /* If only the energy is still unknown, longer slices cannot cost time. */
     bool is_fast = trial->time.mean + trial->time.bound <= log1p(chooser->options.max_slowdown);
-    if (trial->pairs % (is_fast ? 2 : 4) != 0 || chooser->is_blended) return;
+    if ((!is_fast && trial->pairs % 4 != 0) || chooser->is_blended) return;
     double most_s = chooser->mean_stay_s > 0 ? chooser->mean_stay_s / 10 : most_slice_s;
-    double longer_s = fmin(phase->slice_s * 1.5, fmin(most_s, most_slice_s));
+    double longer_s = fmin(is_fast ? most_s : phase->slice_s * 1.5, fmin(most_s, most_slice_s));
     if (longer_s <= phase->slice_s) return;
     scale_noise(phase, phase, longer_s);
 }
@@ -722,8 +726,10 @@ static harpe_tune_slice corrected(const harpe_chooser *chooser, const harpe_tune
 static double lost_in(const harpe_chooser *chooser, const program_phase *phase,
                       const harpe_tune_slice *taken, const harpe_tune_slice *whole) {
     const harpe_search *search = &phase->search;
-    if (phase->is_settled && search->best >= 0)
-        return whole->time_s * -expm1(-search->trials[search->best].time.mean);
+    if (phase->is_settled && search->best >= 0) {
+        const harpe_ratio *time = &search->trials[search->best].time;
+        return whole->time_s * -expm1(-fmax(0, time->mean + time->error));
+    }
     double possible_s = taken->time_s * (1 - 1 / harpe_search_worst_ratio(&chooser->options, search,
                                                                           &chooser->order.setting));
     if (taken->work < 4 * taken->grain && taken->rest_s > 0) return possible_s;
@@ -803,6 +809,8 @@ void harpe_chooser_report(const harpe_chooser *chooser, harpe_tuning_report *rep
     report->program_phases = (int)chooser->phase_count;
     report->slowdown = time_ratio - 1;
     report->slowdown_error = best ? time_ratio * best->time.error : 0;
+    report->slowest_minute =
+        chooser->most_lost_s / (MINUTE_S - fmin(chooser->most_lost_s, MINUTE_S / 2.0));
     report->saved = 1 - energy_ratio;
     report->saved_error = best ? energy_ratio * best->energy.error : 0;
     report->is_noise = report->saved <= report->saved_error;

@@ -221,7 +221,11 @@ static bracket bracket_of(const harpe_chooser_options *options, const harpe_sear
         double value = value_of(options, search, trial);
         double error = value_error(options, trial);
         /* Of two that are equally good, the search goes on below the lower one. */
-        if (value - best > (position > found.good ? fmax(error, best_error) : 0)) continue;
+        /* One that takes no longer is not called worse for less than a trial must promise. */
+        double good_time = found.good_trial ? found.good_trial->time.mean : 0;
+        bool is_free = trial->time.mean - trial->time.error <= good_time;
+        double doubt = fmax(fmax(error, best_error), is_free ? least_gain : 0);
+        if (value - best > (position > found.good ? doubt : 0)) continue;
         best = value;
         best_error = error;
         found.good_trial = trial;
@@ -275,7 +279,7 @@ static double promising_value(const harpe_chooser_options *options, const harpe_
     const harpe_tune_range *range = &options->range[knob];
     double good = range->values[at->good];
     if (at->next_trial && is_slow(at->next_trial) &&
-        at->next_trial->time.mean > log1p(options->max_slowdown))
+        at->next_trial->time.mean > log1p(aimed_share * options->max_slowdown))
         return law_value(options, range, at);
     if (at->next_trial) return sqrt(good * range->values[at->next]);
     bool is_first = at->good == 0;

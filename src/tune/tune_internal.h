@@ -14,7 +14,7 @@
 #include <harpe/status.h>
 #include <harpe/tune.h>
 
-#include "powerlimit/step_signal.h"
+#include "power_limit/step_signal.h"
 #include "tune/chooser.h"
 
 /* ---- Knobs ----------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 nvidia-smi. The tests of the agent and bench/kill_jobs use it."""
 import array
 import faulthandler
+import fcntl
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import unittest
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
 LIMIT_S = 120  # how long the tests wait; they check whether something happens, and not how fast
@@ -185,11 +187,69 @@ class Agent:
         self.log_file.close()
 
 
-def exchange(own, request, files=()):
-    """Sends a request, an object or bytes, with descriptors. Returns the answer."""
+class AgentTest(unittest.TestCase):
+    """Tests of agents on the GPUs of one machine."""
+    gpus = "2xA100"
+
+    def setUp(self):
+        self.machine = Machine(self.gpus)
+        self.addCleanup(self.machine.close)
+
+    def agent(self, *arguments, **options):
+        agent = Agent(self.machine, *arguments, **options)
+        self.addCleanup(agent.close)
+        return agent
+
+    def wait(self, condition, what):
+        if wait_until(condition) is None:
+            log = self.machine.path / "agent.log"
+            self.fail(f"never: {what}\n{log.read_text() if log.exists() else ''}")
+
+    def wait_for_clock(self, mhz, gpu=0):
+        self.wait(lambda: self.machine.clocks()[gpu] == mhz, f"GPU {gpu} at {mhz} MHz")
+
+    def wait_for_limit(self, watts, gpu=0):
+        self.wait(lambda: self.machine.limits()[gpu] == watts, f"GPU {gpu} at {watts} W")
+
+    def check_restored(self, agent=None):
+        self.wait(lambda: set(self.machine.clocks()) == {IDLE_MHZ} and
+                  set(self.machine.limits()) == {float(DEFAULT_W)}, "every GPU is restored")
+        self.wait(lambda: not self.machine.helpers(), "no helper process is left")
+        if agent:
+            self.wait(lambda: agent.leases() == [], "no lease is left")
+            self.assertLessEqual(set(os.listdir(self.machine.state)), {"agent.lock"})
+
+    def connect(self):
+        own = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(own.close)
+        own.settimeout(LIMIT_S)
+        own.connect(str(self.machine.socket))
+        return own
+
+    def memory(self, request, size=None, seals=0x0007):
+        """Returns memory with the seals that the library sets: F_SEAL_SEAL, F_SEAL_SHRINK,
+        F_SEAL_GROW. `request` asks for clocks."""
+        number = os.memfd_create("slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.addCleanup(os.close, number)
+        os.ftruncate(number, size or self.slot_size(request))
+        fcntl.fcntl(number, fcntl.F_ADD_SEALS, seals)
+        return number
+
+    def slot_size(self, request):
+        """Returns the size that the agent names when it refuses memory."""
+        answer = exchange(self.connect(), request)
+        return int(answer["message"].split("sealed memory of ")[1].split()[0])
+
+
+def send(own, request, files=()):
+    """Sends a request, an object or bytes, with descriptors."""
     data = request if isinstance(request, bytes) else json.dumps(request).encode()
-    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else []
-    own.sendmsg([data], ancillary)
+    own.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else [])
+
+
+def exchange(own, request, files=()):
+    """Sends a request with descriptors. Returns the answer."""
+    send(own, request, files)
     answer, received, _, _ = own.recvmsg(1 << 20, socket.CMSG_SPACE(16))
     for level, kind, content in received:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):

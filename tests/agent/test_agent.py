@@ -23,54 +23,25 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "client"
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import agents
 import kills
-from agents import DEFAULT_W, HIGHEST_MHZ, IDLE_MHZ, LIMIT_S, Agent, Machine, exchange, unexpected, wait_until
+import zeusd_world
+from agents import DEFAULT_W, HIGHEST_MHZ, IDLE_MHZ, LIMIT_S, exchange, unexpected, wait_until
 from process_groups import end_group
 from record_locks import locked
 
 OK, INVALID, NOT_FOUND, ALREADY, DENIED, LIMITED, UNSUPPORTED = 0, 1, 3, 4, 5, 8, 11
 
 
-class AgentTest(unittest.TestCase):
-    gpus = "2xA100"
-
-    def setUp(self):
-        self.machine = Machine(self.gpus)
-        self.addCleanup(self.machine.close)
-
-    def agent(self, *arguments, **options):
-        agent = Agent(self.machine, *arguments, **options)
-        self.addCleanup(agent.close)
-        return agent
-
+class AgentTest(agents.AgentTest):
     def hold(self, *arguments, command=("sleep", "infinity"), **popen):
         """Starts a job that holds GPU 0. Its processes are one group."""
         job = self.machine.start("agent", "hold", *arguments, "--", *command, stderr=subprocess.PIPE, **popen)
         self.addCleanup(end_group, job)
         return job
 
-    def wait(self, condition, what):
-        if wait_until(condition) is None:
-            log = self.machine.path / "agent.log"
-            self.fail(f"never: {what}\n{log.read_text() if log.exists() else ''}")
-
-    def wait_for_clock(self, mhz, gpu=0):
-        self.wait(lambda: self.machine.clocks()[gpu] == mhz, f"GPU {gpu} at {mhz} MHz")
-
     def wait_for_command(self, job):
         """Waits until the job runs its command, so that everything is set."""
         children = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children")
         self.wait(lambda: job.poll() is not None or children.read_text().strip(), "the command runs")
-
-    def wait_for_limit(self, watts, gpu=0):
-        self.wait(lambda: self.machine.limits()[gpu] == watts, f"GPU {gpu} at {watts} W")
-
-    def check_restored(self, agent=None):
-        self.wait(lambda: set(self.machine.clocks()) == {IDLE_MHZ} and
-                  set(self.machine.limits()) == {float(DEFAULT_W)}, "every GPU is restored")
-        self.wait(lambda: not self.machine.helpers(), "no helper process is left")
-        if agent:
-            self.wait(lambda: agent.leases() == [], "no lease is left")
-            self.assertLessEqual(set(os.listdir(self.machine.state)), {"agent.lock"})
 
 
 class Lending(AgentTest):
@@ -558,19 +529,6 @@ class Rules(AgentTest):
         self.assertIn(f"the node agent at '{self.machine.socket}' does not answer", done.stderr)
 
 
-ZEUSD_CLIENT = """
-import http.client, socket, sys
-class Unix(http.client.HTTPConnection):
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(sys.argv[1])
-connection = Unix("zeusd")
-for line in sys.stdin:
-    method, target = line.split()
-    connection.request(method, target)
-    answer = connection.getresponse()
-    print(answer.status, answer.read().decode().replace(chr(10), " "), flush=True)
-"""
 LOCK = "POST /gpu/set_gpu_locked_clocks?gpu_ids=0&block=true&min_clock_mhz={0}&max_clock_mhz={0}"
 LIMIT = "POST /gpu/set_power_limit?gpu_ids=0&block=true&power_limit_mw={0}"
 
@@ -579,7 +537,8 @@ class ZeusdRoutes(AgentTest):
     """zeusd's routes as a part of the agent. test_zeusd_*.py test the routes themselves."""
 
     def client(self, *command):
-        process = subprocess.Popen([*command, sys.executable, "-c", ZEUSD_CLIENT, self.machine.path / "zeusd.sock"],
+        process = subprocess.Popen([*command, sys.executable, "-c", zeusd_world.CLIENT,
+                                    pathlib.Path(__file__).resolve().parent, self.machine.path / "zeusd.sock"],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
                                    start_new_session=True)
         self.addCleanup(end_group, process)
@@ -588,20 +547,11 @@ class ZeusdRoutes(AgentTest):
     @staticmethod
     def ask(client, line):
         client.stdin.write(line + "\n")
-        status, _, text = client.stdout.readline().partition(" ")
-        return int(status), text.strip()
+        return tuple(json.loads(client.stdout.readline()))
 
     def started(self, rules=""):
         agent = self.agent("--zeusd-socket", self.machine.path / "zeusd.sock", rules=rules)
         return agent, self.client()
-
-    def test_what_a_client_sets_is_restored_at_its_end(self):
-        agent, client = self.started()
-        self.assertEqual(self.ask(client, LOCK.format(900)), (200, ""))
-        self.assertEqual(self.ask(client, LIMIT.format(200000)), (200, ""))
-        self.assertEqual((self.machine.clocks()[0], self.machine.limits()[0]), (900, 200))
-        os.killpg(client.pid, signal.SIGKILL)
-        self.check_restored(agent)
 
     def test_a_stopped_agent_restores_and_a_killed_one_is_made_up_for(self):
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -718,7 +668,6 @@ class ZeusdRoutes(AgentTest):
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
             self.assertIn(word, done.stderr)
 
-
     def test_a_weak_key_is_told(self):
         key = self.machine.path / "key"
         key.write_text("x" * 31)
@@ -726,12 +675,10 @@ class ZeusdRoutes(AgentTest):
         log = self.agent("--zeusd-listen", "127.0.0.1:0", "--zeusd-key", key).log()
         self.assertIn(f"--zeusd-key: the key in '{key}' has 31 bytes; RFC 7518 requires at least 32\n", log)
         self.assertIn(f"--zeusd-key: other users can read '{key}': make its mode 600\n", log)
-
-    def test_a_good_key_needs_no_warning(self):
-        key = self.machine.path / "key"
+        key = self.machine.path / "good"
         key.write_text("x" * 32)
         key.chmod(0o600)
-        self.assertNotIn("--zeusd-key", self.agent("--zeusd-listen", "127.0.0.1:0", "--zeusd-key", key).log())
+        self.assertNotIn(str(key), self.agent("--zeusd-listen", "127.0.0.1:0", "--zeusd-key", key).log())
 
     def test_an_administrator_ends_what_clients_hold(self):
         agent, client = self.started()
@@ -752,26 +699,8 @@ class ZeusdRoutes(AgentTest):
 class Strangers(AgentTest):
     """Requests that a client of Harpe never sends."""
 
-    def connect(self):
-        own = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.addCleanup(own.close)
-        own.settimeout(LIMIT_S)
-        own.connect(str(self.machine.socket))
-        return own
-
     def memory(self, size=None, seals=0x0007):
-        """Returns memory with the seals that the library sets: F_SEAL_SEAL, F_SEAL_SHRINK,
-        F_SEAL_GROW."""
-        number = os.memfd_create("slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        self.addCleanup(os.close, number)
-        os.ftruncate(number, size or self.slot_size())
-        fcntl.fcntl(number, fcntl.F_ADD_SEALS, seals)
-        return number
-
-    def slot_size(self):
-        """Returns the size that the agent names when it refuses memory."""
-        answer = exchange(self.connect(), self.lease())
-        return int(answer["message"].split("sealed memory of ")[1].split()[0])
+        return super().memory(self.lease(), size, seals)
 
     def lease(self, **changes):
         return dict({"version": 1, "request": "lease", "gpu": self.machine.uuids()[0], "control": "clocks",
@@ -848,7 +777,7 @@ class Strangers(AgentTest):
 
     def test_memory_that_could_kill_the_controller(self):
         agent = self.agent()
-        size = self.slot_size()
+        size = self.slot_size(self.lease())
         small, unsealed, read_only = self.memory(4096), self.memory(seals=0), self.memory(seals=0x000f)
         plain = os.open(self.machine.path / "plain", os.O_RDWR | os.O_CREAT)
         self.addCleanup(os.close, plain)

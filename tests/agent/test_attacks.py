@@ -4,7 +4,6 @@ holders that never read, connections that are passed to other processes, floods.
 still answer, and must restore the GPUs."""
 import array
 import ctypes
-import fcntl
 import json
 import mmap
 import os
@@ -21,15 +20,10 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import hanging_files
-from agents import DEFAULT_W, IDLE_MHZ, LIMIT_S, Agent, Machine, exchange, tell_where_it_hangs, wait_until
+from agents import DEFAULT_W, LIMIT_S, AgentTest, exchange, send, tell_where_it_hangs, wait_until
 
 OK, INVALID, NOT_FOUND, ALREADY, DENIED, LIMITED, UNSUPPORTED = 0, 1, 3, 4, 5, 8, 11
 POWER_LIMIT = 1  # of harpe_lease_power_request
-
-
-def send(own, request, files=()):
-    data = request if isinstance(request, bytes) else json.dumps(request).encode()
-    own.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else [])
 
 
 def receive(own):
@@ -57,25 +51,10 @@ def socket_whose_close_waits():
     return own, peer
 
 
-class Attack(unittest.TestCase):
-    gpus = "2xA100"
-
+class Attack(AgentTest):
     def setUp(self):
-        self.machine = Machine(self.gpus)
-        self.addCleanup(self.machine.close)
+        super().setUp()
         self.uuid = self.machine.uuids()[0]
-
-    def agent(self, *arguments, **options):
-        agent = Agent(self.machine, *arguments, **options)
-        self.addCleanup(agent.close)
-        return agent
-
-    def connect(self):
-        own = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.addCleanup(own.close)
-        own.settimeout(LIMIT_S)
-        own.connect(str(self.machine.socket))
-        return own
 
     def request(self, control, **changes):
         return dict({"version": 1, "request": "lease", "gpu": self.uuid, "control": control,
@@ -83,12 +62,7 @@ class Attack(unittest.TestCase):
                      "wait": False}, **changes)
 
     def memory(self):
-        answer = exchange(self.connect(), self.request("clocks"))
-        number = os.memfd_create("slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        self.addCleanup(os.close, number)
-        os.ftruncate(number, int(answer["message"].split("sealed memory of ")[1].split()[0]))
-        fcntl.fcntl(number, fcntl.F_ADD_SEALS, 0x0007)
-        return number
+        return super().memory(self.request("clocks"))
 
     def take(self, control, own=None, files=(), **changes):
         """Takes a lease and returns its socket."""
@@ -100,11 +74,6 @@ class Attack(unittest.TestCase):
         self.addCleanup(lease.close)
         return lease
 
-    def wait(self, condition, what):
-        if wait_until(condition) is None:
-            log = self.machine.path / "agent.log"
-            self.fail(f"never: {what}\n{log.read_text() if log.exists() else ''}")
-
     def check_answers(self, agent, why):
         """Checks that the agent answers and does not wait for minutes because of an attack."""
         own = self.connect()
@@ -114,13 +83,6 @@ class Attack(unittest.TestCase):
             agent.kill()
             self.fail(f"the agent does not answer any more: {why}")
         self.assertEqual(receive(own)[0]["status"], OK)
-
-    def check_restored(self, agent):
-        self.wait(lambda: set(self.machine.clocks()) == {IDLE_MHZ} and
-                  set(self.machine.limits()) == {float(DEFAULT_W)}, "every GPU is restored")
-        self.wait(lambda: not self.machine.helpers(), "no helper process is left")
-        self.wait(lambda: agent.leases() == [], "no lease is left")
-        self.assertLessEqual(set(os.listdir(self.machine.state)), {"agent.lock"})
 
 
 class Descriptors(Attack):

@@ -10,23 +10,14 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = pathlib.Path(os.environ.get("HARPE_SOURCE_DIR", HERE.parent.parent))
 sys.path.insert(0, str(HERE))
-from agents import DEFAULT_W, IDLE_MHZ, LIMIT_S, Agent, Machine, tell_where_it_hangs, unexpected, wait_until
+from agents import DEFAULT_W, IDLE_MHZ, LIMIT_S, AgentTest, tell_where_it_hangs, unexpected, wait_until
 
 
 def guide():
     return (SOURCE / "docs" / "agent.md").read_text(encoding="utf-8")
 
 
-class GuideTest(unittest.TestCase):
-    def setUp(self):
-        self.machine = Machine()
-        self.addCleanup(self.machine.close)
-
-    def agent(self, rules=""):
-        agent = Agent(self.machine, rules=rules)
-        self.addCleanup(agent.close)
-        return agent
-
+class GuideTest(AgentTest):
     def test_the_client_in_python_sets_a_power_limit(self):
         self.agent()
         text = re.search(r"^```python\n(.*?)^```$", guide(), re.MULTILINE | re.DOTALL).group(1)

@@ -21,8 +21,7 @@
 static const harpe_gpu_info first = {.uuid = "GPU-1", .pci_bus_id = "00000000:07:00.0"};
 static const harpe_gpu_info second = {.uuid = "GPU-2", .pci_bus_id = "00000000:0A:00.0"};
 
-static void the_rule_is_read(void **state) {
-    (void)state;
+TEST(the_rule_is_read) {
     static const struct {
         const char *rules;
         uint32_t first_mhz, second_mhz;
@@ -50,8 +49,7 @@ static void the_rule_is_read(void **state) {
     }
 }
 
-static void a_wrong_rule_is_refused(void **state) {
-    (void)state;
+TEST(a_wrong_rule_is_refused) {
     static const char *const rows[] = {
         "",
         "clock",
@@ -128,19 +126,17 @@ static void decide_at_random(void *user) {
         decide();
 }
 
-static void a_gpu_is_held_after_the_time_and_freed_at_the_first_sign(void **state) {
+TEST(a_gpu_is_held_after_the_time_and_freed_at_the_first_sign) {
     int trials = few_trials(500);
     harpe_world_options options = {.seed = 3};
     harpe_error error = {.message = ""};
-    (void)state;
     if (harpe_world_run(&options, decide_at_random, &trials, &error) != HARPE_OK)
         fail_msg("%s", error.message);
 }
 
-static void a_gpu_that_must_be_freed_stays_so(void **state) {
+TEST(a_gpu_that_must_be_freed_stays_so) {
     const harpe_idle_rule rule = {300, SECOND};
     harpe_idle_state held = {.is_held = true};
-    (void)state;
     assert_int_equal(harpe_idle_take(&held, &rule, false, 50000, 1), HARPE_IDLE_STAY);
     assert_int_equal(harpe_idle_take(&held, &rule, false, 54000, 2), HARPE_IDLE_STAY);
     assert_int_equal(harpe_idle_take(&held, &rule, false, 0, 3), HARPE_IDLE_STAY);
@@ -148,10 +144,9 @@ static void a_gpu_that_must_be_freed_stays_so(void **state) {
     assert_int_equal(harpe_idle_take(&held, &rule, false, 50000, 5), HARPE_IDLE_FREE);
 }
 
-static void a_gpu_is_not_held_before_its_time(void **state) {
+TEST(a_gpu_is_not_held_before_its_time) {
     const harpe_idle_rule rule = {300, SECOND};
     harpe_idle_state free_gpu = {.not_before_ns = 9 * SECOND};
-    (void)state;
     for (int64_t at_s = 1; at_s < 9; at_s++) {
         assert_int_equal(harpe_idle_take(&free_gpu, &rule, false, 0, at_s * SECOND),
                          HARPE_IDLE_STAY);
@@ -171,7 +166,6 @@ enum { LOW_MHZ = 345, HIGHEST_MHZ = 1410 };
 static harpe_gpus *gpus;
 static pid_t agent;
 static bool is_ready;
-static scratch *files;
 
 static uint32_t clock_of(unsigned gpu) {
     int (*read)(unsigned gpu, uint32_t *current_mhz, uint32_t *next_mhz, int64_t *next_ns);
@@ -211,8 +205,8 @@ static int run_agent(void *user) {
     char config[128], socket[128];
     harpe_error error = {.message = ""};
     (void)user;
-    (void)snprintf(config, sizeof config, "%s/agent.conf", files->root);
-    (void)snprintf(socket, sizeof socket, "%s/agent.sock", files->root);
+    (void)snprintf(config, sizeof config, "%s/agent.conf", world_test_now->files->root);
+    (void)snprintf(socket, sizeof socket, "%s/agent.sock", world_test_now->files->root);
     harpe_agent_options options = {
         .socket = socket, .config = config, .is_enclosed = true, .log = {note_line, NULL}};
     harpe_status status = harpe_agent_run(&options, &error);
@@ -226,9 +220,8 @@ static void start_agent(void) {
     WAIT_FOR(is_ready);
 }
 
-static void start_agent_with(void **state, const char *rules) {
-    files = *state;
-    put_file(scratch_path(files, "agent.conf"), rules);
+static void start_agent_with(const char *rules) {
+    put_file(scratch_path(world_test_now->files, "agent.conf"), rules);
     start_agent();
 }
 
@@ -243,6 +236,18 @@ static void stop_agent(void) {
     signal_agent();
     assert_true(harpe_world_await(agent, harpe_clock_ns() + 60 * SECOND));
     assert_int_equal(harpe_world_exit_status(agent), 0);
+}
+
+static void stop_agent_at(uint32_t mhz) {
+    stop_agent();
+    assert_int_equal(clock_of(0), mhz);
+}
+
+/* Starts an agent, and waits until it holds the clock of a GPU without work. */
+static void hold_idle_gpu(const char *rules) {
+    open_context();
+    start_agent_with(rules);
+    WAIT_FOR(clock_of(0) == LOW_MHZ);
 }
 
 static bool has_record(void) {
@@ -262,9 +267,9 @@ static const world_machine machine = {.gpus = "1xA100",
                                       .end = end,
                                       .program = {HARPE_RECEIVER_ARGUMENT, harpe_receiver_main}};
 
-static void a_loaded_gpu_without_work_is_held(void **state) {
+WORLD_TEST(a_loaded_gpu_without_work_is_held) {
     double work_s = 0.4;
-    start_agent_with(state, "idle = clock 350 after 2\n");
+    start_agent_with("idle = clock 350 after 2\n");
     pause_s(10);
     assert_false(has_record()); /* nobody has a context */
     open_context();
@@ -285,14 +290,13 @@ static void a_loaded_gpu_without_work_is_held(void **state) {
         assert_int_equal(clock_of(0), HIGHEST_MHZ);
         WAIT_FOR(clock_of(0) == LOW_MHZ);
     }
-    stop_agent();
-    assert_int_equal(clock_of(0), HIGHEST_MHZ);
+    stop_agent_at(HIGHEST_MHZ);
     assert_false(has_record());
 }
 
-static void a_gpu_is_freed_when_its_last_process_ends(void **state) {
+WORLD_TEST(a_gpu_is_freed_when_its_last_process_ends) {
     pid_t job = harpe_world_start("job", run_job, NULL);
-    start_agent_with(state, "idle = clock 345 after 1\n");
+    start_agent_with("idle = clock 345 after 1\n");
     WAIT_FOR(has_record());
     harpe_world_kill(job);
     WAIT_FOR(!has_record());
@@ -317,9 +321,9 @@ static void hold_clock(int mhz, double time_s) {
     assert_int_equal(clock_of(0), HIGHEST_MHZ);
 }
 
-static void whoever_claims_the_gpu_gets_it_at_once(void **state) {
+WORLD_TEST(whoever_claims_the_gpu_gets_it_at_once) {
     open_context();
-    start_agent_with(state, "idle = clock 345 after 1\nallow_users = *\n");
+    start_agent_with("idle = clock 345 after 1\nallow_users = *\n");
     for (int with_agent = 0; with_agent <= 1; with_agent++) {
         WAIT_FOR(clock_of(0) == LOW_MHZ);
         if (with_agent) setenv("HARPE_AGENT_SOCKET", scratch_path(files, "agent.sock"), 1);
@@ -328,16 +332,13 @@ static void whoever_claims_the_gpu_gets_it_at_once(void **state) {
         unsetenv("HARPE_AGENT_SOCKET");
     }
     WAIT_FOR(clock_of(0) == LOW_MHZ);
-    stop_agent();
-    assert_int_equal(clock_of(0), HIGHEST_MHZ);
+    stop_agent_at(HIGHEST_MHZ);
 }
 
-static void a_gpu_whose_power_limit_is_held_is_left_alone(void **state) {
+WORLD_TEST(a_gpu_whose_power_limit_is_held_is_left_alone) {
     harpe_holding_options options = {.kind = HARPE_SAVED_POWER, .trainer = harpe_process_self()};
     harpe_holding *holding = NULL;
-    open_context();
-    start_agent_with(state, "idle = clock 345 after 1\n");
-    WAIT_FOR(clock_of(0) == LOW_MHZ);
+    hold_idle_gpu("idle = clock 345 after 1\n");
     assert_int_equal(harpe_holding_take(gpus, 0, &options, &holding, NULL), HARPE_OK);
     holding->record.state.power_limit_mw = 400000;
     assert_int_equal(harpe_holding_save(holding, NULL), HARPE_OK);
@@ -349,24 +350,22 @@ static void a_gpu_whose_power_limit_is_held_is_left_alone(void **state) {
     stop_agent();
 }
 
-static void a_clock_that_somebody_has_locked_stays(void **state) {
+WORLD_TEST(a_clock_that_somebody_has_locked_stays) {
     open_context();
     assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, 1200, 1200, NULL), HARPE_OK);
-    start_agent_with(state, "idle = clock 345 after 0.5\n");
+    start_agent_with("idle = clock 345 after 0.5\n");
     for (int i = 0; i < 100; i++, pause_s(0.1))
         assert_int_equal(clock_of(0), 1200);
-    stop_agent();
-    assert_int_equal(clock_of(0), 1200);
+    stop_agent_at(1200);
     /* The administrator's own lock is known, and comes back. */
-    start_agent_with(state, "idle = clock 345 after 0.5\ndefault_locked_clocks = all 210 1200\n");
+    start_agent_with("idle = clock 345 after 0.5\ndefault_locked_clocks = all 210 1200\n");
     WAIT_FOR(clock_of(0) == LOW_MHZ);
-    stop_agent();
-    assert_int_equal(clock_of(0), 1200);
+    stop_agent_at(1200);
 }
 
-static void no_clock_is_raised(void **state) {
+WORLD_TEST(no_clock_is_raised) {
     open_context();
-    start_agent_with(state, "idle = clock 345 after 0.5\ndefault_locked_clocks = all 210 300\n");
+    start_agent_with("idle = clock 345 after 0.5\ndefault_locked_clocks = all 210 300\n");
     assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, 210, 300, NULL), HARPE_OK);
     for (int i = 0; i < 100; i++, pause_s(0.1))
         assert_int_equal(clock_of(0), 300);
@@ -374,10 +373,8 @@ static void no_clock_is_raised(void **state) {
     stop_agent();
 }
 
-static void a_killed_agents_hold_is_put_back(void **state) {
-    open_context();
-    start_agent_with(state, "idle = clock 345 after 0.5\n");
-    WAIT_FOR(clock_of(0) == LOW_MHZ);
+WORLD_TEST(a_killed_agents_hold_is_put_back) {
+    hold_idle_gpu("idle = clock 345 after 0.5\n");
     harpe_world_kill(agent);
     assert_int_equal(clock_of(0), LOW_MHZ);
     start_agent();
@@ -393,11 +390,9 @@ static void a_killed_agents_hold_is_put_back(void **state) {
     hold_clock(900, 1);
 }
 
-static void a_driver_that_fails_is_asked_again(void **state) {
+WORLD_TEST(a_driver_that_fails_is_asked_again) {
     double work_s = 3;
-    open_context();
-    start_agent_with(state, "idle = clock 345 after 0.5\n");
-    WAIT_FOR(clock_of(0) == LOW_MHZ);
+    hold_idle_gpu("idle = clock 345 after 0.5\n");
     use_faults("no_permission");
     pthread_t worker = start_thread(work, &work_s);
     pause_s(1);
@@ -420,8 +415,7 @@ static void a_driver_that_fails_is_asked_again(void **state) {
     pause_s(1);
     assert_true(harpe_world_is_alive(agent));
     use_faults("");
-    stop_agent();
-    assert_int_equal(clock_of(0), HIGHEST_MHZ);
+    stop_agent_at(HIGHEST_MHZ);
 }
 
 static const world_machine slow = {.gpus = "1xA100",
@@ -437,11 +431,11 @@ static const world_machine careless = {.gpus = "1xA100",
                                        .begin = begin,
                                        .end = end};
 
-static void a_driver_that_ignores_a_call_is_asked_again(void **state) {
+WORLD_TEST_OF(a_driver_that_ignores_a_call_is_asked_again, careless) {
     double work_s = 1;
     int held = 0;
     open_context();
-    start_agent_with(state, "idle = clock 345 after 0.2\n");
+    start_agent_with("idle = clock 345 after 0.2\n");
     for (int i = 0; i < 40; i++) {
         pause_s(1.6);
         held += clock_of(0) == LOW_MHZ;
@@ -454,10 +448,8 @@ static void a_driver_that_ignores_a_call_is_asked_again(void **state) {
     stop_agent();
 }
 
-static void a_lost_gpu_is_free_when_it_returns(void **state) {
-    open_context();
-    start_agent_with(state, "idle = clock 345 after 0.2\n");
-    WAIT_FOR(clock_of(0) == LOW_MHZ);
+WORLD_TEST(a_lost_gpu_is_free_when_it_returns) {
+    hold_idle_gpu("idle = clock 345 after 0.2\n");
     use_faults("lost_after=0,returns_after=3");
     pause_s(2);
     assert_true(has_record());
@@ -502,11 +494,11 @@ static void *kill_agents(void *user) {
     return NULL;
 }
 
-static void the_gpu_works_at_its_clock_whatever_happens(void **state) {
+static void work_whatever_happens(void) {
     worker self = {.is_over = false};
     int held = 0;
     open_context();
-    start_agent_with(state, "idle = clock 345 after 0.3\n");
+    start_agent_with("idle = clock 345 after 0.3\n");
     pthread_t works = start_thread(work_at_random, &self);
     pthread_t kills = start_thread(kill_agents, &self);
     int64_t ready_ns = harpe_clock_ns();
@@ -523,16 +515,18 @@ static void the_gpu_works_at_its_clock_whatever_happens(void **state) {
     harpe_thread_join(works);
     harpe_thread_join(kills);
     assert_true(held > 100);
-    stop_agent();
-    assert_int_equal(clock_of(0), HIGHEST_MHZ);
+    stop_agent_at(HIGHEST_MHZ);
     assert_false(has_record());
 }
 
+WORLD_TEST(the_gpu_works_at_its_clock_whatever_happens) { work_whatever_happens(); }
+WORLD_TEST_OF(a_slow_gpu_works_at_its_clock_whatever_happens, slow) { work_whatever_happens(); }
+
 /* A holder of the clock keeps it while agents are killed and the GPU is idle or works. */
-static void a_holder_keeps_its_clock_whatever_happens(void **state) {
+WORLD_TEST(a_holder_keeps_its_clock_whatever_happens) {
     worker self = {.is_over = false};
     open_context();
-    start_agent_with(state, "idle = clock 345 after 0.2\n");
+    start_agent_with("idle = clock 345 after 0.2\n");
     pthread_t works = start_thread(work_at_random, &self);
     pthread_t kills = start_thread(kill_agents, &self);
     for (int i = 0; i < 12; i++) {
@@ -542,31 +536,8 @@ static void a_holder_keeps_its_clock_whatever_happens(void **state) {
     self.is_over = true;
     harpe_thread_join(works);
     harpe_thread_join(kills);
-    stop_agent();
-    assert_int_equal(clock_of(0), HIGHEST_MHZ);
+    stop_agent_at(HIGHEST_MHZ);
     assert_false(has_record());
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_rule_is_read),
-        cmocka_unit_test(a_wrong_rule_is_refused),
-        cmocka_unit_test(a_gpu_is_held_after_the_time_and_freed_at_the_first_sign),
-        cmocka_unit_test(a_gpu_that_must_be_freed_stays_so),
-        cmocka_unit_test(a_gpu_is_not_held_before_its_time),
-        IN_WORLD(a_loaded_gpu_without_work_is_held),
-        IN_WORLD(a_gpu_is_freed_when_its_last_process_ends),
-        IN_WORLD(whoever_claims_the_gpu_gets_it_at_once),
-        IN_WORLD(a_gpu_whose_power_limit_is_held_is_left_alone),
-        IN_WORLD(a_clock_that_somebody_has_locked_stays),
-        IN_WORLD(no_clock_is_raised),
-        IN_WORLD(a_killed_agents_hold_is_put_back),
-        IN_WORLD(a_driver_that_fails_is_asked_again),
-        IN_WORLD_OF(a_driver_that_ignores_a_call_is_asked_again, careless),
-        IN_WORLD(a_lost_gpu_is_free_when_it_returns),
-        IN_WORLD(the_gpu_works_at_its_clock_whatever_happens),
-        IN_WORLD_OF(the_gpu_works_at_its_clock_whatever_happens, slow),
-        IN_WORLD(a_holder_keeps_its_clock_whatever_happens),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -4,17 +4,15 @@ has a context and no work, and the GPU is put back whatever ends the agent."""
 import json
 import pathlib
 import re
-import socket
 import subprocess
 import sys
-import time
 import unittest
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import agents
-from agents import HIGHEST_MHZ, IDLE_MHZ, LIMIT_S, Agent, Machine, wait_until
+from agents import HIGHEST_MHZ, IDLE_MHZ, LIMIT_S
 from process_groups import end_group
 
 LOW_MHZ = 345
@@ -31,10 +29,9 @@ for line in sys.stdin:
 """
 
 
-class Idle(unittest.TestCase):
+class Idle(agents.AgentTest):
     def setUp(self):
-        self.machine = Machine("2xA100")
-        self.addCleanup(self.machine.close)
+        super().setUp()
         self.job = subprocess.Popen([sys.executable, "-c", JOB, self.machine.environment["HARPE_NVML_LIBRARY"]],
                                     env=self.machine.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                     text=True, start_new_session=True)
@@ -47,12 +44,7 @@ class Idle(unittest.TestCase):
         self.job.stdout.close()
 
     def agent(self, *arguments):
-        agent = Agent(self.machine, *arguments, rules="idle = clock 350 after 0.5\nallow_users = *\n")
-        self.addCleanup(agent.close)
-        return agent
-
-    def wait_for_clock(self, mhz):
-        self.assertIsNotNone(wait_until(lambda: self.machine.clocks()[0] == mhz), f"GPU 0 at {mhz} MHz")
+        return super().agent(*arguments, rules="idle = clock 350 after 0.5\nallow_users = *\n")
 
     def test_the_clock_is_low_until_there_is_work(self):
         agent = self.agent("--metrics-listen", "127.0.0.1:0")
@@ -80,33 +72,6 @@ class Idle(unittest.TestCase):
             values = dict(re.findall(r'^(harpe_agent_idle_\w+){gpu="0".*} (\S+)$', page.read().decode(), re.MULTILINE))
         self.assertGreaterEqual(float(values["harpe_agent_idle_entries_total"]), 1)
         self.assertGreater(float(values["harpe_agent_idle_seconds_total"]), 0)
-        self.assertEqual(agent.stop(), 0)
-        self.assertEqual(self.machine.clocks()[0], HIGHEST_MHZ)
-
-    def test_a_lease_ends_the_hold(self):
-        self.agent()
-        for option in (("--clock", 900), ("--power-limit", 300)):
-            self.wait_for_clock(LOW_MHZ)
-            job = self.machine.start("agent", "hold", *option, "--", "sleep", "infinity")
-            self.addCleanup(end_group, job)
-            self.wait_for_clock(900 if option[0] == "--clock" else HIGHEST_MHZ)
-            end_group(job)
-        self.wait_for_clock(LOW_MHZ)
-
-    def test_a_client_of_zeusds_routes_ends_the_hold(self):
-        path = self.machine.path / "zeusd.sock"
-        agent = self.agent("--zeusd-socket", path)
-        self.wait_for_clock(LOW_MHZ)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as own:
-            own.settimeout(LIMIT_S)
-            own.connect(str(path))
-            own.sendall(b"POST /gpu/set_gpu_locked_clocks?gpu_ids=0&block=true&min_clock_mhz=900&max_clock_mhz=900 "
-                        b"HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n")
-            self.assertEqual(own.recv(12), b"HTTP/1.1 200")
-        self.assertEqual(self.machine.clocks()[0], 900)
-        self.assertIsNotNone(wait_until(lambda: not agent.status()["gpus"][0]["idle"]))
-        time.sleep(2)  # the rule would hold a free GPU
-        self.assertEqual(self.machine.clocks()[0], 900)
         self.assertEqual(agent.stop(), 0)
         self.assertEqual(self.machine.clocks()[0], HIGHEST_MHZ)
 

@@ -53,6 +53,10 @@ class Holders(unittest.TestCase):
         self.addCleanup(client.close)
         return client
 
+    def started(self, *options, **more):
+        daemon = self.start(*options, **more)
+        return daemon, self.client(daemon)
+
     def ok(self, answer):
         self.assertEqual((answer.status, answer.body), (200, b""), answer)
 
@@ -75,8 +79,7 @@ class Holders(unittest.TestCase):
     # ---- The end of the holder
 
     def test_everything_is_put_back_when_the_holder_is_killed(self):
-        daemon = self.start()
-        client = self.client(daemon)
+        daemon, client = self.started()
         self.set_all(client, 0)
         self.set_all(client, 2)
         self.assertEqual(len(self.records()), 4)
@@ -86,8 +89,7 @@ class Holders(unittest.TestCase):
         self.assertEqual(daemon.stop()[0], 0)
 
     def test_a_client_that_ends_by_itself(self):
-        daemon = self.start()
-        client = self.client(daemon)
+        daemon, client = self.started()
         self.set_all(client)
         client.process.stdin.close()
         client.process.wait()
@@ -96,8 +98,7 @@ class Holders(unittest.TestCase):
 
     def test_the_setting_stays_while_the_holder_lives(self):
         # The connection has ended after each request; the process counts.
-        daemon = self.start()
-        client = self.client(daemon)
+        daemon, client = self.started()
         self.set_all(client)
         client.process.send_signal(signal.SIGSTOP)
         for _ in range(50):
@@ -110,8 +111,7 @@ class Holders(unittest.TestCase):
         self.until_restored()
 
     def test_a_child_of_the_holder_does_not_count(self):
-        daemon = self.start()
-        client = self.client(daemon)
+        daemon, client = self.started()
         self.set_all(client)
         # A process that has the client's standard streams, like a worker of a data loader.
         self.assertTrue(os.path.isdir(f"/proc/{client.pid}"))
@@ -137,8 +137,7 @@ class Holders(unittest.TestCase):
         self.assertEqual(daemon.stop()[0], 0)
 
     def test_what_the_client_did_not_change_is_not_put_back(self):
-        daemon = self.start()
-        client = self.client(daemon)
+        daemon, client = self.started()
         self.ok(client.post("set_power_limit", power_limit_mw=150000))
         self.machine.call("nvmlDeviceSetPersistenceMode", self.machine.handle, 1)  # by somebody else
         client.kill()
@@ -147,8 +146,7 @@ class Holders(unittest.TestCase):
         self.assertEqual(daemon.stop()[0], 0)
 
     def test_the_first_limit_is_put_back_not_the_last(self):
-        daemon = self.start()
-        client = self.client(daemon)
+        daemon, client = self.started()
         for limit in (150000, 160000, 170000):
             self.ok(client.post("set_power_limit", power_limit_mw=limit))
         client.kill()
@@ -218,8 +216,7 @@ class Holders(unittest.TestCase):
         self.assertEqual(daemon.stop()[0], 0)
 
     def test_tcp_and_unix_clients(self):
-        daemon = self.start(tcp=True)
-        client = self.client(daemon)
+        daemon, client = self.started(tcp=True)
         self.ok(client.post("set_power_limit", power_limit_mw=150000))
         target = "/gpu/set_power_limit?gpu_ids={}&power_limit_mw=140000&block=true"
         self.refused(ask(daemon.tcp, "POST", target.format(0), bearer=token()), f"process {client.pid} ")
@@ -248,8 +245,7 @@ class Holders(unittest.TestCase):
     # ---- Other jobs of Harpe
 
     def test_a_gpu_with_a_frequency_controller_is_refused(self):
-        daemon = self.start()
-        client = self.client(daemon)
+        daemon, client = self.started()
         trainer = self.machine.start()
         self.addCleanup(trainer.stdout.close)
         self.addCleanup(trainer.stdin.close)
@@ -305,8 +301,7 @@ class Holders(unittest.TestCase):
     # ---- The end of the daemon
 
     def test_a_daemon_that_stops_puts_everything_back(self):
-        daemon = self.start()
-        client = self.client(daemon)
+        daemon, client = self.started()
         self.set_all(client, 0)
         self.set_all(client, 1)
         self.assertEqual(daemon.stop()[0], 0)
@@ -314,8 +309,7 @@ class Holders(unittest.TestCase):
         self.assertEqual(self.records(), [])
 
     def test_a_killed_daemon_puts_back_at_its_next_start(self):
-        daemon = self.start()
-        client = self.client(daemon)
+        daemon, client = self.started()
         self.set_all(client)
         daemon.kill()
         client.kill()
@@ -380,8 +374,7 @@ class Holders(unittest.TestCase):
         self.assertIn(status, (3, 4))  # work is left, and the rest is put back
 
     def test_putting_back_is_tried_again(self):
-        daemon = self.start(faults_file=self.faults)
-        client = self.client(daemon)
+        daemon, client = self.started(faults_file=self.faults)
         self.set_all(client)
         self.faults.write_text("no_permission")
         client.kill()

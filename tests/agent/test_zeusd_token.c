@@ -17,96 +17,84 @@ static const char rfc_token[] =
     "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ"
     ".dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
 
-static harpe_zeusd_tokens *tokens_of(const void *key, size_t length) {
-    harpe_zeusd_tokens *tokens = NULL;
-    harpe_error error = {0};
+static harpe_zeusd_tokens *tokens; /* of the latest key */
+static harpe_zeusd_claims claims;  /* of the latest token that was taken */
+static harpe_error error;
+
+static void use_key(const void *key, size_t length) {
+    harpe_zeusd_tokens_free(tokens);
     if (harpe_zeusd_tokens_new(key, length, &tokens, &error) != HARPE_OK)
         fail_msg("%s", error.message);
-    return tokens;
+}
+
+static int tear_down(void **state __attribute__((unused))) {
+    harpe_zeusd_tokens_free(tokens);
+    tokens = NULL;
+    return 0;
+}
+
+#define TOKEN_TEST(name) TEST_WITH(name, NULL, tear_down)
+
+static void assert_check(const char *token, int64_t now_s, harpe_status wanted) {
+    assert_int_equal(harpe_zeusd_token_check(tokens, token, now_s, &claims, &error), wanted);
 }
 
 /* The signature is valid, so the first fault is the missing name of a user. */
-TEST(the_example_of_the_rfc_has_a_valid_signature) {
-    harpe_zeusd_claims claims;
-    harpe_error error;
-    harpe_zeusd_tokens *tokens = tokens_of(rfc_key, sizeof rfc_key);
-    assert_int_equal(harpe_zeusd_token_check(tokens, rfc_token, 0, &claims, &error),
-                     HARPE_PERMISSION_DENIED);
+TOKEN_TEST(the_example_of_the_rfc_has_a_valid_signature) {
+    use_key(rfc_key, sizeof rfc_key);
+    assert_check(rfc_token, 0, HARPE_PERMISSION_DENIED);
     assert_non_null(strstr(error.message, "missing field `sub`"));
-    harpe_zeusd_tokens_free(tokens);
 }
 
 /* HMAC hashes a key that is longer than a block of 64 bytes. Python's hmac has signed the token. */
-TEST(a_long_key_is_taken) {
+TOKEN_TEST(a_long_key_is_taken) {
     static const char token[] = "eyJhbGciOiJIUzI1NiJ9."
                                 "eyJzdWIiOiJ4Iiwic2NvcGVzIjpbImdwdS1yZWFkIl19."
                                 "aaaXnPfROqY0GansVv9TdRkVBzEEWRIm_gn1I3tsZRw";
-    harpe_zeusd_claims claims;
-    harpe_error error;
     unsigned char key[131];
     memset(key, 0xaa, sizeof key);
-    harpe_zeusd_tokens *tokens = tokens_of(key, sizeof key);
-    assert_int_equal(harpe_zeusd_token_check(tokens, token, 0, &claims, &error), HARPE_OK);
-    harpe_zeusd_tokens_free(tokens);
-    tokens = tokens_of(key, sizeof key - 1);
-    assert_int_equal(harpe_zeusd_token_check(tokens, token, 0, &claims, &error),
-                     HARPE_PERMISSION_DENIED);
-    harpe_zeusd_tokens_free(tokens);
+    use_key(key, sizeof key);
+    assert_check(token, 0, HARPE_OK);
+    use_key(key, sizeof key - 1);
+    assert_check(token, 0, HARPE_PERMISSION_DENIED);
 }
 
 /* A change of any character of the example makes the signature or the form invalid. */
-TEST(every_changed_character_is_noticed) {
-    harpe_zeusd_tokens *tokens = tokens_of(rfc_key, sizeof rfc_key);
+TOKEN_TEST(every_changed_character_is_noticed) {
+    use_key(rfc_key, sizeof rfc_key);
     for (size_t i = 0; i < strlen(rfc_token); i++) {
-        harpe_zeusd_claims claims;
-        harpe_error error;
         char changed[sizeof rfc_token];
         memcpy(changed, rfc_token, sizeof changed);
         changed[i] = changed[i] == 'A' ? 'B' : 'A';
-        assert_int_equal(harpe_zeusd_token_check(tokens, changed, 0, &claims, &error),
-                         HARPE_PERMISSION_DENIED);
+        assert_check(changed, 0, HARPE_PERMISSION_DENIED);
         assert_null(strstr(error.message, "missing field `sub`"));
     }
-    harpe_zeusd_tokens_free(tokens);
 }
 
-TEST(a_token_of_zeusd_is_taken) {
-    harpe_zeusd_claims claims;
-    harpe_error error;
-    harpe_zeusd_tokens *tokens = tokens_of(issued_key, strlen(issued_key));
-    assert_int_equal(harpe_zeusd_token_check(tokens, issued_for_ever, 1, &claims, &error),
-                     HARPE_OK);
+TOKEN_TEST(a_token_of_zeusd_is_taken) {
+    use_key(issued_key, strlen(issued_key));
+    assert_check(issued_for_ever, 1, HARPE_OK);
     assert_string_equal(claims.subject, "somebody");
     assert_int_equal(claims.scope_count, 2);
     assert_true(harpe_zeusd_claims_grant(&claims, HARPE_ZEUSD_GPU_CONTROL));
     assert_true(harpe_zeusd_claims_grant(&claims, HARPE_ZEUSD_CPU_READ));
     assert_false(harpe_zeusd_claims_grant(&claims, HARPE_ZEUSD_GPU_READ));
     assert_false(claims.expires);
-    harpe_zeusd_tokens_free(tokens);
 }
 
-TEST(a_token_expires_to_the_second) {
-    harpe_zeusd_claims claims;
-    harpe_error error;
-    harpe_zeusd_tokens *tokens = tokens_of(issued_key, strlen(issued_key));
-    assert_int_equal(harpe_zeusd_token_check(tokens, issued_with_expiry, 1, &claims, &error),
-                     HARPE_OK);
+TOKEN_TEST(a_token_expires_to_the_second) {
+    use_key(issued_key, strlen(issued_key));
+    assert_check(issued_with_expiry, 1, HARPE_OK);
     assert_true(claims.expires);
     int64_t last_s = (int64_t)claims.expiry_s + HARPE_ZEUSD_LEEWAY_S;
-    assert_int_equal(harpe_zeusd_token_check(tokens, issued_with_expiry, last_s, &claims, &error),
-                     HARPE_OK);
+    assert_check(issued_with_expiry, last_s, HARPE_OK);
     harpe_zeusd_claims unchanged = claims;
-    assert_int_equal(
-        harpe_zeusd_token_check(tokens, issued_with_expiry, last_s + 1, &claims, &error),
-        HARPE_PERMISSION_DENIED);
+    assert_check(issued_with_expiry, last_s + 1, HARPE_PERMISSION_DENIED);
     assert_string_equal(error.message, "Token has expired.");
     assert_memory_equal(&claims, &unchanged, sizeof claims);
-    harpe_zeusd_tokens_free(tokens);
 }
 
 TEST(an_empty_key_is_refused) {
-    harpe_zeusd_tokens *tokens = NULL;
-    harpe_error error;
     assert_int_equal(harpe_zeusd_tokens_new("", 0, &tokens, &error), HARPE_INVALID_ARGUMENT);
     assert_null(tokens);
 }

@@ -25,7 +25,7 @@ TEST(overflowing_size_gives_null) {
 }
 
 TEST(array_keeps_its_items_while_it_grows) {
-    int *items = NULL;
+    owned_array int *items = NULL;
     size_t capacity = 0;
     for (int i = 0; i < 10000; i++) {
         assert_true(HARPE_ARRAY_RESERVE(items, capacity, (size_t)i + 1));
@@ -35,18 +35,16 @@ TEST(array_keeps_its_items_while_it_grows) {
     for (int i = 0; i < 10000; i++)
         assert_int_equal(items[i], i);
     assert_true(capacity <= 15001); /* grows by half, not to double the size */
-    free(items);
 }
 
 TEST(reserve_within_capacity_does_not_move) {
-    double *items = NULL;
+    owned_array double *items = NULL;
     size_t capacity = 0;
     assert_true(HARPE_ARRAY_RESERVE(items, capacity, 100));
     double *before = items;
     assert_true(HARPE_ARRAY_RESERVE(items, capacity, 100));
     assert_true(HARPE_ARRAY_RESERVE(items, capacity, 0));
     assert_ptr_equal(items, before);
-    free(items);
 }
 
 TEST(failed_reserve_changes_nothing) {

@@ -15,23 +15,21 @@
 enum { NOBODY = 65534, MANY = 1 << 20 };
 
 SCRATCH_TEST(file_is_read_whole_and_terminated) {
-    char *text;
+    owned_array char *text;
     size_t length;
     put_file(scratch_path(s, "f"), "hello\n");
     assert_int_equal(harpe_file_read(s->path, 6, &text, &length, NULL), HARPE_OK);
     assert_int_equal(length, 6);
     assert_string_equal(text, "hello\n");
-    free(text);
 }
 
 SCRATCH_TEST(empty_file_is_an_empty_text) {
-    char *text;
+    owned_array char *text;
     size_t length;
     put_file(scratch_path(s, "f"), "");
     assert_int_equal(harpe_file_read(s->path, 0, &text, &length, NULL), HARPE_OK);
     assert_int_equal(length, 0);
     assert_string_equal(text, "");
-    free(text);
 }
 
 SCRATCH_TEST(file_over_the_limit_is_refused) {
@@ -49,17 +47,16 @@ SCRATCH_TEST(file_over_the_limit_is_refused) {
 }
 
 TEST(file_without_a_known_size_is_read) {
-    char *text;
+    owned_array char *text;
     size_t length;
     assert_int_equal(harpe_file_read("/proc/self/status", MANY, &text, &length, NULL), HARPE_OK);
     assert_true(length > 0);
     assert_memory_equal(text, "Name:", 5);
-    free(text);
 }
 
 SCRATCH_TEST(pipe_is_read_to_its_end) {
     char command[600];
-    char *text;
+    owned_array char *text;
     size_t length;
     assert_int_equal(mkfifo(scratch_path(s, "pipe"), 0600), 0);
     snprintf(command, sizeof command, "(head -c 100000 /dev/zero | tr '\\0' x >%s) &", s->path);
@@ -67,7 +64,6 @@ SCRATCH_TEST(pipe_is_read_to_its_end) {
     assert_int_equal(harpe_file_read(s->path, MANY, &text, &length, NULL), HARPE_OK);
     assert_int_equal(length, 100000);
     assert_int_equal(text[99999], 'x');
-    free(text);
 }
 
 SCRATCH_TEST(what_cannot_be_read_is_named) {

@@ -210,7 +210,7 @@ TEST(padding_opens_an_empty_range) {
 
 TEST(labels_do_not_overlap) {
     harpe_label_field field = {.bounds = {0, 0, 600, 400}};
-    harpe_text out = {0};
+    AT_END(harpe_text_free) harpe_text out = {0};
     harpe_svg svg = harpe_svg_begin(&out, true, 600.0, 400.0, "labels");
     harpe_text_style style = {.size = 10.0};
     size_t drawn[2];
@@ -232,7 +232,6 @@ TEST(labels_do_not_overlap) {
     assert_int_equal(field.taken_count, drawn[1] + 1);
     assert_int_equal(harpe_svg_end(&svg, NULL), HARPE_OK);
     assert_non_null(strstr(out.data, ">needed</text>"));
-    harpe_text_free(&out);
     free(field.taken);
 }
 

@@ -41,10 +41,9 @@ TEST(other_bytes_are_replaced) {
 }
 
 static void check_value(double value, const char *expected) {
-    harpe_text text = {0};
+    AT_END(harpe_text_free) harpe_text text = {0};
     harpe_metrics_text_value(&text, value);
     assert_string_equal(text.data, expected);
-    harpe_text_free(&text);
 }
 
 TEST(numbers_have_their_notation) {
@@ -57,11 +56,10 @@ TEST(numbers_have_their_notation) {
 }
 
 TEST(a_head_has_help_and_type) {
-    harpe_text text = {0};
+    AT_END(harpe_text_free) harpe_text text = {0};
     harpe_metrics_text_head(&text, "harpe_x_total", "counter", "What it counts.");
     assert_string_equal(text.data,
                         "# HELP harpe_x_total What it counts.\n# TYPE harpe_x_total counter\n");
-    harpe_text_free(&text);
 }
 
 int main(void) { return run_listed_tests(); }

@@ -47,10 +47,9 @@ TEST(text_grows_and_stays_terminated) {
 }
 
 TEST(appending_nothing_gives_an_empty_text) {
-    harpe_text text = {0};
+    AT_END(harpe_text_free) harpe_text text = {0};
     harpe_text_append(&text, NULL, 0);
     assert_string_equal(text.data, "");
-    harpe_text_free(&text);
     harpe_text_free(&text);
 }
 
@@ -68,13 +67,12 @@ TEST(failure_is_remembered_and_keeps_the_text) {
 }
 
 TEST(html_characters_are_escaped) {
-    harpe_text text = {0};
+    AT_END(harpe_text_free) harpe_text text = {0};
     harpe_text_html(&text, "<a href=\"x\">'&amp;'</a>");
     assert_string_equal(text.data, "&lt;a href=&quot;x&quot;&gt;&#39;&amp;amp;&#39;&lt;/a&gt;");
     harpe_text_free(&text);
     harpe_text_html(&text, "");
     assert_string_equal(text.data, "");
-    harpe_text_free(&text);
 }
 
 TEST(numbers_are_written_short) {

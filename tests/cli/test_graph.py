@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""`harpe plan --graph` and `--export-graph` from the outside: the files of a plan directory, which
-are computed again from the graph; a pipeline compared with its own graph; and bad input."""
+"""`harpe plan --graph` and `--export-graph` from the outside: the files of a plan directory, a pipeline
+compared with its own graph; and bad input."""
 import json
 import unittest
 
@@ -22,41 +22,6 @@ JOB = {
          "energy": 5},
         {"name": "log", "time": 0.2, "release": 0.001}],
 }
-
-
-def work_of(job, activity, option):
-    """Returns time and energy of an activity."""
-    if option is not None:
-        return activity["options"][option]["time"], activity["options"][option]["energy"]
-    powers = {resource["name"]: resource["blocking_power"] for resource in job["resources"]}
-    waiting = powers.get(activity.get("resource"), 0) * activity["time"]
-    return activity["time"], activity.get("energy", waiting)
-
-
-def run_job(job, options, late=None):
-    """Returns the starts, the time and the energy of an iteration. `late` delays activities."""
-    activities = {activity["name"]: activity for activity in job["activities"]}
-    starts = {}
-
-    def start(name):
-        if name not in starts:
-            activity = activities[name]
-            ready = [activity.get("release", 0) + (late or {}).get(name, 0)]
-            for wait in activity.get("after", []):
-                other, lag = (wait, 0) if isinstance(wait, str) else (wait["name"], wait["lag"])
-                ready.append(start(other) + work_of(job, activities[other], options[other])[0] + lag)
-            starts[name] = max(ready)
-        return starts[name]
-
-    time = max(start(name) + work_of(job, activity, options[name])[0]
-               for name, activity in activities.items())
-    energy = sum(work_of(job, activity, options[name])[1] for name, activity in activities.items())
-    for resource in job["resources"]:
-        busy = sum(work_of(job, activity, options[name])[0]
-                   for name, activity in activities.items()
-                   if activity.get("resource") == resource["name"])
-        energy += resource["blocking_power"] * (time - busy)
-    return starts, time, energy
 
 
 class Graph(ProgramTest):
@@ -93,24 +58,22 @@ class Graph(ProgramTest):
                 self.assertEqual(plan[key], float(row[key]))
             runs = plan["activities"]
             self.assertEqual(list(runs), [activity["name"] for activity in JOB["activities"]])
-            options = {name: run["option"] for name, run in runs.items()}
-            starts, time, energy = run_job(JOB, options)
-            self.assertAlmostEqual(time, plan["time_s"], places=12)
-            self.assertAlmostEqual(energy, plan["energy_j"], places=9)
             for name, run in runs.items():
                 self.assertEqual(set(run), {"option", "frequency", "start_s", "slack_s"})
-                self.assertAlmostEqual(run["start_s"], starts[name], places=12)
-                at = starts[name] - next(a for a in JOB["activities"]
-                                         if a["name"] == name).get("release", 0)
-                late = {name: at + run["slack_s"]}
-                self.assertLessEqual(run_job(JOB, options, late)[1], time + 1e-12)
-                late = {name: at + run["slack_s"] + 0.001}
-                self.assertAlmostEqual(run_job(JOB, options, late)[1], time + 0.001, places=9)
                 expected = None if name not in frequencies else frequencies[name][run["option"]]
                 self.assertEqual(run["frequency"], expected)
             times.append((number, plan["time_s"]))
         self.assertEqual([number for number, _ in times], list(range(len(times)))[::-1])
         self.assertEqual(sorted(time for _, time in times), [time for _, time in times])
+        # The slowest options fit into the 201 ms of "log". tests/plan computes plans again.
+        self.assertAlmostEqual(plan["time_s"], 0.201, places=12)
+        f0, send, f1 = (runs[name] for name in ("f0", "send", "f1"))
+        self.assertEqual([f0["option"], send["option"], f1["option"]], [0, None, 1])
+        for run, start in ((f0, 0), (send, 0.066), (f1, 0.069), (runs["optimizer"], 0.1)):
+            self.assertAlmostEqual(run["start_s"], start, places=12)
+        self.assertAlmostEqual(f1["slack_s"], 0.201 - 0.069 - 0.09, places=9)
+        busy = 14.6 + 26 + 5
+        self.assertAlmostEqual(plan["energy_j"], busy + 70 * (0.201 - 0.086) + 60.5 * (0.201 - 0.09), places=9)
 
     def test_report_speaks_of_resources(self):
         self.plan()

@@ -322,7 +322,7 @@ class Switch(ProgramTest):
         before = path.read_text()
         result = self.emulated("--clocks", "1410,210", "-r", 1, "--output", path)
         self.assertEqual(result.code, 1, result)
-        self.assertIn("--force replaces it", result.err)
+        self.assertIn("--force to replace it", result.err)
         self.assertEqual(path.read_text(), before)
 
     def test_the_table(self):

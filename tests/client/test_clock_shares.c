@@ -13,8 +13,7 @@ static void learn(size_t i, uint32_t mhz, uint32_t median_us, uint32_t p95_us) {
     atomic_store(&table.word[i], harpe_switch_pack(&entry));
 }
 
-static int start(void **state) {
-    (void)state;
+static int start(void **state __attribute__((unused))) {
     table = (harpe_switch_table){0};
     learn(0, 1000, 10000, 10400);
     learn(1, 1400, 20000, 20400);
@@ -36,6 +35,13 @@ static void assert_part(const harpe_run_clocks *run, int i, int mhz, double shar
     assert_true(fabs(run->parts[i].share - share) < 1e-9);
 }
 
+static void assert_one_clock(const harpe_clock_ask *asks, size_t count, uint64_t start_us,
+                             uint64_t end_us, int mhz) {
+    harpe_run_clocks run = clocks_of(asks, count, start_us, end_us);
+    assert_int_equal(run.count, 1);
+    assert_part(&run, 0, mhz, 1);
+}
+
 #define FIXTURE_TEST(name) TEST_WITH(name, start, NULL)
 
 FIXTURE_TEST(a_change_divides_a_span) {
@@ -44,16 +50,12 @@ FIXTURE_TEST(a_change_divides_a_span) {
     assert_int_equal(run.count, 2);
     assert_part(&run, 0, 1400, 0.05);
     assert_part(&run, 1, 1000, 0.95);
-    run = clocks_of(asks, 2, 120000, 300000);
-    assert_int_equal(run.count, 1);
-    assert_part(&run, 0, 1000, 1);
+    assert_one_clock(asks, 2, 120000, 300000, 1000);
 }
 
 FIXTURE_TEST(a_request_replaces_one_that_waits) {
     const harpe_clock_ask asks[] = {{0, 1400}, {100000, 1000}, {105000, 1400}};
-    harpe_run_clocks run = clocks_of(asks, 3, 90000, 300000);
-    assert_int_equal(run.count, 1);
-    assert_part(&run, 0, 1400, 1);
+    assert_one_clock(asks, 3, 90000, 300000, 1400);
 }
 
 FIXTURE_TEST(what_is_not_certain_is_not_known) {
@@ -89,9 +91,7 @@ FIXTURE_TEST(the_clock_is_known_from_the_latest_first_change_on) {
 FIXTURE_TEST(an_unknown_target_takes_any_time_up_to_the_longest) {
     const harpe_clock_ask asks[] = {{0, 1400}, {100000, 700}};
     assert_int_equal(clocks_of(asks, 2, 100000, 200000).count, -1);
-    harpe_run_clocks run = clocks_of(asks, 2, 130000, 500000);
-    assert_int_equal(run.count, 1);
-    assert_part(&run, 0, 700, 1);
+    assert_one_clock(asks, 2, 130000, 500000, 700);
     const harpe_clock_ask replaced[] = {{0, 1400}, {100000, 700}, {105000, 1400}};
     assert_int_equal(clocks_of(replaced, 3, 100000, 140000).count, -1);
 }
@@ -107,13 +107,9 @@ FIXTURE_TEST(without_any_latency_only_long_runs_are_known) {
         for (uint64_t start_us = 0; start_us < 25000; start_us += 5000)
             assert_int_equal(clocks_of(asks, 7, start_us, start_us + 5000).count, -1);
         assert_int_equal(clocks_of(asks, 7, 400000, 600000).count, -1);
-        harpe_run_clocks run = clocks_of(asks, 7, 600000, 2000000);
-        assert_int_equal(run.count, 1);
-        assert_part(&run, 0, 1400, 1);
+        assert_one_clock(asks, 7, 600000, 2000000, 1400);
         assert_int_equal(clocks_of(asks, 7, 2000000, 2600000).count, -1);
-        run = clocks_of(asks, 7, 2600000, 3000000);
-        assert_int_equal(run.count, 1);
-        assert_part(&run, 0, 1000, 1);
+        assert_one_clock(asks, 7, 2600000, 3000000, 1000);
     }
 }
 

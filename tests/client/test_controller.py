@@ -102,19 +102,13 @@ class Controller(unittest.TestCase):
         self.set(trainer, 1200)
         self.stop(trainer)
 
-    def test_exit_without_stop(self):
-        trainer = self.started()
-        self.set(trainer, 1200)
-        trainer.tell("exit")
-        self.assertEqual(trainer.process.wait(kills.LIMIT_S), 0)
-        self.check_restored()
-
-    def test_sudden_exit(self):
-        trainer = self.started()
-        self.set(trainer, 1200)
-        trainer.tell("abort")
-        self.assertEqual(trainer.process.wait(kills.LIMIT_S), 3)
-        self.check_restored()
+    def test_an_exit_without_stop(self):
+        for command, status in (("exit", 0), ("abort", 3)):
+            trainer = self.started()
+            self.set(trainer, 1200)
+            trainer.tell(command)
+            self.assertEqual(trainer.process.wait(kills.LIMIT_S), status)
+            self.check_restored()
 
     def test_killed(self):
         trainer = self.started()
@@ -410,20 +404,19 @@ time.sleep(600)
                 f"/gpu/set_power_limit?gpu_ids=0&block=true&power_limit_mw={kills.FOUND_MW}",
             ])
 
-    def test_a_zeusd_that_refuses(self):
+    def check_fails(self, said, **environment):
+        trainer = Trainer(self.machine, **environment)
+        self.addCleanup(trainer.end)
+        self.assertRegex(trainer.first, f"^failed {said}")
+        self.check_restored()
+
+    def test_a_zeusd_that_refuses_or_is_not_there(self):
         with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder, \
                 zeusd.Zeusd(self.machine, pathlib.Path(folder, "zeusd.sock")) as server:
             server.refuses = True
-            trainer = Trainer(self.machine, ZEUSD_SOCK_PATH=str(server.path))
-            self.addCleanup(trainer.end)
-            self.assertRegex(trainer.first, f"^failed {PERMISSION_DENIED}: GPU 0: zeusd refuses .* 403")
-            self.check_restored()
-
-    def test_a_zeusd_that_is_not_there(self):
-        trainer = Trainer(self.machine, ZEUSD_SOCK_PATH="/nowhere/zeusd.sock")
-        self.addCleanup(trainer.end)
-        self.assertRegex(trainer.first, f"^failed {UNAVAILABLE}: zeusd at '/nowhere/zeusd.sock' .*ZEUSD_SOCK_PATH")
-        self.check_restored()
+            self.check_fails(f"{PERMISSION_DENIED}: GPU 0: zeusd refuses .* 403", ZEUSD_SOCK_PATH=str(server.path))
+        self.check_fails(f"{UNAVAILABLE}: zeusd at '/nowhere/zeusd.sock' .*ZEUSD_SOCK_PATH",
+                         ZEUSD_SOCK_PATH="/nowhere/zeusd.sock")
 
     def test_a_zeusd_behind_tcp_with_a_token(self):
         with zeusd.Zeusd(self.machine, None, token="a.good.token") as server:
@@ -438,10 +431,8 @@ time.sleep(600)
         with zeusd.Zeusd(self.machine, None, token="a.good.token") as server:
             for token, advice in ((None, "set ZEUSD_TOKEN to a token"), ("another", "is not accepted")):
                 given = {"ZEUSD_TOKEN": token} if token else {}
-                trainer = Trainer(self.machine, ZEUSD_HOST_PORT=server.host_port, **given)
-                self.addCleanup(trainer.end)
-                self.assertRegex(trainer.first, f"^failed {PERMISSION_DENIED}: GPU 0: zeusd refuses .* 401: .*{advice}")
-                self.check_restored()
+                self.check_fails(f"{PERMISSION_DENIED}: GPU 0: zeusd refuses .* 401: .*{advice}",
+                                 ZEUSD_HOST_PORT=server.host_port, **given)
             self.assertEqual(server.calls, [])
 
     def test_the_socket_of_zeusd_comes_before_its_port(self):
@@ -502,10 +493,8 @@ time.sleep(600)
                     trainer.kill()
                     self.check_restored()
                     if has_token:
-                        given = dict(daemon.environment, ZEUSD_TOKEN="another")
-                        refused = Trainer(self.machine, **given)
-                        self.addCleanup(refused.end)
-                        self.assertRegex(refused.first, f"^failed {PERMISSION_DENIED}: .*zeusd refuses")
+                        self.check_fails(f"{PERMISSION_DENIED}: .*zeusd refuses",
+                                         **dict(daemon.environment, ZEUSD_TOKEN="another"))
 
 
 unittest.main()

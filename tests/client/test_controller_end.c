@@ -113,7 +113,11 @@ static void begin(void) {
     assert_int_equal(found.mhz, IDLE_MHZ);
 }
 
-static void end(void) { harpe_gpus_close(gpus); }
+/* Whatever a test does, its GPUs are restored in the end. */
+static void end(void) {
+    assert_restored();
+    harpe_gpus_close(gpus);
+}
 
 static const world_machine machine = {.gpus = "2xA40", .begin = begin, .end = end};
 
@@ -243,7 +247,6 @@ WORLD_TEST(a_driver_call_that_hangs_does_not_hold_up_the_rest) {
     harpe_world_kill(self.process);
     WAIT_FOR(is_back());
     WAIT_FOR(clock_mhz() == 600);
-    assert_restored();
 }
 
 WORLD_TEST(a_trainer_that_comes_back_at_once_waits_until_all_is_put_back) {
@@ -259,7 +262,6 @@ WORLD_TEST(a_trainer_that_comes_back_at_once_waits_until_all_is_put_back) {
     pause_s(2);
     assert_int_equal(clock_mhz(), 1200);
     harpe_world_kill(second.process);
-    assert_restored();
 }
 
 WORLD_TEST(a_gpu_has_one_controller) {
@@ -272,7 +274,6 @@ WORLD_TEST(a_gpu_has_one_controller) {
     assert_non_null(strstr(second.error.message, "GPU 0 has another frequency controller"));
     assert_int_equal(clock_mhz(), 1200);
     harpe_world_kill(first.process);
-    assert_restored();
 }
 
 /* ---- The controller's end -------------------------------------------------------------------- */
@@ -295,7 +296,6 @@ WORLD_TEST(another_controller_knows_what_the_first_one_had_found) {
     }
     kill_both(&self);
     (void)restore_by_hand(NULL);
-    assert_restored();
 }
 
 WORLD_TEST(stop_puts_back_what_a_dead_controller_left) {
@@ -325,7 +325,6 @@ WORLD_TEST(next_start_knows_what_was_found) {
     leave_changed(&self);
     start_at_1200(&self);
     harpe_world_kill(self.process);
-    assert_restored();
 }
 
 WORLD_TEST(a_start_on_another_gpu_puts_this_one_back) {
@@ -337,7 +336,6 @@ WORLD_TEST(a_start_on_another_gpu_puts_this_one_back) {
     assert_int_equal(other.status, HARPE_OK);
     assert_true(is_back());
     harpe_world_kill(other.process);
-    assert_restored();
 }
 
 WORLD_TEST(of_many_that_restore_at_once_one_does) {
@@ -350,7 +348,6 @@ WORLD_TEST(of_many_that_restore_at_once_one_does) {
     for (int i = 0; i < 8; i++)
         assert_true(harpe_world_await(processes[i], INT64_MAX));
     assert_int_equal(restored, 1);
-    assert_restored();
 }
 
 WORLD_TEST(a_gpu_whose_trainer_lives_is_not_touched) {
@@ -363,7 +360,6 @@ WORLD_TEST(a_gpu_whose_trainer_lives_is_not_touched) {
     tell(&self, restart);
     assert_int_equal(self.status, HARPE_OK);
     harpe_world_kill(self.process);
-    assert_restored();
 }
 
 /* ---- The driver's faults --------------------------------------------------------------------- */
@@ -389,7 +385,6 @@ WORLD_TEST(what_the_driver_refuses_at_the_start_is_told) {
     assert_int_equal(clock_mhz(), HIGHEST_MHZ);
     assert_int_equal(state_of(0).memory_mhz, found.memory_mhz);
     harpe_world_kill(self.process);
-    assert_restored();
 }
 
 static harpe_frequency_controller_counts counts(const trainer *self) {
@@ -411,7 +406,6 @@ WORLD_TEST(a_refusal_is_told_once_and_tried_again) {
     tell(&self, set);
     WAIT_FOR(clock_mhz() == 660);
     harpe_world_kill(self.process);
-    assert_restored();
 }
 
 WORLD_TEST(a_lost_gpu_does_not_keep_the_controller) {
@@ -428,7 +422,6 @@ WORLD_TEST(a_lost_gpu_does_not_keep_the_controller) {
     /* After a reset, the next start restores the power limit, which is not the default. */
     use_faults("returns_after=0");
     (void)restore_by_hand(NULL);
-    assert_restored();
 }
 
 int main(void) { return run_listed_tests(); }

@@ -120,9 +120,16 @@ static void settle(harpe_instruction_profiler *profiler) { pass(profiler, 600000
 static harpe_profiling_result take(harpe_instruction_profiler *profiler, int64_t series,
                                    size_t steps) {
     harpe_profiling_result result = {0};
+    settle(profiler);
     assert_int_equal(harpe_instruction_profiler_take(profiler, series, steps, 0, &result, NULL),
                      HARPE_OK);
     return result;
+}
+
+/* Requires this number of steps of a series whose energy is known. */
+static void assert_steps(harpe_instruction_profiler *profiler, int64_t series, size_t count) {
+    settle(profiler);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, series), count);
 }
 
 /* A test with a profiler that knows the GPU's counter. */
@@ -176,8 +183,7 @@ TEST(power_that_cannot_be_read_is_not_asked_for_in_a_hurry) {
 PROFILER_TEST(a_result_has_each_instruction_of_each_step) {
     for (int i = 0; i < 5; i++)
         step(profiler, 7);
-    settle(profiler);
-    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 7), 5);
+    assert_steps(profiler, 7, 5);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 8), 0);
     harpe_profiling_result result = {0};
     harpe_error error = {0};
@@ -209,12 +215,9 @@ PROFILER_TEST(a_result_has_each_instruction_of_each_step) {
 }
 
 /* The spans are those of the next result: the first steps of the series whose energy is known. */
-TEST(the_spans_of_a_series_are_those_of_its_next_result) {
+PROFILER_TEST(the_spans_of_a_series_are_those_of_its_next_result) {
     enum { STEPS = 3, RUNS = 3 };
     static const int asked_mhz[RUNS] = {1410, 1410, 1200};
-    test_gpu gpu = {0};
-    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
-    settle(profiler);
     step(profiler, 6);
     for (int i = 0; i < STEPS + 1; i++)
         step(profiler, 7);
@@ -238,7 +241,6 @@ TEST(the_spans_of_a_series_are_those_of_its_next_result) {
     }
     harpe_profiling_result_free(&result);
     harpe_profiler_spans_free(&spans);
-    harpe_instruction_profiler_free(profiler);
 }
 
 PROFILER_TEST(steps_of_different_lengths_have_no_spans) {
@@ -259,7 +261,6 @@ PROFILER_TEST(taking_a_series_forgets_older_ones_only) {
     step(profiler, 2);
     step(profiler, 2);
     step(profiler, 3);
-    settle(profiler);
     harpe_profiling_result result = take(profiler, 2, 2);
     harpe_profiling_result_free(&result);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 0);
@@ -281,8 +282,7 @@ PROFILER_TEST(cancelled_and_spoiled_steps_do_not_count) {
     harpe_instruction_profiler_begin_step(profiler, 1);
     harpe_instruction_profiler_end(profiler);
     harpe_instruction_profiler_end_step(profiler);
-    settle(profiler);
-    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 1);
+    assert_steps(profiler, 1, 1);
     assert_int_equal(gpu->warnings, 1);
 }
 
@@ -294,6 +294,7 @@ TEST(without_a_gpu_times_are_known_at_once) {
     assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, NULL), HARPE_OK);
     step(profiler, 1);
     (void)harpe_profiler_tick(profiler);
+    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 1);
     harpe_profiling_result result = take(profiler, 1, 1);
     assert_true(result.iteration_time_s[0] >= 0.0045);
     assert_true(result.iteration_energy_j[0] == 0);
@@ -311,7 +312,6 @@ TEST(power_stands_in_for_a_missing_counter) {
     settle(profiler);
     step(profiler, 1);
     step(profiler, 1);
-    settle(profiler);
     harpe_profiling_result result = take(profiler, 1, 2);
     double power_w = result.iteration_energy_j[0] / result.iteration_time_s[0];
     assert_true(power_w > 98 && power_w < 102);
@@ -337,10 +337,8 @@ static harpe_instruction_profiler *wait_for_a_still_counter(test_gpu *gpu) {
 TEST(power_stands_in_for_a_counter_that_stands_still) {
     test_gpu gpu = {0};
     harpe_instruction_profiler *profiler = wait_for_a_still_counter(&gpu);
-    settle(profiler);
-    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 0);
+    assert_steps(profiler, 1, 0);
     step(profiler, 1);
-    settle(profiler);
     harpe_profiling_result result = take(profiler, 1, 1);
     double power_w = result.iteration_energy_j[0] / result.iteration_time_s[0];
     assert_true(power_w > 98 && power_w < 102);
@@ -355,7 +353,6 @@ TEST(without_power_too_times_are_measured) {
     settle(profiler);
     assert_non_null(strstr(gpu.last, "reports no power either"));
     step(profiler, 2);
-    settle(profiler);
     harpe_profiling_result result = take(profiler, 2, 1);
     assert_true(result.iteration_time_s[0] > 0);
     assert_true(result.iteration_energy_j[0] == 0);
@@ -378,7 +375,6 @@ PROFILER_TEST(an_instruction_without_a_name_gets_one) {
     harpe_instruction_profiler_begin_step(profiler, 1);
     instruction(profiler, NULL, 0);
     harpe_instruction_profiler_end_step(profiler);
-    settle(profiler);
     harpe_profiling_result result = take(profiler, 1, 1);
     assert_string_equal(result.time_breakdown[0].instruction, "unnamed");
     harpe_profiling_result_free(&result);
@@ -395,7 +391,6 @@ SCRATCH_TEST(the_profile_has_all_that_was_seen) {
     settle(profiler);
     step(profiler, 1);
     step(profiler, 1);
-    settle(profiler);
     harpe_profiling_result result = take(profiler, 1, 2);
     harpe_profiling_result_free(&result);
     harpe_instruction_profiler_begin_step(profiler, 2);
@@ -444,15 +439,13 @@ TEST(a_full_ring_drops_whole_steps_and_tells_once) {
         harpe_instruction_profiler_end(profiler);
         harpe_instruction_profiler_end_step(profiler);
     }
-    settle(profiler);
-    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 0), 1);
+    assert_steps(profiler, 0, 1);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 1);
     for (int i = 2; i < 5; i++)
         assert_int_equal(harpe_instruction_profiler_step_count(profiler, i), 0);
     assert_int_equal(gpu.warnings, 1);
     step(profiler, 9);
-    settle(profiler);
-    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 9), 1);
+    assert_steps(profiler, 9, 1);
     assert_int_equal(gpu.warnings, 1);
     harpe_instruction_profiler_free(profiler);
 }
@@ -466,8 +459,7 @@ PROFILER_TEST(names_beyond_the_table_drop_their_step) {
         harpe_instruction_profiler_end(profiler);
         harpe_instruction_profiler_end_step(profiler);
     }
-    settle(profiler);
-    assert_int_equal(harpe_instruction_profiler_step_count(profiler, HARPE_RECORDER_NAMES - 1), 1);
+    assert_steps(profiler, HARPE_RECORDER_NAMES - 1, 1);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, HARPE_RECORDER_NAMES), 0);
 }
 
@@ -483,8 +475,7 @@ PROFILER_TEST(steps_without_known_energy_are_dropped) {
     step(profiler, 1); /* begins before the energy is known again */
     settle(profiler);
     step(profiler, 1);
-    settle(profiler);
-    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 2);
+    assert_steps(profiler, 1, 2);
     assert_int_equal(gpu->warnings, 1);
     assert_non_null(strstr(gpu->last, "again"));
     harpe_instruction_profiler_begin_step(profiler, 2);
@@ -492,23 +483,19 @@ PROFILER_TEST(steps_without_known_energy_are_dropped) {
     gpu->has_restarted = true;
     pass(profiler, 4000000);
     harpe_instruction_profiler_end_step(profiler);
-    settle(profiler);
-    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 2), 0);
+    assert_steps(profiler, 2, 0);
     assert_int_equal(gpu->warnings, 2);
     assert_non_null(strstr(gpu->last, "ran backwards"));
     step(profiler, 2);
-    settle(profiler);
-    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 2), 1);
+    assert_steps(profiler, 2, 1);
     harpe_instruction_profiler_begin_step(profiler, 3);
     pass(profiler, 4000000);
     gpu->has_restarted = false; /* the counter jumps by 1 MJ */
     pass(profiler, 4000000);
     harpe_instruction_profiler_end_step(profiler);
-    settle(profiler);
-    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 3), 0);
+    assert_steps(profiler, 3, 0);
     step(profiler, 3);
-    settle(profiler);
-    assert_int_equal(harpe_instruction_profiler_step_count(profiler, 3), 1);
+    assert_steps(profiler, 3, 1);
 }
 
 TEST(bad_options_are_refused) {

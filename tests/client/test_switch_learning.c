@@ -7,8 +7,7 @@
 static harpe_switch_table table;
 static harpe_switch_learning learning;
 
-static int start(void **state) {
-    (void)state;
+static int start(void **state __attribute__((unused))) {
     table = (harpe_switch_table){0};
     harpe_switch_learning_start(&learning, &table);
     return 0;
@@ -25,94 +24,81 @@ static harpe_switch_entry entry(size_t i) { return harpe_switch_entry_at(&table,
 
 #define FIXTURE_TEST(name) TEST_WITH(name, start, NULL)
 
-FIXTURE_TEST(a_change_between_two_close_samples_counts) {
-    const harpe_clock_ask asks[] = {{10000, 705}, {100, 1410}};
-    sample(asks, 2, 9000, 35000, 500, 1410);
-    sample(asks, 2, 35000, 36000, 500, 705);
-    assert_int_equal(entry(0).mhz, 705);
-    assert_int_equal(entry(0).samples, 1);
-    assert_int_equal(entry(0).median_us, 24750);
-    assert_int_equal(entry(0).p95_us, 24750);
-    assert_int_equal(entry(1).mhz, 0);
-}
+/* Samples of one clock while the latest `asks` requests but the first `skipped` of them are known.
+ */
+typedef struct span {
+    size_t skipped, asks;
+    uint64_t from_us, to_us;
+    uint32_t mhz;
+} span;
 
-FIXTURE_TEST(a_rounded_clock_is_the_same_clock) {
-    const harpe_clock_ask asks[] = {{10000, 700}, {100, 1410}};
-    sample(asks, 2, 9000, 35000, 500, 1410);
-    sample(asks, 2, 35000, 36000, 500, 705);
-    assert_int_equal(entry(0).mhz, 700);
-}
+/* The requests are the latest one first. Nothing, or one change to `mhz`, is learnt from spans. */
+static const struct lesson {
+    const char *name;
+    harpe_clock_ask asks[3];
+    span spans[3];
+    uint32_t mhz, median_us; /* 0: nothing */
+} lessons[] = {
+    {.name = "a change between two close samples counts",
+     .asks = {{10000, 705}, {100, 1410}},
+     .spans = {{0, 2, 9000, 35000, 1410}, {0, 2, 35000, 36000, 705}},
+     .mhz = 705,
+     .median_us = 24750},
+    {.name = "a rounded clock is the same clock",
+     .asks = {{10000, 700}, {100, 1410}},
+     .spans = {{0, 2, 9000, 35000, 1410}, {0, 2, 35000, 36000, 705}},
+     .mhz = 700,
+     .median_us = 24750},
+    {.name = "a change that is over at the first sample is immediate",
+     .asks = {{10000, 705}, {100, 1410}},
+     .spans = {{0, 1, 9900, 9901, 1410}, {0, 2, 10700, 10701, 705}},
+     .mhz = 705,
+     .median_us = 0},
+    {.name = "samples far apart do not count: anything up to 20 ms",
+     .asks = {{10000, 705}, {100, 1410}},
+     .spans = {{0, 2, 9900, 9901, 1410}, {0, 2, 30000, 30001, 705}}},
+    {.name = "samples far apart after the request do not count",
+     .asks = {{10000, 705}, {100, 1410}},
+     .spans = {{0, 2, 11000, 11001, 1410}, {0, 2, 30000, 30001, 705}}},
+    {.name = "a request during a change waits for its end, and does not count",
+     .asks = {{20000, 1005}, {10000, 705}, {100, 1410}},
+     .spans = {{0, 3, 9000, 35000, 1410}, {0, 3, 35000, 60000, 705}, {0, 3, 60000, 61000, 1005}},
+     .mhz = 705,
+     .median_us = 24750},
+    {.name = "a clock that nobody asked for does not count",
+     .asks = {{10000, 705}, {100, 1410}},
+     .spans = {{0, 2, 9000, 35000, 1410}, {0, 2, 35000, 36000, 900}, {0, 0, 36000, 37000, 705}}},
+    {.name = "a GPU without work has a low clock, which rises when work begins",
+     .asks = {{10000, 705}, {100, 1410}},
+     .spans = {{1, 1, 9000, 10000, 210}, {0, 2, 10000, 35000, 210}, {0, 2, 35000, 36000, 705}}},
+    {.name = "nobody knows the clock before the only request",
+     .asks = {{100, 1410}},
+     .spans = {{0, 1, 200, 9000, 210}, {0, 1, 9000, 10000, 1410}}},
+    {.name = "a power limit holds the clock at 1200 to 1290 MHz, although 1410 MHz are set",
+     .asks = {{600000, 705}, {100, 1410}},
+     .spans = {{0, 1, 100000, 200000, 1290},
+               {0, 2, 200000, 620000, 1200},
+               {0, 2, 620000, 621000, 705}},
+     .mhz = 705,
+     .median_us = 19750},
+    {.name = "the GPU may still be on the way to 1410 MHz",
+     .asks = {{500000, 705}, {100, 1410}},
+     .spans = {{0, 2, 490000, 520000, 1200}, {0, 2, 520000, 521000, 705}}},
+};
 
-FIXTURE_TEST(a_change_that_is_over_at_the_first_sample_is_immediate) {
-    const harpe_clock_ask asks[] = {{10000, 705}, {100, 1410}};
-    sample(asks, 1, 9900, 9901, 1, 1410);
-    sample(asks, 2, 10700, 10701, 1, 705);
-    assert_int_equal(entry(0).samples, 1);
-    assert_int_equal(entry(0).median_us, 0);
-}
-
-FIXTURE_TEST(samples_far_apart_do_not_count) {
-    const harpe_clock_ask asks[] = {{10000, 705}, {100, 1410}};
-    sample(asks, 2, 9900, 9901, 1, 1410);
-    sample(asks, 2, 30000, 30001, 1, 705); /* anything up to 20 ms */
-    assert_int_equal(entry(0).mhz, 0);
-    start(state);
-    sample(asks, 2, 11000, 11001, 1, 1410);
-    sample(asks, 2, 30000, 30001, 1, 705);
-    assert_int_equal(entry(0).mhz, 0);
-}
-
-/* The second request waits for the end of the first change, so only the first one is measured. */
-FIXTURE_TEST(a_request_during_a_change_does_not_count) {
-    const harpe_clock_ask asks[] = {{20000, 1005}, {10000, 705}, {100, 1410}};
-    sample(asks, 3, 9000, 35000, 500, 1410);
-    sample(asks, 3, 35000, 60000, 500, 705);
-    sample(asks, 3, 60000, 61000, 500, 1005);
-    assert_int_equal(entry(0).mhz, 705);
-    assert_int_equal(entry(0).samples, 1);
-    assert_int_equal(entry(1).mhz, 0);
-}
-
-FIXTURE_TEST(a_clock_that_nobody_asked_for_does_not_count) {
-    const harpe_clock_ask asks[] = {{10000, 705}, {100, 1410}};
-    sample(asks, 2, 9000, 35000, 500, 1410);
-    sample(asks, 2, 35000, 36000, 500, 900);
-    assert_int_equal(entry(0).mhz, 0);
-    sample(asks, 0, 36000, 37000, 500, 705);
-    assert_int_equal(entry(0).mhz, 0);
-}
-
-/* A GPU without work may have a low clock. It rises when work begins, whatever was asked for. */
-FIXTURE_TEST(a_gpu_that_wakes_teaches_nothing) {
-    const harpe_clock_ask asks[] = {{10000, 705}, {100, 1410}};
-    sample(asks + 1, 1, 9000, 10000, 500, 210);
-    sample(asks, 2, 10000, 35000, 500, 210);
-    sample(asks, 2, 35000, 36000, 500, 705);
-    assert_int_equal(entry(0).mhz, 0);
-    start(state);
-    sample(asks + 1, 1, 200, 9000, 500, 210); /* nobody knows the clock before the only request */
-    sample(asks + 1, 1, 9000, 10000, 500, 1410);
-    assert_int_equal(entry(0).mhz, 0);
-}
-
-/* A power limit holds the clock at 1200 to 1290 MHz, although 1410 MHz are set. */
-FIXTURE_TEST(a_change_from_a_clock_that_was_not_reached_counts) {
-    const harpe_clock_ask asks[] = {{600000, 705}, {100, 1410}};
-    sample(asks, 1, 100000, 200000, 500, 1290);
-    sample(asks, 2, 200000, 620000, 500, 1200);
-    sample(asks, 2, 620000, 621000, 500, 705);
-    assert_int_equal(entry(0).mhz, 705);
-    assert_int_equal(entry(0).samples, 1);
-    assert_int_equal(entry(0).median_us, 19750);
-    assert_int_equal(entry(1).mhz, 0);
-}
-
-/* The GPU may still be on the way to 1410 MHz. */
-FIXTURE_TEST(a_change_soon_after_another_does_not_count) {
-    const harpe_clock_ask asks[] = {{500000, 705}, {100, 1410}};
-    sample(asks, 2, 490000, 520000, 500, 1200);
-    sample(asks, 2, 520000, 521000, 500, 705);
-    assert_int_equal(entry(0).mhz, 0);
+TEST(only_complete_changes_that_were_seen_closely_count) {
+    for (size_t i = 0; i < sizeof lessons / sizeof *lessons; i++) {
+        const struct lesson *one = &lessons[i];
+        (void)start(NULL);
+        print_message("%s\n", one->name);
+        for (const span *s = one->spans; s < one->spans + 3; s++)
+            sample(one->asks + s->skipped, s->asks, s->from_us, s->to_us, 500, s->mhz);
+        assert_int_equal(entry(0).mhz, one->mhz);
+        assert_int_equal(entry(0).samples, one->mhz > 0);
+        assert_int_equal(entry(0).median_us, one->median_us);
+        assert_int_equal(entry(0).p95_us, one->median_us);
+        assert_int_equal(entry(1).mhz, 0);
+    }
 }
 
 FIXTURE_TEST(the_last_sixteen_samples_count) {

@@ -168,7 +168,7 @@ TEST(real_has_every_kind_of_effect_for_every_model) {
 /* ---- The document ---------------------------------------------------------------------------- */
 
 static char *read_section(void) {
-    char *text;
+    owned_array char *text;
     size_t length;
     assert_int_equal(harpe_file_read(HARPE_SOURCE_DIR "/docs/man/harpe-emulate.1.scd", 1U << 20,
                                      &text, &length, NULL),
@@ -179,7 +179,6 @@ static char *read_section(void) {
     assert_non_null(to);
     *to = '\0';
     char *section = strdup(from);
-    free(text);
     return section;
 }
 
@@ -192,7 +191,7 @@ static bool is_key(const char *name, size_t length) {
 
 /* Each key has an entry in the manual page, and each entry there has a key. */
 TEST(the_document_lists_every_key_once) {
-    char *section = read_section();
+    owned_array char *section = read_section();
     const char *key;
     for (size_t i = 0; (key = emulator_effect_key(i)); i++) {
         char entry[64];
@@ -209,7 +208,6 @@ TEST(the_document_lists_every_key_once) {
             print_error("manual page: %.*s is not a key\n", (int)length, at + 2);
         assert_true(is_key(at + 2, length));
     }
-    free(section);
 }
 
 int main(void) { return run_listed_tests(); }

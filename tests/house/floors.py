@@ -22,7 +22,7 @@ FLOORS = [
     ["base"],
     ["plan", "gpu", "pfo", "rights", "http", "http/client"],
     ["draw", "fleet", "trace", "monitor", "lease"],
-    ["powerlimit", "client", "server/store", "server/scheduler"],
+    ["power_limit", "client", "server/store", "server/scheduler"],
     ["server/scheduler/perseus", "tune"],
     ["server/engine"],
     ["server/fleet"],

@@ -11,6 +11,10 @@
 #include "base/error.h"
 #include "monitor/monitor.h"
 
+OWNER(harpe_monitor)
+#define owned_monitor OWNED(harpe_monitor)
+#define owned_measurement AT_END(harpe_window_measurement_clear) harpe_window_measurement
+
 #define assert_close(value, expected, tolerance) \
     do { \
         double got_value = (value); \

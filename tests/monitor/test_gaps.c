@@ -135,8 +135,8 @@ WORLD_TEST(window_over_failed_reads_fails_and_the_next_one_is_sound) {
     harpe_error error;
     faulty_driver driver = {0};
     bool told[2] = {false, false};
-    harpe_monitor *monitor = faulty_monitor(&driver, told);
-    harpe_window_measurement got = {.time_s = 7};
+    owned_monitor monitor = faulty_monitor(&driver, told);
+    owned_measurement got = {.time_s = 7};
     assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
     pause_s(0.05);
     driver.reads_fail = true;
@@ -150,15 +150,13 @@ WORLD_TEST(window_over_failed_reads_fails_and_the_next_one_is_sound) {
     pause_s(0.05);
     assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, &error), HARPE_OK);
     assert_close(got.gpu_energy_j[0], 300 * got.time_s, 1e-6);
-    harpe_window_measurement_clear(&got);
-    harpe_monitor_free(monitor);
 }
 
 WORLD_TEST(slow_driver_is_told_and_the_number_good) {
     faulty_driver driver = {.delay_s = 0.2};
     bool told[2] = {false, false};
-    harpe_monitor *monitor = faulty_monitor(&driver, told);
-    harpe_window_measurement got = {0};
+    owned_monitor monitor = faulty_monitor(&driver, told);
+    owned_measurement got = {0};
     assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
     pause_s(0.3);
     assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, NULL), HARPE_OK);
@@ -166,8 +164,6 @@ WORLD_TEST(slow_driver_is_told_and_the_number_good) {
     assert_true(got.time_s >= 0.5);
     assert_true(told[0]); /* sparse samples */
     assert_true(told[1]); /* slow reading */
-    harpe_window_measurement_clear(&got);
-    harpe_monitor_free(monitor);
 }
 
 int main(void) { return run_listed_tests(); }

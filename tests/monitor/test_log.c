@@ -43,7 +43,7 @@ SCRATCH_TEST(odd_names_read_back_as_they_were) {
     for (size_t i = 0; i < COUNT; i++)
         assert_int_equal(harpe_window_log_write(log, 1, names[i], &measurement, NULL), HARPE_OK);
     harpe_window_log_close(log);
-    char *text = NULL;
+    owned_array char *text = NULL;
     size_t length = 0;
     harpe_csv csv;
     bool has_record = false;
@@ -58,7 +58,6 @@ SCRATCH_TEST(odd_names_read_back_as_they_were) {
         assert_memory_equal(csv.fields[1].text, names[i], strlen(names[i]));
     }
     harpe_csv_close(&csv);
-    free(text);
 }
 
 static harpe_monitor *logging_monitor(scripted *script, const harpe_monitor_options *options) {
@@ -69,13 +68,12 @@ static harpe_monitor *logging_monitor(scripted *script, const harpe_monitor_opti
 }
 
 static size_t line_count(const char *path) {
-    char *text = NULL;
+    owned_array char *text = NULL;
     size_t length = 0;
     size_t lines = 0;
     assert_int_equal(harpe_file_read(path, 100000, &text, &length, NULL), HARPE_OK);
     for (size_t i = 0; i < length; i++)
         lines += text[i] == '\n';
-    free(text);
     return lines;
 }
 
@@ -83,7 +81,7 @@ SCRATCH_TEST(every_ended_window_is_in_the_file_at_once) {
     const char *path = scratch_path(s, "log.csv");
     scripted script = {.count = 1};
     harpe_monitor_options options = {.log_path = path};
-    harpe_monitor *monitor = logging_monitor(&script, &options);
+    owned_monitor monitor = logging_monitor(&script, &options);
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
         assert_int_equal(harpe_monitor_begin(monitor, "cancelled", false, NULL), HARPE_OK);
@@ -98,7 +96,6 @@ SCRATCH_TEST(every_ended_window_is_in_the_file_at_once) {
     script.fails[0] = HARPE_GPU_LOST;
     assert_int_equal(harpe_monitor_end(monitor, "a", false, NULL, NULL), HARPE_GPU_LOST);
     assert_int_equal(line_count(path), 4);
-    harpe_monitor_free(monitor);
 }
 
 SCRATCH_TEST(start_time_is_unix_time) {
@@ -123,18 +120,16 @@ SCRATCH_TEST(cpus_have_columns_where_they_are_measured) {
     const char *path = scratch_path(s, "log.csv");
     scripted script = {.count = 1};
     harpe_monitor_options options = {.with_cpu = true, .rapl_path = s->root, .log_path = path};
-    harpe_monitor *monitor = logging_monitor(&script, &options);
+    owned_monitor monitor = logging_monitor(&script, &options);
     assert_true(file_holds(path, "start_time,window_name,elapsed_time,gpu0_energy,cpu0_energy,"
                                  "cpu1_energy,dram1_energy\n"));
     assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
     fake_counter(s->root, FAKE_DRAM_ZONE, 250000);
     assert_int_equal(harpe_monitor_end(monitor, "a", false, NULL, NULL), HARPE_OK);
-    char *text = NULL;
+    owned_array char *text = NULL;
     size_t length = 0;
     assert_int_equal(harpe_file_read(path, 10000, &text, &length, NULL), HARPE_OK);
     assert_non_null(strstr(text, ",a,0,0,0,0,0.25\n"));
-    free(text);
-    harpe_monitor_free(monitor);
 }
 
 static void count_line(void *user, harpe_log_level level, const char *line) {
@@ -160,18 +155,16 @@ TEST(full_disk_is_told_once_and_costs_no_measurement) {
     snprintf(path, sizeof path, "/proc/self/fd/%d", ends[1]);
     scripted script = {.count = 0};
     harpe_monitor_options options = {.log_path = path, .log = {count_line, &errors}};
-    harpe_monitor *monitor = logging_monitor(&script, &options);
+    owned_monitor monitor = logging_monitor(&script, &options);
     close(ends[0]);
     close(ends[1]);
     for (int i = 0; i < 3; i++) {
-        harpe_window_measurement got = {.time_s = -1};
+        owned_measurement got = {.time_s = -1};
         assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
         assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, NULL), HARPE_OK);
         assert_true(got.time_s >= 0);
-        harpe_window_measurement_clear(&got);
     }
     assert_int_equal(errors, 1);
-    harpe_monitor_free(monitor);
 }
 
 static int ignore_broken_pipes(void **state) {

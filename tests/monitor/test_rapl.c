@@ -212,7 +212,7 @@ static harpe_monitor *monitor_without_ranges(const char *root, scripted *script)
 
 static void assert_measures_cpus(harpe_monitor *monitor, const char *root, uint64_t from_uj) {
     static const char *const zones[] = {"intel-rapl:0", "intel-rapl:1", FAKE_DRAM_ZONE};
-    harpe_window_measurement got = {0};
+    owned_measurement got = {0};
     assert_int_equal(harpe_monitor_begin(monitor, "next", false, NULL), HARPE_OK);
     for (unsigned z = 0; z < 3; z++)
         fake_counter(root, zones[z], from_uj + 1000000 * (z + 1));
@@ -220,7 +220,6 @@ static void assert_measures_cpus(harpe_monitor *monitor, const char *root, uint6
     assert_close(got.cpu_energy_j[0], 1, 1e-12);
     assert_close(got.cpu_energy_j[1], 2, 1e-12);
     assert_close(got.dram_energy_j[1], 3, 1e-12);
-    harpe_window_measurement_clear(&got);
 }
 
 static void set_all(const char *root, uint64_t uj) {
@@ -232,12 +231,11 @@ static void set_all(const char *root, uint64_t uj) {
 SCRATCH_TEST(restart_between_windows_spoils_none) {
     scripted script = {.count = 1};
     fake_machine_without_ranges(s->root);
-    harpe_monitor *monitor = monitor_without_ranges(s->root, &script);
+    owned_monitor monitor = monitor_without_ranges(s->root, &script);
     for (uint64_t start_uj = 4; start_uj-- > 0;) {
         set_all(s->root, start_uj * 500000);
         assert_measures_cpus(monitor, s->root, start_uj * 500000);
     }
-    harpe_monitor_free(monitor);
 }
 
 /* Tests each counter separately, also if it ends above the window's start and another window has
@@ -250,7 +248,7 @@ SCRATCH_TEST(restart_inside_a_window_fails_that_window_only) {
     for (int z = 0; z < 3; z++) {
         for (int passes = 0; passes < 2; passes++) {
             scripted script = {.count = 1};
-            harpe_monitor *monitor = monitor_without_ranges(s->root, &script);
+            owned_monitor monitor = monitor_without_ranges(s->root, &script);
             harpe_window_measurement got = {0};
             harpe_error error = {.message = ""};
             assert_int_equal(harpe_monitor_begin(monitor, "long", false, NULL), HARPE_OK);
@@ -266,7 +264,6 @@ SCRATCH_TEST(restart_inside_a_window_fails_that_window_only) {
             assert_non_null(strstr(error.message, "restarted"));
             set_all(s->root, 100000000);
             assert_measures_cpus(monitor, s->root, 100000000);
-            harpe_monitor_free(monitor);
         }
     }
 }
@@ -325,7 +322,7 @@ SCRATCH_TEST(windows_have_cpu_energy) {
     scripted script = {.count = 1};
     harpe_energy_source source = scripted_source(&script);
     harpe_monitor_options options = {.with_cpu = true, .rapl_path = s->root};
-    harpe_monitor *monitor = NULL;
+    owned_monitor monitor = NULL;
     assert_int_equal(harpe_monitor_new_on(&options, &source, &monitor, NULL), HARPE_OK);
     assert_int_equal(harpe_monitor_cpu_count(monitor), 2);
     assert_string_equal(harpe_monitor_cpu_name(monitor, 1), "package-1");
@@ -333,7 +330,7 @@ SCRATCH_TEST(windows_have_cpu_energy) {
     fake_counter(s->root, "intel-rapl:0", 2500000);
     fake_counter(s->root, "intel-rapl:1", 1000000);
     fake_counter(s->root, FAKE_DRAM_ZONE, 500000);
-    harpe_window_measurement got = {0};
+    owned_measurement got = {0};
     assert_int_equal(harpe_monitor_end(monitor, "a", false, &got, NULL), HARPE_OK);
     assert_int_equal(got.cpu_count, 2);
     assert_close(got.cpu_energy_j[0], 2.5, 1e-12);
@@ -341,8 +338,6 @@ SCRATCH_TEST(windows_have_cpu_energy) {
     assert_true(isnan(got.dram_energy_j[0]));
     assert_close(got.dram_energy_j[1], 0.5, 1e-12);
     assert_close(got.total_gpu_energy_j, 0, 0);
-    harpe_window_measurement_clear(&got);
-    harpe_monitor_free(monitor);
 }
 
 static void remember_line(void *user, harpe_log_level level, const char *line) {
@@ -356,11 +351,10 @@ SCRATCH_TEST(monitor_without_rapl_says_so_and_works) {
     harpe_energy_source source = scripted_source(&script);
     harpe_monitor_options options = {
         .with_cpu = true, .rapl_path = s->root, .log = {remember_line, told}};
-    harpe_monitor *monitor = NULL;
+    owned_monitor monitor = NULL;
     assert_int_equal(harpe_monitor_new_on(&options, &source, &monitor, NULL), HARPE_OK);
     assert_non_null(strstr(told, "CPU energy is not measured"));
     assert_int_equal(harpe_monitor_cpu_count(monitor), 0);
-    harpe_monitor_free(monitor);
 }
 
 int main(void) { return run_listed_tests(); }

@@ -158,11 +158,10 @@ static harpe_monitor *new_monitor(scripted *script) {
 TEST(no_thread_when_every_gpu_has_a_counter) {
     scripted script = {.count = 2};
     int before = thread_count();
-    harpe_monitor *monitor = new_monitor(&script);
+    owned_monitor monitor = new_monitor(&script);
     assert_int_equal(harpe_monitor_begin(monitor, "a", false, NULL), HARPE_OK);
     assert_int_equal(thread_count(), before);
     assert_false(harpe_monitor_is_sampled(monitor));
-    harpe_monitor_free(monitor);
 }
 
 /* The real thread with a real clock and constant power: its sums must be exact, however it is

@@ -50,9 +50,8 @@ static harpe_window_measurement end(harpe_monitor *monitor, const char *name) {
 
 /* Ends a window, whose energy is that of GPU 0. */
 static void assert_energy(harpe_monitor *monitor, const char *name, double energy_j) {
-    harpe_window_measurement got = end(monitor, name);
+    owned_measurement got = end(monitor, name);
     assert_close(got.gpu_energy_j[0], energy_j, 1e-9);
-    harpe_window_measurement_clear(&got);
 }
 
 static void assert_fails(harpe_monitor *monitor, const char *name) {
@@ -64,15 +63,14 @@ static void assert_fails(harpe_monitor *monitor, const char *name) {
     static void name##_on(scripted *script, harpe_monitor *monitor); \
     TEST(name) { \
         scripted script = {.count = 1}; \
-        harpe_monitor *monitor = plain_monitor(&script); \
+        owned_monitor monitor = plain_monitor(&script); \
         name##_on(&script, monitor); \
-        harpe_monitor_free(monitor); \
     } \
     static void name##_on(scripted *script __attribute__((unused)), harpe_monitor *monitor)
 
 TEST(window_has_time_and_energy_per_gpu) {
     scripted script = {.count = 2, .now_ns = 1000000000, .energy_mj = {5000, 100}};
-    harpe_monitor *monitor = plain_monitor(&script);
+    owned_monitor monitor = plain_monitor(&script);
     begin(monitor, "step");
     script.now_ns += 2500000000;
     script.energy_mj[0] += 750000;
@@ -88,7 +86,6 @@ TEST(window_has_time_and_energy_per_gpu) {
     harpe_window_measurement_clear(&got);
     assert_null(got.gpu_energy_j);
     harpe_window_measurement_clear(&got);
-    harpe_monitor_free(monitor);
 }
 
 static void note_synchronize(void *user, const int *gpu_indices, size_t gpu_count) {
@@ -104,17 +101,15 @@ TEST(end_reads_in_the_reverse_order_of_begin) {
                                      .gpu_count = 2,
                                      .synchronize = note_synchronize,
                                      .synchronize_user = &script};
-    harpe_monitor *monitor = monitor_with(&script, &options);
+    owned_monitor monitor = monitor_with(&script, &options);
     begin(monitor, "a");
     assert_string_equal(script.order, "SCE1E0C");
     script.order[0] = '\0';
     script.energy_mj[0] = 2000;
-    harpe_window_measurement got = end(monitor, "a");
+    owned_measurement got = end(monitor, "a");
     assert_string_equal(script.order, "SCE0E1C");
     assert_int_equal(got.gpu_index[0], 1);
     assert_close(got.gpu_energy_j[1], 2, 1e-12);
-    harpe_window_measurement_clear(&got);
-    harpe_monitor_free(monitor);
 }
 
 WINDOW_TEST(windows_overlap_and_nest) {
@@ -124,9 +119,8 @@ WINDOW_TEST(windows_overlap_and_nest) {
         if (steps[i][0] == '+') {
             begin(monitor, steps[i] + 1);
         } else {
-            harpe_window_measurement got = end(monitor, steps[i] + 1);
+            owned_measurement got = end(monitor, steps[i] + 1);
             energy_j[i] = got.gpu_energy_j[0];
-            harpe_window_measurement_clear(&got);
         }
         script->energy_mj[0] += 1000;
     }
@@ -170,17 +164,16 @@ WINDOW_TEST(peek_leaves_the_window_open) {
     begin(monitor, "a");
     for (int i = 1; i <= 3; i++) {
         script->energy_mj[0] += 1000;
-        harpe_window_measurement got = {0};
+        owned_measurement got = {0};
         assert_int_equal(harpe_monitor_peek(monitor, "a", &got, NULL), HARPE_OK);
         assert_close(got.gpu_energy_j[0], i, 1e-12);
-        harpe_window_measurement_clear(&got);
     }
     assert_energy(monitor, "a", 3);
 }
 
 TEST(backward_counter_is_an_error_and_never_a_number) {
     scripted script = {.count = 2, .energy_mj = {5000, 5000}};
-    harpe_monitor *monitor = plain_monitor(&script);
+    owned_monitor monitor = plain_monitor(&script);
     harpe_window_measurement untouched = {.time_s = 7};
     harpe_error error;
     begin(monitor, "a");
@@ -192,7 +185,6 @@ TEST(backward_counter_is_an_error_and_never_a_number) {
     assert_close(untouched.time_s, 7, 0);
     begin(monitor, "a"); /* the failed end has closed the window */
     assert_int_equal(harpe_monitor_end(monitor, "a", false, NULL, NULL), HARPE_OK);
-    harpe_monitor_free(monitor);
 }
 
 /* The counter restarts inside the epoch, and at the epoch's end it is again above the epoch's
@@ -215,7 +207,7 @@ WINDOW_TEST(restart_seen_by_a_short_window_fails_the_long_one) {
 
 TEST(restart_between_windows_leaves_the_next_one_sound) {
     scripted script = {.count = 2, .energy_mj = {1000, 1000}};
-    harpe_monitor *monitor = plain_monitor(&script);
+    owned_monitor monitor = plain_monitor(&script);
     for (int i = 0; i < 3; i++) {
         begin(monitor, "a");
         script.energy_mj[0] += 8000;
@@ -226,7 +218,6 @@ TEST(restart_between_windows_leaves_the_next_one_sound) {
         harpe_window_measurement_clear(&got);
         script.energy_mj[i % 2] = 3; /* while no window is open */
     }
-    harpe_monitor_free(monitor);
 }
 
 /* A window whose begin sees the restart is valid. A window that was open before is not. */
@@ -281,7 +272,7 @@ TEST(jump_of_a_counter_is_never_a_number) {
     const uint64_t jumps_mj[] = {4000000, 3600000000, UINT64_MAX / 2};
     for (size_t i = 0; i < sizeof jumps_mj / sizeof *jumps_mj; i++) {
         scripted script = {.count = 1, .energy_mj = {7777}};
-        harpe_monitor *monitor = monitor_of_400_w(&script);
+        owned_monitor monitor = monitor_of_400_w(&script);
         begin(monitor, "epoch");
         pass(&script, 2, 300);
         begin(monitor, "step");
@@ -292,7 +283,6 @@ TEST(jump_of_a_counter_is_never_a_number) {
         pass(&script, 3600, 300); /* long enough to hide the smaller jumps in the mean power */
         assert_energy(monitor, "next", 300 * 3600);
         assert_has_no_energy(monitor, "epoch");
-        harpe_monitor_free(monitor);
     }
 }
 
@@ -309,7 +299,7 @@ TEST(single_wrong_value_is_read_again) {
     const uint64_t wrong_mj[] = {UINT64_MAX, 3, 7000000000};
     for (size_t i = 0; i < sizeof wrong_mj / sizeof *wrong_mj; i++) {
         scripted script = {.count = 1, .energy_mj = {7777}};
-        harpe_monitor *monitor = NULL;
+        owned_monitor monitor = NULL;
         harpe_energy_source source = scripted_source(&script);
         harpe_monitor_options options = {0};
         source.energy_mj = one_wrong_energy;
@@ -318,7 +308,6 @@ TEST(single_wrong_value_is_read_again) {
         pass(&script, 2, 250);
         script.energy_mj[1] = wrong_mj[i];
         assert_energy(monitor, "a", 500);
-        harpe_monitor_free(monitor);
     }
 }
 
@@ -326,27 +315,25 @@ TEST(single_wrong_value_is_read_again) {
  * shows that. */
 TEST(counter_that_runs_too_fast_is_never_a_number) {
     scripted script = {.count = 1};
-    harpe_monitor *monitor = monitor_of_400_w(&script);
+    owned_monitor monitor = monitor_of_400_w(&script);
     int known = 0;
     begin(monitor, "long");
     for (int step = 0; step < 500; step++) {
         begin(monitor, "short");
         script.now_ns += 10000000;
         if (step % 10 == 9) script.energy_mj[0] += 300000;
-        harpe_window_measurement got = {0};
+        owned_measurement got = {0};
         known += harpe_monitor_end(monitor, "short", false, &got, NULL) == HARPE_OK &&
                  got.gpu_energy_j[0] > 0;
-        harpe_window_measurement_clear(&got);
     }
     assert_in_range(known, 0, 26); /* of 50 steps of the counter */
     assert_has_no_energy(monitor, "long");
-    harpe_monitor_free(monitor);
 }
 
 /* A counter moves in steps, and power has peaks: a short window may contain a whole step. */
 TEST(step_of_a_counter_and_a_peak_are_no_jumps) {
     scripted script = {.count = 1};
-    harpe_monitor *monitor = monitor_of_400_w(&script);
+    owned_monitor monitor = monitor_of_400_w(&script);
     for (int step = 0; step < 1000; step++) {
         begin(monitor, "short");
         script.now_ns += 1000000;
@@ -357,7 +344,6 @@ TEST(step_of_a_counter_and_a_peak_are_no_jumps) {
     script.read_ns = 3000000000; /* the reading itself takes 3 s, during which the GPU works */
     script.energy_mj[0] += 1200000;
     assert_energy(monitor, "slow driver", 1200);
-    harpe_monitor_free(monitor);
 }
 
 /* ---- Two readers ----------------------------------------------------------------------------- */
@@ -445,18 +431,16 @@ TEST(slow_driver_is_told_once) {
     warnings told = {0};
     scripted script = {.count = 1, .read_ns = 200000000};
     harpe_monitor_options options = {.log = {remember_warning, &told}};
-    harpe_monitor *monitor = monitor_with(&script, &options);
+    owned_monitor monitor = monitor_with(&script, &options);
     for (int i = 0; i < 3; i++) {
         begin(monitor, "a");
         script.now_ns += 600000000;
         script.energy_mj[0] += 1000;
-        harpe_window_measurement got = end(monitor, "a");
+        owned_measurement got = end(monitor, "a");
         assert_close(got.time_s, 1.0, 1e-12);
-        harpe_window_measurement_clear(&got);
     }
     assert_int_equal(told.count, 1);
     assert_non_null(strstr(told.last, "took 0.400 of its 1.000 s"));
-    harpe_monitor_free(monitor);
 }
 
 TEST(gpu_lost_in_mid_window_is_told_and_closes_it) {
@@ -480,7 +464,7 @@ TEST(zero_energy_warns_once_per_name) {
     warnings told = {0};
     scripted script = {.count = 1};
     harpe_monitor_options options = {.log = {remember_warning, &told}};
-    harpe_monitor *monitor = monitor_with(&script, &options);
+    owned_monitor monitor = monitor_with(&script, &options);
     for (int i = 0; i < 3; i++) {
         begin(monitor, "short");
         assert_energy(monitor, "short", 0);
@@ -495,7 +479,6 @@ TEST(zero_energy_warns_once_per_name) {
     script.now_ns += 60000000000;
     assert_int_equal(harpe_monitor_end(monitor, "long", false, NULL, NULL), HARPE_OK);
     assert_non_null(strstr(told.last, "it does not move"));
-    harpe_monitor_free(monitor);
 }
 
 TEST(zero_energy_becomes_power_times_time) {
@@ -503,17 +486,15 @@ TEST(zero_energy_becomes_power_times_time) {
     scripted script = {.count = 2, .power_mw = {250000, 100000}};
     harpe_monitor_options options = {.approximate_instant_energy = true,
                                      .log = {remember_warning, &told}};
-    harpe_monitor *monitor = monitor_with(&script, &options);
+    owned_monitor monitor = monitor_with(&script, &options);
     begin(monitor, "short");
     script.now_ns += 4000000;
     script.energy_mj[1] += 3000;
-    harpe_window_measurement got = end(monitor, "short");
+    owned_measurement got = end(monitor, "short");
     assert_close(got.gpu_energy_j[0], 1, 1e-12);
     assert_close(got.gpu_energy_j[1], 3, 1e-12);
     assert_close(got.total_gpu_energy_j, 4, 1e-12);
     assert_int_equal(told.count, 0);
-    harpe_window_measurement_clear(&got);
-    harpe_monitor_free(monitor);
 }
 
 WINDOW_TEST(names_without_end_do_not_grow_the_monitor) {
@@ -574,7 +555,7 @@ TEST(bad_options_are_refused) {
 
 TEST(odd_names) {
     scripted script = {.count = 0};
-    harpe_monitor *monitor = plain_monitor(&script);
+    owned_monitor monitor = plain_monitor(&script);
     char name[2000];
     memset(name, 'x', sizeof name);
     name[1999] = '\0';
@@ -583,11 +564,9 @@ TEST(odd_names) {
     name[1024] = '\0';
     begin(monitor, name);
     begin(monitor, "");
-    harpe_window_measurement got = end(monitor, "");
+    owned_measurement got = end(monitor, "");
     assert_int_equal(got.gpu_count, 0);
     assert_close(got.total_gpu_energy_j, 0, 0);
-    harpe_window_measurement_clear(&got);
-    harpe_monitor_free(monitor);
 }
 
 static char failed_mark;
@@ -608,7 +587,7 @@ static void *use_windows(void *user) {
 }
 
 TEST(any_thread_may_use_a_monitor) {
-    harpe_monitor *monitor = NULL;
+    owned_monitor monitor = NULL;
     harpe_monitor_options options = {0};
     assert_int_equal(harpe_monitor_new(&options, &monitor, NULL), HARPE_OK);
     pthread_t threads[3];
@@ -619,7 +598,6 @@ TEST(any_thread_may_use_a_monitor) {
         pthread_join(threads[i], &failed);
         assert_null(failed);
     }
-    harpe_monitor_free(monitor);
 }
 
 int main(void) { return run_listed_tests(); }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inputs of the planner's tests: random profiles of many characters, fitted to any schedule,
  * and measured profiles if they are available. The same seed gives the same instance on every
- * machine. Checks nothing itself. */
+ * machine. Also what several tests check, and a simulation of plans. */
 #ifndef HARPE_TESTS_PLAN_INSTANCES_H
 #define HARPE_TESTS_PLAN_INSTANCES_H
 
@@ -14,10 +14,39 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <harpe/graph.h>
 #include <harpe/plan.h>
 
 #include "base/array.h"
+#include "base/text.h"
 #include "plan/problem.h"
+
+/* ---- What tests make, freed at the end of the scope (test.h) --------------------------------- */
+
+OWNER(harpe_profile)
+OWNER(harpe_schedule)
+OWNER(harpe_problem)
+OWNER(harpe_frontier)
+OWNER(harpe_plan_set)
+OWNER(harpe_plan_file)
+OWNER(harpe_graph)
+
+#define owned_profile OWNED(harpe_profile)
+#define owned_schedule OWNED(harpe_schedule)
+#define owned_problem OWNED(harpe_problem)
+#define owned_frontier OWNED(harpe_frontier)
+#define owned_plan_set OWNED(harpe_plan_set)
+#define owned_plan_file OWNED(harpe_plan_file)
+#define owned_graph OWNED(harpe_graph)
+#define owned_text AT_END(harpe_text_free) harpe_text
+
+/* ---- Checks ---------------------------------------------------------------------------------- */
+
+/* Checks that an error is one line, which says this. */
+static inline void assert_says(const harpe_error *error, const char *text) {
+    if (!strstr(error->message, text)) fail_msg("'%s' does not say '%s'", error->message, text);
+    assert_null(strchr(error->message, '\n'));
+}
 
 /* Fails the test with the library's own message. */
 #define assert_ok(call, error) \
@@ -26,6 +55,10 @@
         if (assert_ok_status != HARPE_OK) \
             fail_msg("%s: %s", harpe_status_name(assert_ok_status), (error).message); \
     } while (0)
+
+/* The same for a call that writes its error into `failure`. */
+#define assert_works(call) assert_ok(call, failure)
+static harpe_error failure __attribute__((unused));
 
 /* Checks that two numbers agree to a fraction of the larger one. */
 static inline bool nearly(double a, double b, double relative) {
@@ -68,6 +101,9 @@ typedef struct test_rows {
     harpe_measurement *rows;
     size_t count, capacity;
 } test_rows;
+
+static inline void rows_clear(test_rows *list) { free(list->rows); }
+#define owned_rows AT_END(rows_clear) test_rows
 
 static inline void add_row(test_rows *list, int stage, const char *instruction, int frequency_mhz,
                            double time_s, double energy_j) {
@@ -161,7 +197,7 @@ static inline const char *name_alone(const harpe_action *action) {
 
 /* Repeats the rows of the first stage for every stage. */
 static inline void copy_first_stage(test_rows *list, int stages) {
-    test_rows first = {0};
+    owned_rows first = {0};
     for (size_t i = 0; i < list->count; i++) {
         const harpe_measurement *row = &list->rows[i];
         if (row->stage == 0)
@@ -178,7 +214,6 @@ static inline void copy_first_stage(test_rows *list, int stages) {
             add_row(list, stage, row->instruction, row->frequency_mhz, row->time_s, row->energy_j);
         }
     }
-    free(first.rows);
 }
 
 /* Creates rows for everything that a schedule runs. Free with free(rows.rows). */
@@ -243,22 +278,33 @@ static inline harpe_problem *problem_with_overhead(const test_rows *list,
                                                    const harpe_schedule_options *schedule_options,
                                                    double blocking_power_w,
                                                    double overhead_power_w) {
-    harpe_schedule *schedule = schedule_of(schedule_options);
-    harpe_profile *profile = profile_of(list);
-    harpe_problem *problem =
-        problem_of(profile, schedule,
-                   &(harpe_problem_options){.blocking_power_w = &blocking_power_w,
-                                            .blocking_power_count = 1,
-                                            .overhead_power_w = overhead_power_w});
-    harpe_profile_free(profile);
-    harpe_schedule_free(schedule);
-    return problem;
+    owned_schedule schedule = schedule_of(schedule_options);
+    owned_profile profile = profile_of(list);
+    return problem_of(profile, schedule,
+                      &(harpe_problem_options){.blocking_power_w = &blocking_power_w,
+                                               .blocking_power_count = 1,
+                                               .overhead_power_w = overhead_power_w});
 }
 
 static inline harpe_problem *problem_from_rows(const test_rows *list,
                                                const harpe_schedule_options *schedule_options,
                                                double blocking_power_w) {
     return problem_with_overhead(list, schedule_options, blocking_power_w, 0);
+}
+
+static inline harpe_frontier *frontier_of(const harpe_problem *problem) {
+    harpe_frontier *frontier = NULL;
+    assert_works(harpe_frontier_new(problem, NULL, &frontier, &failure));
+    return frontier;
+}
+
+/* Makes plans and, unless it is NULL, their frontier. */
+static inline harpe_plan_set *plan_set_of(const harpe_problem *problem,
+                                          const harpe_plan_request *request,
+                                          harpe_frontier **frontier) {
+    harpe_plan_set *plans = NULL;
+    assert_works(harpe_plan_set_new(problem, request, NULL, frontier, &plans, &failure));
+    return plans;
 }
 
 /* Blocking powers for tests: none, usual powers, one close to the power of instructions, and one
@@ -294,26 +340,20 @@ static inline test_profile_shape random_shape(test_random *random) {
 static inline harpe_problem *random_problem(const harpe_schedule_options *schedule_options,
                                             test_random *random) {
     test_profile_shape shape = random_shape(random);
-    harpe_schedule *schedule = schedule_of(schedule_options);
-    test_rows rows = make_rows(schedule, &shape, random);
+    owned_schedule schedule = schedule_of(schedule_options);
+    owned_rows rows = make_rows(schedule, &shape, random);
     double blocking_w = random_blocking_w(random, shape.power_scale);
     double overhead_w = random_overhead_w(random, shape.power_scale);
-    harpe_problem *problem = problem_with_overhead(&rows, schedule_options, blocking_w, overhead_w);
-    free(rows.rows);
-    harpe_schedule_free(schedule);
-    return problem;
+    return problem_with_overhead(&rows, schedule_options, blocking_w, overhead_w);
 }
 
 /* Creates the problem of a schedule whose profile has a shape. */
 static inline harpe_problem *problem_of_shape(const harpe_schedule_options *options,
                                               const test_profile_shape *shape, test_random *random,
                                               double blocking_power_w) {
-    harpe_schedule *schedule = schedule_of(options);
-    test_rows rows = make_rows(schedule, shape, random);
-    harpe_problem *problem = problem_from_rows(&rows, options, blocking_power_w);
-    harpe_schedule_free(schedule);
-    free(rows.rows);
-    return problem;
+    owned_schedule schedule = schedule_of(options);
+    owned_rows rows = make_rows(schedule, shape, random);
+    return problem_from_rows(&rows, options, blocking_power_w);
 }
 
 /* Creates a 1F1B problem whose profile is like a measured one, with `fewest` to `most` options. */
@@ -324,6 +364,16 @@ static inline harpe_problem *usual_1f1b(test_random *random, int ranks, int micr
                                                   .fewest_options = fewest,
                                                   .most_options = most},
                             random, 80);
+}
+
+/* One rank: F0 B0 F1 B1. */
+static inline harpe_problem *one_rank(void) {
+    owned_rows rows = {0};
+    add_row(&rows, 0, "forward", 1400, 1, 300);
+    add_row(&rows, 0, "forward", 1000, 2, 400);
+    add_row(&rows, 0, "backward", 1400, 2, 600);
+    add_row(&rows, 0, "backward", 1000, 3, 500);
+    return problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 2}, 50);
 }
 
 /* Returns the smallest shape of at least these ranks and microbatches for which a schedule is
@@ -354,6 +404,15 @@ static inline void find_data(const char *name, char *path, size_t size) {
     if (access(path, R_OK) != 0) skip_because("data: %s is not there", path);
 }
 
+/* Reads a profile of the data. Skips the test if it is missing. */
+static inline harpe_profile *data_profile(const char *name) {
+    char path[4096];
+    find_data(name, path, sizeof path);
+    harpe_profile *profile = NULL;
+    assert_works(harpe_profile_read_csv(path, &profile, &failure));
+    return profile;
+}
+
 #define MEASURED_BLOCKING_W 83.64
 static const char *const measured_profiles[] = {"pipeline/gpt3-175b_a100.csv",
                                                 "pipeline/bloom-176b_a100.csv"};
@@ -362,23 +421,49 @@ static const char *const measured_profiles[] = {"pipeline/gpt3-175b_a100.csv",
 /* Returns a measured 8-stage profile under 1F1B. Skips the test if it is missing. */
 static inline harpe_problem *measured_problem(int index, int microbatches,
                                               harpe_problem_options options) {
-    char path[4096];
-    find_data(measured_profiles[index], path, sizeof path);
-    harpe_profile *profile = NULL;
-    harpe_error error = {.message = ""};
-    if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) {
-        fprintf(stderr, "%s\n", error.message);
-        abort();
-    }
+    owned_profile profile = data_profile(measured_profiles[index]);
     double blocking_w = MEASURED_BLOCKING_W;
     options.blocking_power_w = &blocking_w;
     options.blocking_power_count = 1;
-    harpe_schedule *schedule =
+    owned_schedule schedule =
         schedule_of(&(harpe_schedule_options){.ranks = 8, .microbatches = microbatches});
-    harpe_problem *problem = problem_of(profile, schedule, &options);
-    harpe_schedule_free(schedule);
-    harpe_profile_free(profile);
-    return problem;
+    return problem_of(profile, schedule, &options);
+}
+
+/* ---- Running plans --------------------------------------------------------------------------- */
+
+/* From the dependencies and the measured points alone, without the evaluation, the network or the
+ * solver. */
+
+/* Computes when each instruction starts, by visiting all dependencies until nothing changes.
+ * Returns the length of the iteration. */
+static inline double simulate_times(const harpe_problem *problem, const double *time_s,
+                                    double *start_s) {
+    const harpe_dag *dag = &problem->dag;
+    double length_s = 0;
+    memset(start_s, 0, (size_t)dag->node_count * sizeof *start_s);
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int32_t a = 0; a < dag->arc_count; a++) {
+            double end_s = start_s[dag->arc_from[a]] + time_s[dag->arc_from[a]];
+            if (end_s <= start_s[dag->arc_to[a]]) continue;
+            start_s[dag->arc_to[a]] = end_s;
+            changed = true;
+        }
+    }
+    for (int32_t i = 0; i < dag->node_count; i++)
+        length_s = fmax(length_s, start_s[i] + time_s[i]);
+    return length_s;
+}
+
+/* Advances to the next combination of measured points, which may not be Pareto-optimal. Returns
+ * false after the last one. */
+static inline bool next_plan(const harpe_problem *problem, size_t *point) {
+    for (size_t i = 0; i < harpe_problem_instruction_count(problem); i++) {
+        if (++point[i] < harpe_problem_choice(problem, (int32_t)i)->point_count) return true;
+        point[i] = 0;
+    }
+    return false;
 }
 
 #endif

@@ -17,6 +17,7 @@
 #pragma GCC diagnostic pop
 
 #include "base/array.h"
+#include "plan/problem.h"
 #include <harpe/plan.h>
 
 typedef struct relaxation {
@@ -26,6 +27,40 @@ typedef struct relaxation {
     int *arc_from, *arc_to;  /* arc_from[a] must end before arc_to[a] starts */
     double blocking_power_w; /* of all ranks together */
 } relaxation;
+
+static inline relaxation relaxation_new(int instructions, int most_arcs, double blocking_power_w) {
+    return (relaxation){
+        .instruction_count = instructions,
+        .list_of = calloc((size_t)instructions, sizeof(const harpe_option_list *)),
+        .arc_from = calloc((size_t)most_arcs, sizeof(int)),
+        .arc_to = calloc((size_t)most_arcs, sizeof(int)),
+        .blocking_power_w = blocking_power_w,
+    };
+}
+
+static inline void relaxation_clear(relaxation *r) {
+    free(r->list_of);
+    free(r->arc_from);
+    free(r->arc_to);
+}
+#define owned_relaxation AT_END(relaxation_clear) relaxation
+
+static inline void relaxation_arc(relaxation *r, int from, int to) {
+    r->arc_from[r->arc_count] = from;
+    r->arc_to[r->arc_count++] = to;
+}
+
+/* The relaxation of a problem with the planner's own dependencies, which test_dag.c tests. */
+static inline relaxation relaxation_of(const harpe_problem *problem) {
+    const harpe_dag *dag = &problem->dag;
+    double every_second_w = problem->total_blocking_power_w + problem->overhead_power_w;
+    relaxation r = relaxation_new(dag->node_count, dag->arc_count, every_second_w);
+    for (int i = 0; i < dag->node_count; i++)
+        r.list_of[i] = &harpe_problem_choice(problem, i)->list;
+    for (int a = 0; a < dag->arc_count; a++)
+        relaxation_arc(&r, dag->arc_from[a], dag->arc_to[a]);
+    return r;
+}
 
 /* Times and energies are scaled to about 1 for the solver. Energies count from each instruction's
  * slowest point. */
@@ -143,6 +178,7 @@ static inline relaxation_lp relaxation_lp_new(const relaxation *r) {
 }
 
 static inline void relaxation_lp_free(relaxation_lp *lp) { Clp_deleteModel(lp->model); }
+#define owned_relaxation_lp AT_END(relaxation_lp_free) relaxation_lp
 
 /* Returns the least energy of an iteration that takes at most time_s (or any time if that is
  * INFINITY), or NAN if the solver finds none. */

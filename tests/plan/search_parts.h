@@ -64,12 +64,10 @@ static inline harpe_problem *random_graph_problem(test_random *random, int activ
                 .energy_j = base_w * base_s * random_between(random, 0.7, 1.3) / stretch};
         }
     }
-    harpe_graph *graph = NULL;
+    owned_graph graph = NULL;
     harpe_problem *problem = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_graph_new(resources, 2, all, (size_t)activities, &graph, &error), error);
-    assert_ok(harpe_problem_of_graph(graph, NULL, &problem, &error), error);
-    harpe_graph_free(graph);
+    assert_works(harpe_graph_new(resources, 2, all, (size_t)activities, &graph, &failure));
+    assert_works(harpe_problem_of_graph(graph, NULL, &problem, &failure));
     return problem;
 }
 
@@ -99,11 +97,10 @@ typedef struct parts {
 
 /* Takes over the problem. The parts must stay in their place. */
 static inline void parts_init(parts *p, harpe_problem *problem) {
-    harpe_error error = {.message = ""};
     *p = (parts){.problem = problem};
-    assert_ok(harpe_frontier_new(problem, NULL, &p->frontier, &error), error);
-    assert_ok(harpe_walk_begin(&p->walk, problem, NULL, &error), error);
-    assert_ok(harpe_relaxation_curves_init(&p->curves, problem, &p->walk.network, &error), error);
+    assert_works(harpe_frontier_new(problem, NULL, &p->frontier, &failure));
+    assert_works(harpe_walk_begin(&p->walk, problem, NULL, &failure));
+    assert_works(harpe_relaxation_curves_init(&p->curves, problem, &p->walk.network, &failure));
 }
 
 static inline void parts_clear(parts *p) {
@@ -112,10 +109,10 @@ static inline void parts_clear(parts *p) {
     harpe_frontier_free(p->frontier);
     harpe_problem_free(p->problem);
 }
+#define owned_parts AT_END(parts_clear) parts
 
 static inline void parts_walk_to(parts *p, int64_t time_ps) {
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_walk_to(&p->walk, time_ps, &error), error);
+    assert_works(harpe_walk_to(&p->walk, time_ps, &failure));
 }
 
 /* Returns a time between T_min and T*; share 0 is T_min. */

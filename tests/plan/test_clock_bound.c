@@ -6,6 +6,7 @@
 #include "test.h"
 
 #include "plan/clock_bound.h"
+
 #include "search_parts.h"
 
 #define MOST_INSTRUCTIONS 32
@@ -46,13 +47,13 @@ static void add_rows(test_random *random, test_rows *rows, int stage, const char
 static harpe_problem *random_clocks(test_random *random,
                                     const harpe_schedule_options *schedule_options, int clocks,
                                     const double *latency_s) {
-    test_rows rows = {0};
-    harpe_schedule *schedule = schedule_of(schedule_options);
+    owned_rows rows = {0};
+    owned_schedule schedule = schedule_of(schedule_options);
     for (int s = 0; s < schedule_options->ranks; s++) {
         add_rows(random, &rows, s, "forward", clocks, latency_s);
         add_rows(random, &rows, s, "backward", clocks, latency_s);
     }
-    harpe_profile *profile = profile_of(&rows);
+    owned_profile profile = profile_of(&rows);
     double blocking_w = random_int(random, 0, 2) * 45.0;
     const harpe_wait_power powers[] = {{-1, "forward", random_between(random, 20, 200)},
                                        {-1, "backward", random_between(random, 20, 200)},
@@ -65,11 +66,7 @@ static harpe_problem *random_clocks(test_random *random,
         options.wait_powers = powers;
         options.wait_power_count = 3;
     }
-    harpe_problem *problem = problem_of(profile, schedule, &options);
-    harpe_profile_free(profile);
-    harpe_schedule_free(schedule);
-    free(rows.rows);
-    return problem;
+    return problem_of(profile, schedule, &options);
 }
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
@@ -78,25 +75,6 @@ typedef struct outcome {
     double time_s, energy_j; /* with that of the changes */
     bool holds;
 } outcome;
-
-/* Computes the starts by visiting all arcs until nothing changes. Returns the length. */
-static double run(const harpe_problem *problem, const double *time_s, double *start_s) {
-    const harpe_dag *dag = &problem->dag;
-    double length_s = 0;
-    memset(start_s, 0, (size_t)dag->node_count * sizeof *start_s);
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (int32_t a = 0; a < dag->arc_count; a++) {
-            double end_s = start_s[dag->arc_from[a]] + time_s[dag->arc_from[a]];
-            if (end_s <= start_s[dag->arc_to[a]]) continue;
-            start_s[dag->arc_to[a]] = end_s;
-            changed = true;
-        }
-    }
-    for (int32_t i = 0; i < dag->node_count; i++)
-        length_s = fmax(length_s, start_s[i] + time_s[i]);
-    return length_s;
-}
 
 static double latency_of(const harpe_problem *problem, const harpe_clock_switch *cost, int rank,
                          int mhz) {
@@ -128,7 +106,7 @@ static void add_changes(const harpe_problem *problem, const harpe_clock_switch *
 
 /* Runs a plan. `number` is the place of each instruction's point. */
 static outcome outcome_of(const harpe_problem *problem, const harpe_clock_switch *cost,
-                          const int *number) {
+                          const size_t *number) {
     double time_s[MOST_INSTRUCTIONS + 64], start_s[MOST_INSTRUCTIONS + 64];
     int mhz[MOST_INSTRUCTIONS];
     outcome out = {.holds = true};
@@ -140,7 +118,7 @@ static outcome outcome_of(const harpe_problem *problem, const harpe_clock_switch
         out.energy_j += point->energy_j;
         if ((size_t)i < own) mhz[i] = point->frequency_mhz;
     }
-    out.time_s = run(problem, time_s, start_s);
+    out.time_s = simulate_times(problem, time_s, start_s);
     out.energy_j += problem->overhead_power_w * out.time_s;
     for (int rank = 0; rank < problem->rank_count; rank++) {
         double free_s = 0;
@@ -166,28 +144,25 @@ typedef struct claims {
 /* Makes the bounds of some times. */
 static void make_bounds(const harpe_problem *problem, const harpe_clock_switch *cost,
                         test_random *random, claims *out) {
-    harpe_walk walk;
-    harpe_clock_bound bound;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_walk_begin(&walk, problem, NULL, &error), error);
-    assert_ok(harpe_clock_bound_init(&bound, problem, cost, &walk.network, &error), error);
+    AT_END(harpe_walk_clear) harpe_walk walk;
+    AT_END(harpe_clock_bound_clear) harpe_clock_bound bound;
+    assert_works(harpe_walk_begin(&walk, problem, NULL, &failure));
+    assert_works(harpe_clock_bound_init(&bound, problem, cost, &walk.network, &failure));
     for (int k = 0; k < TIMES; k++) {
         double share = random_between(random, 0, 1) / (k + 1);
         int64_t time_ps =
             walk.fastest_ps + (int64_t)(share * (double)(walk.solver.time_ps - walk.fastest_ps));
-        assert_ok(harpe_walk_to(&walk, time_ps, &error), error);
+        assert_works(harpe_walk_to(&walk, time_ps, &failure));
         double time_s = (double)walk.solver.time_ps / HARPE_PS_PER_S;
         if (k == 0 && random_int(random, 0, 1)) time_s *= 1.1;
         out->time_s[k] = time_s;
         out->least_j[k] = INFINITY;
         out->relaxed_j[k] = harpe_walk_bound_j(&walk, (double)walk.solver.time_ps / HARPE_PS_PER_S);
-        assert_ok(harpe_clock_bound_add(&bound, &walk, time_s, &error), error);
+        assert_works(harpe_clock_bound_add(&bound, &walk, time_s, &failure));
     }
-    harpe_clock_bound_clear(&bound);
-    assert_ok(harpe_walk_finish(&walk, &out->frontier, &error), error);
+    assert_works(harpe_walk_finish(&walk, &out->frontier, &failure));
     for (int k = 0; k < TIMES; k++)
         out->bound_j[k] = harpe_frontier_bound_at(out->frontier, out->time_s[k]);
-    harpe_walk_clear(&walk);
 }
 
 static double noise_j(const harpe_problem *problem, double time_s) {
@@ -196,9 +171,8 @@ static double noise_j(const harpe_problem *problem, double time_s) {
 
 /* Compares all plans with the bound at their times. */
 static void compare_all(const harpe_problem *problem, const harpe_clock_switch *cost, claims *c) {
-    int number[MOST_INSTRUCTIONS] = {0};
-    size_t count = harpe_problem_instruction_count(problem), i = 0;
-    while (i < count) {
+    size_t number[MOST_INSTRUCTIONS] = {0};
+    do {
         outcome o = outcome_of(problem, cost, number);
         double bound_j = o.holds ? harpe_frontier_bound_at(c->frontier, o.time_s) : -INFINITY;
         if (o.energy_j < bound_j - noise_j(problem, o.time_s))
@@ -207,11 +181,7 @@ static void compare_all(const harpe_problem *problem, const harpe_clock_switch *
         for (int k = 0; k < TIMES && o.holds; k++)
             if (o.time_s <= c->time_s[k] * (1 + 1e-12))
                 c->least_j[k] = fmin(c->least_j[k], o.energy_j);
-        for (i = 0; i < count; i++) {
-            if (++number[i] < (int)harpe_problem_choice(problem, (int32_t)i)->point_count) break;
-            number[i] = 0;
-        }
-    }
+    } while (next_plan(problem, number));
 }
 
 static harpe_clock_switch random_cost(test_random *random, double most_s) {
@@ -235,7 +205,7 @@ TEST(no_plan_is_below_the_bound) {
         static const double latency_s[] = {0.15, 0.05, 0.2, 0.1};
         bool has_table = trial % 7 == 0;
         harpe_schedule_options options = {.ranks = s->ranks, .microbatches = s->microbatches};
-        harpe_problem *problem =
+        owned_problem problem =
             random_clocks(&random, &options, s->clocks, has_table ? latency_s : NULL);
         harpe_clock_switch cost = random_cost(&random, trial % 2 ? 0.4 : 0.15);
         if (has_table && harpe_problem_has_switch_latency(problem)) {
@@ -251,7 +221,6 @@ TEST(no_plan_is_below_the_bound) {
             closed_j += c.bound_j[k] - c.relaxed_j[k];
         }
         harpe_frontier_free(c.frontier);
-        harpe_problem_free(problem);
     }
     printf("%.1f %% of the distance to the best plans is closed\n", 100 * closed_j / missing_j);
     if (trials == 300) assert_true(closed_j >= LEAST_CLOSED * missing_j);
@@ -290,14 +259,13 @@ TEST(chosen_clocks_of_a_rank_cost_least) {
     int with_waits = 0;
     for (int trial = 0; trial < few_trials(400); trial++) {
         const harpe_schedule_options options = {.ranks = 1, .microbatches = 3};
-        harpe_problem *problem = random_clocks(&random, &options, 3, NULL);
-        harpe_walk walk;
-        harpe_clock_bound b;
-        harpe_error error = {.message = ""};
+        owned_problem problem = random_clocks(&random, &options, 3, NULL);
+        AT_END(harpe_walk_clear) harpe_walk walk;
+        AT_END(harpe_clock_bound_clear) harpe_clock_bound b;
         const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0, 0.3),
                                          .energy_j = random_int(&random, 0, 1) * 2.0};
-        assert_ok(harpe_walk_begin(&walk, problem, NULL, &error), error);
-        assert_ok(harpe_clock_bound_init(&b, problem, &cost, &walk.network, &error), error);
+        assert_works(harpe_walk_begin(&walk, problem, NULL, &failure));
+        assert_works(harpe_clock_bound_init(&b, problem, &cost, &walk.network, &failure));
         harpe_rank_run rank = b.clocks.ranks[0];
         b.clocks.ignores_most = true;
         b.proof.longest_s = INFINITY;
@@ -318,9 +286,6 @@ TEST(chosen_clocks_of_a_rank_cost_least) {
         if (isfinite(least_j)) assert_near(found_j, least_j, 1e-9);
         for (int i = 0; i < rank.length && isfinite(least_j); i++)
             with_waits += b.proof.wait_s[i] > 0;
-        harpe_clock_bound_clear(&b);
-        harpe_walk_clear(&walk);
-        harpe_problem_free(problem);
     }
     assert_true(with_waits > 0);
 }
@@ -331,7 +296,7 @@ TEST(chosen_clocks_of_a_rank_cost_least) {
 static harpe_problem *larger_problem(test_random *random, int trial) {
     static const int shapes[][3] = {{4, 8, 1}, {2, 16, 1}, {4, 8, 2}, {3, 12, 1}};
     const int *s = shapes[trial % 4];
-    test_rows rows = {0};
+    owned_rows rows = {0};
     double scale = random_between(random, 0.1, 1);
     for (int stage = 0; stage < s[0] * s[2]; stage++)
         for (int b = 0; b < 2; b++)
@@ -345,9 +310,7 @@ static harpe_problem *larger_problem(test_random *random, int trial) {
     harpe_schedule_options options = {
         .name = s[2] > 1 ? "interleaved-1f1b" : "1f1b", .ranks = s[0], .microbatches = s[1]};
     if (s[2] > 1) options.chunks = s[2];
-    harpe_problem *problem = problem_from_rows(&rows, &options, 80);
-    free(rows.rows);
-    return problem;
+    return problem_from_rows(&rows, &options, 80);
 }
 
 /* The corners say the whole bound, which falls and never rises. */
@@ -373,24 +336,22 @@ TEST(no_plan_of_the_planner_is_below_the_bound) {
     test_random random = {72};
     double allowed_j = 0, relaxed_j = 0, alone_j = 0;
     for (int trial = 0; trial < few_trials(9); trial++) {
-        harpe_problem *problem = larger_problem(&random, trial);
+        owned_problem problem = larger_problem(&random, trial);
         harpe_clock_switch cost = random_cost(&random, 0.5);
         const harpe_plan_request request = {.count = 6, .clock_switch = cost, .threads = 1};
         harpe_frontier *frontier = NULL;
-        harpe_plan_set *plans = NULL;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error), error);
-        assert_ok(harpe_frontier_verify(problem, frontier, 3, &error), error);
-        assert_ok(harpe_plan_set_verify(problem, frontier, plans, &error), error);
+        owned_plan_set plans = plan_set_of(problem, &request, &frontier);
+        assert_works(harpe_frontier_verify(problem, frontier, 3, &failure));
+        assert_works(harpe_plan_set_verify(problem, frontier, plans, &failure));
         harpe_frontier *alone = NULL;
-        assert_ok(harpe_frontier_new_for(problem, &cost, NULL, &alone, &error), error);
+        assert_works(harpe_frontier_new_for(problem, &cost, NULL, &alone, &failure));
         assert_corners(frontier);
         assert_corners(alone);
         for (size_t k = 0; k < harpe_plan_set_count(plans); k++) {
             const harpe_plan *plan = harpe_plan_set_at(plans, k);
             harpe_switching changes;
-            assert_ok(harpe_plan_switching(problem, plan->frequency_mhz, NULL, &changes, &error),
-                      error);
+            assert_works(
+                harpe_plan_switching(problem, plan->frequency_mhz, NULL, &changes, &failure));
             double changes_j = cost.energy_j * (double)changes.clock_writes;
             double bound_j = harpe_frontier_bound_at(frontier, plan->time_s);
             assert_true(plan->energy_j + changes_j >= bound_j * (1 - ROUNDING));
@@ -404,9 +365,7 @@ TEST(no_plan_of_the_planner_is_below_the_bound) {
             alone_j += said_j;
         }
         harpe_frontier_free(alone);
-        harpe_plan_set_free(plans);
         harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
     }
     printf("%.2f %% above the relaxation's bound\n", 100 * (allowed_j / relaxed_j - 1));
     assert_true(allowed_j > relaxed_j);
@@ -421,56 +380,45 @@ TEST(without_latency_it_is_the_relaxations) {
     test_random random = {73};
     static const harpe_clock_switch nothing = {0};
     for (int trial = 0; trial < few_trials(16); trial++) {
-        harpe_problem *problem = larger_problem(&random, trial);
-        harpe_walk walk;
-        harpe_clock_bound bound;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_walk_begin(&walk, problem, NULL, &error), error);
-        assert_ok(harpe_clock_bound_init(&bound, problem, &nothing, &walk.network, &error), error);
+        owned_problem problem = larger_problem(&random, trial);
+        AT_END(harpe_walk_clear) harpe_walk walk;
+        AT_END(harpe_clock_bound_clear) harpe_clock_bound bound;
+        assert_works(harpe_walk_begin(&walk, problem, NULL, &failure));
+        assert_works(harpe_clock_bound_init(&bound, problem, &nothing, &walk.network, &failure));
         double share = random_between(&random, 0.1, 1);
         int64_t room_ps = walk.solver.time_ps - walk.fastest_ps;
-        assert_ok(
-            harpe_walk_to(&walk, walk.fastest_ps + (int64_t)(share * (double)room_ps), &error),
-            error);
+        assert_works(
+            harpe_walk_to(&walk, walk.fastest_ps + (int64_t)(share * (double)room_ps), &failure));
         double time_s = (double)walk.solver.time_ps / HARPE_PS_PER_S;
         double relaxed_j = harpe_walk_bound_j(&walk, time_s);
-        assert_ok(harpe_clock_bound_add(&bound, &walk, time_s, &error), error);
+        assert_works(harpe_clock_bound_add(&bound, &walk, time_s, &failure));
         assert_int_equal(walk.frontier.line_count, 1);
         const harpe_bound_line *line = &walk.frontier.lines[0];
         double held_j = line->at_0_j + line->slope_w * time_s;
         assert_true(held_j >= relaxed_j * (1 - ROUNDING));
         assert_true(held_j <= relaxed_j * (1 + MOST_ABOVE));
-        harpe_clock_bound_clear(&bound);
-        harpe_walk_clear(&walk);
-        harpe_problem_free(problem);
     }
 }
 
 /* A chain of one rank whose clock may not change: the bound is the least energy of one clock. */
 TEST(one_rank_without_room_for_two_clocks) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     for (int k = 0; k < 4; k++)
         for (int b = 0; b < 2; b++)
             add_row(&rows, 0, b ? "backward" : "forward", 1410 - 60 * k, 0.1 + 0.02 * k,
                     30 - 4 * k);
     const harpe_schedule_options options = {.ranks = 1, .microbatches = 4};
-    harpe_problem *problem = problem_from_rows(&rows, &options, 0);
-    free(rows.rows);
+    owned_problem problem = problem_from_rows(&rows, &options, 0);
     const harpe_clock_switch cost = {.latency_s = 0.5};
     const harpe_plan_request request = {.choice = HARPE_PLANS_AT,
                                         .times_s = (double[]){0.9, 0.96, 1.1},
                                         .time_count = 3,
                                         .clock_switch = cost};
-    harpe_frontier *frontier = NULL;
-    harpe_plan_set *plans = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error), error);
+    owned_frontier frontier = NULL;
+    owned_plan_set plans = plan_set_of(problem, &request, &frontier);
     assert_near(harpe_frontier_bound_at(frontier, 0.9), 8 * 30, 1e-9);
     assert_near(harpe_frontier_bound_at(frontier, 0.96), 8 * 26, 1e-9);
     assert_true(harpe_frontier_bound_at(frontier, 1.1) < 8 * 26);
-    harpe_plan_set_free(plans);
-    harpe_frontier_free(frontier);
-    harpe_problem_free(problem);
 }
 
 int main(void) { return run_listed_tests(); }

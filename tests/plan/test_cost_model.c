@@ -4,9 +4,10 @@
 #include "test.h"
 
 #include <math.h>
-#include <unistd.h>
 
 #include "plan/cost_model.h"
+
+#include "instances.h"
 
 #define POINTS_MAX 60
 
@@ -183,7 +184,7 @@ TEST(no_start_nearby_gives_a_better_fit) {
 TEST(grid_has_unit_time_and_both_ends) {
     harpe_profile_point points[POINTS_MAX];
     size_t count = exponential_points(10 * exp(60 * 0.05), -60, 14, 0, points);
-    made_curve made = fit(points, count, 80, 0.0009, 0.95);
+    AT_END(clear) made_curve made = fit(points, count, 80, 0.0009, 0.95);
     assert_int_equal(made.curve.count, 35); /* 0.03 s / 0.9 ms = 33.3 steps */
     assert_true(made.curve.time_s[34] == made.options[made.option_count - 1].time_s);
     for (size_t i = 1; i < 34; i++)
@@ -197,13 +198,12 @@ TEST(grid_has_unit_time_and_both_ends) {
     clear(&made);
     made = fit(points, count, 80, 10, 0.95);
     assert_int_equal(made.curve.count, 2);
-    clear(&made);
 }
 
 TEST(too_fine_a_grid_is_refused) {
     harpe_profile_point points[POINTS_MAX];
     size_t count = exponential_points(10 * exp(60 * 0.05), -60, 14, 0, points);
-    made_curve made = fit(points, count, 80, 1.6e-6, 0.95);
+    AT_END(clear) made_curve made = fit(points, count, 80, 1.6e-6, 0.95);
     assert_true(made.curve.count > 18000);
     harpe_curve curve = {0};
     bool fitted = false;
@@ -219,7 +219,6 @@ TEST(too_fine_a_grid_is_refused) {
         "20000 steps; raise --unit-time to 0.0000016 or more");
     assert_null(curve.time_s);
     assert_true(coefficients[0] == 7);
-    clear(&made);
 }
 
 TEST(one_and_two_points_keep_their_hull) {
@@ -300,11 +299,10 @@ TEST(steep_curves_far_from_zero_time_keep_their_hull_or_fit) {
             points[i] =
                 (harpe_profile_point){1410 - i, 1 + x * pow(10, -digits), 10 + 5 * exp(-6 * x)};
         }
-        made_curve made = fit(points, 10, 0, 0.001, 0.95);
+        AT_END(clear) made_curve made = fit(points, 10, 0, 0.001, 0.95);
         assert_true(made.curve.count >= 2);
         for (int k = 0; k < 3; k++)
             assert_true(isfinite(made.coefficients[k]));
-        clear(&made);
     }
 }
 
@@ -318,8 +316,7 @@ TEST(random_points_always_give_a_valid_curve) {
             points[i] = (harpe_profile_point){(int)i, 0.01 + 0.1 * random_share(),
                                               1 + 30 * random_share() * random_share()};
         }
-        made_curve made = fit(points, count, blocking_w[round % 4], 0.002, 0.9);
-        clear(&made);
+        AT_END(clear) made_curve made = fit(points, count, blocking_w[round % 4], 0.002, 0.9);
     }
 }
 
@@ -345,23 +342,9 @@ TEST(senseless_arguments_are_refused) {
 
 /* ---- Measured data --------------------------------------------------------------------------- */
 
-static harpe_profile *read_data(const char *name) {
-    const char *folder = getenv("HARPE_DATA");
-    char path[4096];
-    (void)snprintf(path, sizeof path, "%s/%s", folder ? folder : HARPE_SOURCE_DIR "/../shared/data",
-                   name);
-    if (access(path, R_OK) != 0) skip_because("data: %s is not there", path);
-    harpe_profile *profile = NULL;
-    harpe_error error = {.message = ""};
-    if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) fail_msg("%s", error.message);
-    return profile;
-}
-
 TEST(measured_profiles_are_fitted_closely) {
-    static const char *const names[] = {"pipeline/gpt3-175b_a100.csv",
-                                        "pipeline/bloom-176b_a100.csv"};
-    for (size_t n = 0; n < 2; n++) {
-        harpe_profile *profile = read_data(names[n]);
+    for (size_t n = 0; n < MEASURED_PROFILE_COUNT; n++) {
+        owned_profile profile = data_profile(measured_profiles[n]);
         for (size_t i = 0; i < harpe_profile_entry_count(profile); i++) {
             const harpe_profile_entry *entry = harpe_profile_entry_at(profile, i);
             made_curve made = fit(entry->points, entry->point_count, 83.64, 0.001, 0.95);
@@ -378,7 +361,6 @@ TEST(measured_profiles_are_fitted_closely) {
             }
             clear(&made);
         }
-        harpe_profile_free(profile);
     }
 }
 

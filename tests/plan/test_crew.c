@@ -33,8 +33,7 @@ static void parts_usual(parts *p, uint64_t seed) {
 }
 
 static void crew_init(harpe_crew *crew, const parts *p, int threads) {
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_crew_init(crew, p->problem, &p->walk.network, threads, &error), error);
+    assert_works(harpe_crew_init(crew, p->problem, &p->walk.network, threads, &failure));
 }
 
 static void pause_ms(int ms) { nanosleep(&(struct timespec){.tv_nsec = 1000000L * ms}, NULL); }
@@ -90,67 +89,59 @@ static bool count_report(void *user, size_t begun) {
 
 TEST(results_do_not_depend_on_the_number_of_threads) {
     static const int threads[] = {1, 2, 5, 64, 0};
-    parts p;
+    owned_parts p;
     parts_usual(&p, 61);
     static shared alone, many;
     for (size_t k = 0; k < sizeof threads / sizeof *threads; k++) {
         shared *s = k == 0 ? &alone : &many;
-        harpe_crew crew;
+        AT_END(harpe_crew_clear) harpe_crew crew;
         shared_init(s, &p);
         crew_init(&crew, &p, threads[k]);
         assert_int_equal(crew.member_count, threads[k] ? threads[k] : 64);
         const harpe_crew_run run = {
             .count = NUMBERS, .step = improve, .report = count_report, .user = s};
         bool stopped = true;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
+        assert_works(harpe_crew_do(&crew, &run, &stopped, &failure));
         assert_false(stopped);
         if (k == 0) assert_int_equal(s->reports, NUMBERS);
         for (size_t n = 0; n < NUMBERS; n++)
             assert_int_equal(s->steps[n], 1);
         assert_memory_equal(s->option, alone.option, sizeof alone.option);
         assert_memory_equal(s->energy_j, alone.energy_j, sizeof alone.energy_j);
-        harpe_crew_clear(&crew);
     }
-    parts_clear(&p);
 }
 
 TEST(crews_are_not_larger_than_the_machine) {
-    parts p;
+    owned_parts p;
     parts_usual(&p, 62);
     static const int expected[][3] = {{1, 0, 1}, {1, 8, 1},    {3, 0, 3},
                                       {3, 2, 2}, {200, 0, 64}, {200, 100, 64}};
     for (size_t k = 0; k < sizeof expected / sizeof *expected; k++) {
-        harpe_crew crew;
+        AT_END(harpe_crew_clear) harpe_crew crew;
         cores = (size_t)expected[k][0];
         crew_init(&crew, &p, expected[k][1]);
         assert_int_equal(crew.member_count, expected[k][2]);
-        harpe_crew_clear(&crew);
     }
     cores = 64;
-    parts_clear(&p);
 }
 
 TEST(nothing_to_do) {
-    parts p;
+    owned_parts p;
     parts_usual(&p, 63);
-    harpe_crew crew;
+    AT_END(harpe_crew_clear) harpe_crew crew;
     crew_init(&crew, &p, 4);
     const harpe_crew_run run = {.step = improve};
     bool stopped = true;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
+    assert_works(harpe_crew_do(&crew, &run, &stopped, &failure));
     assert_false(stopped);
-    harpe_crew_clear(&crew);
-    parts_clear(&p);
 }
 
 TEST(failures_and_stops_end_a_run) {
-    parts p;
+    owned_parts p;
     parts_usual(&p, 64);
     static shared s;
     for (int threads = 1; threads <= 8; threads++) {
-        harpe_crew crew;
+        AT_END(harpe_crew_clear) harpe_crew crew;
         crew_init(&crew, &p, threads);
         for (int failing = 0; failing < 2; failing++) {
             shared_init(&s, &p);
@@ -172,12 +163,9 @@ TEST(failures_and_stops_end_a_run) {
         shared_init(&s, &p);
         const harpe_crew_run run = {.count = NUMBERS, .step = improve, .user = &s};
         bool stopped;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
+        assert_works(harpe_crew_do(&crew, &run, &stopped, &failure));
         assert_int_equal(s.begun, NUMBERS);
-        harpe_crew_clear(&crew);
     }
-    parts_clear(&p);
 }
 
 /* ---- Long steps ------------------------------------------------------------------------------ */
@@ -203,7 +191,7 @@ static harpe_status fail_together(void *user, harpe_tools *tools, size_t number,
 /* A crew without a problem has no tools. */
 TEST(of_several_failures_that_with_the_lowest_number_is_returned) {
     for (int trial = 0; trial < 5; trial++) {
-        harpe_crew crew;
+        AT_END(harpe_crew_clear) harpe_crew crew;
         harpe_error error = {.message = ""};
         atomic_size_t begun = 0;
         bool stopped;
@@ -211,7 +199,6 @@ TEST(of_several_failures_that_with_the_lowest_number_is_returned) {
         const harpe_crew_run run = {.count = 9, .step = fail_together, .user = &begun};
         assert_int_equal(harpe_crew_do(&crew, &run, &stopped, &error), HARPE_INFEASIBLE);
         assert_string_equal(error.message, "number 0");
-        harpe_crew_clear(&crew);
     }
 }
 
@@ -241,23 +228,20 @@ static bool report_of_the_caller(void *user, size_t begun) {
 
 /* The calling thread has no number left, and the last step of another one is long. */
 TEST(the_caller_reports_while_others_work) {
-    parts p;
+    owned_parts p;
     parts_usual(&p, 66);
-    harpe_crew crew;
+    AT_END(harpe_crew_clear) harpe_crew crew;
     crew_init(&crew, &p, 2);
     for (int stops = 0; stops < 2; stops++) {
         long_step s = {.caller = pthread_self(), .stops = stops == 1};
         const harpe_crew_run run = {
             .count = 2, .step = outlast_the_caller, .report = report_of_the_caller, .user = &s};
         bool stopped = !s.stops;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_crew_do(&crew, &run, &stopped, &error), error);
+        assert_works(harpe_crew_do(&crew, &run, &stopped, &failure));
         assert_false(s.has_waited_too_long);
         assert_true(s.reports >= 5);
         assert_int_equal(stopped, s.stops);
     }
-    harpe_crew_clear(&crew);
-    parts_clear(&p);
 }
 
 int main(void) { return run_listed_tests(); }

@@ -9,6 +9,8 @@
 
 #include "plan/dag.h"
 
+#include "instances.h"
+
 #define RANKS_MAX 4
 #define LENGTH_MAX 16
 
@@ -66,7 +68,7 @@ static harpe_status build(const char *const *texts, harpe_dag *dag, harpe_error 
 /* Checks the arcs, "0>1 0>2 ...". */
 static void expect_arcs_with_waits(const char *const *texts, const harpe_wait *waits,
                                    size_t wait_count, const char *expected) {
-    harpe_dag dag;
+    AT_END(harpe_dag_clear) harpe_dag dag;
     harpe_error error;
     lists input;
     parse(&input, texts);
@@ -90,7 +92,6 @@ static void expect_arcs_with_waits(const char *const *texts, const harpe_wait *w
     }
     for (int32_t a = 0; a < dag.arc_count; a++)
         assert_true(place[dag.arc_from[a]] < place[dag.arc_to[a]]);
-    harpe_dag_clear(&dag);
 }
 
 static void expect_arcs(const char *const *texts, const char *expected) {
@@ -108,172 +109,133 @@ static void expect_failure(const char *const *texts, const char *expected) {
 
 /* ---- Arcs ------------------------------------------------------------------------------------ */
 
-TEST(forwards_go_down_and_backwards_up) {
-    const char *const texts[] = {"0F0 0B0", "1F0 1B0", "2F0 2B0", NULL};
-    expect_arcs(texts, "0>1 3>1 0>2 2>3 5>3 2>4 4>5");
-}
-
-TEST(microbatches_do_not_wait_for_each_other) {
-    const char *const texts[] = {"0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1", NULL};
-    expect_arcs(texts, "0>1 1>2 5>2 2>3 7>3 0>4 4>5 5>6 1>6 6>7");
-}
-
-TEST(what_the_list_implies_is_left_out) {
-    const char *const texts[] = {"0F0 1F0 1B0 0B0", NULL};
-    expect_arcs(texts, "0>1 1>2 2>3");
-}
-
-TEST(recomputation_is_nobody_elses_business) {
-    const char *const texts[] = {"0F0 0R0 0B0", "1F0 1X0", NULL};
-    expect_arcs(texts, "0>1 1>2 4>2 0>3 3>4");
-}
-
-TEST(backward_waits_for_recomputation_on_another_rank) {
-    const char *const texts[] = {"0F0 0B0", "0R0", NULL};
-    expect_arcs(texts, "0>1 2>1 0>2");
-}
-
-TEST(previous_stage_waits_for_the_input_half_only) {
-    const char *const texts[] = {"0F0 0I0 0W0", "1F0 1I0 1W0", NULL};
-    expect_arcs(texts, "0>1 4>1 1>2 0>3 3>4 4>5");
-}
-
-TEST(whole_and_split_backwards_mix) {
-    const char *const texts[] = {"0F0 0B0", "1F0 1I0 1W0", "2F0 2X0", NULL};
-    expect_arcs(texts, "0>1 3>1 0>2 2>3 6>3 3>4 2>5 5>6");
-}
-
-TEST(overlapped_pair_waits_for_both_sides) {
-    const char *const texts[] = {"0F0 0F1 0B0 0B1", "1F0 1F1+1B0 1B1", NULL};
-    /* Node 5 waits for 0F1 (1), and 0B0 (2) waits for node 5. */
-    expect_arcs(texts, "0>1 1>2 5>2 2>3 6>3 0>4 4>5 1>5 5>6");
+TEST(instructions_wait_for_what_they_need) {
+    static const struct {
+        const char *texts[RANKS_MAX + 1], *arcs;
+    } cases[] = {
+        /* forwards go down and backwards up */
+        {{"0F0 0B0", "1F0 1B0", "2F0 2B0"}, "0>1 3>1 0>2 2>3 5>3 2>4 4>5"},
+        /* microbatches do not wait for each other */
+        {{"0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1"}, "0>1 1>2 5>2 2>3 7>3 0>4 4>5 5>6 1>6 6>7"},
+        /* what the list implies is left out */
+        {{"0F0 1F0 1B0 0B0"}, "0>1 1>2 2>3"},
+        /* recomputation is nobody elses business */
+        {{"0F0 0R0 0B0", "1F0 1X0"}, "0>1 1>2 4>2 0>3 3>4"},
+        /* backward waits for recomputation on another rank */
+        {{"0F0 0B0", "0R0"}, "0>1 2>1 0>2"},
+        /* previous stage waits for the input half only */
+        {{"0F0 0I0 0W0", "1F0 1I0 1W0"}, "0>1 4>1 1>2 0>3 3>4 4>5"},
+        /* whole and split backwards mix */
+        {{"0F0 0B0", "1F0 1I0 1W0", "2F0 2X0"}, "0>1 3>1 0>2 2>3 6>3 3>4 2>5 5>6"},
+        /* overlapped pair waits for both sides */
+        {{"0F0 0F1 0B0 0B1", "1F0 1F1+1B0 1B1"}, "0>1 1>2 5>2 2>3 6>3 0>4 4>5 1>5 5>6"},
+        /* standalone instructions only keep their place */
+        {{"0S-1 0F0 0B0 0S-1 0S-1", "1S-1 1F0 1B0"}, "0>1 1>2 7>2 2>3 3>4 5>6 1>6 6>7"},
+        {{"0S-1", "0S-1 0S-1"}, "1>2"},
+        /* empty lists make an empty graph */
+        {{"", ""}, ""},
+        {{NULL}, ""},
+        /* an idle rank holds nobody up */
+        {{"0F0 0B0", "", "1F0 1B0"}, "0>1 3>1 0>2 2>3"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_arcs(cases[i].texts, cases[i].arcs);
+    AT_END(harpe_dag_clear) harpe_dag dag = {0};
+    harpe_dag_clear(&dag);
 }
 
 TEST(double_arcs_between_pairs_are_one) {
     /* Both halves of the second pair wait for the first pair: 1F1 for 0F1, 2B0 for 3B0. */
     const char *const texts[] = {"0F0 3F0 0F1+3B0 3F1 3B1 0B0 0B1",
                                  "1F0 2F0 1F1+2B0 2F1 2B1 1B0 1B1", NULL};
-    harpe_dag dag;
+    AT_END(harpe_dag_clear) harpe_dag dag;
     harpe_error error;
     if (build(texts, &dag, &error) != HARPE_OK) fail_msg("%s", error.message);
     int between = 0;
     for (int32_t a = 0; a < dag.arc_count; a++)
         between += dag.arc_from[a] == 2 && dag.arc_to[a] == 9;
     assert_int_equal(between, 1);
-    harpe_dag_clear(&dag);
-}
-
-TEST(standalone_instructions_only_keep_their_place) {
-    const char *const texts[] = {"0S-1 0F0 0B0 0S-1 0S-1", "1S-1 1F0 1B0", NULL};
-    expect_arcs(texts, "0>1 1>2 7>2 2>3 3>4 5>6 1>6 6>7");
-    const char *const alone[] = {"0S-1", "0S-1 0S-1", NULL};
-    expect_arcs(alone, "1>2");
-}
-
-TEST(empty_lists_make_an_empty_graph) {
-    const char *const texts[] = {"", "", NULL};
-    expect_arcs(texts, "");
-    const char *const none[] = {NULL};
-    expect_arcs(none, "");
-    harpe_dag dag = {0};
-    harpe_dag_clear(&dag);
-    harpe_dag_clear(&dag);
-}
-
-TEST(an_idle_rank_holds_nobody_up) {
-    const char *const texts[] = {"0F0 0B0", "", "1F0 1B0", NULL};
-    expect_arcs(texts, "0>1 3>1 0>2 2>3");
 }
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
-TEST(refuses_the_same_work_twice) {
-    const char *const twice[] = {"0F0 0B0", "1F0 1B0 1F0", NULL};
-    expect_failure(twice,
-                   "rank 1's forward 1F0 and rank 1's forward 1F0 do the same work: stage 1, "
-                   "microbatch 0");
-    const char *const kinds[] = {"0F0 0B0 0I0", NULL};
-    expect_failure(kinds, "rank 0's backward 0B0 and rank 0's backward_input 0I0 do the same work: "
-                          "stage 0, microbatch 0");
-}
-
-TEST(refuses_missing_work) {
-    const char *const no_stage[] = {"0F0", "3F0", NULL};
-    expect_failure(no_stage, "stage 1 does nothing for microbatch 0, though stages run up to 3 and "
-                             "microbatches up to 0");
-    const char *const no_microbatch[] = {"0F0 0F7", NULL};
-    expect_failure(no_microbatch, "stage 0 does nothing for microbatch 1, though stages run up to "
-                                  "0 and microbatches up to 7");
-    const char *const no_forward[] = {"0B0", "1F0 1B0", NULL};
-    expect_failure(no_forward, "rank 0's backward 0B0 waits for the forward of microbatch 0 at "
-                               "stage 0, which no rank runs");
-    const char *const no_previous[] = {"0F0 0B0", "1F0 1B0 1F1 1B1 1R0", NULL};
-    expect_failure(no_previous, "rank 1's forward 1F1 waits for the forward of microbatch 1 at "
-                                "stage 0, which no rank runs");
-    const char *const no_gradient[] = {"0F0 0B0", "1F0", NULL};
-    expect_failure(no_gradient, "rank 0's backward 0B0 waits for the backward of microbatch 0 at "
-                                "stage 1, which no rank runs");
-    const char *const no_input[] = {"0F0 0B0 0W0", NULL};
-    expect_failure(no_input, "rank 0's backward_weight 0W0 waits for the backward_input of "
-                             "microbatch 0 at stage 0, which no rank runs");
-    const char *const no_activation[] = {"0R0", NULL};
-    expect_failure(no_activation, "rank 0's recomputation 0R0 waits for the forward of microbatch "
-                                  "0 at stage 0, which no rank runs");
-}
-
-TEST(refuses_stages_and_microbatches_out_of_range) {
-    const char *const negative[] = {"-1F0", NULL};
-    expect_failure(negative,
-                   "rank 0's forward -1F0: stages run from 0 to 65535 and microbatches from 0");
-    const char *const high[] = {"65536F0", NULL};
-    expect_failure(high,
-                   "rank 0's forward 65536F0: stages run from 0 to 65535 and microbatches from 0");
-    const char *const microbatch[] = {"0F-1", NULL};
-    expect_failure(microbatch,
-                   "rank 0's forward 0F-1: stages run from 0 to 65535 and microbatches from 0");
-    /* Far more (stage, microbatch) pairs than memory: refused at once. */
-    const char *const sparse[] = {"65535F2147483646", NULL};
-    expect_failure(sparse, "stage 0 does nothing for microbatch 0, though stages run up to 65535 "
-                           "and microbatches up to 2147483646");
-}
-
-TEST(refuses_an_order_that_cannot_finish) {
-    const char *const same_rank[] = {"0B0 0F0", NULL};
-    expect_failure(same_rank, "the order can never finish: rank 0's backward 0B0 waits for rank "
-                              "0's forward 0F0, which comes after rank 0's backward 0B0");
-    const char *const two_ranks[] = {"0F0 0B0 0F1 0B1", "1F1 1B1 1F0 1B0", NULL};
-    expect_failure(two_ranks,
-                   "the order can never finish: rank 0's backward 0B0 waits for rank 1's backward "
-                   "1B0, which comes after rank 1's forward 1F1, which waits for rank 0's forward "
-                   "0F1, which comes after rank 0's backward 0B0");
-    const char *const itself[] = {"0F0+0B0", NULL};
-    expect_failure(itself, "the order can never finish: rank 0's overlap_f_b 0F0;0B0 waits for "
-                           "rank 0's overlap_f_b 0F0;0B0");
-}
-
-TEST(names_the_cycle_and_not_who_waits_for_it) {
-    const char *const texts[] = {"0F0 0B0", "1F0 1B0", "2F0 2B0", "3B0 3F0", NULL};
-    expect_failure(texts, "the order can never finish: rank 3's backward 3B0 waits for rank 3's "
-                          "forward 3F0, which comes after rank 3's backward 3B0");
+TEST(lists_that_make_no_graph_are_refused) {
+    static const struct {
+        const char *texts[RANKS_MAX + 1], *message;
+    } cases[] = {
+        /* the same work twice */
+        {{"0F0 0B0", "1F0 1B0 1F0"},
+         "rank 1's forward 1F0 and rank 1's forward 1F0 do the same work: stage 1, "
+         "microbatch 0"},
+        {{"0F0 0B0 0I0"},
+         "rank 0's backward 0B0 and rank 0's backward_input 0I0 do the same work: "
+         "stage 0, microbatch 0"},
+        /* missing work */
+        {{"0F0", "3F0"},
+         "stage 1 does nothing for microbatch 0, though stages run up to 3 and "
+         "microbatches up to 0"},
+        {{"0F0 0F7"},
+         "stage 0 does nothing for microbatch 1, though stages run up to "
+         "0 and microbatches up to 7"},
+        {{"0B0", "1F0 1B0"},
+         "rank 0's backward 0B0 waits for the forward of microbatch 0 at "
+         "stage 0, which no rank runs"},
+        {{"0F0 0B0", "1F0 1B0 1F1 1B1 1R0"},
+         "rank 1's forward 1F1 waits for the forward of microbatch 1 at "
+         "stage 0, which no rank runs"},
+        {{"0F0 0B0", "1F0"},
+         "rank 0's backward 0B0 waits for the backward of microbatch 0 at "
+         "stage 1, which no rank runs"},
+        {{"0F0 0B0 0W0"},
+         "rank 0's backward_weight 0W0 waits for the backward_input of "
+         "microbatch 0 at stage 0, which no rank runs"},
+        {{"0R0"},
+         "rank 0's recomputation 0R0 waits for the forward of microbatch "
+         "0 at stage 0, which no rank runs"},
+        /* stages and microbatches out of range */
+        {{"-1F0"}, "rank 0's forward -1F0: stages run from 0 to 65535 and microbatches from 0"},
+        {{"65536F0"},
+         "rank 0's forward 65536F0: stages run from 0 to 65535 and microbatches from 0"},
+        {{"0F-1"}, "rank 0's forward 0F-1: stages run from 0 to 65535 and microbatches from 0"},
+        /* far more (stage, microbatch) pairs than memory: refused at once */
+        {{"65535F2147483646"},
+         "stage 0 does nothing for microbatch 0, though stages run up to 65535 "
+         "and microbatches up to 2147483646"},
+        /* an order that cannot finish */
+        {{"0B0 0F0"},
+         "the order can never finish: rank 0's backward 0B0 waits for rank "
+         "0's forward 0F0, which comes after rank 0's backward 0B0"},
+        {{"0F0 0B0 0F1 0B1", "1F1 1B1 1F0 1B0"},
+         "the order can never finish: rank 0's backward 0B0 waits for rank 1's backward "
+         "1B0, which comes after rank 1's forward 1F1, which waits for rank 0's forward "
+         "0F1, which comes after rank 0's backward 0B0"},
+        {{"0F0+0B0"},
+         "the order can never finish: rank 0's overlap_f_b 0F0;0B0 waits for "
+         "rank 0's overlap_f_b 0F0;0B0"},
+        /* names the cycle and not who waits for it */
+        {{"0F0 0B0", "1F0 1B0", "2F0 2B0", "3B0 3F0"},
+         "the order can never finish: rank 3's backward 3B0 waits for rank 3's "
+         "forward 3F0, which comes after rank 3's backward 3B0"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_failure(cases[i].texts, cases[i].message);
 }
 
 /* ---- Size ------------------------------------------------------------------------------------ */
 
 TEST(a_large_graph_is_built_in_linear_time) {
     harpe_schedule_options options = {.name = "zb-h1", .ranks = 64, .microbatches = 4000};
-    harpe_schedule *schedule = NULL;
+    owned_schedule schedule = NULL;
     assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
     const harpe_instruction *rank_lists[64];
     size_t counts[64];
     for (int rank = 0; rank < 64; rank++)
         rank_lists[rank] = harpe_schedule_rank(schedule, rank, &counts[rank]);
-    harpe_dag dag;
+    AT_END(harpe_dag_clear) harpe_dag dag;
     assert_int_equal(harpe_dag_build(rank_lists, counts, 64, &dag, NULL), HARPE_OK);
     assert_int_equal(dag.node_count, 64 * 4000 * 3);
     /* Neighbours, and a forward and a backward between stages. */
     assert_int_equal(dag.arc_count, 64 * (4000 * 3 - 1) + 63 * 4000 * 2);
-    harpe_dag_clear(&dag);
-    harpe_schedule_free(schedule);
 }
 
 /* ---- Waits ----------------------------------------------------------------------------------- */

@@ -23,8 +23,8 @@ static pair random_pair(const harpe_schedule_options *options, bool with_waits,
                         test_random *random) {
     pair p = {.schedule = schedule_of(options)};
     test_profile_shape shape = random_shape(random);
-    test_rows rows = make_rows(p.schedule, &shape, random);
-    harpe_profile *profile = profile_of(&rows);
+    owned_rows rows = make_rows(p.schedule, &shape, random);
+    owned_profile profile = profile_of(&rows);
     p.blocking_w = random_blocking_w(random, shape.power_scale);
     harpe_problem_options o = {.blocking_power_w = &p.blocking_w, .blocking_power_count = 1};
     p.plain = problem_of(profile, p.schedule, &o);
@@ -41,8 +41,6 @@ static pair random_pair(const harpe_schedule_options *options, bool with_waits,
         if (random_int(random, 0, 2) == 0)
             p.schedule->instructions[i].lag_s = random_between(random, 1e-6, 0.1);
     p.late = problem_of(profile, p.schedule, &o);
-    harpe_profile_free(profile);
-    free(rows.rows);
     return p;
 }
 
@@ -99,20 +97,17 @@ TEST(evaluation_matches_the_simulation) {
             harpe_schedule_options options =
                 shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 6));
             if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
-            pair p = random_pair(&options, false, &random);
+            AT_END(clear_pair) pair p = random_pair(&options, false, &random);
             size_t n = harpe_problem_instruction_count(p.late);
             assert_int_equal(n, harpe_problem_instruction_count(p.plain));
             assert_int_equal(harpe_problem_option_list_count(p.late),
                              harpe_problem_option_list_count(p.plain));
-            if (!is_whole(p.late, p.schedule)) {
-                clear_pair(&p);
-                continue;
-            }
+            if (!is_whole(p.late, p.schedule)) continue;
             /* Arrays of exactly the public length, so that a read beyond it is found. */
-            int *mhz = harpe_calloc(n, sizeof *mhz);
-            double *time_s = harpe_calloc(n, sizeof *time_s);
-            double *start_s = harpe_calloc(n, sizeof *start_s);
-            double *expected_s = harpe_calloc(n, sizeof *expected_s);
+            owned_array int *mhz = harpe_calloc(n, sizeof *mhz);
+            owned_array double *time_s = harpe_calloc(n, sizeof *time_s);
+            owned_array double *start_s = harpe_calloc(n, sizeof *start_s);
+            owned_array double *expected_s = harpe_calloc(n, sizeof *expected_s);
             double compute_j = 0, busy_s = 0;
             for (size_t i = 0; i < n; i++) {
                 const harpe_choice *choice = harpe_problem_choice(p.plain, (int32_t)i);
@@ -135,11 +130,6 @@ TEST(evaluation_matches_the_simulation) {
             assert_true(fabs(plan.blocking_energy_j - p.blocking_w * waiting_s) <=
                         1e-9 * (1 + compute_j + p.blocking_w * options.ranks * length_s));
             later += plan.time_s > plain.time_s;
-            free(mhz);
-            free(time_s);
-            free(start_s);
-            free(expected_s);
-            clear_pair(&p);
         }
     }
     assert_true(later > 20);
@@ -152,9 +142,9 @@ TEST(search_and_evaluation_agree) {
     for (int trial = 0; trial < few_trials(60); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
                                           .microbatches = random_int(&random, 1, 8)};
-        pair p = random_pair(&options, true, &random);
+        AT_END(clear_pair) pair p = random_pair(&options, true, &random);
         int32_t count = p.late->instruction_count;
-        harpe_assignment assignment;
+        AT_END(harpe_assignment_clear) harpe_assignment assignment;
         assert_int_equal(harpe_assignment_init(&assignment, p.late, NULL), HARPE_OK);
         int32_t *option = calloc((size_t)count, sizeof *option);
         int *mhz = calloc((size_t)count, sizeof *mhz);
@@ -171,11 +161,9 @@ TEST(search_and_evaluation_agree) {
         assert_int_equal(harpe_plan_evaluate(p.late, mhz, &plan, NULL, NULL), HARPE_OK);
         assert_true(fabs(draft.time_s - plan.time_s) < 1e-9);
         assert_true(fabs(draft.energy_j - plan.energy_j) < 1e-6 * plan.energy_j);
-        harpe_assignment_clear(&assignment);
         free(draft.option);
         free(option);
         free(mhz);
-        clear_pair(&p);
     }
 }
 
@@ -187,22 +175,14 @@ TEST(plans_pass_the_checker) {
         harpe_schedule_options options =
             shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 8));
         if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
-        pair p = random_pair(&options, trial % 2 == 1, &random);
+        AT_END(clear_pair) pair p = random_pair(&options, trial % 2 == 1, &random);
         harpe_plan_request request = {.count = 6, .threads = 2};
         if (trial % 3 == 2)
             request.clock_switch = (harpe_clock_switch){.minimum_dwell_s = 0.1, .energy_j = 0.5};
-        harpe_frontier *frontier = NULL;
-        harpe_plan_set *plans = NULL;
-        harpe_error error = {.message = ""};
-        if (harpe_plan_set_new(p.late, &request, NULL, &frontier, &plans, &error) != HARPE_OK)
-            fail_msg("%s", error.message);
-        if (harpe_frontier_verify(p.late, frontier, 5, &error) != HARPE_OK)
-            fail_msg("%s: %s", name, error.message);
-        if (harpe_plan_set_verify(p.late, frontier, plans, &error) != HARPE_OK)
-            fail_msg("%s: %s", name, error.message);
-        harpe_plan_set_free(plans);
-        harpe_frontier_free(frontier);
-        clear_pair(&p);
+        owned_frontier frontier = NULL;
+        owned_plan_set plans = plan_set_of(p.late, &request, &frontier);
+        assert_works(harpe_frontier_verify(p.late, frontier, 5, &failure));
+        assert_works(harpe_plan_set_verify(p.late, frontier, plans, &failure));
     }
 }
 
@@ -212,9 +192,8 @@ TEST(no_plan_is_below_the_bound) {
     int checked = 0, trials = few_trials(60);
     for (int trial = 0; trial < trials; trial++) {
         harpe_schedule_options options = {.ranks = 2, .microbatches = random_int(&random, 1, 2)};
-        pair p = random_pair(&options, trial % 2 == 1, &random);
-        harpe_frontier *frontier = NULL;
-        assert_int_equal(harpe_frontier_new(p.late, NULL, &frontier, NULL), HARPE_OK);
+        AT_END(clear_pair) pair p = random_pair(&options, trial % 2 == 1, &random);
+        owned_frontier frontier = frontier_of(p.late);
         int32_t n = p.plain->instruction_count;
         size_t digit[8] = {0};
         int mhz[8];
@@ -231,8 +210,6 @@ TEST(no_plan_is_below_the_bound) {
                  i++)
                 digit[i] = 0;
         }
-        harpe_frontier_free(frontier);
-        clear_pair(&p);
     }
     assert_true(checked > 8 * trials);
 }
@@ -243,15 +220,13 @@ TEST(the_graph_has_the_lags) {
     for (int trial = 0; trial < few_trials(30); trial++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 2, 4),
                                           .microbatches = random_int(&random, 1, 6)};
-        pair p = random_pair(&options, false, &random);
-        harpe_graph *graph = NULL;
-        harpe_problem *problem = NULL;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_graph_of_problem(p.late, &graph, &error), error);
-        assert_ok(harpe_problem_of_graph(graph, NULL, &problem, &error), error);
-        harpe_frontier *one = NULL, *other = NULL;
-        assert_int_equal(harpe_frontier_new(p.late, NULL, &one, NULL), HARPE_OK);
-        assert_int_equal(harpe_frontier_new(problem, NULL, &other, NULL), HARPE_OK);
+        AT_END(clear_pair) pair p = random_pair(&options, false, &random);
+        owned_graph graph = NULL;
+        owned_problem problem = NULL;
+        assert_works(harpe_graph_of_problem(p.late, &graph, &failure));
+        assert_works(harpe_problem_of_graph(graph, NULL, &problem, &failure));
+        owned_frontier one = frontier_of(p.late);
+        owned_frontier other = frontier_of(problem);
         size_t count = 0;
         const harpe_frontier_vertex *vertices = harpe_frontier_vertices(one, &count);
         for (size_t v = 0; v < count; v++) {
@@ -260,21 +235,17 @@ TEST(the_graph_has_the_lags) {
             assert_true(fabs(harpe_frontier_bound_at(other, vertices[v].time_s) -
                              vertices[v].lower_bound_j) <= 1e-7 * (1e-3 + size_j));
         }
-        harpe_frontier_free(one);
-        harpe_frontier_free(other);
-        harpe_problem_free(problem);
-        harpe_graph_free(graph);
-        clear_pair(&p);
     }
 }
 
 TEST(refuses_times_that_are_none) {
     static const double bad_s[] = {-1e-9, 1.1e6, NAN, INFINITY};
     test_random random = {65};
+    AT_END(clear_pair)
     pair p = random_pair(&(harpe_schedule_options){.ranks = 2, .microbatches = 2}, false, &random);
     test_profile_shape shape = random_shape(&random);
-    test_rows rows = make_rows(p.schedule, &shape, &random);
-    harpe_profile *profile = profile_of(&rows);
+    owned_rows rows = make_rows(p.schedule, &shape, &random);
+    owned_profile profile = profile_of(&rows);
     for (size_t i = 0; i < sizeof bad_s / sizeof bad_s[0]; i++) {
         harpe_problem *problem = NULL;
         harpe_problem_options options = {.transfer_time_s = bad_s[i]};
@@ -284,9 +255,6 @@ TEST(refuses_times_that_are_none) {
         assert_null(problem);
         assert_non_null(strstr(error.message, "transfer time"));
     }
-    harpe_profile_free(profile);
-    free(rows.rows);
-    clear_pair(&p);
 }
 
 int main(void) { return run_listed_tests(); }

@@ -7,6 +7,8 @@
 #include "plan/dive.h"
 #include "search_parts.h"
 
+#define owned_diver AT_END(harpe_diver_clear) harpe_diver
+
 #define MOST_PLANS 20000
 
 /* Checks the plan of the last dive: real options, its time, its energy, and the bound. */
@@ -21,9 +23,8 @@ static void assert_sound(const parts *p, const harpe_diver *diver) {
     assert_true(plan_ps(p, diver->option) <= p->walk.solver.time_ps);
     double noise_j = 1e-9 * scale_j(p);
     assert_true(fabs(diver->energy_j - plan_j(p, diver->option)) <= noise_j);
-    harpe_error error = {.message = ""};
     harpe_plan plan;
-    assert_ok(harpe_plan_evaluate(p->problem, frequency_mhz, &plan, NULL, &error), error);
+    assert_works(harpe_plan_evaluate(p->problem, frequency_mhz, &plan, NULL, &failure));
     double iteration_j = harpe_problem_iteration_power_w(p->problem) * plan.time_s;
     assert_true(plan.time_s * HARPE_PS_PER_S <= (double)(p->walk.solver.time_ps + n + 1));
     assert_true(fabs(plan.energy_j - iteration_j - diver->energy_j) <=
@@ -34,8 +35,7 @@ static void assert_sound(const parts *p, const harpe_diver *diver) {
 
 static void dive(parts *p, harpe_diver *diver, int width) {
     bool found = false;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_diver_dive(diver, &p->walk.solver, width, &found, &error), error);
+    assert_works(harpe_diver_dive(diver, &p->walk.solver, width, &found, &failure));
     assert_true(found); /* the faster of the options around a duration always fits */
     assert_sound(p, diver);
     assert_true(diver->energy_j >=
@@ -47,16 +47,14 @@ static void dive(parts *p, harpe_diver *diver, int width) {
 TEST(dives_are_sound) {
     test_random random = {51};
     for (int trial = 0; trial < few_trials(150); trial++) {
-        parts p;
+        owned_parts p;
         parts_init(&p, any_problem(&random, trial, 4, 6));
-        harpe_diver diver = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
+        owned_diver diver = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
         for (double share = 1; share >= 0; share -= 0.25) {
             parts_walk_to(&p, time_at(&p, share));
             for (int k = 0; k < 3; k++)
                 dive(&p, &diver, random_int(&random, 1, 12));
         }
-        harpe_diver_clear(&diver);
-        parts_clear(&p);
     }
 }
 
@@ -78,9 +76,9 @@ TEST(tiny_problems_against_all_plans) {
     test_random random = {52};
     int trials = test_trials(120), at_optimum = 0;
     for (int trial = 0; trial < trials; trial++) {
-        parts p;
+        owned_parts p;
         parts_init(&p, tiny_problem(&random));
-        harpe_diver diver = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
+        owned_diver diver = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
         parts_walk_to(&p, time_at(&p, random_between(&random, 0, 1)));
         double noise_j = 1e-9 * scale_j(&p);
         double least_j = least_energy_j(&p, p.walk.solver.time_ps);
@@ -88,8 +86,6 @@ TEST(tiny_problems_against_all_plans) {
         dive(&p, &diver, 4);
         assert_true(diver.energy_j >= least_j - noise_j);
         at_optimum += diver.energy_j <= least_j + noise_j;
-        harpe_diver_clear(&diver);
-        parts_clear(&p);
     }
     printf("optimum reached by a dive of width 4 in %d of %d problems\n", at_optimum, trials);
     assert_true(at_optimum >= trials * 8 / 10);
@@ -109,32 +105,28 @@ TEST(wider_dives_find_better_plans) {
     double least_saved_j = 0, sum_j[3] = {0};
     static const int widths[] = {1, 4, 32};
     for (int trial = 0; trial < test_trials(4); trial++) {
-        parts p;
+        owned_parts p;
         parts_init(&p, usual_1f1b(&random, 4, 8, 8, 12));
-        harpe_diver used = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
+        owned_diver used = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
         for (double share = 0.8; share > 0; share -= 0.3) {
             parts_walk_to(&p, time_at(&p, share));
             for (int k = 0; k < 3; k++) {
                 int left = random_int(&random, 0, 60);
                 bool found = true;
-                harpe_error error = {.message = ""};
                 used.is_over = end_after;
                 used.user = &left;
-                assert_ok(harpe_diver_dive(&used, &p.walk.solver, 8, &found, &error), error);
+                assert_works(harpe_diver_dive(&used, &p.walk.solver, 8, &found, &failure));
                 assert_false(found);
                 used.is_over = NULL;
                 dive(&p, &used, widths[k]);
                 sum_j[k] += used.energy_j;
             }
-            harpe_diver fresh = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
+            owned_diver fresh = harpe_diver_make(p.problem, &p.walk.network, &p.curves);
             dive(&p, &fresh, widths[2]);
             assert_memory_equal(used.option, fresh.option,
                                 (size_t)p.problem->instruction_count * sizeof *used.option);
-            harpe_diver_clear(&fresh);
         }
         least_saved_j += 1e-6 * scale_j(&p);
-        harpe_diver_clear(&used);
-        parts_clear(&p);
     }
     assert_true(sum_j[1] < sum_j[0] - least_saved_j);
     assert_true(sum_j[2] < sum_j[1] - least_saved_j);

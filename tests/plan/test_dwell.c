@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans in which every clock holds for a minimum time. On small problems each plan is compared with
  * the enumeration of all plans, and with the best plan of one clock per rank. On pipelines it is
- * compared with a greedy search that has one clock per group of instructions. */
+ * compared with a greedy search that has one clock per group of instructions. test_simple_plans.c
+ * checks that the clocks of all plans of a set hold. */
 #include "test.h"
 
 #include "search_parts.h"
@@ -20,9 +21,8 @@ static outcome outcome_of(const harpe_problem *problem, const int *frequency_mhz
                           const harpe_clock_switch *cost) {
     harpe_plan plan;
     harpe_switching changes;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_evaluate(problem, frequency_mhz, &plan, NULL, &error), error);
-    assert_ok(harpe_plan_switching(problem, frequency_mhz, NULL, &changes, &error), error);
+    assert_works(harpe_plan_evaluate(problem, frequency_mhz, &plan, NULL, &failure));
+    assert_works(harpe_plan_switching(problem, frequency_mhz, NULL, &changes, &failure));
     double needed_s = fmax(cost->minimum_dwell_s, cost->latency_s);
     return (outcome){plan.time_s, plan.energy_j + cost->energy_j * (double)changes.clock_writes,
                      changes.clock_writes == 0 ||
@@ -37,12 +37,8 @@ static outcome best_at(const harpe_problem *problem, const harpe_clock_switch *c
                                         .time_count = 1,
                                         .count = 1,
                                         .clock_switch = *cost};
-    harpe_plan_set *plans = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
-    outcome found = outcome_of(problem, harpe_plan_set_at(plans, 0)->frequency_mhz, cost);
-    harpe_plan_set_free(plans);
-    return found;
+    owned_plan_set plans = plan_set_of(problem, &request, NULL);
+    return outcome_of(problem, harpe_plan_set_at(plans, 0)->frequency_mhz, cost);
 }
 
 static int clock_at(const harpe_problem *problem, int32_t i, int number) {
@@ -55,7 +51,7 @@ static int clock_at(const harpe_problem *problem, int32_t i, int number) {
  * be faster than a higher one, except the highest. */
 static harpe_problem *problem_with_clocks(test_random *random, int ranks, int microbatches,
                                           int clocks, bool has_noise) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     for (int s = 0; s < ranks; s++) {
         for (int b = 0; b < 2; b++) {
             double base_s = random_between(random, 0.03, 0.07) * (1 + b);
@@ -71,9 +67,7 @@ static harpe_problem *problem_with_clocks(test_random *random, int ranks, int mi
         }
     }
     const harpe_schedule_options options = {.ranks = ranks, .microbatches = microbatches};
-    harpe_problem *problem = problem_from_rows(&rows, &options, random_between(random, 0, 90));
-    free(rows.rows);
-    return problem;
+    return problem_from_rows(&rows, &options, random_between(random, 0, 90));
 }
 
 /* Returns the least energy of all plans, or of those with one clock per rank, that meet a deadline.
@@ -105,7 +99,7 @@ TEST(small_problems_against_all_plans) {
         static const int shapes[][3] = {{1, 4, 3}, {2, 2, 3}, {2, 3, 2},
                                         {1, 3, 4}, {3, 2, 2}, {2, 1, 4}};
         const int *shape = shapes[trial % 6];
-        parts p;
+        owned_parts p;
         parts_init(&p, problem_with_clocks(&random, shape[0], shape[1], shape[2], trial % 2));
         parts_walk_to(&p, time_at(&p, random_between(&random, 0, 1)));
         double deadline_s = (double)p.walk.solver.time_ps / HARPE_PS_PER_S;
@@ -122,7 +116,6 @@ TEST(small_problems_against_all_plans) {
         assert_true(found_j >= least_j * (1 - ROUNDING));
         assert_true(found_j <= ranks_j + 1e-6);
         at_optimum += found_j <= least_j + 1e-6;
-        parts_clear(&p);
     }
     printf("optimum of all plans reached in %d of %d problems\n", at_optimum, trials);
     assert_true(at_optimum >= trials / 2);
@@ -204,22 +197,20 @@ TEST(sets_against_the_greedy) {
     int better = 0, compared = 0;
     for (int trial = 0; trial < few_trials(6); trial++) {
         int ranks = random_int(&random, 2, 4), clocks = 6;
-        harpe_problem *problem =
+        owned_problem problem =
             problem_with_clocks(&random, ranks, random_int(&random, 3, 8), clocks, false);
         harpe_plan fastest;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_all_maximum(problem, &fastest, &error), error);
+        assert_works(harpe_plan_all_maximum(problem, &fastest, &failure));
         double times_s[4];
         for (int k = 0; k < 4; k++)
             times_s[k] = fastest.time_s * (1 + 0.04 * k) * (1 + 1e-9);
         const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0.05, 0.6)};
-        harpe_plan_set *plans = NULL;
         const harpe_plan_request request = {.choice = HARPE_PLANS_AT,
                                             .times_s = times_s,
                                             .time_count = 4,
                                             .count = 10,
                                             .clock_switch = cost};
-        assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
+        owned_plan_set plans = plan_set_of(problem, &request, NULL);
         for (size_t k = 0; k < 4; k++) {
             outcome o = outcome_of(problem, harpe_plan_set_at(plans, k)->frequency_mhz, &cost);
             assert_true(o.holds && o.time_s <= times_s[k] * (1 + 1e-9));
@@ -240,8 +231,6 @@ TEST(sets_against_the_greedy) {
             better += found_j < fmin(greedy_j, ranks_j) * (1 - 1e-6);
             compared++;
         }
-        harpe_plan_set_free(plans);
-        harpe_problem_free(problem);
     }
     printf("better than both in %d of %d\n", better, compared);
     assert_true(better >= compared / 3);
@@ -291,10 +280,9 @@ TEST(many_ranks_against_a_search_over_pairs) {
     int better = 0, compared = 0;
     for (int trial = 0; trial < few_trials(4); trial++) {
         enum { CLOCKS = 14, RANKS = 6 };
-        harpe_problem *problem = problem_with_clocks(&random, RANKS, 8, CLOCKS, false);
+        owned_problem problem = problem_with_clocks(&random, RANKS, 8, CLOCKS, false);
         harpe_plan fastest;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_all_maximum(problem, &fastest, &error), error);
+        assert_works(harpe_plan_all_maximum(problem, &fastest, &failure));
         const harpe_clock_switch cost = {.minimum_dwell_s = 1e6};
         for (int k = 0; k < 4; k++) {
             double deadline_s = fastest.time_s * (1 + 0.03 * k) * (1 + 1e-9);
@@ -308,35 +296,8 @@ TEST(many_ranks_against_a_search_over_pairs) {
             better += o.energy_j < pairs_j * (1 - 1e-6);
             compared++;
         }
-        harpe_problem_free(problem);
     }
     printf("better than the search over pairs in %d of %d\n", better, compared);
-}
-
-/* ---- Any problem ----------------------------------------------------------------------------- */
-
-/* All plans of sets keep the dwell time, unless the profile lacks the clocks for it. */
-TEST(all_plans_of_a_set_keep_the_dwell_time) {
-    test_random random = {73};
-    for (int trial = 0; trial < few_trials(12); trial++) {
-        harpe_problem *problem =
-            problem_with_clocks(&random, random_int(&random, 1, all_trials() ? 4 : 3),
-                                random_int(&random, 1, all_trials() ? 6 : 4), 5, trial % 2);
-        const harpe_clock_switch cost = {.minimum_dwell_s = random_between(&random, 0, 0.5),
-                                         .latency_s = random_between(&random, 0, 0.1)};
-        harpe_plan_set *plans = NULL;
-        harpe_error error = {.message = ""};
-        const harpe_plan_request request = {.choice =
-                                                trial % 2 ? HARPE_PLANS_ALL : HARPE_PLANS_SPREAD,
-                                            .count = 8,
-                                            .clock_switch = cost};
-        assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
-        for (size_t k = 0; k < harpe_plan_set_count(plans); k++)
-            assert_true(
-                outcome_of(problem, harpe_plan_set_at(plans, k)->frequency_mhz, &cost).holds);
-        harpe_plan_set_free(plans);
-        harpe_problem_free(problem);
-    }
 }
 
 int main(void) { return run_listed_tests(); }

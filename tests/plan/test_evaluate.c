@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time and energy of any assignment of frequencies: results computed by hand and by a second
- * simulation, every number of a plan, and frequencies that were never measured. */
+/* Time and energy of any assignment of frequencies: results computed by hand, every number of
+ * a plan, and frequencies that were never measured. test_wait_power.c compares random plans with a
+ * simulation. */
 #include "test.h"
 
 #include "instances.h"
 
 /* Forward 1 s / 2 s, backward 2 s / 3 s, and a point that is slower and needs more energy. */
 static harpe_problem *two_ranks(int microbatches, double blocking_w) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     for (int s = 0; s < 2; s++) {
         add_row(&rows, s, "forward", 1400, 1, 300);
         add_row(&rows, s, "forward", 1000, 2, 400);
@@ -15,23 +16,20 @@ static harpe_problem *two_ranks(int microbatches, double blocking_w) {
         add_row(&rows, s, "backward", 1000, 3, 500);
         add_row(&rows, s, "backward", 600, 4, 900);
     }
-    harpe_problem *problem = problem_from_rows(
+    return problem_from_rows(
         &rows, &(harpe_schedule_options){.ranks = 2, .microbatches = microbatches}, blocking_w);
-    free(rows.rows);
-    return problem;
 }
 
 static harpe_plan evaluate(const harpe_problem *problem, const int *frequency_mhz,
                            double *start_s) {
     harpe_plan plan;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_evaluate(problem, frequency_mhz, &plan, start_s, &error), error);
+    assert_works(harpe_plan_evaluate(problem, frequency_mhz, &plan, start_s, &failure));
     return plan;
 }
 
 /* Rank 0: F0 F1 B0 B1, rank 1: F0 B0 F1 B1. */
 TEST(one_iteration_by_hand) {
-    harpe_problem *problem = two_ranks(2, 50);
+    owned_problem problem = two_ranks(2, 50);
     double start_s[8];
     const int frequency_mhz[8] = {1400, 1400, 1000, 1400, 1400, 1400, 1400, 1400};
     const double expected_s[8] = {0, 1, 4, 7, 1, 2, 4, 5};
@@ -45,21 +43,19 @@ TEST(one_iteration_by_hand) {
     assert_near(plan.average_power_w, 3750. / 18, 1e-12);
     assert_true(plan.lower_bound_j == 0);
     assert_ptr_equal(plan.frequency_mhz, frequency_mhz);
-    harpe_problem_free(problem);
 }
 
 TEST(frequencies_that_are_not_worth_having_are_evaluated_too) {
-    harpe_problem *problem = two_ranks(1, 0);
+    owned_problem problem = two_ranks(1, 0);
     const int frequency_mhz[4] = {1000, 600, 1400, 600};
     harpe_plan plan = evaluate(problem, frequency_mhz, NULL);
     assert_near(plan.time_s, 2 + 1 + 4 + 4, 1e-12);
     assert_near(plan.energy_j, 400 + 300 + 900 + 900, 1e-12);
     assert_true(plan.blocking_energy_j == 0);
-    harpe_problem_free(problem);
 }
 
 TEST(zero_stands_for_the_highest_frequency) {
-    harpe_problem *problem = two_ranks(1, 20);
+    owned_problem problem = two_ranks(1, 20);
     const int zero[4] = {0, 0, 0, 0}, highest[4] = {1400, 1400, 1400, 1400};
     harpe_plan a = evaluate(problem, zero, NULL), b = evaluate(problem, highest, NULL), c;
     assert_int_equal(harpe_plan_all_maximum(problem, &c, NULL), HARPE_OK);
@@ -67,13 +63,12 @@ TEST(zero_stands_for_the_highest_frequency) {
     assert_true(c.time_s == b.time_s && c.energy_j == b.energy_j);
     for (int i = 0; i < 4; i++)
         assert_int_equal(c.frequency_mhz[i], 1400);
-    harpe_problem_free(problem);
 }
 
 /* At 0 MHz an instruction has the clock that the one before leaves, perhaps in the iteration
  * before. */
 TEST(zero_leaves_the_clock_as_it_is) {
-    harpe_problem *problem = two_ranks(1, 20);
+    owned_problem problem = two_ranks(1, 20);
     harpe_plan plan = evaluate(problem, (int[]){1000, 0, 0, 1000}, NULL);
     assert_near(plan.time_s, 2 + 2 + 3 + 3, 1e-12);
     assert_near(plan.energy_j, 2 * (400 + 500) + 20 * (2 * 10 - 10), 1e-12);
@@ -83,26 +78,23 @@ TEST(zero_leaves_the_clock_as_it_is) {
     assert_int_equal(harpe_plan_evaluate(problem, (int[]){0, 600, 0, 0}, &plan, NULL, &error),
                      HARPE_INVALID_INPUT);
     assert_non_null(strstr(error.message, "no 600 MHz for 'forward' of stage 0"));
-    harpe_problem_free(problem);
 }
 
 /* A clock that is left alone is profiled as 0 MHz. Beside other clocks, 0 means that row. */
 TEST(zero_is_a_row_of_its_own_where_it_was_measured) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     add_row(&rows, 0, "forward", 0, 5, 10);
     add_row(&rows, 0, "forward", 1000, 1, 20);
     add_row(&rows, 0, "backward", 1000, 1, 20);
-    harpe_problem *problem =
+    owned_problem problem =
         problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 1}, 0);
     const int frequency_mhz[2] = {0, 0};
     harpe_plan plan = evaluate(problem, frequency_mhz, NULL);
     assert_near(plan.time_s, 6, 1e-12);
-    harpe_problem_free(problem);
-    free(rows.rows);
 }
 
 TEST(unknown_frequencies_are_named_and_nothing_is_written) {
-    harpe_problem *problem = two_ranks(1, 0);
+    owned_problem problem = two_ranks(1, 0);
     static const int wrong[] = {1399, 1, 99999, -5, 1401, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         const int frequency_mhz[4] = {1400, 1400, 1000, wrong[i]};
@@ -116,73 +108,6 @@ TEST(unknown_frequencies_are_named_and_nothing_is_written) {
         assert_true(plan.time_s == -1 && start_s[0] == -1);
         assert_int_equal(harpe_plan_evaluate(problem, frequency_mhz, &plan, start_s, NULL),
                          HARPE_INVALID_INPUT);
-    }
-    harpe_problem_free(problem);
-}
-
-/* ---- A second simulation --------------------------------------------------------------------- */
-
-/* Each rank in turn runs its list as far as possible, until all have finished. */
-static double simulate(const harpe_problem *problem, const int *frequency_mhz, double *start_s) {
-    const harpe_dag *dag = &problem->dag;
-    bool *done = calloc((size_t)dag->node_count, sizeof *done);
-    double *end_s = calloc((size_t)dag->node_count, sizeof *end_s), length_s = 0;
-    for (int left = dag->node_count; left > 0;) {
-        for (int i = 0; i < dag->node_count; i++) {
-            bool is_ready = !done[i];
-            start_s[i] = done[i] ? start_s[i] : 0;
-            for (int a = 0; a < dag->arc_count && is_ready; a++) {
-                if (dag->arc_to[a] != i) continue;
-                is_ready = done[dag->arc_from[a]];
-                start_s[i] = fmax(start_s[i], end_s[dag->arc_from[a]]);
-            }
-            if (!is_ready) continue;
-            const harpe_choice *choice = harpe_problem_choice(problem, i);
-            size_t p = 0;
-            while (choice->points[p].frequency_mhz != frequency_mhz[i])
-                p++;
-            end_s[i] = start_s[i] + choice->points[p].time_s;
-            length_s = fmax(length_s, end_s[i]);
-            done[i] = true;
-            left--;
-        }
-    }
-    free(done);
-    free(end_s);
-    return length_s;
-}
-
-TEST(random_plans_take_what_a_simulation_says) {
-    test_random random = {1};
-    const char *name;
-    for (int trial = 0; trial < test_trials(5); trial++) {
-        for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
-            harpe_schedule_options options =
-                shape_for(name, random_int(&random, 1, 3), random_int(&random, 1, 4));
-            harpe_problem *problem = random_problem(&options, &random);
-            size_t count = harpe_problem_instruction_count(problem);
-            int *frequency_mhz = calloc(count, sizeof *frequency_mhz);
-            double *start_s = calloc(count, sizeof *start_s);
-            double *expected_s = calloc(count, sizeof *expected_s);
-            for (size_t i = 0; i < count; i++) {
-                const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
-                int p = random_int(&random, 0, (int)choice->point_count - 1);
-                frequency_mhz[i] = choice->points[p].frequency_mhz;
-            }
-            harpe_plan plan = evaluate(problem, frequency_mhz, start_s);
-            assert_near(plan.time_s, simulate(problem, frequency_mhz, expected_s), 1e-12);
-            for (size_t i = 0; i < count; i++)
-                assert_near(start_s[i], expected_s[i], 1e-12);
-            double gpu_energy_j = plan.compute_energy_j + plan.blocking_energy_j;
-            assert_near(plan.overhead_energy_j, problem->overhead_power_w * plan.time_s, 1e-12);
-            assert_near(plan.energy_j, gpu_energy_j + plan.overhead_energy_j, 1e-12);
-            assert_near(plan.average_power_w,
-                        gpu_energy_j / plan.time_s / harpe_problem_rank_count(problem), 1e-12);
-            free(frequency_mhz);
-            free(start_s);
-            free(expected_s);
-            harpe_problem_free(problem);
-        }
     }
 }
 

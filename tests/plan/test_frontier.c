@@ -2,20 +2,14 @@
 /* The exact frontier, compared with three independent results: a third-party LP solver on
  * dependencies that this file derives from the schedule's definition, the enumeration of all plans
  * of tiny instances, and examples computed by hand. Then general properties of frontiers.
- * test_plan_set.c tests plans, and test_verify.c tests the checker. */
+ * test_wait_power.c compares the bound with all plans, test_plan_set.c tests plans, and
+ * test_verify.c tests the checker. */
 #include "test.h"
 
 #include "plan/walk.h"
 
 #include "instances.h"
 #include "relaxation_lp.h"
-
-static harpe_frontier *solve(const harpe_problem *problem) {
-    harpe_frontier *frontier = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
-    return frontier;
-}
 
 static double fastest_s(const harpe_frontier *frontier) {
     size_t count = 0;
@@ -69,27 +63,6 @@ static void assert_well_formed(const harpe_problem *problem, const harpe_frontie
 
 #ifdef HARPE_HAVE_CLP
 
-static relaxation relaxation_new(int instructions, int most_arcs, double blocking_power_w) {
-    return (relaxation){
-        .instruction_count = instructions,
-        .list_of = calloc((size_t)instructions, sizeof(const harpe_option_list *)),
-        .arc_from = calloc((size_t)most_arcs, sizeof(int)),
-        .arc_to = calloc((size_t)most_arcs, sizeof(int)),
-        .blocking_power_w = blocking_power_w,
-    };
-}
-
-static void relaxation_clear(relaxation *r) {
-    free(r->list_of);
-    free(r->arc_from);
-    free(r->arc_to);
-}
-
-static void relaxation_arc(relaxation *r, int from, int to) {
-    r->arc_from[r->arc_count] = from;
-    r->arc_to[r->arc_count++] = to;
-}
-
 static const harpe_option_list *list_of(const harpe_problem *problem, int stage,
                                         const char *instruction) {
     for (size_t i = 0; i < harpe_problem_option_list_count(problem); i++) {
@@ -131,21 +104,10 @@ static relaxation relaxation_of_1f1b(const harpe_problem *problem, int stages, i
     return r;
 }
 
-/* Takes any schedule, with the planner's own dependencies, which test_dag.c tests. */
-static relaxation relaxation_of_any(const harpe_problem *problem) {
-    const harpe_dag *dag = &problem->dag;
-    double every_second_w = problem->total_blocking_power_w + problem->overhead_power_w;
-    relaxation r = relaxation_new(dag->node_count, dag->arc_count, every_second_w);
-    for (int i = 0; i < dag->node_count; i++)
-        r.list_of[i] = &harpe_problem_choice(problem, i)->list;
-    for (int a = 0; a < dag->arc_count; a++)
-        relaxation_arc(&r, dag->arc_from[a], dag->arc_to[a]);
-    return r;
-}
-
 /* Returns the longest path with every instruction at its fastest. */
 static double shortest_time_s(const relaxation *r) {
-    double *end_s = calloc((size_t)r->instruction_count, sizeof *end_s), longest_s = 0;
+    owned_array double *end_s = calloc((size_t)r->instruction_count, sizeof *end_s);
+    double longest_s = 0;
     for (int i = 0; i < r->instruction_count; i++)
         end_s[i] = r->list_of[i]->curve_time_s[0];
     for (bool changed = true; changed;) {
@@ -160,7 +122,6 @@ static double shortest_time_s(const relaxation *r) {
     }
     for (int i = 0; i < r->instruction_count; i++)
         longest_s = fmax(longest_s, end_s[i]);
-    free(end_s);
     return longest_s;
 }
 
@@ -168,10 +129,10 @@ static double shortest_time_s(const relaxation *r) {
  * between, and that the LP chooses T* if its time is free. */
 static void assert_matches_lp(const harpe_problem *problem, const relaxation *r, int samples,
                               test_random *random) {
-    harpe_frontier *frontier = solve(problem);
+    owned_frontier frontier = frontier_of(problem);
     assert_well_formed(problem, frontier);
     assert_near(fastest_s(frontier), shortest_time_s(r), 1e-9);
-    relaxation_lp lp = relaxation_lp_new(r);
+    owned_relaxation_lp lp = relaxation_lp_new(r);
     double low_s = fastest_s(frontier), high_s = slowest(frontier).time_s;
     for (int k = 0; k < samples + 2; k++) {
         /* Clp's tolerance is 1e-9 of the longest duration; T_min has no room for it. */
@@ -189,8 +150,6 @@ static void assert_matches_lp(const harpe_problem *problem, const relaxation *r,
     double least_j = relaxation_lp_energy_j(&lp, INFINITY);
     assert_true(fabs(least_j - slowest(frontier).lower_bound_j) <=
                 1e-6 * least_j + resolution_j(problem, frontier));
-    relaxation_lp_free(&lp);
-    harpe_frontier_free(frontier);
 }
 
 TEST(frontier_matches_lp_optimum) {
@@ -199,17 +158,13 @@ TEST(frontier_matches_lp_optimum) {
         test_profile_shape shape = random_shape(&random);
         int stages = random_int(&random, 1, 4), microbatches = random_int(&random, 1, 6);
         harpe_schedule_options options = {.ranks = stages, .microbatches = microbatches};
-        harpe_schedule *schedule = schedule_of(&options);
-        test_rows rows = make_rows(schedule, &shape, &random);
+        owned_schedule schedule = schedule_of(&options);
+        owned_rows rows = make_rows(schedule, &shape, &random);
         double blocking_w = random_blocking_w(&random, shape.power_scale);
-        harpe_problem *problem = problem_from_rows(&rows, &options, blocking_w);
-        relaxation r = relaxation_of_1f1b(problem, stages, microbatches, stages * blocking_w);
+        owned_problem problem = problem_from_rows(&rows, &options, blocking_w);
+        owned_relaxation r = relaxation_of_1f1b(problem, stages, microbatches, stages * blocking_w);
         assert_int_equal(r.instruction_count, harpe_problem_instruction_count(problem));
         assert_matches_lp(problem, &r, 4, &random);
-        relaxation_clear(&r);
-        harpe_problem_free(problem);
-        harpe_schedule_free(schedule);
-        free(rows.rows);
     }
 }
 
@@ -224,11 +179,9 @@ TEST(frontier_matches_lp_optimum_on_every_schedule) {
             if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = random_int(&random, 2, 3);
             options.prologue = trial % 3 == 0 ? before : NULL;
             options.epilogue = trial % 2 == 0 ? after : NULL;
-            harpe_problem *problem = random_problem(&options, &random);
-            relaxation r = relaxation_of_any(problem);
+            owned_problem problem = random_problem(&options, &random);
+            owned_relaxation r = relaxation_of(problem);
             assert_matches_lp(problem, &r, 3, &random);
-            relaxation_clear(&r);
-            harpe_problem_free(problem);
         }
     }
 }
@@ -239,33 +192,26 @@ TEST(frontier_matches_lp_optimum_with_a_blocking_power_for_each_rank) {
         double blocking_w[3] = {0, random_between(&random, 0, 200),
                                 random_between(&random, 0, 400)};
         harpe_schedule_options options = {.ranks = 3, .microbatches = random_int(&random, 1, 4)};
-        harpe_schedule *schedule = schedule_of(&options);
+        owned_schedule schedule = schedule_of(&options);
         test_profile_shape shape = random_shape(&random);
-        test_rows rows = make_rows(schedule, &shape, &random);
-        harpe_profile *profile = profile_of(&rows);
-        harpe_problem *problem = problem_of(
+        owned_rows rows = make_rows(schedule, &shape, &random);
+        owned_profile profile = profile_of(&rows);
+        owned_problem problem = problem_of(
             profile, schedule,
             &(harpe_problem_options){.blocking_power_w = blocking_w, .blocking_power_count = 3});
-        relaxation r = relaxation_of_1f1b(problem, 3, options.microbatches,
-                                          blocking_w[0] + blocking_w[1] + blocking_w[2]);
+        owned_relaxation r = relaxation_of_1f1b(problem, 3, options.microbatches,
+                                                blocking_w[0] + blocking_w[1] + blocking_w[2]);
         assert_matches_lp(problem, &r, 3, &random);
-        relaxation_clear(&r);
-        harpe_problem_free(problem);
-        harpe_profile_free(profile);
-        harpe_schedule_free(schedule);
-        free(rows.rows);
     }
 }
 
 static void assert_measured_match_lp(int microbatches, harpe_cost_model cost_model, int samples) {
     test_random random = {(uint64_t)microbatches};
     for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
-        harpe_problem *problem =
+        owned_problem problem =
             measured_problem(i, microbatches, (harpe_problem_options){.cost_model = cost_model});
-        relaxation r = relaxation_of_1f1b(problem, 8, microbatches, 8 * MEASURED_BLOCKING_W);
+        owned_relaxation r = relaxation_of_1f1b(problem, 8, microbatches, 8 * MEASURED_BLOCKING_W);
         assert_matches_lp(problem, &r, samples, &random);
-        relaxation_clear(&r);
-        harpe_problem_free(problem);
     }
 }
 
@@ -304,30 +250,6 @@ typedef struct enumeration {
     double time_s[BRUTE_PLANS_MAX], energy_j[BRUTE_PLANS_MAX];
 } enumeration;
 
-/* Computes time and energy from the definition alone, by repeating all arcs until all are
- * respected. */
-static void run_plan(const harpe_problem *problem, const harpe_profile_point *const *points,
-                     double *time_s, double *energy_j) {
-    double end_s[BRUTE_INSTRUCTIONS_MAX];
-    int n = problem->instruction_count;
-    *time_s = *energy_j = 0;
-    for (int i = 0; i < n; i++)
-        end_s[i] = points[i]->time_s;
-    for (int pass = 0; pass < n; pass++) {
-        for (int a = 0; a < problem->dag.arc_count; a++) {
-            int to = problem->dag.arc_to[a];
-            end_s[to] = fmax(end_s[to], end_s[problem->dag.arc_from[a]] + points[to]->time_s);
-        }
-    }
-    for (int i = 0; i < n; i++)
-        *time_s = fmax(*time_s, end_s[i]);
-    for (int i = 0; i < n; i++) {
-        *energy_j += points[i]->energy_j -
-                     harpe_problem_choice(problem, i)->blocking_power_w * points[i]->time_s;
-    }
-    *energy_j += (problem->total_blocking_power_w + problem->overhead_power_w) * *time_s;
-}
-
 /* Tries every combination of measured points, including those that are not Pareto-optimal. */
 static void enumerate(const harpe_problem *problem, enumeration *out) {
     int n = problem->instruction_count;
@@ -335,15 +257,18 @@ static void enumerate(const harpe_problem *problem, enumeration *out) {
     assert_true(n <= BRUTE_INSTRUCTIONS_MAX);
     out->problem = problem;
     out->count = 0;
-    for (int i = 0; i < n;) {
-        const harpe_profile_point *points[BRUTE_INSTRUCTIONS_MAX] = {NULL};
-        for (int k = 0; k < n; k++)
-            points[k] = &harpe_problem_choice(problem, k)->points[digit[k]];
-        run_plan(problem, points, &out->time_s[out->count], &out->energy_j[out->count]);
-        out->count++;
-        for (i = 0; i < n && ++digit[i] == harpe_problem_choice(problem, i)->point_count; i++)
-            digit[i] = 0;
-    }
+    do {
+        double point_s[BRUTE_INSTRUCTIONS_MAX], start_s[BRUTE_INSTRUCTIONS_MAX], energy_j = 0;
+        for (int i = 0; i < n; i++) {
+            const harpe_choice *choice = harpe_problem_choice(problem, i);
+            point_s[i] = choice->points[digit[i]].time_s;
+            energy_j += choice->points[digit[i]].energy_j - choice->blocking_power_w * point_s[i];
+        }
+        double time_s = simulate_times(problem, point_s, start_s);
+        double every_second_w = problem->total_blocking_power_w + problem->overhead_power_w;
+        out->time_s[out->count] = time_s;
+        out->energy_j[out->count++] = energy_j + every_second_w * time_s;
+    } while (next_plan(problem, digit));
 }
 
 /* The planner counts whole picoseconds. Eight instructions can add up to this error. */
@@ -369,35 +294,11 @@ static harpe_problem *tiny_problem(test_random *random) {
     test_profile_shape shape = random_shape(random);
     shape.most_options = random_int(random, 1, BRUTE_OPTIONS_MAX);
     shape.fewest_options = random_int(random, 1, shape.most_options);
-    harpe_schedule *schedule = schedule_of(&options);
-    test_rows rows = make_rows(schedule, &shape, random);
+    owned_schedule schedule = schedule_of(&options);
+    owned_rows rows = make_rows(schedule, &shape, random);
     double blocking_w = random_blocking_w(random, shape.power_scale);
     double overhead_w = random_overhead_w(random, shape.power_scale);
-    harpe_problem *problem = problem_with_overhead(&rows, &options, blocking_w, overhead_w);
-    free(rows.rows);
-    harpe_schedule_free(schedule);
-    return problem;
-}
-
-TEST(no_plan_at_all_is_below_the_bound) {
-    test_random random = {4};
-    static enumeration all;
-    for (int trial = 0; trial < test_trials(200); trial++) {
-        harpe_problem *problem = tiny_problem(&random);
-        harpe_frontier *frontier = solve(problem);
-        enumerate(problem, &all);
-        double shortest = INFINITY;
-        for (size_t p = 0; p < all.count; p++) {
-            double bound_j = harpe_frontier_bound_at(frontier, all.time_s[p]);
-            shortest = fmin(shortest, all.time_s[p]);
-            if (all.energy_j[p] < bound_j - 1e-9 * bound_j - resolution_j(problem, frontier))
-                fail_msg("a plan of %.12g s takes %.12g J, below the bound of %.12g J",
-                         all.time_s[p], all.energy_j[p], bound_j);
-        }
-        assert_near(shortest, fastest_s(frontier), 1e-9);
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
-    }
+    return problem_with_overhead(&rows, &options, blocking_w, overhead_w);
 }
 
 /* The best of all plans needs exactly the energy of the bound. */
@@ -429,14 +330,13 @@ TEST(bound_is_attained_where_the_relaxation_is_integral) {
     static enumeration all;
     int attained = 0, fractional = 0;
     for (int trial = 0; trial < test_trials(200); trial++) {
-        harpe_problem *problem = tiny_problem(&random);
-        harpe_walk walk;
-        harpe_error error = {.message = ""};
+        owned_problem problem = tiny_problem(&random);
+        AT_END(harpe_walk_clear) harpe_walk walk;
         int64_t duration_ps[BRUTE_INSTRUCTIONS_MAX], price_uw[BRUTE_INSTRUCTIONS_MAX];
         harpe_relaxed relaxed = {.duration_ps = duration_ps, .price_uw = price_uw};
         enumerate(problem, &all);
-        harpe_frontier *frontier = solve(problem);
-        assert_ok(harpe_walk_begin(&walk, problem, NULL, &error), error);
+        owned_frontier frontier = frontier_of(problem);
+        assert_works(harpe_walk_begin(&walk, problem, NULL, &failure));
         for (bool at_end = false; !at_end;) {
             at_end = walk.solver.time_ps <= walk.fastest_ps;
             double time_s = (double)walk.solver.time_ps / HARPE_PS_PER_S;
@@ -446,13 +346,10 @@ TEST(bound_is_attained_where_the_relaxation_is_integral) {
             } else {
                 fractional++;
             }
-            assert_ok(harpe_walk_to_next_vertex(&walk, &error), error);
+            assert_works(harpe_walk_to_next_vertex(&walk, &failure));
             if (!at_end && walk.solver.time_ps == (int64_t)llround(time_s * HARPE_PS_PER_S))
-                assert_ok(harpe_walk_to(&walk, walk.fastest_ps, &error), error);
+                assert_works(harpe_walk_to(&walk, walk.fastest_ps, &failure));
         }
-        harpe_walk_clear(&walk);
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
     }
     assert_true(attained > test_trials(200) && fractional > 0);
 }
@@ -465,16 +362,14 @@ TEST(every_vertex_of_a_chain_is_a_plan) {
                                     .fewest_options = 1,
                                     .most_options = BRUTE_OPTIONS_MAX};
         harpe_schedule_options options = {.ranks = 1, .microbatches = random_int(&random, 1, 4)};
-        harpe_problem *problem =
+        owned_problem problem =
             problem_of_shape(&options, &shape, &random, random_int(&random, 0, 1) * 70);
-        harpe_frontier *frontier = solve(problem);
+        owned_frontier frontier = frontier_of(problem);
         enumerate(problem, &all);
         size_t count = 0;
         const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
         for (size_t v = 0; v < count; v++)
             assert_attained(&all, frontier, vertices[v].time_s);
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
     }
 }
 
@@ -482,12 +377,10 @@ TEST(plan_sets_hold_nothing_that_enumeration_refutes) {
     test_random random = {7};
     static enumeration all;
     for (int trial = 0; trial < test_trials(100); trial++) {
-        harpe_problem *problem = tiny_problem(&random);
-        harpe_error error = {.message = ""};
-        harpe_plan_set *plans = NULL;
-        harpe_frontier *frontier = NULL;
+        owned_problem problem = tiny_problem(&random);
+        owned_frontier frontier = NULL;
         harpe_plan_request request = {.choice = HARPE_PLANS_SPREAD, .count = 8};
-        assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error), error);
+        owned_plan_set plans = plan_set_of(problem, &request, &frontier);
         enumerate(problem, &all);
         for (size_t i = 0; i < harpe_plan_set_count(plans); i++) {
             const harpe_plan *plan = harpe_plan_set_at(plans, i);
@@ -502,9 +395,6 @@ TEST(plan_sets_hold_nothing_that_enumeration_refutes) {
                         least_energy_j(&all, later_s) * (1 + 1e-9) +
                             resolution_j(problem, frontier));
         }
-        harpe_frontier_free(frontier);
-        harpe_plan_set_free(plans);
-        harpe_problem_free(problem);
     }
 }
 
@@ -533,128 +423,67 @@ static void assert_vertices(const harpe_frontier *frontier, const harpe_frontier
 
 /* Slowing down the backward saves more, so it comes first on the way from T_min. */
 TEST(one_rank_by_hand) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     add_hand_made_rows(&rows, 1);
-    harpe_problem *problem =
+    owned_problem problem =
         problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 1}, 0);
-    harpe_frontier *frontier = solve(problem);
+    owned_frontier frontier = frontier_of(problem);
     assert_vertices(frontier, (harpe_frontier_vertex[]){{2, 50, 10}, {4, 30, 10}, {5, 22, 8}}, 3);
     assert_true(harpe_frontier_bound_at(frontier, 3) == 40);
     assert_true(harpe_frontier_bound_at(frontier, 4.5) == 26);
     assert_true(harpe_frontier_bound_at(frontier, 5.5) == 22);
     assert_true(harpe_frontier_bound_at(frontier, 1e9) == 22);
     assert_true(isinf(harpe_frontier_bound_at(frontier, 1.999)));
-    harpe_frontier_free(frontier);
-    harpe_problem_free(problem);
-    free(rows.rows);
 }
 
 /* Two ranks, one microbatch: F0 F1 B1 B0 run one after the other. While one rank works, the other
  * waits at 9 W. Slowing down a forward saves 8 W but makes the other rank wait at 9 W, so it does
  * not pay. */
 TEST(two_ranks_by_hand) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     add_hand_made_rows(&rows, 2);
-    harpe_problem *problem =
+    owned_problem problem =
         problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 2, .microbatches = 1}, 9);
-    harpe_frontier *frontier = solve(problem);
+    owned_frontier frontier = frontier_of(problem);
     assert_vertices(frontier, (harpe_frontier_vertex[]){{4, 136, 19}, {8, 132, 19}}, 2);
-    harpe_frontier_free(frontier);
-    harpe_problem_free(problem);
-    free(rows.rows);
 }
 
 /* ---- Properties ------------------------------------------------------------------------------ */
 
-/* Creates a problem from fixed rows under 1F1B, after scaling them. */
-static harpe_problem *scaled_problem(const test_rows *rows, double time_scale, double energy_scale,
-                                     double blocking_w) {
-    test_rows scaled = {0};
-    for (size_t i = 0; i < rows->count; i++) {
-        const harpe_measurement *row = &rows->rows[i];
-        add_row(&scaled, row->stage, row->instruction, row->frequency_mhz, row->time_s * time_scale,
-                row->energy_j * energy_scale);
-    }
-    harpe_problem *problem = problem_from_rows(
-        &scaled, &(harpe_schedule_options){.ranks = 3, .microbatches = 4}, blocking_w);
-    free(scaled.rows);
-    return problem;
-}
-
 static test_rows rows_for_3_stages(uint64_t seed) {
     test_random random = {seed};
-    harpe_schedule *schedule =
-        schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 1});
-    test_rows rows =
-        make_rows(schedule,
-                  &(test_profile_shape){
-                      .character = CHARACTER_MEASURED, .fewest_options = 2, .most_options = 6},
-                  &random);
-    harpe_schedule_free(schedule);
-    return rows;
-}
-
-static void assert_scales(const harpe_problem *problem, const harpe_problem *scaled,
-                          double time_scale, double energy_scale) {
-    harpe_frontier *a = solve(problem), *b = solve(scaled);
-    double low_s = fastest_s(a), high_s = slowest(a).time_s;
-    assert_near(fastest_s(b), low_s * time_scale, 1e-9);
-    assert_near(slowest(b).time_s, high_s * time_scale, 1e-9);
-    for (int k = 0; k <= 20; k++) {
-        double time_s = low_s + (high_s - low_s) * k / 20;
-        assert_near(harpe_frontier_bound_at(b, time_s * time_scale),
-                    harpe_frontier_bound_at(a, time_s) * energy_scale, 1e-8);
-    }
-    harpe_frontier_free(a);
-    harpe_frontier_free(b);
-}
-
-TEST(times_and_energies_scale_the_frontier) {
-    for (int trial = 0; trial < test_trials(20); trial++) {
-        test_rows rows = rows_for_3_stages((uint64_t)trial);
-        harpe_problem *problem = scaled_problem(&rows, 1, 1, 70);
-        harpe_problem *longer = scaled_problem(&rows, 7, 1, 70. / 7);
-        harpe_problem *costlier = scaled_problem(&rows, 1, 2.5, 70 * 2.5);
-        harpe_problem *both = scaled_problem(&rows, 0.25, 3, 70 * 12);
-        assert_scales(problem, longer, 7, 1);
-        assert_scales(problem, costlier, 1, 2.5);
-        assert_scales(problem, both, 0.25, 3);
-        harpe_problem_free(both);
-        harpe_problem_free(costlier);
-        harpe_problem_free(longer);
-        harpe_problem_free(problem);
-        free(rows.rows);
-    }
+    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 1});
+    return make_rows(schedule,
+                     &(test_profile_shape){
+                         .character = CHARACTER_MEASURED, .fewest_options = 2, .most_options = 6},
+                     &random);
 }
 
 static void assert_same_frontier(const harpe_problem *a, const harpe_problem *b) {
-    harpe_frontier *first = solve(a), *second = solve(b);
+    owned_frontier first = frontier_of(a);
+    owned_frontier second = frontier_of(b);
     size_t count = 0, other_count = 0;
     const harpe_frontier_vertex *v = harpe_frontier_vertices(first, &count);
     const harpe_frontier_vertex *w = harpe_frontier_vertices(second, &other_count);
     assert_int_equal(count, other_count);
     assert_memory_equal(v, w, count * sizeof *v);
-    harpe_frontier_free(first);
-    harpe_frontier_free(second);
 }
 
 TEST(frontier_is_deterministic_and_ignores_the_order_of_rows) {
     test_random random = {8};
+    static const harpe_schedule_options shape = {.ranks = 3, .microbatches = 4};
     for (int trial = 0; trial < test_trials(20); trial++) {
-        test_rows rows = rows_for_3_stages(100 + (uint64_t)trial);
-        harpe_problem *problem = scaled_problem(&rows, 1, 1, 80);
+        owned_rows rows = rows_for_3_stages(100 + (uint64_t)trial);
+        owned_problem problem = problem_from_rows(&rows, &shape, 80);
         for (size_t i = rows.count - 1; i > 0; i--) {
             size_t k = (size_t)random_int(&random, 0, (int)i);
             harpe_measurement row = rows.rows[i];
             rows.rows[i] = rows.rows[k];
             rows.rows[k] = row;
         }
-        harpe_problem *shuffled = scaled_problem(&rows, 1, 1, 80);
+        owned_problem shuffled = problem_from_rows(&rows, &shape, 80);
         assert_same_frontier(problem, problem);
         assert_same_frontier(problem, shuffled);
-        harpe_problem_free(shuffled);
-        harpe_problem_free(problem);
-        free(rows.rows);
     }
 }
 
@@ -663,143 +492,16 @@ TEST(names_of_instructions_do_not_matter) {
     const char *const *prologues[] = {load, other};
     harpe_problem *problems[2];
     for (int k = 0; k < 2; k++) {
-        test_rows rows = rows_for_3_stages(200);
+        owned_rows rows = rows_for_3_stages(200);
         for (int stage = 0; stage < 3; stage++)
             add_row(&rows, stage, prologues[k][0], 0, 0.004 * (stage + 1), 0.5);
         problems[k] = problem_from_rows(
             &rows,
             &(harpe_schedule_options){.ranks = 3, .microbatches = 3, .prologue = prologues[k]}, 60);
-        free(rows.rows);
     }
     assert_same_frontier(problems[0], problems[1]);
     harpe_problem_free(problems[0]);
     harpe_problem_free(problems[1]);
-}
-
-TEST(identical_options_give_a_single_vertex) {
-    test_random random = {9};
-    for (int trial = 0; trial < test_trials(20); trial++) {
-        harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
-                                          .microbatches = random_int(&random, 1, 4)};
-        test_profile_shape shape = {
-            .character = CHARACTER_IDENTICAL, .fewest_options = 1, .most_options = 4};
-        harpe_problem *problem = problem_of_shape(&options, &shape, &random, 70);
-        harpe_frontier *frontier = solve(problem);
-        size_t count = 0;
-        const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
-        assert_int_equal(count, 1);
-        harpe_plan plan;
-        assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
-        assert_near(vertices[0].time_s, plan.time_s, 1e-9);
-        assert_near(vertices[0].lower_bound_j, plan.energy_j, 1e-9);
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
-    }
-}
-
-/* On one rank, a straight line stays straight, however many options are on it. */
-TEST(exactly_linear_options_give_one_edge) {
-    test_rows rows = {0};
-    for (int i = 0; i < 20; i++) {
-        add_row(&rows, 0, "forward", 1410 - 15 * i, 0.05 + 0.001 * i, 15 - 0.1 * i);
-        add_row(&rows, 0, "backward", 1410 - 15 * i, 0.10 + 0.002 * i, 30 - 0.2 * i);
-    }
-    harpe_problem *problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 5}, 50);
-    harpe_frontier *frontier = solve(problem);
-    assert_vertices(frontier, (harpe_frontier_vertex[]){{0.75, 225, 150}, {1.035, 196.5, 150}}, 2);
-    harpe_frontier_free(frontier);
-    harpe_problem_free(problem);
-    free(rows.rows);
-}
-
-/* Waiting costs more than any instruction, so being slower never pays. */
-TEST(blocking_power_above_all_instructions_makes_the_fastest_the_best) {
-    for (int trial = 0; trial < test_trials(10); trial++) {
-        test_rows rows = rows_for_3_stages(300 + (uint64_t)trial);
-        harpe_problem *waiting = scaled_problem(&rows, 1, 1, 50000);
-        harpe_problem *resting = scaled_problem(&rows, 1, 1, 0);
-        harpe_frontier *expensive = solve(waiting), *cheap = solve(resting);
-        assert_near(fastest_s(expensive), fastest_s(cheap), 1e-9);
-        assert_true(slowest(expensive).time_s <= fastest_s(expensive) * 1.05);
-        /* Waiting costs nothing, so every instruction has its own cheapest option. */
-        double least_j = 0;
-        for (int32_t i = 0; i < resting->instruction_count; i++) {
-            const harpe_option_list *list = &harpe_problem_choice(resting, i)->list;
-            least_j += list->options[list->option_count - 1].energy_j;
-        }
-        assert_near(slowest(cheap).lower_bound_j, least_j, 1e-9);
-        harpe_frontier_free(expensive);
-        harpe_frontier_free(cheap);
-        harpe_problem_free(waiting);
-        harpe_problem_free(resting);
-        free(rows.rows);
-    }
-}
-
-TEST(few_microbatches_and_single_ranks_are_solved) {
-    static const int shapes[][2] = {{1, 1}, {1, 7}, {5, 1}, {8, 3}, {2, 1}};
-    test_random random = {10};
-    for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++) {
-        harpe_schedule_options options = {.ranks = shapes[k][0], .microbatches = shapes[k][1]};
-        harpe_problem *problem = random_problem(&options, &random);
-        harpe_frontier *frontier = solve(problem);
-        assert_well_formed(problem, frontier);
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
-    }
-}
-
-TEST(every_schedule_is_solved_on_a_made_up_profile) {
-    const char *name;
-    for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
-        harpe_profile *profile = NULL;
-        double blocking_w = 0;
-        harpe_error error = {.message = ""};
-        harpe_synth_options synth = {
-            .stages = 8, .imbalance = 1.2, .noise = 0.02, .seed = 5, .split_backward = true};
-        assert_ok(harpe_profile_synthesize(&synth, &profile, &blocking_w, &error), error);
-        bool two_stages_a_rank = strcmp(name, "zb-v") == 0 ||
-                                 strncmp(name, "dualpipe-v", 10) == 0 ||
-                                 strcmp(name, "interleaved-1f1b") == 0;
-        harpe_schedule_options options = shape_for(name, two_stages_a_rank ? 4 : 8, 8);
-        harpe_schedule *schedule = schedule_of(&options);
-        harpe_problem *problem = NULL;
-        harpe_problem_options how = {.blocking_power_w = &blocking_w, .blocking_power_count = 1};
-        harpe_status status = harpe_problem_new(profile, schedule, &how, &problem, &error);
-        harpe_schedule_free(schedule);
-        harpe_profile_free(profile);
-        if (strcmp(name, "early-recomputation-1f1b") == 0) {
-            /* Synthesised profiles have no recomputation. */
-            assert_int_equal(status, HARPE_INVALID_INPUT);
-            assert_non_null(strstr(error.message, "'forward_backward' for stage 0"));
-            continue;
-        }
-        assert_ok(status, error);
-        harpe_frontier *frontier = solve(problem);
-        assert_well_formed(problem, frontier);
-        assert_ok(harpe_frontier_verify(problem, frontier, 4, &error), error);
-        harpe_work work = harpe_frontier_work(frontier);
-        assert_true(work.pivots > 0 && work.memory_bytes > 0 && work.solve_s >= 0);
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
-    }
-}
-
-TEST(exponential_curves_are_solved_on_measured_profiles) {
-    for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
-        harpe_problem *problem =
-            measured_problem(i, 6, (harpe_problem_options){.cost_model = HARPE_COST_EXPONENTIAL});
-        assert_true(problem->choices[0].is_fitted);
-        harpe_frontier *frontier = solve(problem);
-        assert_well_formed(problem, frontier);
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_frontier_verify(problem, frontier, 3, &error), error);
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
-    }
 }
 
 /* ---- Interruption ---------------------------------------------------------------------------- */
@@ -819,14 +521,16 @@ static bool report_until_tired(void *user, const char *phase, double fraction) {
 }
 
 TEST(progress_can_stop_the_solver_at_any_report) {
-    test_rows rows = rows_for_3_stages(11);
-    harpe_problem *problem =
+    owned_rows rows = rows_for_3_stages(11);
+    owned_problem problem =
         problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 3, .microbatches = 60}, 20);
     report_limit whole = {.reports_left = 1000000};
     harpe_progress progress = {report_until_tired, &whole};
     harpe_frontier *frontier = NULL;
     harpe_error error = {.message = ""};
     assert_ok(harpe_frontier_new(problem, &progress, &frontier, &error), error);
+    harpe_work work = harpe_frontier_work(frontier);
+    assert_true(work.pivots > 0 && work.memory_bytes > 0 && work.solve_s >= 0);
     harpe_frontier_free(frontier);
     assert_true(whole.reports >= 2);
     for (int k = 0; k < whole.reports; k++) {
@@ -840,8 +544,6 @@ TEST(progress_can_stop_the_solver_at_any_report) {
         assert_null(frontier);
         assert_int_equal(some.reports, k + 1);
     }
-    harpe_problem_free(problem);
-    free(rows.rows);
 }
 
 TEST(freeing_nothing_is_allowed) { harpe_frontier_free(NULL); }

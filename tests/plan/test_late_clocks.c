@@ -7,31 +7,17 @@
 #include "plan/change_moves.h"
 #include "plan/switching.h"
 
-/* One rank: F0 B0 F1 B1. */
-static harpe_problem *one_rank(void) {
-    test_rows rows = {0};
-    add_row(&rows, 0, "forward", 1400, 1, 300);
-    add_row(&rows, 0, "forward", 1000, 2, 400);
-    add_row(&rows, 0, "backward", 1400, 2, 600);
-    add_row(&rows, 0, "backward", 1000, 3, 500);
-    harpe_problem *problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 2}, 50);
-    free(rows.rows);
-    return problem;
-}
-
 static harpe_late_plan late_of(const harpe_problem *problem, const int *mhz,
                                const harpe_clock_switch *cost, double lead_s,
                                harpe_late_instruction *parts) {
     harpe_late_plan late;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_evaluate_late(problem, mhz, cost, lead_s, &late, parts, &error), error);
+    assert_works(harpe_plan_evaluate_late(problem, mhz, cost, lead_s, &late, parts, &failure));
     assert_true(late.is_steady);
     return late;
 }
 
 TEST(changes_in_time_cost_nothing) {
-    harpe_problem *problem = one_rank();
+    owned_problem problem = one_rank();
     const int mhz[] = {1000, 1400, 1000, 1400};
     harpe_late_instruction parts[4];
     /* Each clock holds for 2 s. */
@@ -46,11 +32,10 @@ TEST(changes_in_time_cost_nothing) {
         assert_int_equal(parts[i].last_mhz, mhz[i]);
         assert_near(parts[i].start_s, 2. * i, 1e-12);
     }
-    harpe_problem_free(problem);
 }
 
 TEST(late_changes_split_an_instruction) {
-    harpe_problem *problem = one_rank();
+    owned_problem problem = one_rank();
     const harpe_clock_switch cost = {.latency_s = 0.5, .energy_j = 10};
     const int mhz[] = {1000, 1400, 1000, 1400};
     harpe_late_instruction parts[4];
@@ -64,13 +49,12 @@ TEST(late_changes_split_an_instruction) {
     /* A lead of 0.4 s leaves 0.1 s. */
     late = late_of(problem, mhz, &cost, 0.4, parts);
     assert_near(parts[0].first_share, 0.1, 1e-12);
-    harpe_problem_free(problem);
 }
 
 /* The change at B0 needs 2.5 s after that before it, which is at F0, 2 s earlier: it is 0.5 s late.
  * The change at F0 comes in time. */
 TEST(requests_wait_for_the_change_before) {
-    harpe_problem *problem = one_rank();
+    owned_problem problem = one_rank();
     const int mhz[] = {1000, 1400, 1400, 1400};
     harpe_late_instruction parts[4];
     harpe_late_plan late =
@@ -85,11 +69,10 @@ TEST(requests_wait_for_the_change_before) {
     assert_near(late.time_s, 1 + 2 + 1 + 2, 1e-12);
     assert_int_equal(late.request_count, 2);
     assert_int_equal(late.late_count, 1);
-    harpe_problem_free(problem);
 }
 
 TEST(instructions_without_a_clock_keep_the_present_one) {
-    harpe_problem *problem = one_rank();
+    owned_problem problem = one_rank();
     harpe_late_instruction parts[4];
     harpe_late_plan late =
         late_of(problem, (int[]){1000, 0, 0, 0}, &(harpe_clock_switch){.latency_s = 1}, 0, parts);
@@ -97,11 +80,10 @@ TEST(instructions_without_a_clock_keep_the_present_one) {
     late = late_of(problem, (int[]){0, 0, 0, 0}, NULL, 0, parts);
     assert_near(late.time_s, 6, 1e-12);
     assert_int_equal(parts[3].last_mhz, 1400);
-    harpe_problem_free(problem);
 }
 
 TEST(bad_arguments_are_refused) {
-    harpe_problem *problem = one_rank();
+    owned_problem problem = one_rank();
     harpe_late_plan late;
     harpe_error error = {.message = ""};
     const int mhz[] = {1000, 1400, 1400, 1400};
@@ -117,7 +99,6 @@ TEST(bad_arguments_are_refused) {
     assert_int_equal(
         harpe_plan_evaluate_late(problem, (int[]){7, 0, 0, 0}, NULL, 0, &late, NULL, &error),
         HARPE_INVALID_INPUT);
-    harpe_problem_free(problem);
 }
 
 /* ---- A simulation in small steps ------------------------------------------------------------- */
@@ -240,7 +221,7 @@ static double sim_iterate(simulation *s) {
 
 /* A random 1F1B problem with times that are multiples of 10 steps. */
 static harpe_problem *job_of_steps(test_random *random, int ranks, int microbatches) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     for (int stage = 0; stage < ranks; stage++) {
         for (int k = 0; k < 2; k++) {
             int steps = random_int(random, 30, 120);
@@ -253,10 +234,8 @@ static harpe_problem *job_of_steps(test_random *random, int ranks, int microbatc
             }
         }
     }
-    harpe_problem *problem = problem_from_rows(
+    return problem_from_rows(
         &rows, &(harpe_schedule_options){.ranks = ranks, .microbatches = microbatches}, 50);
-    free(rows.rows);
-    return problem;
 }
 
 static void simulate(const harpe_problem *problem, const int *mhz, const harpe_clock_switch *cost,
@@ -264,11 +243,9 @@ static void simulate(const harpe_problem *problem, const int *mhz, const harpe_c
     simulation s = {.problem = problem, .mhz = mhz, .cost = cost, .lead_s = lead_s};
     harpe_late_instruction parts[512];
     harpe_late_plan ignored;
-    harpe_error error = {.message = ""};
     /* The controller begins with any schedule; that of the fastest plan will do. */
-    assert_ok(harpe_plan_evaluate_late(problem, problem->maximum_frequency_mhz, cost, 0, &ignored,
-                                       parts, &error),
-              error);
+    assert_works(harpe_plan_evaluate_late(problem, problem->maximum_frequency_mhz, cost, 0,
+                                          &ignored, parts, &failure));
     for (size_t i = 0; i < (size_t)problem->instruction_count; i++)
         s.seen_start_s[i] = parts[i].start_s;
     for (int r = 0; r < problem->rank_count; r++) {
@@ -290,7 +267,7 @@ TEST(evaluation_agrees_with_a_simulation) {
     int late_instructions = 0;
     for (int trial = 0; trial < 24; trial++) {
         int ranks = random_int(&random, 1, 4), microbatches = random_int(&random, 1, 6);
-        harpe_problem *problem = job_of_steps(&random, ranks, microbatches);
+        owned_problem problem = job_of_steps(&random, ranks, microbatches);
         int mhz[512], clock = 1400;
         for (size_t i = 0; i < (size_t)problem->instruction_count; i++) {
             if (random_int(&random, 0, 2) == 0) clock = 1400 - 200 * random_int(&random, 0, 2);
@@ -301,9 +278,7 @@ TEST(evaluation_agrees_with_a_simulation) {
         double lead_s = trial % 2 == 0 ? 0 : trial % 4 == 1 ? INFINITY : 30 * STEP_S;
         harpe_late_instruction parts[512];
         harpe_late_plan late, simulated;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_evaluate_late(problem, mhz, &cost, lead_s, &late, parts, &error),
-                  error);
+        assert_works(harpe_plan_evaluate_late(problem, mhz, &cost, lead_s, &late, parts, &failure));
         double start_s[512];
         simulate(problem, mhz, &cost, lead_s, &simulated, start_s);
         double steps_s = 2 * STEP_S * problem->instruction_count;
@@ -313,7 +288,6 @@ TEST(evaluation_agrees_with_a_simulation) {
         for (size_t i = 0; i < (size_t)problem->instruction_count; i++)
             assert_true(fabs(parts[i].start_s - start_s[i]) <= steps_s);
         late_instructions += (int)late.late_count;
-        harpe_problem_free(problem);
     }
     assert_true(late_instructions > 50);
 }
@@ -324,15 +298,14 @@ TEST(evaluation_agrees_with_a_simulation) {
  * the fastest plan against the highest clocks. */
 static double saving_of_plans(const harpe_problem *problem, const harpe_clock_switch *cost,
                               harpe_plan_set **out) {
-    harpe_error error = {.message = ""};
-    harpe_frontier *frontier = NULL;
+    owned_frontier frontier = NULL;
     harpe_plan maximum;
-    assert_ok(harpe_plan_all_maximum(problem, &maximum, &error), error);
+    assert_works(harpe_plan_all_maximum(problem, &maximum, &failure));
     const harpe_plan_request request = {.count = 5, .clock_switch = *cost};
-    assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, out, &error), error);
+    assert_works(harpe_plan_set_new(problem, &request, NULL, &frontier, out, &failure));
     for (size_t i = 0; i < harpe_plan_set_count(*out); i++) {
         const harpe_plan *plan = harpe_plan_set_at(*out, i);
-        assert_ok(harpe_plan_verify(problem, frontier, plan, &error), error);
+        assert_works(harpe_plan_verify(problem, frontier, plan, &failure));
         const harpe_late_plan late = late_of(problem, plan->frequency_mhz, cost, INFINITY, NULL);
         assert_int_equal(late.late_count, 0);
         assert_near(late.time_s, plan->time_s, 1e-9);
@@ -340,7 +313,6 @@ static double saving_of_plans(const harpe_problem *problem, const harpe_clock_sw
     }
     const harpe_plan *fastest = harpe_plan_set_at(*out, 0);
     assert_true(fastest->time_s <= maximum.time_s * (1 + 1e-9));
-    harpe_frontier_free(frontier);
     return maximum.energy_j - fastest->energy_j;
 }
 
@@ -359,7 +331,7 @@ TEST(plans_have_no_late_change) {
     test_random random = {.state = 3};
     double ideal_j = 0, late_j = 0, slowest_j = 0;
     for (int trial = 0; trial < test_trials(8); trial++) {
-        harpe_problem *problem = job_of_steps(&random, random_int(&random, 1, 4), 8);
+        owned_problem problem = job_of_steps(&random, random_int(&random, 1, 4), 8);
         harpe_plan_set *plans[4] = {NULL};
         ideal_j += saving_of_plans(problem, &(harpe_clock_switch){0}, &plans[0]);
         /* Shorter than every instruction: the same plans. */
@@ -374,7 +346,6 @@ TEST(plans_have_no_late_change) {
                 0);
         for (int k = 0; k < 4; k++)
             harpe_plan_set_free(plans[k]);
-        harpe_problem_free(problem);
     }
     assert_true(slowest_j <= late_j + 1e-6 && late_j <= ideal_j + 1e-6);
     assert_true(late_j > 0.5 * ideal_j);
@@ -382,21 +353,20 @@ TEST(plans_have_no_late_change) {
 
 /* A plan whose changes lie badly becomes one whose changes lie well. */
 TEST(changes_move_where_they_pay) {
-    harpe_problem *problem = one_rank();
-    harpe_error error = {.message = ""};
+    owned_problem problem = one_rank();
     const harpe_clock_switch cost = {.latency_s = 2};
     int mhz[4], other[] = {1400, 1400, 1400, 1400};
     /* The search finds the best of all plans whose changes come in time. */
-    assert_ok(harpe_change_moves_improve(problem, &cost, 8, other, 1, mhz, &error), error);
+    assert_works(harpe_change_moves_improve(problem, &cost, 8, other, 1, mhz, &failure));
     harpe_plan plan;
-    assert_ok(harpe_plan_evaluate(problem, mhz, &plan, NULL, &error), error);
+    assert_works(harpe_plan_evaluate(problem, mhz, &plan, NULL, &failure));
     assert_int_equal(late_of(problem, mhz, &cost, INFINITY, NULL).late_count, 0);
     double least_j = INFINITY;
     for (int which = 0; which < 16; which++) {
         for (int i = 0; i < 4; i++)
             other[i] = which >> i & 1 ? 1000 : 1400;
         harpe_plan found;
-        assert_ok(harpe_plan_evaluate(problem, other, &found, NULL, &error), error);
+        assert_works(harpe_plan_evaluate(problem, other, &found, NULL, &failure));
         if (found.time_s > 8 + 1e-9 || late_of(problem, other, &cost, INFINITY, NULL).late_count)
             continue;
         least_j = fmin(least_j, found.energy_j);
@@ -405,9 +375,8 @@ TEST(changes_move_where_they_pay) {
     /* A plan whose clocks do not hold stays as it is. */
     int brief[] = {1400, 1000, 1400, 1400};
     const harpe_clock_switch slow = {.latency_s = 5};
-    assert_ok(harpe_change_moves_improve(problem, &slow, 8, brief, 1, mhz, &error), error);
+    assert_works(harpe_change_moves_improve(problem, &slow, 8, brief, 1, mhz, &failure));
     assert_memory_equal(mhz, ((int[]){1400, 1000, 1400, 1400}), sizeof mhz);
-    harpe_problem_free(problem);
 }
 
 int main(void) { return run_listed_tests(); }

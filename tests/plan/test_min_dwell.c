@@ -16,7 +16,7 @@ static const int clocks_mhz[CLOCKS] = {1400, 1350, 1300, 1000};
 
 /* The times at the three highest clocks differ by noise only. */
 static harpe_problem *limited_by_power(test_random *random) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     for (int stage = 0; stage < RANKS; stage++) {
         for (int c = 0; c < CLOCKS; c++) {
             double slower = c == CLOCKS - 1 ? 1.3 : 1;
@@ -28,10 +28,8 @@ static harpe_problem *limited_by_power(test_random *random) {
             }
         }
     }
-    harpe_problem *problem = problem_from_rows(
+    return problem_from_rows(
         &rows, &(harpe_schedule_options){.ranks = RANKS, .microbatches = microbatches}, 60);
-    free(rows.rows);
-    return problem;
 }
 
 /* Returns the least energy of all plans with one clock per rank that take at most a time. */
@@ -44,8 +42,7 @@ static double least_with_one_clock_j(const harpe_problem *problem, double most_s
         for (int i = 0; i < RANKS * microbatches * 2; i++)
             mhz[i] = clocks_mhz[of_rank[i / (microbatches * 2)]];
         harpe_plan plan;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_evaluate(problem, mhz, &plan, NULL, &error), error);
+        assert_works(harpe_plan_evaluate(problem, mhz, &plan, NULL, &failure));
         if (plan.time_s <= most_s) least_j = fmin(least_j, plan.energy_j);
     }
     return least_j;
@@ -54,8 +51,7 @@ static double least_with_one_clock_j(const harpe_problem *problem, double most_s
 static void check_plan(const harpe_problem *problem, const harpe_plan *plan, double most_s,
                        double dwell_s) {
     harpe_switching found;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_switching(problem, plan->frequency_mhz, NULL, &found, &error), error);
+    assert_works(harpe_plan_switching(problem, plan->frequency_mhz, NULL, &found, &failure));
     if (found.clock_writes > 0 && found.shortest_dwell_s < dwell_s * (1 - 1e-9))
         fail_msg("a clock holds for %g s, not for %g s, at %g s", found.shortest_dwell_s, dwell_s,
                  most_s);
@@ -68,22 +64,18 @@ static void check_plan(const harpe_problem *problem, const harpe_plan *plan, dou
 TEST(clocks_hold_where_times_are_noise) {
     test_random random = {.state = 1};
     for (int trial = 0; trial < few_trials(40); trial++) {
-        harpe_problem *problem = limited_by_power(&random);
+        owned_problem problem = limited_by_power(&random);
         harpe_plan maximum;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_all_maximum(problem, &maximum, &error), error);
+        assert_works(harpe_plan_all_maximum(problem, &maximum, &failure));
         double times_s[] = {maximum.time_s + 1e-9, maximum.time_s * 1.05, maximum.time_s * 1.2};
         double dwell_s = trial % 2 ? 5 : 1e6;
         harpe_plan_request request = {.choice = HARPE_PLANS_AT,
                                       .times_s = times_s,
                                       .time_count = 3,
                                       .clock_switch = {.minimum_dwell_s = dwell_s}};
-        harpe_plan_set *plans = NULL;
-        assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
+        owned_plan_set plans = plan_set_of(problem, &request, NULL);
         for (size_t i = 0; i < 3; i++)
             check_plan(problem, harpe_plan_set_at(plans, i), times_s[i], dwell_s);
-        harpe_plan_set_free(plans);
-        harpe_problem_free(problem);
     }
 }
 
@@ -106,17 +98,15 @@ static void add_measured(test_rows *rows, int stage, bool backward, const int *m
  * the clocks `lone` for backwards. */
 static harpe_problem *with_clocks(const char *schedule, const int *forward, const int *backward,
                                   const int *lone, int apart, test_random *random) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     for (int stage = 0; stage < RANKS; stage++) {
         add_measured(&rows, stage, false, forward, CLOCKS, random);
         add_measured(&rows, stage, true, stage < apart ? lone : backward, CLOCKS, random);
     }
-    harpe_problem *problem = problem_from_rows(
+    return problem_from_rows(
         &rows,
         &(harpe_schedule_options){.name = schedule, .ranks = RANKS, .microbatches = microbatches},
         60);
-    free(rows.rows);
-    return problem;
 }
 
 /* Returns the shortest time between two changes of a rank, INFINITY if it has none. The last clock
@@ -137,17 +127,15 @@ static double dwell_of_rank_s(const harpe_plan *plan, const double *start_s, int
 /* Makes plans, and checks that the clocks of the ranks from `first` on hold. Returns the saving of
  * the best plan against the fastest. */
 static double check_ranks(const harpe_problem *problem, double dwell_s, int first) {
-    harpe_plan_set *plans = NULL;
-    harpe_error error = {.message = ""};
     const harpe_plan_request request = {.count = 12, .clock_switch = {.minimum_dwell_s = dwell_s}};
-    assert_ok(harpe_plan_set_new(problem, &request, NULL, NULL, &plans, &error), error);
+    owned_plan_set plans = plan_set_of(problem, &request, NULL);
     size_t count = harpe_plan_set_count(plans);
     for (size_t k = 0; k < count; k++) {
         const harpe_plan *plan = harpe_plan_set_at(plans, k);
         harpe_plan evaluated;
         double start_s[MOST_INSTRUCTIONS];
-        assert_ok(harpe_plan_evaluate(problem, plan->frequency_mhz, &evaluated, start_s, &error),
-                  error);
+        assert_works(
+            harpe_plan_evaluate(problem, plan->frequency_mhz, &evaluated, start_s, &failure));
         for (int rank = first; rank < RANKS; rank++) {
             double found_s = dwell_of_rank_s(&evaluated, start_s, rank);
             if (found_s < dwell_s * (1 - 1e-9))
@@ -155,10 +143,8 @@ static double check_ranks(const harpe_problem *problem, double dwell_s, int firs
                          count, rank, found_s, dwell_s);
         }
     }
-    double saved =
-        1 - harpe_plan_set_at(plans, count - 1)->energy_j / harpe_plan_set_at(plans, 0)->energy_j;
-    harpe_plan_set_free(plans);
-    return saved;
+    return 1 -
+           harpe_plan_set_at(plans, count - 1)->energy_j / harpe_plan_set_at(plans, 0)->energy_j;
 }
 
 static const int usual_mhz[CLOCKS] = {1410, 1350, 1290, 1200};
@@ -170,10 +156,9 @@ static const int other_mhz[CLOCKS] = {1395, 1335, 1275, 1185};
 TEST(clocks_hold_where_the_highest_differ) {
     test_random random = {.state = 2};
     for (int trial = 0; trial < few_trials(12); trial++) {
-        harpe_problem *problem = with_clocks("1f1b", usual_mhz, lower_mhz, other_mhz, 0, &random);
+        owned_problem problem = with_clocks("1f1b", usual_mhz, lower_mhz, other_mhz, 0, &random);
         double dwell_s = trial % 3 == 0 ? 1e6 : random_between(&random, 0.05, 0.5);
         assert_true(check_ranks(problem, dwell_s, 0) > 0.02);
-        harpe_problem_free(problem);
     }
 }
 
@@ -182,10 +167,9 @@ TEST(other_ranks_hold_where_one_cannot) {
     test_random random = {.state = 3};
     microbatches = all_trials() ? MOST_MICROBATCHES : 4;
     for (int trial = 0; trial < few_trials(12); trial++) {
-        harpe_problem *problem = with_clocks("1f1b", usual_mhz, lower_mhz, other_mhz, 1, &random);
+        owned_problem problem = with_clocks("1f1b", usual_mhz, lower_mhz, other_mhz, 1, &random);
         double dwell_s = trial % 3 == 0 ? 1e6 : random_between(&random, 0.3, 0.5);
         assert_true(check_ranks(problem, dwell_s, 1) > 0.02);
-        harpe_problem_free(problem);
     }
     microbatches = MOST_MICROBATCHES;
 }
@@ -195,10 +179,9 @@ TEST(other_ranks_hold_where_one_cannot) {
 TEST(clocks_hold_without_a_common_one) {
     test_random random = {.state = 4};
     for (int trial = 0; trial < few_trials(12); trial++) {
-        harpe_problem *problem =
+        owned_problem problem =
             with_clocks("gpipe", usual_mhz, lower_mhz, other_mhz, RANKS, &random);
         assert_true(check_ranks(problem, random_between(&random, 0.1, 0.2), 0) > 0.02);
-        harpe_problem_free(problem);
     }
 }
 

@@ -8,53 +8,27 @@
 
 #include "plan/network.h"
 
-enum { ROWS_MAX = 256, CURVE_MAX = 64 };
+#include "instances.h"
 
-typedef struct rows {
-    harpe_measurement items[ROWS_MAX];
-    size_t count;
-} rows;
-
-static void add(rows *r, int stage, const char *name, int mhz, double time_s, double energy_j) {
-    assert_true(r->count < ROWS_MAX);
-    r->items[r->count++] = (harpe_measurement){
-        .stage = stage,
-        .rank = -1,
-        .instruction = name,
-        .frequency_mhz = mhz,
-        .time_s = time_s,
-        .energy_j = energy_j,
-    };
-}
+enum { ROWS_MAX = 256 };
 
 /* Forward and backward of a stage at two frequencies. Slowing down saves 100 and 50 W. */
-static void add_plain_stage(rows *r, int stage) {
-    add(r, stage, "forward", 1400, 0.05, 10);
-    add(r, stage, "forward", 700, 0.1, 5);
-    add(r, stage, "backward", 1400, 0.1, 20);
-    add(r, stage, "backward", 700, 0.2, 15);
+static void add_plain_stage(test_rows *r, int stage) {
+    add_row(r, stage, "forward", 1400, 0.05, 10);
+    add_row(r, stage, "forward", 700, 0.1, 5);
+    add_row(r, stage, "backward", 1400, 0.1, 20);
+    add_row(r, stage, "backward", 700, 0.2, 15);
 }
 
-static harpe_problem *make_problem(const rows *r, int ranks, int microbatches, double blocking_w) {
-    harpe_error error = {.message = ""};
-    harpe_profile *profile = NULL;
-    harpe_schedule *schedule = NULL;
-    harpe_problem *problem = NULL;
-    harpe_schedule_options shape = {.ranks = ranks, .microbatches = microbatches};
-    harpe_problem_options options = {.blocking_power_w = &blocking_w, .blocking_power_count = 1};
-    if (harpe_profile_new(r->items, r->count, &profile, &error) != HARPE_OK ||
-        harpe_schedule_new(&shape, &schedule, &error) != HARPE_OK ||
-        harpe_problem_new(profile, schedule, &options, &problem, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
-    harpe_profile_free(profile);
-    harpe_schedule_free(schedule);
-    return problem;
+static harpe_problem *make_problem(const test_rows *r, int ranks, int microbatches,
+                                   double blocking_w) {
+    return problem_from_rows(
+        r, &(harpe_schedule_options){.ranks = ranks, .microbatches = microbatches}, blocking_w);
 }
 
 static harpe_network make_network(const harpe_problem *problem) {
     harpe_network network;
-    harpe_error error = {.message = ""};
-    if (harpe_network_build(problem, &network, &error) != HARPE_OK) fail_msg("%s", error.message);
+    assert_works(harpe_network_build(problem, &network, &failure));
     return network;
 }
 
@@ -65,10 +39,10 @@ static const harpe_network_curve *curve_of_edge(const harpe_network *network, in
 /* ---- Curves ---------------------------------------------------------------------------------- */
 
 TEST(times_are_picoseconds_and_rates_microwatts) {
-    rows r = {.count = 0};
+    owned_rows r = {0};
     add_plain_stage(&r, 0);
-    harpe_problem *problem = make_problem(&r, 1, 1, 25);
-    harpe_network network = make_network(problem);
+    owned_problem problem = make_problem(&r, 1, 1, 25);
+    AT_END(harpe_network_clear) harpe_network network = make_network(problem);
     const harpe_network_curve *forward = curve_of_edge(&network, 0);
     assert_int_equal(forward->segment_count, 1);
     assert_int_equal(forward->time_ps[0], INT64_C(50000000000));
@@ -78,8 +52,6 @@ TEST(times_are_picoseconds_and_rates_microwatts) {
     assert_int_equal(forward->rate_uw[2], 0);
     assert_int_equal(network.iteration_power_uw, INT64_C(25000000));
     assert_true(fabs(network.slowest_energy_j - (5 - 2.5 + 15 - 5)) < 1e-12);
-    harpe_network_clear(&network);
-    harpe_problem_free(problem);
 }
 
 /* Returns the energy of point k of a rounded curve. */
@@ -95,16 +67,16 @@ static double rebuilt_energy_j(const harpe_network_curve *curve, int32_t k) {
 TEST(rounded_curves_are_convex_and_never_above_the_options) {
     srand(7);
     for (int trial = 0; trial < 200; trial++) {
-        rows r = {.count = 0};
+        owned_rows r = {0};
         int points = 1 + rand() % (ROWS_MAX / 2);
         for (int i = 0; i < points; i++) {
             double slowing = 1 + i * 0.02 + 0.01 * rand() / RAND_MAX;
-            add(&r, 0, "forward", 2000 - i, 0.04 * slowing,
-                (4 + 0.5 * rand() / RAND_MAX) / slowing);
+            add_row(&r, 0, "forward", 2000 - i, 0.04 * slowing,
+                    (4 + 0.5 * rand() / RAND_MAX) / slowing);
         }
-        add(&r, 0, "backward", 1000, 0.1, 1);
-        harpe_problem *problem = make_problem(&r, 1, 1, 20);
-        harpe_network network = make_network(problem);
+        add_row(&r, 0, "backward", 1000, 0.1, 1);
+        owned_problem problem = make_problem(&r, 1, 1, 20);
+        AT_END(harpe_network_clear) harpe_network network = make_network(problem);
         const harpe_network_curve *curve = curve_of_edge(&network, 0);
         const harpe_option_list *list = &harpe_problem_choice(problem, 0)->list;
         for (int32_t k = 0; k < curve->segment_count; k++) {
@@ -119,8 +91,6 @@ TEST(rounded_curves_are_convex_and_never_above_the_options) {
             assert_true(rebuilt_j <= list->curve_effective_energy_j[p] + 1e-12);
             assert_true(rebuilt_j >= list->curve_effective_energy_j[p] - 1e-6);
         }
-        harpe_network_clear(&network);
-        harpe_problem_free(problem);
     }
 }
 
@@ -137,15 +107,15 @@ TEST(times_are_rounded_down_but_for_what_doubles_blur) {
 }
 
 TEST(options_of_the_same_picosecond_are_the_cheaper_one) {
-    rows r = {.count = 0};
-    add(&r, 0, "forward", 1400, 0.05, 10);
-    add(&r, 0, "forward", 1395, 0.05 + 1e-13, 9);
-    add(&r, 0, "forward", 700, 0.1, 5);
-    add(&r, 0, "backward", 1400, 0.1, 20);
-    add(&r, 0, "backward", 1395, 0.1 + 1e-13, 19);
-    harpe_problem *problem = make_problem(&r, 1, 1, 0);
+    owned_rows r = {0};
+    add_row(&r, 0, "forward", 1400, 0.05, 10);
+    add_row(&r, 0, "forward", 1395, 0.05 + 1e-13, 9);
+    add_row(&r, 0, "forward", 700, 0.1, 5);
+    add_row(&r, 0, "backward", 1400, 0.1, 20);
+    add_row(&r, 0, "backward", 1395, 0.1 + 1e-13, 19);
+    owned_problem problem = make_problem(&r, 1, 1, 0);
     assert_int_equal(harpe_problem_choice(problem, 0)->list.option_count, 3);
-    harpe_network network = make_network(problem);
+    AT_END(harpe_network_clear) harpe_network network = make_network(problem);
     const harpe_network_curve *forward = curve_of_edge(&network, 0);
     assert_int_equal(forward->segment_count, 1);
     assert_int_equal(forward->time_ps[0], INT64_C(50000000000));
@@ -153,17 +123,15 @@ TEST(options_of_the_same_picosecond_are_the_cheaper_one) {
     const harpe_network_curve *backward = curve_of_edge(&network, 1);
     assert_int_equal(backward->segment_count, 0);
     assert_true(backward->slowest_energy_j == 19);
-    harpe_network_clear(&network);
-    harpe_problem_free(problem);
 }
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
 TEST(a_chain_has_one_event_between_neighbours) {
-    rows r = {.count = 0};
+    owned_rows r = {0};
     add_plain_stage(&r, 0);
-    harpe_problem *problem = make_problem(&r, 1, 5, 0);
-    harpe_network network = make_network(problem);
+    owned_problem problem = make_problem(&r, 1, 5, 0);
+    AT_END(harpe_network_clear) harpe_network network = make_network(problem);
     assert_int_equal(network.instruction_count, 10);
     assert_int_equal(network.edge_count, 10); /* no dependency is left */
     assert_int_equal(network.node_count, 11);
@@ -171,8 +139,6 @@ TEST(a_chain_has_one_event_between_neighbours) {
     assert_int_equal(network.head[9], network.sink);
     for (int32_t e = 1; e < 10; e++)
         assert_int_equal(network.tail[e], network.head[e - 1]);
-    harpe_network_clear(&network);
-    harpe_problem_free(problem);
 }
 
 /* Returns the longest path from the source, with every instruction at the given end of its curve.
@@ -199,16 +165,16 @@ static int64_t longest_path_ps(const harpe_network *network, bool slowest) {
 TEST(merging_keeps_the_length_of_the_iteration) {
     for (int ranks = 1; ranks <= 5; ranks++) {
         for (int microbatches = 1; microbatches <= 9; microbatches += 2) {
-            rows r = {.count = 0};
+            owned_rows r = {0};
             for (int s = 0; s < ranks; s++) {
                 double work = 1 + 0.1 * (s % 3);
-                add(&r, s, "forward", 1400, 0.05 * work, 10);
-                add(&r, s, "forward", 700, 0.1, 5);
-                add(&r, s, "backward", 1400, 0.1 / work, 20);
-                add(&r, s, "backward", 700, 0.2, 15);
+                add_row(&r, s, "forward", 1400, 0.05 * work, 10);
+                add_row(&r, s, "forward", 700, 0.1, 5);
+                add_row(&r, s, "backward", 1400, 0.1 / work, 20);
+                add_row(&r, s, "backward", 700, 0.2, 15);
             }
-            harpe_problem *problem = make_problem(&r, ranks, microbatches, 30);
-            harpe_network network = make_network(problem);
+            owned_problem problem = make_problem(&r, ranks, microbatches, 30);
+            AT_END(harpe_network_clear) harpe_network network = make_network(problem);
             harpe_plan plan;
             harpe_error error;
             assert_int_equal(harpe_plan_all_maximum(problem, &plan, &error), HARPE_OK);
@@ -216,18 +182,16 @@ TEST(merging_keeps_the_length_of_the_iteration) {
                              plan.time_s) < 1e-9);
             assert_true(network.node_count <= 2 * network.instruction_count);
             assert_true(longest_path_ps(&network, true) > longest_path_ps(&network, false));
-            harpe_network_clear(&network);
-            harpe_problem_free(problem);
         }
     }
 }
 
 TEST(every_edge_stands_in_the_lists_of_both_its_ends) {
-    rows r = {.count = 0};
+    owned_rows r = {0};
     for (int s = 0; s < 3; s++)
         add_plain_stage(&r, s);
-    harpe_problem *problem = make_problem(&r, 3, 4, 0);
-    harpe_network network = make_network(problem);
+    owned_problem problem = make_problem(&r, 3, 4, 0);
+    AT_END(harpe_network_clear) harpe_network network = make_network(problem);
     int *seen = calloc((size_t)network.edge_count, sizeof *seen);
     int32_t *place = calloc((size_t)network.node_count, sizeof *place);
     assert_non_null(seen);
@@ -253,15 +217,13 @@ TEST(every_edge_stands_in_the_lists_of_both_its_ends) {
     }
     free(seen);
     free(place);
-    harpe_network_clear(&network);
-    harpe_problem_free(problem);
 }
 
 /* ---- Limits ---------------------------------------------------------------------------------- */
 
-static void assert_refused_on(const rows *r, int ranks, int microbatches, harpe_status expected,
-                              const char *const *parts) {
-    harpe_problem *problem = make_problem(r, ranks, microbatches, 0);
+static void assert_refused_on(const test_rows *r, int ranks, int microbatches,
+                              harpe_status expected, const char *const *parts) {
+    owned_problem problem = make_problem(r, ranks, microbatches, 0);
     harpe_network network;
     memset(&network, 0x5a, sizeof network);
     harpe_network before = network;
@@ -270,51 +232,50 @@ static void assert_refused_on(const rows *r, int ranks, int microbatches, harpe_
     assert_memory_equal(&network, &before, sizeof network);
     for (; *parts; parts++)
         if (!strstr(error.message, *parts)) fail_msg("no '%s' in: %s", *parts, error.message);
-    harpe_problem_free(problem);
 }
 
-static void assert_refused(const rows *r, int microbatches, harpe_status expected,
+static void assert_refused(const test_rows *r, int microbatches, harpe_status expected,
                            const char *const *parts) {
     assert_refused_on(r, 1, microbatches, expected, parts);
 }
 
 TEST(an_impossible_slope_is_refused_with_its_points) {
-    rows r = {.count = 0};
-    add(&r, 0, "forward", 1400, 0.05, 10);
-    add(&r, 0, "backward", 1400, 1e-9, 1e9);
-    add(&r, 0, "backward", 700, 3e-9, 5);
+    owned_rows r = {0};
+    add_row(&r, 0, "forward", 1400, 0.05, 10);
+    add_row(&r, 0, "backward", 1400, 1e-9, 1e9);
+    add_row(&r, 0, "backward", 700, 3e-9, 5);
     assert_refused(&r, 1, HARPE_INVALID_INPUT,
                    (const char *[]){"stage 0, 'backward'", "0.000000001000 s", "0.000000003000 s",
                                     "1000000000 J", "5 J", "1e+09 W is the limit", NULL});
 }
 
 TEST(slopes_that_would_overflow_together_are_refused) {
-    rows r = {.count = 0};
-    add(&r, 0, "forward", 1400, 1e-7, 100);
-    add(&r, 0, "forward", 700, 2e-7, 1);
-    add(&r, 0, "backward", 1400, 1e-7, 1);
+    owned_rows r = {0};
+    add_row(&r, 0, "forward", 1400, 1e-7, 100);
+    add_row(&r, 0, "forward", 700, 2e-7, 1);
+    add_row(&r, 0, "backward", 1400, 1e-7, 1);
     assert_refused(&r, 1000, HARPE_LIMIT_EXCEEDED,
                    (const char *[]){"W", "seconds", "joules", NULL});
 }
 
 TEST(an_endless_iteration_is_refused) {
-    rows r = {.count = 0};
-    add(&r, 0, "forward", 1400, 1e5, 100);
-    add(&r, 0, "backward", 1400, 1e5, 100);
+    owned_rows r = {0};
+    add_row(&r, 0, "forward", 1400, 1e5, 100);
+    add_row(&r, 0, "backward", 1400, 1e5, 100);
     assert_refused(&r, 6, HARPE_LIMIT_EXCEEDED, (const char *[]){"1200000 s", "seconds", NULL});
 }
 
 /* The limit is one of the iteration, not of all instructions together, which may run at the same
  * time: 64 stages with 512 microbatches of 20 s are refused only if one rank runs them all. */
 TEST(instructions_together_may_take_longer_than_the_limit) {
-    rows r = {.count = 0};
+    owned_rows r = {0};
     for (int stage = 0; stage < 64; stage++) {
-        add(&r, stage, "forward", 1400, 10, 200);
-        add(&r, stage, "forward", 700, 20, 100);
-        add(&r, stage, "backward", 1400, 20, 100);
+        add_row(&r, stage, "forward", 1400, 10, 200);
+        add_row(&r, stage, "forward", 700, 20, 100);
+        add_row(&r, stage, "backward", 1400, 20, 100);
     }
-    harpe_problem *problem = make_problem(&r, 64, 512, 60);
-    harpe_network network = make_network(problem);
+    owned_problem problem = make_problem(&r, 64, 512, 60);
+    AT_END(harpe_network_clear) harpe_network network = make_network(problem);
     assert_int_equal(network.instruction_count, 2 * 64 * 512);
     harpe_network_clear(&network);
     harpe_problem_free(problem);
@@ -322,29 +283,22 @@ TEST(instructions_together_may_take_longer_than_the_limit) {
     assert_refused(&r, 30000, HARPE_LIMIT_EXCEEDED, (const char *[]){"1200000 s", "seconds", NULL});
     problem = make_problem(&r, 1, 25000, 60);
     network = make_network(problem);
-    harpe_network_clear(&network);
-    harpe_problem_free(problem);
 }
 
 /* Iterations of up to the limit on two ranks, so that the instructions together take almost twice
  * the limit, are solved and verified. */
 TEST(iterations_as_long_as_the_limit_are_solved) {
-    rows r = {.count = 0};
+    owned_rows r = {0};
     for (int stage = 0; stage < 2; stage++) {
-        add(&r, stage, "forward", 1400, 1e4, 3e6);
-        add(&r, stage, "forward", 700, 2e4, 1e6);
-        add(&r, stage, "backward", 1400, 1e4 * (1 + stage), 4e6);
-        add(&r, stage, "backward", 1000, 2e4, 2e6);
-        add(&r, stage, "backward", 700, 2.9e4, 1e6);
+        add_row(&r, stage, "forward", 1400, 1e4, 3e6);
+        add_row(&r, stage, "forward", 700, 2e4, 1e6);
+        add_row(&r, stage, "backward", 1400, 1e4 * (1 + stage), 4e6);
+        add_row(&r, stage, "backward", 1000, 2e4, 2e6);
+        add_row(&r, stage, "backward", 700, 2.9e4, 1e6);
     }
-    harpe_problem *problem = make_problem(&r, 2, 19, 60);
-    harpe_frontier *frontier = NULL;
-    harpe_error error = {.message = ""};
-    if (harpe_frontier_new(problem, NULL, &frontier, &error) != HARPE_OK ||
-        harpe_frontier_verify(problem, frontier, 0, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
-    harpe_frontier_free(frontier);
-    harpe_problem_free(problem);
+    owned_problem problem = make_problem(&r, 2, 19, 60);
+    owned_frontier frontier = frontier_of(problem);
+    assert_works(harpe_frontier_verify(problem, frontier, 0, &failure));
     assert_refused_on(&r, 2, 20, HARPE_LIMIT_EXCEEDED, (const char *[]){"1029000 s", NULL});
 }
 
@@ -354,22 +308,17 @@ TEST(the_largest_numbers_that_are_accepted_are_solved) {
     for (size_t i = 0; i < sizeof times_s / sizeof times_s[0]; i++) {
         for (int s = 0; s < 2; s++) {
             double t = times_s[i], drop_j = fmin(9e8 * t, 5e8);
-            rows r = {.count = 0};
+            owned_rows r = {0};
             for (int stage = 0; stage < 2; stage++) {
-                add(&r, stage, "forward", 1400, t * (1 + stage), drop_j + 1);
-                add(&r, stage, "forward", 700, t * (2 + stage), 1);
-                add(&r, stage, "backward", 1400, t * 2, drop_j + 1);
-                add(&r, stage, "backward", 1000, t * 3, drop_j / 3 + 1);
-                add(&r, stage, "backward", 700, t * 5, 1);
+                add_row(&r, stage, "forward", 1400, t * (1 + stage), drop_j + 1);
+                add_row(&r, stage, "forward", 700, t * (2 + stage), 1);
+                add_row(&r, stage, "backward", 1400, t * 2, drop_j + 1);
+                add_row(&r, stage, "backward", 1000, t * 3, drop_j / 3 + 1);
+                add_row(&r, stage, "backward", 700, t * 5, 1);
             }
-            harpe_problem *problem = make_problem(&r, 2, 6, s * 1e5);
-            harpe_frontier *frontier = NULL;
-            harpe_error error = {.message = ""};
-            if (harpe_frontier_new(problem, NULL, &frontier, &error) != HARPE_OK ||
-                harpe_frontier_verify(problem, frontier, 0, &error) != HARPE_OK)
-                fail_msg("%g s: %s", t, error.message);
-            harpe_frontier_free(frontier);
-            harpe_problem_free(problem);
+            owned_problem problem = make_problem(&r, 2, 6, s * 1e5);
+            owned_frontier frontier = frontier_of(problem);
+            assert_works(harpe_frontier_verify(problem, frontier, 0, &failure));
         }
     }
 }
@@ -386,17 +335,17 @@ TEST(too_many_instructions_are_refused_with_an_estimate) {
 
 /* The size of fitted curves depends on the profile and the unit time, not on the schedule. */
 TEST(fitted_curves_count_against_the_memory_limit) {
-    rows r = {.count = 0};
+    owned_rows r = {0};
     for (int i = 0; i < 8; i++) {
-        add(&r, 0, "forward", 1400 - 100 * i, 0.05 + 0.02 * i, 5 + 5.0 / (1 + i));
-        add(&r, 0, "backward", 1400 - 100 * i, 0.05 + 0.02 * i, 5 + 5.0 / (1 + i));
+        add_row(&r, 0, "forward", 1400 - 100 * i, 0.05 + 0.02 * i, 5 + 5.0 / (1 + i));
+        add_row(&r, 0, "backward", 1400 - 100 * i, 0.05 + 0.02 * i, 5 + 5.0 / (1 + i));
     }
     harpe_error error = {.message = ""};
-    harpe_profile *profile = NULL;
-    harpe_schedule *schedule = NULL;
+    owned_profile profile = NULL;
+    owned_schedule schedule = NULL;
     harpe_problem *problem = NULL;
     harpe_schedule_options shape = {.ranks = 1, .microbatches = 1};
-    assert_int_equal(harpe_profile_new(r.items, r.count, &profile, &error), HARPE_OK);
+    assert_int_equal(harpe_profile_new(r.rows, r.count, &profile, &error), HARPE_OK);
     assert_int_equal(harpe_schedule_new(&shape, &schedule, &error), HARPE_OK);
     harpe_problem_options options = {
         .cost_model = HARPE_COST_EXPONENTIAL, .unit_time_s = 1e-5, .memory_limit_bytes = 100000};
@@ -407,8 +356,6 @@ TEST(fitted_curves_count_against_the_memory_limit) {
     options.unit_time_s = 1e-3;
     assert_int_equal(harpe_problem_new(profile, schedule, &options, &problem, &error), HARPE_OK);
     harpe_problem_free(problem);
-    harpe_schedule_free(schedule);
-    harpe_profile_free(profile);
 }
 
 int main(void) { return run_listed_tests(); }

@@ -9,8 +9,7 @@
 
 static harpe_plan_set *plans_of(const harpe_problem *problem) {
     harpe_plan_set *plans = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_set_one_clock(problem, &plans, &error), error);
+    assert_works(harpe_plan_set_one_clock(problem, &plans, &failure));
     return plans;
 }
 
@@ -28,7 +27,7 @@ typedef struct enumerated {
 /* Evaluates each clock that could exist, and the highest clocks. */
 static enumerated enumerate(const harpe_problem *problem, double most_s) {
     size_t count = harpe_problem_instruction_count(problem);
-    int *frequency_mhz = harpe_calloc(count, sizeof *frequency_mhz);
+    owned_array int *frequency_mhz = harpe_calloc(count, sizeof *frequency_mhz);
     harpe_plan plan;
     enumerated found = {.energy_j = INFINITY};
     bool highest_is_one_clock = false;
@@ -48,7 +47,6 @@ static enumerated enumerate(const harpe_problem *problem, double most_s) {
         found.energy_j = fmin(found.energy_j, plan.energy_j);
     }
     if (!highest_is_one_clock) found.plan_count++;
-    free(frequency_mhz);
     return found;
 }
 
@@ -65,7 +63,7 @@ static void check_within(const harpe_problem *problem, const harpe_plan_set *pla
 }
 
 static void check_instance(const harpe_problem *problem) {
-    harpe_plan_set *plans = plans_of(problem);
+    owned_plan_set plans = plans_of(problem);
     size_t count = harpe_plan_set_count(plans);
     assert_int_equal(count, enumerate(problem, INFINITY).plan_count);
     for (size_t p = 0; p < count; p++) {
@@ -79,7 +77,6 @@ static void check_instance(const harpe_problem *problem) {
     }
     check_within(problem, plans, 0.999 * harpe_plan_set_at(plans, 0)->time_s);
     check_within(problem, plans, INFINITY);
-    harpe_plan_set_free(plans);
 }
 
 TEST(least_energy_is_that_of_an_enumeration) {
@@ -100,7 +97,7 @@ static harpe_problem *two_ranks(const test_rows *rows) {
 
 /* A lower clock may be as fast, because of a power limit, and need less energy. */
 TEST(a_lower_clock_may_be_as_fast) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     for (int s = 0; s < 2; s++) {
         add_row(&rows, s, "forward", 1400, 1, 300);
         add_row(&rows, s, "forward", 1300, 1, 200);
@@ -110,8 +107,8 @@ TEST(a_lower_clock_may_be_as_fast) {
         add_row(&rows, s, "backward", 1000, 2, 100);
         add_row(&rows, s, "backward", 900, 3, 1); /* not a clock of all */
     }
-    harpe_problem *problem = two_ranks(&rows);
-    harpe_plan_set *plans = plans_of(problem);
+    owned_problem problem = two_ranks(&rows);
+    owned_plan_set plans = plans_of(problem);
     assert_int_equal(harpe_plan_set_count(plans), 3);
     const harpe_plan *plan = harpe_plan_set_within(plans, 4);
     assert_int_equal(harpe_plan_one_clock_mhz(problem, plan->frequency_mhz), 1300);
@@ -120,33 +117,27 @@ TEST(a_lower_clock_may_be_as_fast) {
     assert_int_equal(harpe_plan_one_clock_mhz(problem, plan->frequency_mhz), 1000);
     assert_near(harpe_plan_set_within(plans, 7.99)->time_s, 4, 1e-12);
     assert_null(harpe_plan_set_within(plans, 3.99));
-    harpe_plan_set_free(plans);
-    harpe_problem_free(problem);
-    free(rows.rows);
 }
 
 /* Without a clock in common, only the highest clocks are left. */
 TEST(stages_without_a_clock_in_common_have_the_highest_clocks) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     for (int s = 0; s < 2; s++) {
         add_row(&rows, s, "forward", 1400 - s, 1, 300);
         add_row(&rows, s, "backward", 1400 - s, 1, 300);
         add_row(&rows, s, "backward", 1000 - s, 2, 100);
     }
-    harpe_problem *problem = two_ranks(&rows);
-    harpe_plan_set *plans = plans_of(problem);
+    owned_problem problem = two_ranks(&rows);
+    owned_plan_set plans = plans_of(problem);
     assert_int_equal(harpe_plan_set_count(plans), 1);
     const harpe_plan *plan = harpe_plan_set_within(plans, INFINITY);
     assert_int_equal(harpe_plan_one_clock_mhz(problem, plan->frequency_mhz), 0);
     assert_near(plan->energy_j, 1200, 1e-12);
-    harpe_plan_set_free(plans);
-    harpe_problem_free(problem);
-    free(rows.rows);
 }
 
 /* A row at 0 MHz is no clock: alone it stays, and beside clocks it is not taken. */
 TEST(zero_is_no_clock) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     add_row(&rows, 0, "forward", 0, 5, 1);
     add_row(&rows, 0, "backward", 1000, 1, 20);
     add_row(&rows, 0, "backward", 900, 2, 10);
@@ -154,35 +145,28 @@ TEST(zero_is_no_clock) {
     harpe_problem *problem =
         problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 1}, 0);
     check_instance(problem);
-    harpe_plan_set *plans = plans_of(problem);
+    owned_plan_set plans = plans_of(problem);
     assert_int_equal(harpe_plan_set_count(plans), 2);
     const harpe_plan *plan = harpe_plan_set_within(plans, INFINITY);
     assert_int_equal(plan->frequency_mhz[0], 0);
     assert_int_equal(plan->frequency_mhz[1], 900);
     assert_int_equal(harpe_plan_one_clock_mhz(problem, plan->frequency_mhz), 900);
-    harpe_plan_set_free(plans);
     harpe_problem_free(problem);
-    free(rows.rows);
 }
 
 TEST(a_graph_has_no_clocks) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     add_row(&rows, 0, "forward", 1000, 1, 20);
     add_row(&rows, 0, "backward", 1000, 1, 20);
-    harpe_problem *problem =
+    owned_problem problem =
         problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 1}, 0);
-    harpe_graph *graph = NULL;
-    harpe_problem *of_graph = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_graph_of_problem(problem, &graph, &error), error);
-    assert_ok(harpe_problem_of_graph(graph, &(harpe_problem_options){0}, &of_graph, &error), error);
+    owned_graph graph = NULL;
+    owned_problem of_graph = NULL;
+    assert_works(harpe_graph_of_problem(problem, &graph, &failure));
+    assert_works(harpe_problem_of_graph(graph, &(harpe_problem_options){0}, &of_graph, &failure));
     harpe_plan_set *plans = NULL;
     assert_int_equal(harpe_plan_set_one_clock(of_graph, &plans, NULL), HARPE_NOT_SUPPORTED);
     assert_null(plans);
-    harpe_problem_free(of_graph);
-    harpe_graph_free(graph);
-    harpe_problem_free(problem);
-    free(rows.rows);
 }
 
 int main(void) { return run_listed_tests(); }

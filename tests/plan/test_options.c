@@ -14,6 +14,8 @@ typedef struct made_options {
     size_t count;
 } made_options;
 
+static void options_clear(made_options *options) { free(options->items); }
+
 static made_options make(const harpe_profile_point *points, size_t count, double blocking_w) {
     made_options options = {0};
     harpe_error error = {.message = ""};
@@ -138,60 +140,14 @@ TEST(options_are_exactly_the_unbeaten_points) {
     }
 }
 
-TEST(one_two_and_three_points_work) {
-    harpe_profile_point points[] = {{1410, 1, 10}, {1200, 2, 4}, {1000, 3, 2}};
-    for (size_t count = 1; count <= 3; count++) {
-        made_options options = make(points, count, 0);
-        assert_int_equal(options.count, count);
-        for (size_t i = 0; i < count; i++) {
-            assert_int_equal(options.items[i].frequency_mhz, points[i].frequency_mhz);
-            assert_true(options.items[i].is_on_hull);
-        }
-        free(options.items);
-    }
-}
-
-TEST(identical_points_leave_the_lowest_frequency) {
-    harpe_profile_point points[] = {{1410, 1, 10}, {900, 1, 10}, {1200, 1, 10}};
-    made_options options = make(points, 3, 50);
-    assert_int_equal(options.count, 1);
-    assert_int_equal(options.items[0].frequency_mhz, 900);
-    assert_true(options.items[0].energy_j == 10);
-    assert_true(options.items[0].effective_energy_j == -40);
-    free(options.items);
-}
-
 TEST(collinear_points_are_options_but_no_corners) {
     harpe_profile_point points[POINTS_MAX];
     for (int i = 0; i < POINTS_MAX; i++)
         points[i] = (harpe_profile_point){1410 - 15 * i, 0.05 + 0.0007 * i, 23.7 - 0.1 * i};
-    made_options options = make(points, POINTS_MAX, 83.64);
+    AT_END(options_clear) made_options options = make(points, POINTS_MAX, 83.64);
     assert_int_equal(options.count, POINTS_MAX);
     for (size_t i = 0; i < options.count; i++)
         assert_int_equal(options.items[i].is_on_hull, i == 0 || i + 1 == options.count);
-    free(options.items);
-}
-
-TEST(slower_and_costlier_points_are_dropped) {
-    harpe_profile_point points[] = {{1410, 1.02, 10}, {1395, 1, 9}, {1380, 1.1, 9.5}, {600, 2, 12}};
-    made_options options = make(points, 4, 0);
-    assert_int_equal(options.count, 1);
-    assert_int_equal(options.items[0].frequency_mhz, 1395);
-    free(options.items);
-    /* The waiting GPUs would draw 8 W instead, so the slow option pays. */
-    options = make(points, 4, 8);
-    assert_int_equal(options.count, 3);
-    assert_int_equal(options.items[2].frequency_mhz, 600);
-    free(options.items);
-}
-
-TEST(blocking_power_above_own_power_works) {
-    harpe_profile_point points[] = {{1410, 1, 100}, {1200, 1.2, 90}, {1000, 1.5, 85}};
-    made_options options = make(points, 3, 1000);
-    assert_int_equal(options.count, 3);
-    assert_true(options.items[2].effective_energy_j == 85 - 1500);
-    assert_hull(&options);
-    free(options.items);
 }
 
 TEST(nearly_equal_times_keep_slopes_in_order) {
@@ -204,6 +160,7 @@ TEST(nearly_equal_times_keep_slopes_in_order) {
             for (int step = rand() % 4; step > 0; step--)
                 time_s = nextafter(time_s, 1);
         }
+        AT_END(options_clear)
         made_options options = make(points, POINTS_MAX, round % 2 ? 83.64 : 0);
         double last_slope = -INFINITY;
         const harpe_option *last = NULL;
@@ -219,7 +176,6 @@ TEST(nearly_equal_times_keep_slopes_in_order) {
             last = option;
         }
         assert_ptr_equal(last, &options.items[options.count - 1]);
-        free(options.items);
     }
 }
 

@@ -82,9 +82,8 @@ static void check_option(const peer_case *c, const harpe_peer_options *options, 
 }
 
 static void check_case(const peer_case *c) {
-    harpe_peer_options options;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_peers_combine(c->entries, c->power_w, c->peers, &options, &error), error);
+    AT_END(harpe_peer_options_clear) harpe_peer_options options;
+    assert_works(harpe_peers_combine(c->entries, c->power_w, c->peers, &options, &failure));
     for (int g = 0; g < c->peers; g++)
         assert_int_equal(options.frequency_mhz[g], 1410);
     double power_w = total_power_w(c);
@@ -112,7 +111,6 @@ static void check_case(const peer_case *c) {
                 assert_near(found_j, least_j, 1e-9);
         }
     }
-    harpe_peer_options_clear(&options);
 }
 
 TEST(combinations_are_those_of_brute_force) {
@@ -134,14 +132,13 @@ TEST(faster_peer_takes_a_lower_clock) {
     c.entry[0] = c.entry[1] =
         (harpe_profile_entry){.instruction = "forward", .point_count = 4, .points = NULL};
     point_entries(&c);
-    harpe_peer_options options;
+    AT_END(harpe_peer_options_clear) harpe_peer_options options;
     assert_int_equal(harpe_peers_combine(c.entries, c.power_w, 2, &options, NULL), HARPE_OK);
     /* All at the highest clock, then the fastest combination: gpu 0 has 0.1 s to spare. */
     assert_near(options.time_s[0], options.time_s[1], 1e-12);
     assert_true(options.energy_j[1] < options.energy_j[0]);
     assert_int_equal(options.frequency_mhz[2], 1395);
     assert_int_equal(options.frequency_mhz[3], 1410);
-    harpe_peer_options_clear(&options);
 }
 
 int main(void) { return run_listed_tests(); }

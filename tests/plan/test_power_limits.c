@@ -163,13 +163,12 @@ static result simulate(const pipeline *p, const int *mhz, bool with_swing) {
 static harpe_plan_set *plans_of(const pipeline *p, const harpe_plan_request *request,
                                 harpe_error *error) {
     harpe_plan_set *set = NULL;
-    harpe_frontier *frontier = NULL;
+    owned_frontier frontier = NULL;
     harpe_status status = harpe_plan_set_new(p->problem, request, NULL, &frontier, &set, error);
     if (status == HARPE_OK)
         assert_ok(harpe_plan_set_verify(p->problem, frontier, set, error), *error);
     else
         assert_int_equal(status, HARPE_INFEASIBLE);
-    harpe_frontier_free(frontier);
     return set;
 }
 
@@ -217,6 +216,7 @@ TEST(plans_of_tiny_pipelines_are_near_the_optimum) {
     double gap = 0, widest = 0;
     for (int trial = 0; trial < trials; trial++) {
         int options = trial % 3 == 0 ? 4 : 3, ranks = trial % 3 == 2 ? 4 : 2;
+        AT_END(free_pipeline)
         pipeline p = make_pipeline(ranks, ranks == 4 ? 1 : 2, options, &random);
         harpe_plan fastest;
         assert_int_equal(harpe_plan_all_maximum(p.problem, &fastest, NULL), HARPE_OK);
@@ -245,7 +245,6 @@ TEST(plans_of_tiny_pipelines_are_near_the_optimum) {
         } else if (isfinite(best_j)) {
             missed++;
         }
-        free_pipeline(&p);
     }
     if (!all_trials()) return; /* shares and means need many trials */
     printf(
@@ -277,6 +276,7 @@ TEST(all_plans_of_a_set_keep_the_limits) {
     test_random random = {12};
     int made = 0;
     for (int trial = 0; trial < few_trials(60); trial++) {
+        AT_END(free_pipeline)
         pipeline p =
             make_pipeline(random_int(&random, 1, 5), random_int(&random, 1, 8), 8, &random);
         harpe_plan_request request = {
@@ -300,7 +300,6 @@ TEST(all_plans_of_a_set_keep_the_limits) {
         } else {
             assert_non_null(strstr(error.message, "keeps the limits on power; the "));
         }
-        free_pipeline(&p);
     }
     assert_true(made > few_trials(60) / 2);
 }
@@ -317,23 +316,21 @@ static void assert_same_sets(const pipeline *p, const harpe_plan_set *one,
 TEST(loose_limits_change_nothing) {
     test_random random = {13};
     for (int trial = 0; trial < few_trials(20); trial++) {
-        pipeline p = make_pipeline(3, 4, 6, &random);
+        AT_END(free_pipeline) pipeline p = make_pipeline(3, 4, 6, &random);
         harpe_plan_request request = {.count = 10, .threads = 1};
         harpe_error error = {.message = ""};
         if (trial % 2 == 1) request.clock_switch.latency_s = 0.02;
-        harpe_plan_set *without = plans_of(&p, &request, &error);
+        owned_plan_set without = plans_of(&p, &request, &error);
         limit(&p, trial % 3, 1.01, &request);
         harpe_plan_set *with = plans_of(&p, &request, &error);
         assert_same_sets(&p, without, with);
-        harpe_plan_set_free(without);
         check_plans(&p, &request, with);
-        free_pipeline(&p);
     }
 }
 
 TEST(limits_that_are_no_numbers_are_refused) {
     test_random random = {14};
-    pipeline p = make_pipeline(2, 2, 3, &random);
+    AT_END(free_pipeline) pipeline p = make_pipeline(2, 2, 3, &random);
     const harpe_plan_request wrong[] = {
         {.max_peak_power_w = -1}, {.max_swing_w = -1}, {.max_swing_share = NAN}};
     for (size_t k = 0; k < 3; k++) {
@@ -345,7 +342,6 @@ TEST(limits_that_are_no_numbers_are_refused) {
     harpe_error error = {.message = ""};
     assert_null(plans_of(&p, &impossible, &error));
     assert_non_null(strstr(error.message, "no plan keeps the limits on power; the lowest peak"));
-    free_pipeline(&p);
 }
 
 /* ---- Replicas -------------------------------------------------------------------------------- */
@@ -391,11 +387,12 @@ TEST(replicas_share_a_limit) {
     test_random random = {15};
     int made = 0, later = 0, trials = few_trials(20);
     for (int trial = 0; trial < trials; trial++) {
+        AT_END(free_pipeline)
         pipeline p =
             make_pipeline(random_int(&random, 1, 3), random_int(&random, 1, 4), 6, &random);
         int count = random_int(&random, 2, 4);
-        harpe_profile *profile = profile_of(&p.rows);
-        harpe_schedule *schedule = schedule_of(
+        owned_profile profile = profile_of(&p.rows);
+        owned_schedule schedule = schedule_of(
             &(harpe_schedule_options){.ranks = p.ranks, .microbatches = p.microbatches});
         harpe_problem_options options = {.blocking_power_w = &p.blocking_w,
                                          .blocking_power_count = 1,
@@ -429,9 +426,6 @@ TEST(replicas_share_a_limit) {
             assert_non_null(strstr(error.message, "keeps the limits on power; the lowest peak"));
         }
         harpe_replica_profiles_free(profiles);
-        harpe_schedule_free(schedule);
-        harpe_profile_free(profile);
-        free_pipeline(&p);
     }
     assert_true(2 * made >= trials);
     assert_true(later > 0); /* with time to spare, idle time moves */

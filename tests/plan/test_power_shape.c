@@ -11,23 +11,19 @@ static const harpe_schedule_options one_by_one = {.ranks = 1, .microbatches = 1}
 
 static harpe_power_shape shape_of(const harpe_problem *problem, const int *frequency_mhz) {
     harpe_power_shape shape;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_power_shape(problem, frequency_mhz, &shape, &error), error);
+    assert_works(harpe_plan_power_shape(problem, frequency_mhz, &shape, &failure));
     return shape;
 }
 
 /* One GPU that draws `first_w` for a time and then `second_w` for a time. */
 static harpe_power_shape shape_of_two(double first_w, double first_s, double second_w,
                                       double second_s, double overhead_w) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, first_s, first_w * first_s);
     add_row(&rows, 0, "backward", 1400, second_s, second_w * second_s);
-    harpe_problem *problem = problem_with_overhead(&rows, &one_by_one, 0, overhead_w);
+    owned_problem problem = problem_with_overhead(&rows, &one_by_one, 0, overhead_w);
     const int frequency_mhz[2] = {1400, 1400};
-    harpe_power_shape shape = shape_of(problem, frequency_mhz);
-    harpe_problem_free(problem);
-    free(rows.rows);
-    return shape;
+    return shape_of(problem, frequency_mhz);
 }
 
 /* The fundamental of a square wave is 4 / pi times its height, from peak to peak. */
@@ -72,12 +68,12 @@ TEST(constant_power_does_not_swing) {
 /* Rank 0: F 0 to 1 s (300 W), B 4 to 6 s (200 W). Rank 1: F 1 to 2 s (500 W), B 2 to 4 s (400 W).
  * A rank that waits draws 50 W: 350 W, 550 W, 450 W, 250 W. */
 TEST(two_ranks_by_hand) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 1, 300);
     add_row(&rows, 0, "backward", 1400, 2, 400);
     add_row(&rows, 1, "forward", 1400, 1, 500);
     add_row(&rows, 1, "backward", 1400, 2, 800);
-    harpe_problem *problem =
+    owned_problem problem =
         problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 2, .microbatches = 1}, 50);
     const int frequency_mhz[4] = {0, 0, 0, 0};
     harpe_power_shape shape = shape_of(problem, frequency_mhz);
@@ -92,8 +88,6 @@ TEST(two_ranks_by_hand) {
     }
     assert_near(shape.swing_w, 4 / PI * sin(PI / 6) * hypot(real, imaginary), 1e-12);
     assert_near(shape.swing_hz, 1.0 / 6, 1e-12);
-    harpe_problem_free(problem);
-    free(rows.rows);
 }
 
 /* ---- Random plans ---------------------------------------------------------------------------- */
@@ -119,7 +113,7 @@ static void assert_matches_grid(const harpe_problem *problem, const int *frequen
     enum { CELLS = 20000 };
     static double power_w[CELLS];
     size_t count = harpe_problem_instruction_count(problem);
-    double *start_s = calloc(count, sizeof *start_s);
+    owned_array double *start_s = calloc(count, sizeof *start_s);
     const harpe_profile_point **points = calloc(count, sizeof *points);
     double steps_w = 0, highest_w = 0, mean_w = 0;
     harpe_plan plan;
@@ -151,7 +145,6 @@ static void assert_matches_grid(const harpe_problem *problem, const int *frequen
     }
     if (fabs(shape.swing_w - strongest_w) > tolerance_w)
         fail_msg("the swing is %.9g W, on the grid %.9g W", shape.swing_w, strongest_w);
-    free(start_s);
     free(points);
 }
 
@@ -162,36 +155,30 @@ TEST(random_plans_match_a_grid_of_time) {
                                           .microbatches = random_int(&random, 1, 4)};
         test_profile_shape shape = random_shape(&random);
         shape.character = CHARACTER_MEASURED;
-        harpe_schedule *schedule = schedule_of(&options);
-        test_rows rows = make_rows(schedule, &shape, &random);
-        harpe_problem *problem = problem_with_overhead(&rows, &options, 80, 500);
+        owned_schedule schedule = schedule_of(&options);
+        owned_rows rows = make_rows(schedule, &shape, &random);
+        owned_problem problem = problem_with_overhead(&rows, &options, 80, 500);
         size_t count = harpe_problem_instruction_count(problem);
-        int *frequency_mhz = calloc(count, sizeof *frequency_mhz);
+        owned_array int *frequency_mhz = calloc(count, sizeof *frequency_mhz);
         for (size_t i = 0; i < count; i++) {
             const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
             int p = random_int(&random, 0, (int)choice->point_count - 1);
             frequency_mhz[i] = choice->points[p].frequency_mhz;
         }
         assert_matches_grid(problem, frequency_mhz);
-        free(frequency_mhz);
-        harpe_problem_free(problem);
-        harpe_schedule_free(schedule);
-        free(rows.rows);
     }
 }
 
 TEST(an_unknown_frequency_leaves_the_result_unchanged) {
-    test_rows rows = {0};
+    owned_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 1, 300);
     add_row(&rows, 0, "backward", 1400, 1, 300);
-    harpe_problem *problem = problem_from_rows(&rows, &one_by_one, 0);
+    owned_problem problem = problem_from_rows(&rows, &one_by_one, 0);
     harpe_power_shape shape = {.peak_w = -1};
     const int frequency_mhz[2] = {1400, 1300};
     assert_int_equal(harpe_plan_power_shape(problem, frequency_mhz, &shape, NULL),
                      HARPE_INVALID_INPUT);
     assert_true(shape.peak_w == -1);
-    harpe_problem_free(problem);
-    free(rows.rows);
 }
 
 int main(void) { return run_listed_tests(); }

@@ -11,36 +11,18 @@
 
 #include "plan/problem.h"
 
-enum { ROWS_MAX = 1024 };
-
-typedef struct rows {
-    harpe_measurement items[ROWS_MAX];
-    size_t count;
-} rows;
+#include "instances.h"
 
 /* Adds a curve of `clocks` clocks from 1410 MHz down, `step_mhz` apart. Above `limit_mhz` the GPU's
  * power limit holds the clock. */
-static void add_curve(rows *r, const char *name, int clocks, int step_mhz, double compute_share,
-                      int limit_mhz) {
+static void add_curve(test_rows *r, const char *name, int clocks, int step_mhz,
+                      double compute_share, int limit_mhz) {
     for (int k = 0; k < clocks; k++) {
         int mhz = 1410 - k * step_mhz, real_mhz = mhz < limit_mhz ? mhz : limit_mhz;
         double share = real_mhz / 1410.0;
         double time_s = 0.05 * (compute_share / share + 1 - compute_share);
-        r->items[r->count++] =
-            (harpe_measurement){.rank = -1,
-                                .instruction = name,
-                                .frequency_mhz = mhz,
-                                .time_s = time_s,
-                                .energy_j = time_s * (90 + 310 * pow(share, 2.5))};
+        add_row(r, 0, name, mhz, time_s, time_s * (90 + 310 * pow(share, 2.5)));
     }
-}
-
-static harpe_profile *profile_of(const rows *r) {
-    harpe_profile *profile = NULL;
-    harpe_error error;
-    if (harpe_profile_new(r->items, r->count, &profile, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
-    return profile;
 }
 
 static void assert_no_warning(const harpe_profile *profile) {
@@ -49,13 +31,12 @@ static void assert_no_warning(const harpe_profile *profile) {
 
 /* Checks the warnings of a text: the one at `index` contains `expected`; NULL: there is none. */
 static void assert_warning(const char *text, size_t index, const char *expected) {
-    harpe_profile *profile = NULL;
+    owned_profile profile = NULL;
     assert_int_equal(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, NULL),
                      HARPE_OK);
     const char *found = harpe_profile_warning_at(profile, index);
     if (!expected != !found || (expected && !strstr(found, expected)))
         fail_msg("expected '%s', got '%s'", expected ? expected : "", found ? found : "");
-    harpe_profile_free(profile);
 }
 
 #define HEADER "stage,instruction,frequency,time,energy\n"
@@ -113,15 +94,15 @@ TEST(one_wrong_number_is_found_at_any_clock) {
     for (int clocks = 2; clocks <= 12; clocks++)
         for (int slip = 0; slip < clocks; slip++)
             for (int variant = 0; variant < 40; variant++) {
-                rows r = {0};
+                owned_rows r = {0};
                 double factor = factors[variant % 5];
                 int step_mhz = variant % 4 < 2 ? 15 : 75;
                 add_curve(&r, "b", clocks, step_mhz, 0.9, variant % 3 ? 1500 : 1350);
                 add_curve(&r, "f", clocks, step_mhz, variant % 2, 1500);
-                harpe_measurement *row = &r.items[slip];
+                harpe_measurement *row = &r.rows[slip];
                 if (fabs(log(factor)) < 1.2 && (clocks == 2 || step_mhz > 15)) continue;
                 *(variant / 20 ? &row->time_s : &row->energy_j) *= factor;
-                harpe_profile *profile = profile_of(&r);
+                owned_profile profile = profile_of(&r);
                 char expected[24];
                 (void)snprintf(expected, sizeof expected, "row %d: ", slip);
                 const char *found = harpe_profile_warning_at(profile, 0);
@@ -130,18 +111,17 @@ TEST(one_wrong_number_is_found_at_any_clock) {
                     fail_msg("%d clocks, variant %d: '%s', not %s", clocks, variant,
                              found ? found : "", expected);
                 if (clocks > 2) assert_null(harpe_profile_warning_at(profile, 1));
-                harpe_profile_free(profile);
             }
 }
 
 TEST(sound_curves_are_not_doubted) {
     for (int clocks = 1; clocks <= 14; clocks++)
         for (int variant = 0; variant < 24; variant++) {
-            rows r = {0};
+            owned_rows r = {0};
             int step_mhz = variant % 4 < 2 ? 15 : 90;
             add_curve(&r, "f", clocks, step_mhz, variant % 3 / 2.0, variant % 5 ? 1500 : 1200);
             add_curve(&r, "left.alone", 1, 15, 1, 1500);
-            r.items[r.count - 1].frequency_mhz = 0;
+            r.rows[r.count - 1].frequency_mhz = 0;
             harpe_profile *profile = profile_of(&r);
             assert_no_warning(profile);
             harpe_profile_free(profile);
@@ -150,20 +130,20 @@ TEST(sound_curves_are_not_doubted) {
 
 /* Each rank has its curve. */
 TEST(ranks_differ) {
-    rows r = {0};
+    owned_rows r = {0};
     for (int rank = 0; rank < 3; rank++) {
         size_t first = r.count;
         add_curve(&r, "f", 6, 15, 1, 1500);
         for (size_t i = first; i < r.count; i++) {
-            r.items[i].rank = rank;
-            r.items[i].time_s *= 1 + 4 * rank;
-            r.items[i].energy_j *= 1 + 4 * rank;
+            r.rows[i].rank = rank;
+            r.rows[i].time_s *= 1 + 4 * rank;
+            r.rows[i].energy_j *= 1 + 4 * rank;
         }
     }
     harpe_profile *profile = profile_of(&r);
     assert_no_warning(profile);
     harpe_profile_free(profile);
-    r.items[8].energy_j *= 10;
+    r.rows[8].energy_j *= 10;
     profile = profile_of(&r);
     const char *found = harpe_profile_warning_at(profile, 0);
     if (!found || strncmp(found, "row 8: ", 7) != 0) fail_msg("%s", found ? found : "none");
@@ -192,14 +172,8 @@ TEST(measured_profiles_are_not_doubted) {
     static const char *const names[] = {"pipeline/gpt3-175b_a100.csv",
                                         "pipeline/bloom-176b_a100.csv", "synthetic/a100_4s.csv",
                                         "synthetic/a100_16s.csv"};
-    const char *folder = getenv("HARPE_DATA");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[4096];
-        (void)snprintf(path, sizeof path, "%s/%s",
-                       folder ? folder : HARPE_SOURCE_DIR "/../shared/data", names[i]);
-        if (access(path, R_OK) != 0) skip_because("data: %s is not there", path);
-        harpe_profile *profile = NULL;
-        assert_int_equal(harpe_profile_read_csv(path, &profile, NULL), HARPE_OK);
+        owned_profile profile = data_profile(names[i]);
         /* The A100 of the measured pipelines had the same time and power at its three highest
          * clocks. The synthetic ones had not. */
         if (i < 2)
@@ -207,7 +181,6 @@ TEST(measured_profiles_are_not_doubted) {
         else
             assert_no_warning(profile);
         assert_null(harpe_profile_warning_at(profile, i < 2));
-        harpe_profile_free(profile);
     }
 }
 
@@ -312,7 +285,7 @@ TEST(throttled_clocks_are_found) {
         l.compute = t % 7 ? 0.9 : 0.3;
         l.step_mhz = t % 2 ? 15 : 30;
         l.seed = (uint64_t)t;
-        harpe_profile *profile = profile_of_laws(&l, &l);
+        owned_profile profile = profile_of_laws(&l, &l);
         const char *line = unreached(profile);
         if (!line) fail_msg("trial %d: %g W is not seen", t, l.limit_w);
         double power_w, at_limit = reach(&l, 1, l.limit_w, &power_w) * 1410;
@@ -332,7 +305,6 @@ TEST(throttled_clocks_are_found) {
             fail_msg("trial %d: %s; the limit is at %g MHz", t, line, free_mhz);
         if (l.compute > 0.5 && fabs(like - at_limit) > 0.03 * 1410)
             fail_msg("trial %d: %s; as fast as %g MHz", t, line, at_limit);
-        harpe_profile_free(profile);
     }
 }
 
@@ -348,11 +320,10 @@ TEST(flat_times_alone_are_no_throttling) {
         l.compute = 0.1 * (t % 3);
         l.level = t % 4 ? 1 : 0.4;
         l.launch_s = t % 5 < 3 ? 0.05 * (1 + 0.1 * (t % 5)) : 0;
-        harpe_profile *profile = profile_of_laws(&l, t % 2 ? &l : &other);
+        owned_profile profile = profile_of_laws(&l, t % 2 ? &l : &other);
         const char *line = unreached(profile);
         if (line) fail_msg("trial %d: %s", t, line);
         assert_int_equal(harpe_profile_entry_at(profile, 0)->throttled_count, 0);
-        harpe_profile_free(profile);
     }
 }
 
@@ -363,7 +334,7 @@ TEST(the_rank_is_named) {
     l.noise = 0.001;
     l.ranks = 4;
     l.throttled_rank = 2;
-    harpe_profile *profile = profile_of_laws(&l, &l);
+    owned_profile profile = profile_of_laws(&l, &l);
     const char *line = unreached(profile);
     if (!line || !strstr(line, "p.csv: rank 2: the GPU did not reach"))
         fail_msg("%s", line ? line : "none");
@@ -373,7 +344,6 @@ TEST(the_rank_is_named) {
     profile = profile_of_laws(&l, &l);
     line = unreached(profile);
     if (!line || !strstr(line, "rank 0-3: ")) fail_msg("%s", line ? line : "none");
-    harpe_profile_free(profile);
 }
 
 /* The synthetic GPUs have no limit. */
@@ -387,13 +357,12 @@ TEST(synthetic_gpus_reach_their_clocks) {
             harpe_synth_options options = {
                 .gpu_model = *model, .stages = 2, .imbalance = 1, .noise = 0.01 * (t % 11)};
             options.seed = (uint64_t)t;
-            harpe_profile *profile = NULL, *read = NULL;
+            owned_profile profile = NULL;
+            owned_profile read = NULL;
             assert_int_equal(harpe_profile_synthesize(&options, &profile, NULL, NULL), HARPE_OK);
             assert_int_equal(harpe_profile_write_csv(profile, path, NULL), HARPE_OK);
             assert_int_equal(harpe_profile_read_csv(path, &read, NULL), HARPE_OK);
             if (unreached(read)) fail_msg("%s, seed %d: %s", *model, t, unreached(read));
-            harpe_profile_free(profile);
-            harpe_profile_free(read);
         }
     (void)unlink(path);
 }
@@ -414,26 +383,23 @@ TEST(plans_use_clocks_that_were_reached) {
             length += append_law(text + length, sizeof text - (size_t)length, &l, "backward");
             length += append_law(text + length, sizeof text - (size_t)length, &l, "forward");
         }
-        harpe_profile *profile = NULL;
+        owned_profile profile = NULL;
         harpe_error error = {.message = ""};
         assert_int_equal(harpe_profile_parse_csv(text, (size_t)length, "p.csv", &profile, &error),
                          HARPE_OK);
         assert_non_null(unreached(profile));
         const harpe_schedule_options options = {.ranks = STAGES, .microbatches = 6};
-        harpe_schedule *schedule = NULL;
-        harpe_problem *problem = NULL;
+        owned_schedule schedule = NULL;
+        owned_problem problem = NULL;
         assert_int_equal(harpe_schedule_new(&options, &schedule, &error), HARPE_OK);
         const harpe_problem_options waits = {.blocking_power_w = (const double[]){75},
                                              .blocking_power_count = 1};
         assert_int_equal(harpe_problem_new(profile, schedule, &waits, &problem, &error), HARPE_OK);
         const harpe_plan_request request = {
             .count = 4, .clock_switch.minimum_dwell_s = 0.1 * (double)seed, .threads = 1};
-        harpe_frontier *frontier = NULL;
-        harpe_plan_set *plans = NULL;
-        assert_int_equal(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error),
-                         HARPE_OK);
-        if (harpe_plan_set_verify(problem, frontier, plans, &error) != HARPE_OK)
-            fail_msg("%s", error.message);
+        owned_frontier frontier = NULL;
+        owned_plan_set plans = plan_set_of(problem, &request, &frontier);
+        assert_works(harpe_plan_set_verify(problem, frontier, plans, &failure));
         for (size_t p = 0; p < harpe_plan_set_count(plans); p++) {
             size_t count = harpe_problem_instruction_count(problem), beyond = 0, highest = 0;
             for (size_t i = 0; i < count; i++) {
@@ -445,11 +411,6 @@ TEST(plans_use_clocks_that_were_reached) {
             /* Savings are shown against the plan at the highest clocks. */
             assert_true(beyond == 0 || highest == count);
         }
-        harpe_plan_set_free(plans);
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
-        harpe_schedule_free(schedule);
-        harpe_profile_free(profile);
     }
 }
 

@@ -28,8 +28,7 @@ static const harpe_relaxation_curve *curve_of(const state_of *s, int32_t i) {
 
 /* Loads the walk's solution again, and makes all changes before the first pivot. */
 static void change_at_once(const state_of *s, harpe_relaxation *r) {
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_relaxation_init(r, &s->p->walk.network, &error), error);
+    assert_works(harpe_relaxation_init(r, &s->p->walk.network, &failure));
     harpe_relaxation_load(r, &s->p->curves, &s->p->walk.solver);
     for (int32_t i = 0; i < s->p->problem->instruction_count; i++)
         harpe_relaxation_change(r, i, curve_of(s, i));
@@ -84,11 +83,9 @@ static bool is_feasible(const state_of *s) {
 static double lp_energy_j(const state_of *s) {
     const harpe_dag *dag = &s->p->problem->dag;
     size_t n = (size_t)dag->node_count;
-    harpe_option_list *lists = calloc(n, sizeof *lists);
-    relaxation r = {.instruction_count = dag->node_count,
-                    .list_of = calloc(n, sizeof(const harpe_option_list *)),
-                    .arc_from = calloc((size_t)dag->arc_count + 1, sizeof(int)),
-                    .arc_to = calloc((size_t)dag->arc_count + 1, sizeof(int))};
+    owned_array harpe_option_list *lists = calloc(n, sizeof *lists);
+    owned_relaxation r = relaxation_of(s->p->problem);
+    r.blocking_power_w = 0;
     for (int32_t i = 0; i < dag->node_count; i++) {
         lists[i] = *list_at(s->p->problem, i);
         if (s->fixed[i] >= 0) {
@@ -99,17 +96,8 @@ static double lp_energy_j(const state_of *s) {
         }
         r.list_of[i] = &lists[i];
     }
-    for (; r.arc_count < dag->arc_count; r.arc_count++) {
-        r.arc_from[r.arc_count] = dag->arc_from[r.arc_count];
-        r.arc_to[r.arc_count] = dag->arc_to[r.arc_count];
-    }
-    relaxation_lp lp = relaxation_lp_new(&r);
+    owned_relaxation_lp lp = relaxation_lp_new(&r);
     double energy_j = relaxation_lp_energy_j(&lp, (double)s->deadline_ps / HARPE_PS_PER_S);
-    relaxation_lp_free(&lp);
-    free(r.list_of);
-    free(r.arc_from);
-    free(r.arc_to);
-    free(lists);
     return energy_j;
 }
 
@@ -141,14 +129,13 @@ static void fix_or_release(state_of *s, harpe_relaxation *r, int32_t i, test_ran
 
 /* Solves after all changes at once, and returns the optimum (INFINITY: infeasible). */
 static double solve_at_once(const state_of *s) {
-    harpe_relaxation cold; /* contains pointers into itself */
+    AT_END(harpe_relaxation_clear) harpe_relaxation cold; /* contains pointers into itself */
     change_at_once(s, &cold);
     harpe_relaxation_outcome outcome = harpe_relaxation_solve(&cold, INFINITY);
     bool feasible = is_feasible(s);
     assert_int_equal(outcome, feasible ? HARPE_RELAXATION_OPTIMAL : HARPE_RELAXATION_INFEASIBLE);
     if (feasible) assert_optimal(s, &cold);
     double objective_j = feasible ? cold.objective_j : INFINITY;
-    harpe_relaxation_clear(&cold);
     return objective_j;
 }
 
@@ -191,7 +178,7 @@ static void change_and_compare(state_of *s, harpe_relaxation *r, test_random *ra
 }
 
 static void one_problem(harpe_problem *problem, test_random *random, int changes) {
-    parts p;
+    owned_parts p;
     parts_init(&p, problem);
     static const double shares[] = {0, 1, 0.5, 0.1, 0.9};
     int64_t time_ps = time_at(&p, random_int(random, 0, 1) ? shares[random_int(random, 0, 4)]
@@ -201,9 +188,8 @@ static void one_problem(harpe_problem *problem, test_random *random, int changes
     state_of s = {.p = &p, .deadline_ps = time_ps, .fixed = malloc(n * sizeof *s.fixed)};
     for (size_t i = 0; i < n; i++)
         s.fixed[i] = -1;
-    harpe_relaxation r;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_relaxation_init(&r, &p.walk.network, &error), error);
+    AT_END(harpe_relaxation_clear) harpe_relaxation r;
+    assert_works(harpe_relaxation_init(&r, &p.walk.network, &failure));
     for (int load = 0; load < 2; load++) {
         harpe_relaxation_load(&r, &p.curves, &p.walk.solver);
         for (size_t i = 0; i < n; i++)
@@ -222,9 +208,7 @@ static void one_problem(harpe_problem *problem, test_random *random, int changes
         for (int k = 0; k < changes; k++)
             change_and_compare(&s, &r, random);
     }
-    harpe_relaxation_clear(&r);
     free(s.fixed);
-    parts_clear(&p);
 }
 
 TEST(changes_match_those_made_at_once) {

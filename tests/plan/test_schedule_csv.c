@@ -10,6 +10,8 @@
 #include "base/text.h"
 #include "plan/schedule.h"
 
+#include "instances.h"
+
 #define CELL \
     "expected a cell such as 0F3, 1B0, 2I1, 2W1, (0F7;7B3)OVERLAP_F_B, 0F3:name, 1F0+0.002, " \
     ":name or BARRIER"
@@ -46,7 +48,7 @@ static void expect_action(const harpe_action *action, harpe_operation operation,
 /* ---- Accepted files -------------------------------------------------------------------------- */
 
 TEST(reads_1f1b_with_idle_cells) {
-    harpe_schedule *schedule = read_text("0F0,0F1,,,0B0,,0B1\n,1F0,1B0,1F1,1B1,,\n");
+    owned_schedule schedule = read_text("0F0,0F1,,,0B0,,0B1\n,1F0,1B0,1F1,1B1,,\n");
     assert_string_equal(harpe_schedule_name(schedule), "file");
     assert_int_equal(harpe_schedule_rank_count(schedule), 2);
     assert_int_equal(harpe_schedule_stage_count(schedule), 2);
@@ -60,11 +62,10 @@ TEST(reads_1f1b_with_idle_cells) {
     expect_action(&list[3].actions[0], HARPE_BACKWARD, 1, 1);
     assert_string_equal(list[0].name, "forward");
     assert_string_equal(list[1].name, "backward");
-    harpe_schedule_free(schedule);
 }
 
 TEST(reads_split_backwards_and_overlapped_pairs) {
-    harpe_schedule *schedule =
+    owned_schedule schedule =
         read_text("0F0,1F0,(0F1;1B0)OVERLAP_F_B,(1F1;0I0)OVERLAP_F_B,0W0,1I1,1W1,0B1\n");
     assert_int_equal(harpe_schedule_stage_count(schedule), 2);
     size_t count;
@@ -77,17 +78,15 @@ TEST(reads_split_backwards_and_overlapped_pairs) {
     expect_action(&list[3].actions[1], HARPE_BACKWARD_INPUT, 0, 0);
     assert_string_equal(list[4].name, "backward_weight");
     assert_string_equal(list[5].name, "backward_input");
-    harpe_schedule_free(schedule);
 }
 
 TEST(reads_files_from_any_system) {
-    harpe_schedule *schedule = read_text("\xEF\xBB\xBF\"0F0\", 0B0 , ,\"\"\r\n,1F0,1B0\r\n\r\n\n");
+    owned_schedule schedule = read_text("\xEF\xBB\xBF\"0F0\", 0B0 , ,\"\"\r\n,1F0,1B0\r\n\r\n\n");
     assert_int_equal(harpe_schedule_rank_count(schedule), 2);
     assert_int_equal(harpe_schedule_instruction_count(schedule), 4);
     harpe_schedule_free(schedule);
     schedule = read_text("0F0,0B0");
     assert_int_equal(harpe_schedule_rank_count(schedule), 1);
-    harpe_schedule_free(schedule);
 }
 
 /* Writes a schedule in the file's form. Returns false if the form lacks one of its operations. */
@@ -139,15 +138,13 @@ static void expect_same(const harpe_schedule *left, const harpe_schedule *right)
 /* The order of a runtime of torch.distributed.pipelining (2 ranks, 2 microbatches, split
  * backwards), in the form that has all actions. */
 TEST(leaves_out_communication) {
-    harpe_schedule *with =
+    owned_schedule with =
         read_text("0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0I0,0WAIT_SEND_F0,0RECV_B1,0W0,0B1,"
                   "0WAIT_SEND_F1,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD\r\n"
                   "1UNSHARD,1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1REDUCE_GRAD,"
                   "1WAIT_REDUCE_GRAD,1RESHARD,1WAIT_SEND_B0,1WAIT_SEND_B1\r\n");
-    harpe_schedule *without = read_text("0F0,0F1,0I0,0W0,0B1\n1F0,1B0,1F1,1B1\n");
+    owned_schedule without = read_text("0F0,0F1,0I0,0W0,0B1\n1F0,1B0,1F1,1B1\n");
     expect_same(with, without);
-    harpe_schedule_free(with);
-    harpe_schedule_free(without);
 }
 
 TEST(every_built_in_comes_back_as_it_was_written) {
@@ -159,17 +156,14 @@ TEST(every_built_in_comes_back_as_it_was_written) {
                 harpe_schedule_options options = {.name = harpe_schedule_name_at(k),
                                                   .ranks = ranks,
                                                   .microbatches = microbatches};
-                harpe_schedule *schedule = NULL;
+                owned_schedule schedule = NULL;
                 if (harpe_schedule_new(&options, &schedule, NULL) != HARPE_OK) continue;
-                harpe_text text = {0};
+                owned_text text = {0};
                 if (write_csv(schedule, &text)) {
-                    harpe_schedule *back = read_text(text.data);
+                    owned_schedule back = read_text(text.data);
                     expect_same(schedule, back);
-                    harpe_schedule_free(back);
                     compared++;
                 }
-                harpe_text_free(&text);
-                harpe_schedule_free(schedule);
             }
         }
     }
@@ -179,7 +173,7 @@ TEST(every_built_in_comes_back_as_it_was_written) {
 /* ---- Beyond torch's form --------------------------------------------------------------------- */
 
 TEST(reads_recomputations_and_names) {
-    harpe_schedule *schedule = read_text(
+    owned_schedule schedule = read_text(
         ":load,0F0:forward_moe,1F0,(0F1;1B0)OVERLAP_F_B:pair,0R0,0B0:b.moe,1F1:forward_moe,"
         "1R1,1I1,1W1,0B1,:optimizer\n");
     assert_int_equal(harpe_schedule_stage_count(schedule), 2);
@@ -198,11 +192,10 @@ TEST(reads_recomputations_and_names) {
     expect_action(&list[1].actions[0], HARPE_FORWARD, 0, 0);
     expect_action(&list[3].actions[1], HARPE_BACKWARD, 1, 0);
     expect_action(&list[4].actions[0], HARPE_RECOMPUTATION, 0, 0);
-    harpe_schedule_free(schedule);
 }
 
 TEST(standalone_instructions_belong_to_the_lowest_stage) {
-    harpe_schedule *schedule = read_text("0F0,1F1,1B1,0B0\n:a,1F0,0F1,1B0,0B1,:b\n");
+    owned_schedule schedule = read_text("0F0,1F1,1B1,0B0\n:a,1F0,0F1,1B0,0B1,:b\n");
     size_t count;
     const harpe_instruction *list = harpe_schedule_rank(schedule, 1, &count);
     expect_action(&list[0].actions[0], HARPE_STANDALONE, 0, -1);
@@ -210,21 +203,19 @@ TEST(standalone_instructions_belong_to_the_lowest_stage) {
     harpe_schedule_free(schedule);
     schedule = read_text("0F0,0B0\n1F0,1B0,:a\n");
     expect_action(&harpe_schedule_rank(schedule, 1, &count)[2].actions[0], HARPE_STANDALONE, 1, -1);
-    harpe_schedule_free(schedule);
 }
 
 TEST(reads_a_stage_on_two_ranks) {
-    harpe_schedule *schedule = read_text("0F0,1F1,1B1,0B0\n0F1,1F0,1B0,0B1\n");
+    owned_schedule schedule = read_text("0F0,1F1,1B1,0B0\n0F1,1F0,1B0,0B1\n");
     assert_int_equal(harpe_schedule_rank_count(schedule), 2);
     assert_int_equal(harpe_schedule_stage_count(schedule), 2);
     assert_int_equal(harpe_schedule_microbatch_count(schedule), 2);
-    harpe_schedule_free(schedule);
 }
 
 /* All of what is before a barrier ends before anything behind it starts. */
 TEST(barriers_wait_for_all_ranks) {
-    harpe_schedule *schedule = read_text("0F0,0F1,BARRIER,0B0,0B1,BARRIER,:step\n"
-                                         "1F0,BARRIER,1F1,1B0,1B1,BARRIER,:step\n");
+    owned_schedule schedule = read_text("0F0,0F1,BARRIER,0B0,0B1,BARRIER,:step\n"
+                                        "1F0,BARRIER,1F1,1B0,1B1,BARRIER,:step\n");
     static const harpe_wait expected[] = {{5, 2}, {8, 4}, {1, 6}, {3, 9}};
     assert_int_equal(schedule->wait_count, 4);
     for (size_t w = 0; w < 4; w++) {
@@ -234,11 +225,10 @@ TEST(barriers_wait_for_all_ranks) {
     harpe_schedule_free(schedule);
     schedule = read_text("BARRIER,0F0,0B0,BARRIER,BARRIER\nBARRIER,1F0,1B0,BARRIER,BARRIER\n");
     assert_int_equal(schedule->wait_count, 0); /* nothing is before or behind */
-    harpe_schedule_free(schedule);
 }
 
 TEST(reads_lags) {
-    harpe_schedule *schedule = read_text("0F0,0B0+0.5,:step\n1F0:first+1e-3,1B0:b.x-y+0,:step+2\n");
+    owned_schedule schedule = read_text("0F0,0B0+0.5,:step\n1F0:first+1e-3,1B0:b.x-y+0,:step+2\n");
     static const double lags_s[] = {0, 0.5, 0, 1e-3, 0, 2};
     static const char *const names[] = {"forward", "backward", "step", "first", "b.x-y", "step"};
     for (size_t i = 0; i < 6; i++) {
@@ -252,7 +242,6 @@ TEST(reads_lags) {
     harpe_schedule_free(schedule);
     schedule = read_text("0F0,0B0+0\n");
     assert_false(harpe_schedule_has_lag(schedule));
-    harpe_schedule_free(schedule);
 }
 
 TEST(refuses_lags_that_are_none) {
@@ -292,7 +281,7 @@ TEST(refuses_names_and_barriers_that_are_none) {
         "s.csv: the order can never finish: rank 0's backward 0B0 waits for rank 1's backward "
         "1B0, which comes after rank 1's forward 1F0, which waits for rank 0's backward 0B0");
     expect_bad("0R0", "s.csv: stage 0 (rank 0) has no forward (F) for microbatch 0");
-    harpe_text text = {0};
+    owned_text text = {0};
     for (int i = 0; i < 65; i++)
         harpe_text_printf(&text, ":n%d,", i);
     harpe_text_printf(&text, "0F0,0B0\n");
@@ -302,7 +291,6 @@ TEST(refuses_names_and_barriers_that_are_none) {
         harpe_text_printf(&text, "%dF0,BARRIER,%dB0\n", rank, rank);
     expect_status(text.data, HARPE_LIMIT_EXCEEDED,
                   "s.csv: 1 barriers of 2001 ranks are more than 4000000 dependencies");
-    harpe_text_free(&text);
 }
 
 TEST(reads_a_file_by_path) {
@@ -425,11 +413,10 @@ TEST(refuses_an_order_that_cannot_finish) {
 }
 
 TEST(refuses_more_ranks_than_supported) {
-    harpe_text text = {0};
+    owned_text text = {0};
     for (int rank = 0; rank <= 4096; rank++)
         harpe_text_printf(&text, "%dF0,%dB0\n", rank, rank);
     expect_status(text.data, HARPE_LIMIT_EXCEEDED, "s.csv:4097: more than 4096 ranks");
-    harpe_text_free(&text);
 }
 
 int main(void) { return run_listed_tests(); }

@@ -90,12 +90,10 @@ static harpe_profile *make_profile(int stages, test_random *random) {
                                    .forward_time_s = 0.002 * random_int(random, 1, 50),
                                    .split_backward = true};
     harpe_profile *profile = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_profile_synthesize(&options, &profile, NULL, &error), error);
-    test_rows rows = odd_rows(profile, (oddity)random_int(random, 0, ODD_COUNT - 1), random);
+    assert_works(harpe_profile_synthesize(&options, &profile, NULL, &failure));
+    owned_rows rows = odd_rows(profile, (oddity)random_int(random, 0, ODD_COUNT - 1), random);
     harpe_profile *odd = profile_of(&rows);
     harpe_profile_free(profile); /* the rows have its names */
-    free(rows.rows);
     return odd;
 }
 
@@ -307,7 +305,6 @@ static rank_changes changes_of(const instance *in, const int *mhz, double time_s
  * clocks hold. A rank without a clock in common need not hold its clocks. */
 static double check_plan(const instance *in, const harpe_plan *plan) {
     harpe_plan own = simulate(in, plan->frequency_mhz);
-    harpe_error error = {.message = ""};
     assert_near(plan->time_s, own.time_s, ROUNDING);
     assert_near(plan->energy_j, own.energy_j, ROUNDING);
     double hold_s = fmax(in->cost.minimum_dwell_s, in->cost.latency_s) * (1 - ROUNDING);
@@ -325,9 +322,8 @@ static double check_plan(const instance *in, const harpe_plan *plan) {
         first += length;
     }
     harpe_late_plan late;
-    assert_ok(harpe_plan_evaluate_late(in->problem, plan->frequency_mhz, &in->cost, INFINITY, &late,
-                                       NULL, &error),
-              error);
+    assert_works(harpe_plan_evaluate_late(in->problem, plan->frequency_mhz, &in->cost, INFINITY,
+                                          &late, NULL, &failure));
     if (holds) {
         assert_int_equal(late.late_count, 0);
         assert_near(late.time_s, own.time_s, ROUNDING);
@@ -344,8 +340,7 @@ static double energy_within(instance *in, const int *clock, double most_s) {
         for (size_t k = 0; k < harpe_problem_rank_length(in->problem, r); k++)
             in->mhz[i++] = in->clocks[r][clock[r]];
     harpe_plan plan;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_evaluate(in->problem, in->mhz, &plan, NULL, &error), error);
+    assert_works(harpe_plan_evaluate(in->problem, in->mhz, &plan, NULL, &failure));
     return plan.time_s <= most_s ? plan.energy_j : INFINITY;
 }
 
@@ -427,9 +422,7 @@ static void least_of_set(const instance *in, int plan_count, const double *times
         request.times_s = times_s;
         request.time_count = SLOWDOWN_COUNT;
     }
-    harpe_plan_set *plans = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_set_new(in->problem, &request, NULL, NULL, &plans, &error), error);
+    owned_plan_set plans = plan_set_of(in->problem, &request, NULL);
     for (size_t s = 0; s < SLOWDOWN_COUNT; s++)
         least_j[s] = INFINITY;
     for (size_t p = 0; p < harpe_plan_set_count(plans); p++) {
@@ -439,14 +432,12 @@ static void least_of_set(const instance *in, int plan_count, const double *times
             if (plan->time_s <= times_s[s] * (1 + ROUNDING))
                 least_j[s] = fmin(least_j[s], energy_j);
     }
-    harpe_plan_set_free(plans);
 }
 
 static void check_trial(int trial) {
-    instance in = make_instance(trial);
+    AT_END(free_instance) instance in = make_instance(trial);
     harpe_plan highest;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_all_maximum(in.problem, &highest, &error), error);
+    assert_works(harpe_plan_all_maximum(in.problem, &highest, &failure));
     double times_s[SLOWDOWN_COUNT], simple_j[SLOWDOWN_COUNT], least_j[SLOWDOWN_COUNT];
     for (size_t s = 0; s < SLOWDOWN_COUNT; s++) {
         times_s[s] = highest.time_s * (1 + slowdowns[s]);
@@ -462,7 +453,6 @@ static void check_trial(int trial) {
                      plan_counts[n], 100 * slowdowns[s], least_j[s], simple_j[s]);
         }
     }
-    free_instance(&in);
 }
 
 TEST(no_set_is_worse_than_one_clock_per_rank) {

@@ -85,16 +85,12 @@ static harpe_problem *problem_with_powers(const harpe_profile *profile,
 static harpe_problem *random_wait_problem(const harpe_schedule_options *options,
                                           test_random *random, power_rows *powers, int gpus) {
     test_profile_shape shape = random_shape(random);
-    harpe_schedule *schedule = schedule_of(options);
-    test_rows rows = make_rows(schedule, &shape, random);
-    harpe_profile *profile = profile_of(&rows);
+    owned_schedule schedule = schedule_of(options);
+    owned_rows rows = make_rows(schedule, &shape, random);
+    owned_profile profile = profile_of(&rows);
     *powers = random_powers(schedule, random, shape.power_scale);
     double overhead_w = random_overhead_w(random, shape.power_scale);
-    harpe_problem *problem = problem_with_powers(profile, schedule, powers, overhead_w, gpus);
-    harpe_profile_free(profile);
-    harpe_schedule_free(schedule);
-    free(rows.rows);
-    return problem;
+    return problem_with_powers(profile, schedule, powers, overhead_w, gpus);
 }
 
 static harpe_schedule_options small_shape(test_random *random) {
@@ -108,41 +104,27 @@ static harpe_schedule_options small_shape(test_random *random) {
 
 /* ---- A simulation ---------------------------------------------------------------------------- */
 
-/* Runs all instructions by repeating all dependencies until nothing changes, then goes through each
- * rank's instructions. Returns the energy of the whole iteration. */
+/* Runs all instructions, then goes through each rank's instructions. Returns the energy of the
+ * whole iteration. */
 static double simulate(const harpe_problem *problem, const power_rows *powers, int gpus,
-                       const harpe_profile_point *const *point, double *time_s) {
-    size_t n = harpe_problem_instruction_count(problem);
-    double *end_s = calloc(n, sizeof *end_s), energy_j = 0;
-    *time_s = 0;
-    for (size_t i = 0; i < n; i++)
-        end_s[i] = point[i]->time_s;
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (int a = 0; a < problem->dag.arc_count; a++) {
-            int to = problem->dag.arc_to[a];
-            double end = end_s[problem->dag.arc_from[a]] + point[to]->time_s;
-            if (end <= end_s[to]) continue;
-            end_s[to] = end;
-            changed = true;
-        }
+                       const harpe_profile_point *const *point, double *start_s, double *time_s) {
+    size_t n = harpe_problem_instruction_count(problem), i = 0;
+    owned_array double *point_s = calloc(n, sizeof *point_s);
+    double energy_j = 0;
+    for (size_t k = 0; k < n; k++) {
+        point_s[k] = point[k]->time_s;
+        energy_j += point[k]->energy_j;
     }
-    for (size_t i = 0; i < n; i++) {
-        *time_s = fmax(*time_s, end_s[i]);
-        energy_j += point[i]->energy_j;
-    }
-    size_t i = 0;
+    *time_s = simulate_times(problem, point_s, start_s);
     for (int rank = 0; rank < harpe_problem_rank_count(problem); rank++) {
         double idle_since_s = 0;
         for (size_t k = 0; k < harpe_problem_rank_length(problem, rank); k++, i++) {
             const char *name = harpe_problem_instruction_name(problem, rank, k);
-            double start_s = end_s[i] - point[i]->time_s;
-            energy_j += gpus * power_of(powers, rank, name) * (start_s - idle_since_s);
-            idle_since_s = end_s[i];
+            energy_j += gpus * power_of(powers, rank, name) * (start_s[i] - idle_since_s);
+            idle_since_s = start_s[i] + point_s[i];
         }
         energy_j += gpus * power_of(powers, rank, HARPE_WAIT_END) * (*time_s - idle_since_s);
     }
-    free(end_s);
     return energy_j + problem->overhead_power_w * *time_s;
 }
 
@@ -162,28 +144,31 @@ TEST(evaluation_matches_the_simulation) {
             options = shape_for(name, 2, 4);
         power_rows powers;
         int gpus = random_int(&random, 1, 3);
-        harpe_problem *problem = random_wait_problem(&options, &random, &powers, gpus);
+        owned_problem problem = random_wait_problem(&options, &random, &powers, gpus);
         with_kinds += harpe_problem_has_any_wait_kinds(problem);
         size_t n = harpe_problem_instruction_count(problem);
-        int *mhz = calloc(n, sizeof *mhz);
+        owned_array int *mhz = calloc(n, sizeof *mhz);
         const harpe_profile_point **point = calloc(n, sizeof *point);
         for (size_t i = 0; i < n; i++) {
             const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
             point[i] = &choice->points[random_int(&random, 0, (int)choice->point_count - 1)];
             mhz[i] = point[i]->frequency_mhz;
         }
-        double time_s;
-        double energy_j = simulate(problem, &powers, gpus, point, &time_s);
+        owned_array double *start_s = calloc(2 * n, sizeof *start_s);
+        double time_s, *found_s = start_s + n;
+        double energy_j = simulate(problem, &powers, gpus, point, start_s, &time_s);
         harpe_plan plan;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_plan_evaluate(problem, mhz, &plan, NULL, &error), error);
+        assert_works(harpe_plan_evaluate(problem, mhz, &plan, found_s, &failure));
         assert_near(plan.time_s, time_s, 1e-12);
+        for (size_t i = 0; i < n; i++)
+            assert_near(found_s[i], start_s[i], 1e-12);
+        double gpu_energy_j = plan.compute_energy_j + plan.blocking_energy_j;
+        assert_near(plan.overhead_energy_j, problem->overhead_power_w * plan.time_s, 1e-12);
+        assert_near(plan.average_power_w,
+                    gpu_energy_j / plan.time_s / (gpus * harpe_problem_rank_count(problem)), 1e-12);
         assert_true(fabs(plan.energy_j - energy_j) <= 1e-12 * size_of(problem, energy_j, time_s));
-        assert_near(plan.energy_j,
-                    plan.compute_energy_j + plan.blocking_energy_j + plan.overhead_energy_j, 1e-12);
-        free(mhz);
+        assert_near(plan.energy_j, gpu_energy_j + plan.overhead_energy_j, 1e-12);
         free(point);
-        harpe_problem_free(problem);
     }
     assert_true(with_kinds > test_trials(300) / 3);
 }
@@ -192,15 +177,14 @@ TEST(evaluation_matches_the_simulation) {
  * the end from 0.4 s. */
 TEST(a_small_iteration_by_hand) {
     const harpe_wait_power powers[] = {{-1, "forward", 300}, {-1, "backward", 50}, {1, "end", 10}};
-    test_rows rows = {0};
+    owned_rows rows = {0};
     for (int stage = 0; stage < 2; stage++) {
         add_row(&rows, stage, "forward", 1410, 0.1, 20);
         add_row(&rows, stage, "backward", 1410, 0.2, 40);
     }
-    harpe_schedule *schedule =
-        schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 1});
-    harpe_profile *profile = profile_of(&rows);
-    harpe_problem *problem = problem_of(
+    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 1});
+    owned_profile profile = profile_of(&rows);
+    owned_problem problem = problem_of(
         profile, schedule, &(harpe_problem_options){.wait_powers = powers, .wait_power_count = 3});
     harpe_plan plan;
     harpe_power_shape shape;
@@ -219,10 +203,6 @@ TEST(a_small_iteration_by_hand) {
     assert_near(shape.peak_w, 500, 1e-9);
     assert_int_equal(harpe_graph_of_problem(problem, &graph, NULL), HARPE_NOT_SUPPORTED);
     assert_null(graph);
-    harpe_problem_free(problem);
-    harpe_profile_free(profile);
-    harpe_schedule_free(schedule);
-    free(rows.rows);
 }
 
 /* ---- All plans ------------------------------------------------------------------------------- */
@@ -235,36 +215,30 @@ TEST(no_plan_is_below_the_bound) {
     for (int trial = 0; trial < trials; trial++) {
         harpe_schedule_options options = small_shape(&random);
         power_rows powers;
-        harpe_problem *problem = random_wait_problem(&options, &random, &powers, 1);
+        owned_problem problem = random_wait_problem(&options, &random, &powers, 1);
         size_t n = harpe_problem_instruction_count(problem), digit[INSTRUCTIONS_MAX] = {0};
         double plans = 1;
         for (size_t i = 0; i < n; i++)
             plans *= (double)harpe_problem_choice(problem, (int32_t)i)->point_count;
-        if (n > INSTRUCTIONS_MAX || plans > PLANS_MAX) {
-            harpe_problem_free(problem);
-            continue;
-        }
-        harpe_frontier *frontier = NULL;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
-        assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
-        for (size_t i = 0; i < n;) {
+        if (n > INSTRUCTIONS_MAX || plans > PLANS_MAX) continue;
+        owned_frontier frontier = frontier_of(problem);
+        assert_works(harpe_frontier_verify(problem, frontier, 0, &failure));
+        double shortest_s = INFINITY;
+        do {
             const harpe_profile_point *point[INSTRUCTIONS_MAX];
             for (size_t k = 0; k < n; k++)
                 point[k] = &harpe_problem_choice(problem, (int32_t)k)->points[digit[k]];
-            double time_s, energy_j = simulate(problem, &powers, 1, point, &time_s);
+            double start_s[INSTRUCTIONS_MAX], time_s;
+            double energy_j = simulate(problem, &powers, 1, point, start_s, &time_s);
+            shortest_s = fmin(shortest_s, time_s);
             double bound_j = harpe_frontier_bound_at(frontier, time_s * (1 + 1e-12));
             if (bound_j > energy_j + 1e-8 * size_of(problem, energy_j, time_s))
                 fail_msg("trial %d: a plan of %.12f s needs %.9f J, the bound is %.9f J", trial,
                          time_s, energy_j, bound_j);
             compared++;
-            for (i = 0; i < n; i++) {
-                if (++digit[i] < harpe_problem_choice(problem, (int32_t)i)->point_count) break;
-                digit[i] = 0;
-            }
-        }
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
+        } while (next_plan(problem, digit));
+        size_t count = 0;
+        assert_near(harpe_frontier_vertices(frontier, &count)[0].time_s, shortest_s, 1e-9);
     }
     assert_true(compared > 8 * trials);
 }
@@ -278,18 +252,12 @@ TEST(plans_of_all_schedules_are_verified) {
             harpe_schedule_options options = shape_for(name, 3, 6);
             if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
             power_rows powers;
-            harpe_problem *problem = random_wait_problem(&options, &random, &powers, 2);
-            harpe_frontier *frontier = NULL;
-            harpe_plan_set *plans = NULL;
+            owned_problem problem = random_wait_problem(&options, &random, &powers, 2);
+            owned_frontier frontier = NULL;
             harpe_plan_request request = {.count = 8};
-            harpe_error error = {.message = ""};
-            assert_ok(harpe_plan_set_new(problem, &request, NULL, &frontier, &plans, &error),
-                      error);
-            assert_ok(harpe_frontier_verify(problem, frontier, 0, &error), error);
-            assert_ok(harpe_plan_set_verify(problem, frontier, plans, &error), error);
-            harpe_plan_set_free(plans);
-            harpe_frontier_free(frontier);
-            harpe_problem_free(problem);
+            owned_plan_set plans = plan_set_of(problem, &request, &frontier);
+            assert_works(harpe_frontier_verify(problem, frontier, 0, &failure));
+            assert_works(harpe_plan_set_verify(problem, frontier, plans, &failure));
         }
     }
 }
@@ -339,28 +307,24 @@ static void lp_wait(wait_lp *lp, int from, int to, double saving_w, double longe
 static double extreme_run(const harpe_problem *problem, bool is_slowest, double *start_s,
                           double *end_s) {
     size_t n = harpe_problem_instruction_count(problem);
-    double length_s = 0;
-    for (size_t pass = 0; pass < n; pass++) {
-        for (size_t i = 0; i < n; i++) {
-            const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
-            double time_s = choice->points[0].time_s;
-            for (size_t p = 1; p < choice->point_count; p++)
-                time_s = is_slowest ? fmax(time_s, choice->points[p].time_s)
-                                    : fmin(time_s, choice->points[p].time_s);
-            start_s[i] = 0;
-            for (int a = 0; a < problem->dag.arc_count; a++)
-                if (problem->dag.arc_to[a] == (int)i)
-                    start_s[i] = fmax(start_s[i], end_s[problem->dag.arc_from[a]]);
-            end_s[i] = start_s[i] + time_s;
-            length_s = fmax(length_s, end_s[i]);
-        }
+    owned_array double *point_s = calloc(n, sizeof *point_s);
+    for (size_t i = 0; i < n; i++) {
+        const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
+        point_s[i] = choice->points[0].time_s;
+        for (size_t p = 1; p < choice->point_count; p++)
+            point_s[i] = is_slowest ? fmax(point_s[i], choice->points[p].time_s)
+                                    : fmin(point_s[i], choice->points[p].time_s);
     }
+    double length_s = simulate_times(problem, point_s, start_s);
+    for (size_t i = 0; i < n; i++)
+        end_s[i] = start_s[i] + point_s[i];
     return length_s;
 }
 
 static void lp_fill(wait_lp *lp, const harpe_problem *problem, const power_rows *powers) {
     int n = problem->instruction_count;
-    double *early = calloc((size_t)n * 4, sizeof *early), *early_end = early + n;
+    owned_array double *early = calloc((size_t)n * 4, sizeof *early);
+    double *early_end = early + n;
     double *late = early_end + n, *late_end = late + n;
     (void)extreme_run(problem, false, early, early_end);
     double longest_s = extreme_run(problem, true, late, late_end);
@@ -404,14 +368,13 @@ static void lp_fill(wait_lp *lp, const harpe_problem *problem, const power_rows 
                 highest_w - power_of(powers, rank, HARPE_WAIT_END),
                 longest_s - (length == 0 ? 0 : early_end[i - 1]));
     }
-    free(early);
 }
 
 static Clp_Simplex *lp_make(const harpe_problem *problem, const power_rows *powers) {
     size_t n = harpe_problem_instruction_count(problem), arcs = (size_t)problem->dag.arc_count;
     size_t most = 200 * (n + arcs + 10);
     wait_lp lp = {.row_of = calloc(most, sizeof(int)), .column_of = calloc(most, sizeof(int))};
-    double *memory = calloc(6 * most, sizeof *memory);
+    owned_array double *memory = calloc(6 * most, sizeof *memory);
     lp.value = memory;
     lp.cost = memory + most;
     lp.low = memory + 2 * most;
@@ -420,8 +383,8 @@ static Clp_Simplex *lp_make(const harpe_problem *problem, const power_rows *powe
     lp.row_high = memory + 5 * most;
     lp_fill(&lp, problem, powers);
     CoinBigIndex *start = calloc((size_t)lp.columns + 1, sizeof *start), next = 0;
-    int *index = calloc(most, sizeof *index);
-    double *value = calloc(most, sizeof *value);
+    owned_array int *index = calloc(most, sizeof *index);
+    owned_array double *value = calloc(most, sizeof *value);
     for (int c = 0; c < lp.columns; c++) {
         start[c] = next;
         for (CoinBigIndex e = 0; e < lp.entries; e++) {
@@ -439,10 +402,7 @@ static Clp_Simplex *lp_make(const harpe_problem *problem, const power_rows *powe
     Clp_setDualTolerance(model, 1e-9);
     free(lp.row_of);
     free(lp.column_of);
-    free(memory);
     free(start);
-    free(index);
-    free(value);
     return model;
 }
 
@@ -454,14 +414,9 @@ TEST(bound_matches_the_linear_program) {
                                           .ranks = random_int(&random, 1, 4),
                                           .microbatches = random_int(&random, 1, 5)};
         power_rows powers;
-        harpe_problem *problem = random_wait_problem(&options, &random, &powers, 1);
-        if (!harpe_problem_has_any_wait_kinds(problem)) {
-            harpe_problem_free(problem);
-            continue;
-        }
-        harpe_frontier *frontier = NULL;
-        harpe_error error = {.message = ""};
-        assert_ok(harpe_frontier_new(problem, NULL, &frontier, &error), error);
+        owned_problem problem = random_wait_problem(&options, &random, &powers, 1);
+        if (!harpe_problem_has_any_wait_kinds(problem)) continue;
+        owned_frontier frontier = frontier_of(problem);
         Clp_Simplex *model = lp_make(problem, &powers);
         size_t count = 0;
         const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
@@ -480,8 +435,6 @@ TEST(bound_matches_the_linear_program) {
             compared++;
         }
         Clp_deleteModel(model);
-        harpe_frontier_free(frontier);
-        harpe_problem_free(problem);
     }
     assert_true(compared > 2 * trials);
 }
@@ -494,13 +447,7 @@ static void bound_matches_the_linear_program(void **state) {
 
 /* ---- One power for all kinds ----------------------------------------------------------------- */
 
-static harpe_plan_set *plans_of(const harpe_problem *problem, harpe_frontier **frontier) {
-    harpe_plan_set *plans = NULL;
-    harpe_plan_request request = {.count = 10};
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_set_new(problem, &request, NULL, frontier, &plans, &error), error);
-    return plans;
-}
+static const harpe_plan_request ten_plans = {.count = 10};
 
 TEST(equal_powers_change_nothing) {
     test_random random = {74};
@@ -508,18 +455,19 @@ TEST(equal_powers_change_nothing) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
                                           .microbatches = random_int(&random, 1, 6)};
         test_profile_shape shape = random_shape(&random);
-        harpe_schedule *schedule = schedule_of(&options);
-        test_rows rows = make_rows(schedule, &shape, &random);
-        harpe_profile *profile = profile_of(&rows);
+        owned_schedule schedule = schedule_of(&options);
+        owned_rows rows = make_rows(schedule, &shape, &random);
+        owned_profile profile = profile_of(&rows);
         power_rows none = {.usual_w = 83.64}, equal = {.usual_w = trial % 2 ? 83.64 : 5};
         add_power(&equal, -1, "forward", 83.64);
         add_power(&equal, 0, HARPE_WAIT_END, 83.64);
         add_power(&equal, -1, "", 83.64);
-        harpe_problem *one = problem_with_powers(profile, schedule, &none, 0, 3);
-        harpe_problem *other = problem_with_powers(profile, schedule, &equal, 0, 3);
+        owned_problem one = problem_with_powers(profile, schedule, &none, 0, 3);
+        owned_problem other = problem_with_powers(profile, schedule, &equal, 0, 3);
         assert_false(harpe_problem_has_any_wait_kinds(other));
         harpe_frontier *frontiers[2];
-        harpe_plan_set *a = plans_of(one, &frontiers[0]), *b = plans_of(other, &frontiers[1]);
+        owned_plan_set a = plan_set_of(one, &ten_plans, &frontiers[0]);
+        owned_plan_set b = plan_set_of(other, &ten_plans, &frontiers[1]);
         assert_int_equal(harpe_plan_set_count(a), harpe_plan_set_count(b));
         size_t n = harpe_problem_instruction_count(one);
         for (size_t i = 0; i < harpe_plan_set_count(a); i++) {
@@ -528,15 +476,8 @@ TEST(equal_powers_change_nothing) {
             assert_true(x->lower_bound_j == y->lower_bound_j);
             assert_memory_equal(x->frequency_mhz, y->frequency_mhz, n * sizeof(int));
         }
-        harpe_plan_set_free(a);
-        harpe_plan_set_free(b);
         harpe_frontier_free(frontiers[0]);
         harpe_frontier_free(frontiers[1]);
-        harpe_problem_free(one);
-        harpe_problem_free(other);
-        harpe_profile_free(profile);
-        harpe_schedule_free(schedule);
-        free(rows.rows);
     }
 }
 
@@ -557,14 +498,13 @@ TEST(wrong_powers_are_refused) {
         {{{0, "end", 1}, {0, "end", 2}}, 2, "two wait powers are for the wait 'end' of rank 0"},
         {{{-1, NULL, 1}, {-1, "", 2}}, 2, "two wait powers are for the wait ''"},
     };
-    harpe_schedule *schedule =
-        schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
-    test_rows rows = {0};
+    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
+    owned_rows rows = {0};
     for (int stage = 0; stage < 2; stage++) {
         add_row(&rows, stage, "forward", 1410, 0.1, 20);
         add_row(&rows, stage, "backward", 1410, 0.2, 40);
     }
-    harpe_profile *profile = profile_of(&rows);
+    owned_profile profile = profile_of(&rows);
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         harpe_problem *problem = NULL;
         harpe_error error = {.message = ""};
@@ -577,16 +517,12 @@ TEST(wrong_powers_are_refused) {
         assert_memory_equal(error.message, "w.csv: ", 7);
         if (!strstr(error.message, cases[k].says)) fail_msg("%s", error.message);
     }
-    harpe_profile_free(profile);
-    harpe_schedule_free(schedule);
-    free(rows.rows);
 }
 
 TEST(files_are_read) {
     static const char text[] = "rank,wait,blocking_power\n,,84\n,end,60.5\n3,forward,70\n";
     harpe_wait_powers *powers = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_wait_powers_parse_csv(text, strlen(text), "w.csv", &powers, &error), error);
+    assert_works(harpe_wait_powers_parse_csv(text, strlen(text), "w.csv", &powers, &failure));
     size_t count = 0;
     const harpe_wait_power *rows = harpe_wait_powers_rows(powers, &count);
     assert_int_equal(count, 3);

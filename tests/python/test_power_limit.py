@@ -156,36 +156,6 @@ class Replay(unittest.TestCase):
         with mock.patch.object(session, "Gpus", lambda indices: gpus):
             return GlobalPowerLimitOptimizer(world.ReplayMonitor(log), selector, **arguments), gpus
 
-    def test_one_long_epoch_sets_each_limit_then_the_optimum(self):
-        optimizer, gpus = self.optimizer(LOGS / "V100+resnet18+gpu0.csv", ZeusCost(0.5))
-        run(optimizer, 1000)
-        self.assertEqual(gpus.sets, [250, 225, 200, 175, 150, 125, 100, 150])
-        self.assertTrue(optimizer.is_done)
-        self.assertEqual(optimizer.optimal_power_limit, 150)
-        self.assertEqual(optimizer.current_power_limit, 150)
-        optimizer.on_train_end()
-        self.assertEqual(gpus.restored, 1)
-        self.assertEqual(optimizer.optimal_power_limit, 150)
-        self.assertEqual(len(optimizer.measurements), 7)
-
-    def test_published_optima(self):
-        expected = {"V100+resnet18+gpu0.csv":
-                    [(ZeusCost(0), 250), (ZeusCost(0.25), 150), (ZeusCost(0.5), 150), (ZeusCost(0.75), 150),
-                     (ZeusCost(1), 125), (None, 150), (Time(), 250), (Energy(), 125),
-                     (MaxSlowdownConstraint(1.0), 250), (MaxSlowdownConstraint(1.1), 150),
-                     (MaxSlowdownConstraint(1.2), 125), (MaxSlowdownConstraint(2.0), 100)],
-                    "A40+resnet18+gpu0,1,2,3.csv":
-                    [(ZeusCost(0, 4), 275), (ZeusCost(0.25, 4), 275), (ZeusCost(0.5, 4), 300), (None, 300),
-                     (ZeusCost(0.75, 4), 300), (ZeusCost(1, 4), 100), (Time(), 275),
-                     (MaxSlowdownConstraint(1.0), 275)]}
-        for name, choices in expected.items():
-            for selector, optimum in choices:
-                with self.subTest(name=name, selector=vars(selector) if selector else None):
-                    optimizer, gpus = self.optimizer(LOGS / name, selector)
-                    run(optimizer, 600)
-                    self.assertEqual(optimizer.optimal_power_limit, optimum)
-                    self.assertEqual(gpus.sets[-1], optimum)
-
     def test_a_profile_is_written_and_read(self):
         log = LOGS / "V100+resnet18+gpu0.csv"
         optimizer, _ = self.optimizer(log, profile_path=self.profile)

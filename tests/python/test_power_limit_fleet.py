@@ -80,6 +80,7 @@ class Members(ServerTest):
                                                     max_slowdown=1.5))
             self.addCleanup(optimizer.close)
             self.wait_until(lambda: self.jobs() and self.jobs()[0]["plans"] == 3, "declared")
+            self.wait_until(lambda: logs.output, "told in the log, after the server's answer")
         self.assertIn("fleet member notebook: declared to", logs.output[0])
         job, = self.jobs()
         self.assertEqual((job["job_id"], job["group"], job["weight"], job["max_slowdown"]),

@@ -12,7 +12,7 @@ import sys
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", SOURCE / "build" / "release")).resolve()
 DATA = pathlib.Path(os.environ.get("HARPE_DATA", SOURCE.parent / "shared" / "data"))
-sys.path[:0] = [str(SOURCE / "python"), str(SOURCE / "tests" / "powerlimit")]
+sys.path[:0] = [str(SOURCE / "python"), str(SOURCE / "tests" / "power_limit")]
 sys.path.append(str(SOURCE / "tests"))
 os.environ["PYTHONPATH"] = str(SOURCE / "python")
 os.environ["HARPE_LIBRARY"] = str(BUILD / "libharpe.so.0")

@@ -262,6 +262,13 @@ static void close_world(world *w) {
 
 /* ---- Clients --------------------------------------------------------------------------------- */
 
+#define GET(path) "GET " path " HTTP/1.1\r\nhost: x\r\n\r\n"
+#define POST(path, length) "POST " path " HTTP/1.1\r\nhost: x\r\ncontent-length: " length "\r\n\r\n"
+#define CHUNKED(path) "POST " path " HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+
+enum { DIALLED_MAX = 4096 };
+static bool is_dialled[DIALLED_MAX]; /* connections that no test has closed */
+
 static int dial(const world *w) {
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)harpe_http_port(w->http)),
@@ -272,7 +279,14 @@ static int dial(const world *w) {
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_true(fd < DIALLED_MAX);
+    is_dialled[fd] = true;
     return fd;
+}
+
+static void hang_up(int fd) {
+    is_dialled[fd] = false;
+    close(fd);
 }
 
 /* Returns false if the server has closed the connection. */
@@ -337,7 +351,7 @@ static void expect_end(int fd) {
     ssize_t got = recv(fd, &c, 1, 0);
     if (got > 0) fail_msg("expected the end, got '%c'", c);
     assert_true(got == 0 || errno == ECONNRESET);
-    close(fd);
+    hang_up(fd);
 }
 
 /* Returns the answer to one request on a connection of its own. */
@@ -345,7 +359,7 @@ static void expect_once(const world *w, const char *request, int status, const c
     int fd = dial(w);
     say(fd, request);
     expect_answer(fd, status, body);
-    close(fd);
+    hang_up(fd);
 }
 
 static void expect_soon(const char *what, atomic_int *counter, int value) {
@@ -360,15 +374,33 @@ static void expect_counts(const world *w, const char *text) {
     char last[256] = "";
     for (int i = 0; i < TIMEOUT_S * 20; i++) {
         int fd = dial(w);
-        say(fd, "GET /counts HTTP/1.1\r\nhost: x\r\n\r\n");
+        say(fd, GET("/counts"));
         answer a = hear_answer(fd, false);
         snprintf(last, sizeof last, "%s", a.body);
         free(a.body);
-        close(fd);
+        hang_up(fd);
         if (strstr(last, text)) return;
         usleep(50000);
     }
     fail_msg("expected '%s' in '%s'", text, last);
 }
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+/* Also closes the connections that the test has left open. */
+static int end_world(void **state) {
+    close_world(*state);
+    for (int fd = 0; fd < DIALLED_MAX; fd++)
+        if (is_dialled[fd]) hang_up(fd);
+    return 0;
+}
+
+/* A test of a server with these options. */
+#define WORLD_TEST(name, ...) \
+    static int open_##name(void **state) { \
+        *state = open_world((harpe_http_options){__VA_ARGS__}); \
+        return 0; \
+    } \
+    TEST_ON(name, world *w, open_##name, end_world)
 
 #endif

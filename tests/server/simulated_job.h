@@ -255,7 +255,7 @@ static inline bool is_in_phase(simulated_job *s, const char *phase) {
     return is_in;
 }
 
-static inline void wish(simulated_job *s, harpe_scheduler_job_request kind, double value) {
+static inline void ask_for(simulated_job *s, harpe_scheduler_job_request kind, double value) {
     must(s, harpe_scheduler_handle_request(s->scheduler, kind, value, &s->error));
 }
 

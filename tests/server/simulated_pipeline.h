@@ -360,11 +360,16 @@ static inline int simulated_tear_down(void **state) {
     return 0;
 }
 
-#define SHAPED_TEST(test, ...) \
-    cmocka_unit_test_prestate_setup_teardown(test, simulated_set_up, simulated_tear_down, \
-                                             &((simulated_shape){__VA_ARGS__}))
-#define SIMULATED_TEST(test, pp, dp, tp, microbatches) \
-    SHAPED_TEST(test, pp, dp, tp, microbatches, NULL)
-#define PLANNED_TEST(test, args) SHAPED_TEST(test, 0, 0, 0, 0, args)
+/* A test of a pipeline that is made before it and freed after it. */
+#define SHAPED_TEST(name, ...) \
+    static simulated_shape name##_shape = {__VA_ARGS__}; \
+    static void name##_on(simulated_pipeline *s); \
+    LISTED_TEST(name, name, simulated_set_up, simulated_tear_down, &name##_shape) { \
+        name##_on(*state); \
+    } \
+    static void name##_on(simulated_pipeline *s)
+#define SIMULATED_TEST(name, pp, dp, tp, microbatches) \
+    SHAPED_TEST(name, pp, dp, tp, microbatches, NULL)
+#define PLANNED_TEST(name, args) SHAPED_TEST(name, 0, 0, 0, 0, args)
 
 #endif

@@ -94,23 +94,6 @@ class ClockTest(ServerTest):
         self.assertEqual(shifted.server.metric("harpe_jobs_evicted_total"), 0)
         self.assertEqual(shifted.server.stop(), 0)
 
-    def test_a_start_with_a_wrong_clock_evicts_nobody(self):
-        self.write_plan(plan_for(2))
-        shifted = self.start_shifted("one")
-        job = register(shifted.server, 2)
-        for rank in range(2):
-            self.ask(shifted.server, job, rank)
-        self.wait_until(lambda: shifted.server.get(f"/jobs/{job.id}").json["round"] == 0, "a round")
-        for days in (3650, -3650):
-            self.assertEqual(shifted.server.stop(), 0)
-            shifted = self.start_shifted("one", days * DAY_S)
-            # the last request came before this start, by another clock
-            begin = time.monotonic() - 20 * 365 * DAY_S
-            self.wait_for_check(shifted)
-            self.check_times(shifted, begin)
-            self.expect(shifted.server.get(f"/schedule/{job.id}?rank=0&round=0"), 200)
-            self.check_times(shifted, time.monotonic())
-
     @unittest.skipUnless(programs(), "PostgreSQL's programs are not installed")
     def test_servers_whose_clocks_differ_replace_each_other(self):
         self.write_plan(plan_for(2))

@@ -201,13 +201,6 @@ class Events(ServerTest):
             self.expect(connection.receive(), 200)
         self.assertIn("\nharpe_http_body_bytes 0\n", server.get("/metrics").body.decode())
 
-    def test_long_metadata_is_cut_between_characters(self):
-        server = self.start()
-        job = register(server, ranks=False, job_metadata="é" * 150)
-        shown = self.follow_job(server, job).next()[1]["job_metadata"]
-        self.assertEqual(shown, "é" * 100 + "...")
-        self.assertEqual(len(server.get(f"/jobs/{job.id}").json["job_metadata"]), 150)
-
     def test_a_reader_that_reads_nothing_is_let_go(self):
         server = self.start("--set", "request_timeout=1")
         connection = self.connect(server)

@@ -342,7 +342,7 @@ class JobsTest(FleetTest):
         self.wait_for(server, lambda f: f["state"] == "none", "released")
         target = f"/jobs/{job['job_id']}/frontier"
         # The job gets its cap back after the cap is stored.
-        own_cap = lambda: self.expect(server.get(target), 200).json["wishes"]["power_cap"]
+        own_cap = lambda: self.expect(server.get(target), 200).json["job_requests"]["power_cap"]
         self.wait_until(lambda: abs(own_cap() - cap_w) < 1e-3, "the client's cap is back")
         # A cap that was set before the fleet steers is kept too, and no other term replaces it.
         lower_w = 0.9 * cap_w

@@ -4,7 +4,6 @@
 shows afterwards, and tokens of a group reach nothing else."""
 import concurrent.futures
 import json
-import os
 import subprocess
 import threading
 import unittest

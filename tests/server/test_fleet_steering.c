@@ -319,11 +319,14 @@ TEST(budgets_hold_whatever_is_lost) {
     assert_true(raises > (size_t)test_trials(40) * 5 / 2);
 }
 
-#define FIXTURE_TEST(name) TEST_WITH(name, NULL, end_worlds)
+/* A test of a world with this seed. */
+#define FIXTURE_TEST(name, seed) \
+    static void name##_on(world *w, void **state __attribute__((unused))); \
+    TEST_WITH(name, NULL, end_worlds) { name##_on(fresh(state, seed), state); } \
+    static void name##_on(world *w, void **state __attribute__((unused)))
 
 /* A job that hangs counts with the power that it may draw, so the other jobs get less. */
-FIXTURE_TEST(silent_job_is_counted_with_what_it_may_draw) {
-    world *w = fresh(state, 5);
+FIXTURE_TEST(silent_job_is_counted_with_what_it_may_draw, 5) {
     add_jobs(w, 4, 10, 2);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":4000}");
     pass(w, 60);
@@ -340,8 +343,7 @@ FIXTURE_TEST(silent_job_is_counted_with_what_it_may_draw) {
 
 /* A silent job keeps its power, so the budget does not hold. The server then asks this job for its
  * least power. The job was overdue before it was silent. */
-FIXTURE_TEST(silent_job_is_lowered_while_the_budget_does_not_hold) {
-    world *w = fresh(state, 5);
+FIXTURE_TEST(silent_job_is_lowered_while_the_budget_does_not_hold, 5) {
     add_jobs(w, 2, 10, 2);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1950}");
     pass(w, 60);
@@ -361,8 +363,7 @@ FIXTURE_TEST(silent_job_is_lowered_while_the_budget_does_not_hold) {
     assert_true(counted_in(w, 0) <= 1400.01);
 }
 
-FIXTURE_TEST(power_above_the_plan_is_corrected_within_two_rounds) {
-    world *w = fresh(state, 6);
+FIXTURE_TEST(power_above_the_plan_is_corrected_within_two_rounds, 6) {
     add_jobs(w, 3, 12, 5);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2500}");
     pass(w, 100);
@@ -397,8 +398,7 @@ static void keep(world *to, harpe_fleet_note *note) {
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
-FIXTURE_TEST(fleet_is_under_an_event_with_notice_when_it_begins) {
-    world *w = fresh(state, 7);
+FIXTURE_TEST(fleet_is_under_an_event_with_notice_when_it_begins, 7) {
     add_jobs(w, 5, 12, 8);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000}");
     pass(w, 60);
@@ -452,8 +452,7 @@ TEST(event_is_kept_although_a_job_does_not_answer) {
 }
 
 /* While no limit is exceeded, a job that answers late is not overdue. */
-FIXTURE_TEST(answer_is_not_overdue_while_the_budget_holds) {
-    world *w = fresh(state, 11);
+FIXTURE_TEST(answer_is_not_overdue_while_the_budget_holds, 11) {
     add_jobs(w, 4, 12, 1);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3500}");
     pass(w, 60);
@@ -466,8 +465,7 @@ FIXTURE_TEST(answer_is_not_overdue_while_the_budget_holds) {
 
 /* A pause between two reports of a member counts little for its round, which is its usual time
  * between reports. */
-FIXTURE_TEST(pause_is_no_longer_round) {
-    world *w = fresh(state, 12);
+FIXTURE_TEST(pause_is_no_longer_round, 12) {
     set(w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
         "{\"plans\":[{\"time\":1,\"power\":500},{\"time\":1.1,\"power\":400}]}");
     harpe_member *member = harpe_member_find(&w->state, HARPE_MEMBER_DECLARED, "m");
@@ -492,8 +490,7 @@ FIXTURE_TEST(pause_is_no_longer_round) {
 
 /* The time before a member's first report is not a round. If a member sends two reports at once,
  * its round is right again after two further reports. */
-FIXTURE_TEST(round_of_a_member_is_known_after_few_reports) {
-    world *w = fresh(state, 13);
+FIXTURE_TEST(round_of_a_member_is_known_after_few_reports, 13) {
     set(w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
         "{\"plans\":[{\"time\":1,\"power\":500},{\"time\":1.1,\"power\":400}]}");
     harpe_member *member = harpe_member_find(&w->state, HARPE_MEMBER_DECLARED, "m");
@@ -511,8 +508,7 @@ FIXTURE_TEST(round_of_a_member_is_known_after_few_reports) {
 }
 
 /* If a job answers late, no other job gets a cap below the power of its slowest plan. */
-FIXTURE_TEST(late_answer_drives_nobody_below_the_slowest_plan) {
-    world *w = fresh(state, 14);
+FIXTURE_TEST(late_answer_drives_nobody_below_the_slowest_plan, 14) {
     add_jobs(w, 3, 3, 2);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3000}");
     pass(w, 60);
@@ -527,8 +523,7 @@ FIXTURE_TEST(late_answer_drives_nobody_below_the_slowest_plan) {
         assert_true(w->jobs[j].member->cap_w >= w->jobs[j].member->plans[2].power_w * (1 - 1e-9));
 }
 
-FIXTURE_TEST(event_that_cannot_be_met_says_by_how_much) {
-    world *w = fresh(state, 8);
+FIXTURE_TEST(event_that_cannot_be_met_says_by_how_much, 8) {
     harpe_text text = {0};
     real_job *job = add_job(w, "", 1000, 12);
     job->member->said.max_slowdown = 1;
@@ -565,8 +560,7 @@ static double shown_of_event(const world *w, int64_t id, const char *name) {
 
 /* The promise of an event does not change if the budget changes, or when the event ends or is
  * cancelled. The event is judged by this promise. */
-FIXTURE_TEST(promise_of_an_event_does_not_change) {
-    world *w = fresh(state, 20);
+FIXTURE_TEST(promise_of_an_event_does_not_change, 20) {
     world *again = fresh(state, 20);
     harpe_fleet_note note;
     real_job *job = add_job(w, "", 1000, 12);
@@ -599,8 +593,7 @@ FIXTURE_TEST(promise_of_an_event_does_not_change) {
 
 /* If the budget rises during an event, the jobs may draw more than the event promises. That is a
  * breach of the event, and not of the budget. */
-FIXTURE_TEST(power_above_the_promise_is_a_breach) {
-    world *w = fresh(state, 21);
+FIXTURE_TEST(power_above_the_promise_is_a_breach, 21) {
     add_job(w, "", 1000, 12);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
     pass(w, 60);
@@ -655,8 +648,7 @@ TEST(promise_is_the_highest_limit_during_the_event) {
 
 /* The power that a job may draw before its first results is counted power. It is not measured
  * power, so it causes no breach. */
-FIXTURE_TEST(assumed_power_is_not_measured) {
-    world *w = fresh(state, 24);
+FIXTURE_TEST(assumed_power_is_not_measured, 24) {
     add_job(w, "", 1000, 12)->round_s = 2;
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1500,\"group\":\"a\"}");
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1500}");
@@ -689,8 +681,7 @@ FIXTURE_TEST(assumed_power_is_not_measured) {
     assert_true(shown_of_event(w, 2, "reached_at") > 0);
 }
 
-FIXTURE_TEST(event_is_repeated_by_its_key_and_cancelled) {
-    world *w = fresh(state, 9);
+FIXTURE_TEST(event_is_repeated_by_its_key_and_cancelled, 9) {
     add_job(w, "", 1000, 12);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
     pass(w, 40);
@@ -714,8 +705,7 @@ FIXTURE_TEST(event_is_repeated_by_its_key_and_cancelled) {
 
 /* ---- Restart --------------------------------------------------------------------------------- */
 
-FIXTURE_TEST(restart_continues_with_the_same_split) {
-    world *w = fresh(state, 10);
+FIXTURE_TEST(restart_continues_with_the_same_split, 10) {
     world *again = fresh(state, 10);
     harpe_fleet_note note;
     for (int j = 0; j < 6; j++)
@@ -747,7 +737,7 @@ FIXTURE_TEST(restart_continues_with_the_same_split) {
 
 /* ---- Settings -------------------------------------------------------------------------------- */
 
-FIXTURE_TEST(wrong_settings_are_refused) {
+FIXTURE_TEST(wrong_settings_are_refused, 11) {
     static const struct {
         harpe_call_kind kind;
         const char *id, *body;
@@ -786,7 +776,6 @@ FIXTURE_TEST(wrong_settings_are_refused) {
          "{\"series\":[{\"at\":2,\"energy_per_kwh\":1},{\"at\":1,\"energy_per_kwh\":1}]}", 422},
         {HARPE_CALL_FLEET_DELETE_PRICES, NULL, NULL, 404},
     };
-    world *w = fresh(state, 11);
     set(w, HARPE_CALL_FLEET_PUT_GROUP, "a", "{}");
     set(w, HARPE_CALL_FLEET_PUT_GROUP, "b", "{\"parent\":\"a\"}");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -813,8 +802,7 @@ TEST(metadata_says_the_terms) {
 }
 
 /* With a price alone, each job runs where energy and time cost least. */
-FIXTURE_TEST(price_chooses_the_cheapest_plan) {
-    world *w = fresh(state, 12);
+FIXTURE_TEST(price_chooses_the_cheapest_plan, 12) {
     real_job *job = add_job(w, "", 1000, 12);
     job->member->said.weight = 1;
     set(w, HARPE_CALL_FLEET_PUT_PRICES, NULL,
@@ -854,8 +842,7 @@ static bool is_near(double a, double b) { return fabs(a - b) < 1e-9 * (1 + fabs(
 
 /* Energy counts only while a budget, an event or a price is set. `since` is the beginning of that
  * time. */
-FIXTURE_TEST(energy_of_an_idle_fleet_is_not_counted) {
-    world *w = fresh(state, 27);
+FIXTURE_TEST(energy_of_an_idle_fleet_is_not_counted, 27) {
     real_job *job = add_job(w, "", 1000, 3);
     use(w, job, 1000, 100, 30, false);
     use(w, job, 5000, 500, 150, false);
@@ -874,8 +861,7 @@ FIXTURE_TEST(energy_of_an_idle_fleet_is_not_counted) {
 
 /* A server that is killed loses nothing: the next one adds what the stored sums lack of each job. A
  * job that has begun since then has no account, and all of its energy counts. */
-FIXTURE_TEST(restart_adds_what_the_stored_sums_lack) {
-    world *w = fresh(state, 26);
+FIXTURE_TEST(restart_adds_what_the_stored_sums_lack, 26) {
     world *again = fresh(state, 26);
     harpe_fleet_note note;
     real_job *job = add_job(w, "", 1000, 3), *other = add_job(w, "", 1000, 3);
@@ -905,8 +891,7 @@ FIXTURE_TEST(restart_adds_what_the_stored_sums_lack) {
 }
 
 /* After a restart, the uncertainty goes on with that of the accounts that were stored. */
-FIXTURE_TEST(uncertainty_is_that_of_the_counted_savings) {
-    world *w = fresh(state, 28);
+FIXTURE_TEST(uncertainty_is_that_of_the_counted_savings, 28) {
     world *again = fresh(state, 28);
     harpe_fleet_note note;
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000,\"overhead\":1.5}");
@@ -936,10 +921,9 @@ static bool has_currency(const world *w, const char *name) {
 
 /* When the prices are removed, the costs keep their currency. When prices in another currency are
  * set, the costs begin again at 0. */
-FIXTURE_TEST(costs_have_a_currency) {
+FIXTURE_TEST(costs_have_a_currency, 30) {
     static const char prices[] = "{\"currency\":\"%s\",\"carbon_per_kg\":0,\"series\":[{\"at\":0,"
                                  "\"energy_per_kwh\":0.2,\"carbon_g_per_kwh\":500}]}";
-    world *w = fresh(state, 30);
     harpe_fleet_note note;
     real_job *job = add_job(w, "", 1000, 3);
     double kwh = 3.6e6;
@@ -970,9 +954,8 @@ FIXTURE_TEST(costs_have_a_currency) {
 }
 
 /* While the price is negative, the cost falls, so it is a gauge and no counter. */
-FIXTURE_TEST(cost_falls_while_the_price_is_negative) {
+FIXTURE_TEST(cost_falls_while_the_price_is_negative, 31) {
     static const char sample[] = "\nharpe_fleet_cost{currency=\"EUR\"} ";
-    world *w = fresh(state, 31);
     real_job *job = add_job(w, "", 1000, 3);
     use(w, job, 0, 0, 0, true);
     for (int i = 0; i < 2; i++) {
@@ -992,8 +975,7 @@ FIXTURE_TEST(cost_falls_while_the_price_is_negative) {
 
 /* Without a value of time, nothing says what a slower job costs. Prices then value the energy and
  * the power, and the split is that without prices. */
-FIXTURE_TEST(prices_without_a_value_of_time_change_no_split) {
-    world *w = fresh(state, 32);
+FIXTURE_TEST(prices_without_a_value_of_time_change_no_split, 32) {
     real_job *job = add_job(w, "", 1000, 12);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2000,\"overhead\":1.5}");
     set(w, HARPE_CALL_FLEET_PUT_PRICES, NULL,
@@ -1012,8 +994,7 @@ FIXTURE_TEST(prices_without_a_value_of_time_change_no_split) {
 
 /* With prices, the objective and its bound are costs per second, also if the price of energy is 0.
  */
-FIXTURE_TEST(objective_has_the_unit_of_the_prices) {
-    world *w = fresh(state, 26);
+FIXTURE_TEST(objective_has_the_unit_of_the_prices, 26) {
     real_job *job = add_job(w, "", 1000, 12);
     job->member->said.weight = 2;
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":600,\"overhead\":1}");
@@ -1102,8 +1083,7 @@ static void prune(world *w, double wall_s, double steady_s, int64_t *gone) {
 
 /* An event is kept for a week after its end. Then harpe_fleet_events_prune removes it, and tells
  * the caller its number, so that the caller can remove it from the store. */
-FIXTURE_TEST(old_events_are_removed_and_named) {
-    world *w = fresh(state, 13);
+FIXTURE_TEST(old_events_are_removed_and_named, 13) {
     add_job(w, "", 1000, 12);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
     for (int i = 0; i < 2; i++)
@@ -1148,8 +1128,7 @@ TEST(clock_that_jumps_removes_no_event) {
 }
 
 /* Events that end at once do not fill the memory. */
-FIXTURE_TEST(many_events_that_are_over_are_removed_at_once) {
-    world *w = fresh(state, 13);
+FIXTURE_TEST(many_events_that_are_over_are_removed_at_once, 13) {
     add_job(w, "", 1000, 12);
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
     for (int i = 0; i < 1300; i++) {
@@ -1163,8 +1142,7 @@ FIXTURE_TEST(many_events_that_are_over_are_removed_at_once) {
     assert_int_equal(w->state.events[0].id, 101);
 }
 
-FIXTURE_TEST(state_of_a_job_says_what_happens_to_it) {
-    world *w = fresh(state, 14);
+FIXTURE_TEST(state_of_a_job_says_what_happens_to_it, 14) {
     real_job *job = add_job(w, "", 1000, 12);
     pass(w, 10);
     assert_string_equal(harpe_fleet_member_state_name(job->member, false), "not steered");
@@ -1181,8 +1159,7 @@ FIXTURE_TEST(state_of_a_job_says_what_happens_to_it) {
 
 /* A declared member reports a plan that does not exist, while a higher cap is not stored yet. Its
  * answer has the plan of the cap that is stored. */
-FIXTURE_TEST(declared_member_waits_for_a_stored_cap) {
-    world *w = fresh(state, 15);
+FIXTURE_TEST(declared_member_waits_for_a_stored_cap, 15) {
     harpe_text text = {0};
     set(w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
         "{\"plans\":[{\"time\":1,\"power\":500},{\"time\":1.2,\"power\":400}]}");
@@ -1197,8 +1174,7 @@ FIXTURE_TEST(declared_member_waits_for_a_stored_cap) {
 
 /* A second request with the same key and group makes no second event. Another group may use the
  * same key. */
-FIXTURE_TEST(key_of_an_event_counts_in_its_group) {
-    world *w = fresh(state, 16);
+FIXTURE_TEST(key_of_an_event_counts_in_its_group, 16) {
     for (int i = 0; i < 2; i++)
         set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000,\"group\":\"row%d\"}", i);
     for (int i = 0; i < 4; i++)
@@ -1209,8 +1185,7 @@ FIXTURE_TEST(key_of_an_event_counts_in_its_group) {
     assert_string_equal(w->state.events[1].group, "row1");
 }
 
-FIXTURE_TEST(too_many_groups_are_refused) {
-    world *w = fresh(state, 17);
+FIXTURE_TEST(too_many_groups_are_refused, 17) {
     harpe_error error;
     for (int i = 0; !harpe_groups_are_full(&w->state); i++) {
         char name[24];
@@ -1227,10 +1202,9 @@ FIXTURE_TEST(too_many_groups_are_refused) {
                      HARPE_LIMIT_EXCEEDED);
 }
 
-FIXTURE_TEST(notes_of_another_shape_are_refused) {
+FIXTURE_TEST(notes_of_another_shape_are_refused, 17) {
     static const char *const notes[][2] = {
         {"prices", "{\"series\":[[0,1,2]]}"}, {"plans/j", "{\"plans\":[[1,2]]}"}, {"load/l", "[]"}};
-    world *w = fresh(state, 17);
     harpe_error error;
     for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
         assert_int_equal(harpe_notes_apply(&w->state, notes[i][0], notes[i][1], strlen(notes[i][1]),
@@ -1240,8 +1214,7 @@ FIXTURE_TEST(notes_of_another_shape_are_refused) {
 }
 
 /* A member leaves while the solver works. The next solution gives its power to the others. */
-FIXTURE_TEST(member_that_leaves_during_a_solution_frees_its_power) {
-    world *w = fresh(state, 18);
+FIXTURE_TEST(member_that_leaves_during_a_solution_frees_its_power, 18) {
     harpe_error error;
     for (int i = 0; i < 2; i++)
         add_job(w, "", 1000, 12);
@@ -1257,8 +1230,7 @@ FIXTURE_TEST(member_that_leaves_during_a_solution_frees_its_power) {
     assert_int_equal(w->jobs[0].plan, 0);
 }
 
-FIXTURE_TEST(events_that_run_are_always_shown) {
-    world *w = fresh(state, 19);
+FIXTURE_TEST(events_that_run_are_always_shown, 19) {
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000,\"group\":\"row\"}");
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
     set(w, HARPE_CALL_FLEET_POST_EVENT, NULL,

@@ -6,22 +6,9 @@
 #include "base/file.h"
 #include "server/http_world.h"
 
-static int set_up(void **state) {
-    *state = open_world((harpe_http_options){.max_body_bytes = 1 << 20});
-    return 0;
-}
-
-static int tear_down(void **state) {
-    close_world(*state);
-    return 0;
-}
-
-#define GET(path) "GET " path " HTTP/1.1\r\nhost: x\r\n\r\n"
-#define POST(path, length) "POST " path " HTTP/1.1\r\nhost: x\r\ncontent-length: " length "\r\n\r\n"
+#define FIXTURE_TEST(name) WORLD_TEST(name, .max_body_bytes = 1 << 20)
 
 /* ---- Requests and answers -------------------------------------------------------------------- */
-
-#define FIXTURE_TEST(name) TEST_ON(name, world *w, set_up, tear_down)
 
 FIXTURE_TEST(answers_carry_the_usual_headers) {
     int fd = dial(w);
@@ -35,7 +22,6 @@ FIXTURE_TEST(answers_carry_the_usual_headers) {
     assert_non_null(strstr(a.head, "\r\nharpe-round: 7\r\n"));
     assert_null(strstr(a.head, "connection:"));
     free(a.body);
-    close(fd);
 }
 
 FIXTURE_TEST(a_connection_serves_many_requests) {
@@ -46,7 +32,6 @@ FIXTURE_TEST(a_connection_serves_many_requests) {
         say(fd, POST("/echo", "3") "abc");
         expect_answer(fd, 200, "abc");
     }
-    close(fd);
 }
 
 FIXTURE_TEST(pipelined_requests_are_answered_in_order) {
@@ -56,7 +41,6 @@ FIXTURE_TEST(pipelined_requests_are_answered_in_order) {
     expect_answer(fd, 200, "worked");
     expect_answer(fd, 200, "2");
     expect_answer(fd, 200, "GET /b | b | q=(none) | x-test=(none)");
-    close(fd);
 }
 
 FIXTURE_TEST(a_request_may_come_byte_by_byte) {
@@ -68,7 +52,6 @@ FIXTURE_TEST(a_request_may_come_byte_by_byte) {
     }
     expect_answer(fd, 200, "drip");
     expect_answer(fd, 200, "GET /c | c | q=(none) | x-test=(none)");
-    close(fd);
 }
 
 FIXTURE_TEST(head_is_get_without_body) {
@@ -80,7 +63,6 @@ FIXTURE_TEST(head_is_get_without_body) {
     free(a.body);
     say(fd, GET("/b"));
     expect_answer(fd, 200, NULL);
-    close(fd);
 }
 
 FIXTURE_TEST(http_1_0_closes_unless_asked_not_to) {
@@ -116,7 +98,6 @@ FIXTURE_TEST(a_large_answer_arrives_whole) {
     assert_int_equal(a.length, (size_t)32 << 20);
     assert_int_equal(strspn(a.body, "L"), a.length);
     free(a.body);
-    close(fd);
 }
 
 /* ---- Paths, queries, headers ----------------------------------------------------------------- */
@@ -154,7 +135,6 @@ FIXTURE_TEST(chunked_bodies_are_put_together) {
             "3\r\nabc\r\n00A;name=value\r\n0123456789\r\n0\r\ntrailer: x\r\n\r\n" GET("/a"));
     expect_answer(fd, 200, "abc0123456789");
     expect_answer(fd, 200, NULL);
-    close(fd);
 }
 
 FIXTURE_TEST(expect_100_continue_is_answered_before_the_body) {
@@ -165,7 +145,7 @@ FIXTURE_TEST(expect_100_continue_is_answered_before_the_body) {
     assert_string_equal(text, "HTTP/1.1 100 Continue\r\n\r\n");
     say(fd, "abc");
     expect_answer(fd, 200, "abc");
-    close(fd);
+    hang_up(fd);
     expect_once(w,
                 "POST /tiny HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
                 "content-length: 11\r\n\r\n",
@@ -187,7 +167,6 @@ FIXTURE_TEST(a_body_up_to_the_limit_is_taken) {
         assert_memory_equal(a.body, body, length);
         free(a.body);
     }
-    close(fd);
     free(body);
 }
 
@@ -207,7 +186,7 @@ FIXTURE_TEST(held_requests_are_answered_when_released) {
             expect_answer(fds[i], 200, "released");
     }
     for (int i = 0; i < COUNT; i++)
-        close(fds[i]);
+        hang_up(fds[i]);
     expect_soon("delivered", &w->delivered, 2 * COUNT);
     expect_counts(w, "held 0");
     assert_int_equal(atomic_load(&w->gone), 0);
@@ -251,14 +230,13 @@ FIXTURE_TEST(a_client_that_leaves_its_stream_is_noticed) {
     free(hear_answer(idle, false).body);
     say(busy, GET("/stream?q=1000000"));
     free(hear_answer(busy, false).body);
-    close(idle);
-    close(busy);
+    hang_up(idle);
+    hang_up(busy);
     expect_soon("gone", &w->gone, 2);
     expect_counts(w, "connections 1 held 0");
 }
 
-TEST(streams_give_way_to_others) {
-    world *w = open_world((harpe_http_options){.max_connections = 3});
+WORLD_TEST(streams_give_way_to_others, .max_connections = 3) {
     int held = dial(w), idle = dial(w);
     say(held, GET("/hold"));
     expect_soon("held", &w->kept, 1);
@@ -272,16 +250,11 @@ TEST(streams_give_way_to_others) {
     say(idle, GET("/release")); /* it has been idle for longer, and still exists */
     expect_answer(idle, 200, "done");
     expect_answer(held, 200, "released");
-    close(idle);
-    close(held);
-    close(stream);
-    close_world(w);
 }
 
 /* ---- The door -------------------------------------------------------------------------------- */
 
-TEST(without_the_token_only_open_paths_are_served) {
-    world *w = open_world((harpe_http_options){.token = "secret"});
+WORLD_TEST(without_the_token_only_open_paths_are_served, .token = "secret") {
     expect_once(w, GET("/open"), 200, NULL);
     static const char *const wrong[] = {
         "", "authorization: Bearer secre\r\n", "authorization: Bearer secret1\r\n",
@@ -296,10 +269,8 @@ TEST(without_the_token_only_open_paths_are_served) {
         assert_non_null(strstr(a.head, "\r\nwww-authenticate: Bearer\r\n"));
         assert_string_equal(a.body, "{\"detail\":\"a valid bearer token is needed\"}");
         free(a.body);
-        close(fd);
     }
     expect_once(w, "GET /a HTTP/1.1\r\nhost: x\r\nAuthorization: bearer secret\r\n\r\n", 200, NULL);
-    close_world(w);
 }
 
 FIXTURE_TEST(a_taken_port_is_an_error_that_names_it) {

@@ -6,27 +6,14 @@
 
 enum { CONNECTIONS = 40, TIMEOUT_MS = 700 };
 
-static int set_up_with(void **state, int timeout_ms) {
-    *state = open_world((harpe_http_options){.max_header_bytes = 4096,
-                                             .max_connections = CONNECTIONS,
-                                             .request_timeout_ms = timeout_ms,
-                                             .keep_alive_timeout_ms = TIMEOUT_S * 1000});
-    return 0;
-}
+#define LIMITED_TEST(name, timeout_ms) \
+    WORLD_TEST(name, .max_header_bytes = 4096, .max_connections = CONNECTIONS, \
+               .request_timeout_ms = timeout_ms, .keep_alive_timeout_ms = TIMEOUT_S * 1000)
 
 /* The deadlines are for the tests that wait for them. Other tests use long ones, because they may
  * get no processor time. */
-static int set_up(void **state) { return set_up_with(state, TIMEOUT_S * 1000); }
-static int set_up_hasty(void **state) { return set_up_with(state, TIMEOUT_MS); }
-
-static int tear_down(void **state) {
-    close_world(*state);
-    return 0;
-}
-
-#define GET(path) "GET " path " HTTP/1.1\r\nhost: x\r\n\r\n"
-#define POST(path, length) "POST " path " HTTP/1.1\r\nhost: x\r\ncontent-length: " length "\r\n\r\n"
-#define CHUNKED(path) "POST " path " HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+#define HASTY(name) LIMITED_TEST(name, TIMEOUT_MS)
+#define FIXTURE_TEST(name) LIMITED_TEST(name, TIMEOUT_S * 1000)
 
 /* Sends `bit` repeatedly until the server ends the connection. */
 static void drip(int fd, const char *bit, int64_t pause_us) {
@@ -42,20 +29,17 @@ static void drip(int fd, const char *bit, int64_t pause_us) {
 static void break_off(int fd) {
     struct linger now = {1, 0};
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-    close(fd); /* a reset */
+    hang_up(fd); /* a reset */
 }
 
 /* ---- Time ------------------------------------------------------------------------------------ */
-
-#define HASTY(name) TEST_ON(name, world *w, set_up_hasty, tear_down)
-#define FIXTURE_TEST(name) TEST_ON(name, world *w, set_up, tear_down)
 
 HASTY(slow_headers_have_a_deadline) {
     int fd = dial(w);
     say(fd, "GET /a HTTP/1.1\r\nhost: x\r\n");
     drip(fd, "a: b\r\n", 50000);
     expect_answer(fd, 408, NULL);
-    close(fd);
+    hang_up(fd);
     expect_counts(w, "timeouts 1");
 }
 
@@ -64,7 +48,6 @@ HASTY(slow_bodies_have_a_deadline) {
     say(fd, POST("/echo", "100000"));
     drip(fd, "x", 50000);
     expect_answer(fd, 408, NULL);
-    close(fd);
 }
 
 HASTY(chunked_bodies_without_end_have_a_deadline) {
@@ -72,7 +55,6 @@ HASTY(chunked_bodies_without_end_have_a_deadline) {
     say(fd, CHUNKED("/echo"));
     drip(fd, "1\r\nx\r\n", 50000);
     expect_answer(fd, 408, NULL);
-    close(fd);
 }
 
 HASTY(the_deadline_begins_anew_with_each_request) {
@@ -82,11 +64,9 @@ HASTY(the_deadline_begins_anew_with_each_request) {
         say(fd, GET("/a"));
         expect_answer(fd, 200, NULL);
     }
-    close(fd);
 }
 
-TEST(idle_connections_are_closed_in_time) {
-    world *w = open_world((harpe_http_options){.keep_alive_timeout_ms = 500});
+WORLD_TEST(idle_connections_are_closed_in_time, .keep_alive_timeout_ms = 500) {
     int silent = dial(w);
     answer a = {0};
     for (int i = 0; i < 20 && a.status == 0; i++) { /* it may be idle before it sends anything */
@@ -97,12 +77,11 @@ TEST(idle_connections_are_closed_in_time) {
         if (a.status == 200)
             expect_end(fd);
         else
-            close(fd);
+            hang_up(fd);
     }
     assert_int_equal(a.status, 200);
     free(a.body);
     expect_end(silent);
-    close_world(w);
 }
 
 HASTY(a_held_request_has_no_deadline) {
@@ -112,14 +91,12 @@ HASTY(a_held_request_has_no_deadline) {
     usleep(TIMEOUT_MS * 2000);
     expect_once(w, GET("/release"), 200, "done");
     expect_answer(fd, 200, "released");
-    close(fd);
 }
 
 HASTY(an_answer_that_nobody_reads_is_given_up) {
     int fd = dial(w);
     say(fd, GET("/large"));
     expect_counts(w, "connections 1 held 0 evicted 0 refused 0 timeouts 1");
-    close(fd);
 }
 
 /* ---- Large and small ------------------------------------------------------------------------- */
@@ -157,7 +134,7 @@ static int pause_world(world *w) {
 static void go_on(world *w, int paused) {
     atomic_store(&w->is_paused, false);
     expect_answer(paused, 200, "goes on");
-    close(paused);
+    hang_up(paused);
 }
 
 /* All sockets are full, and a small request comes last. It waits for a small part of all bytes. */
@@ -179,9 +156,6 @@ static void check_small_beside_large(const char *head) {
     go_on(w, paused);
     size_t kib = hear_count(small, "bodies ");
     if (kib > 1024) fail_msg("%zu KiB of bodies were read before a small request", kib);
-    for (int i = 0; i < LARGE; i++)
-        close(large[i]);
-    close(small);
     close_world(w);
 }
 
@@ -216,7 +190,7 @@ static void *send_bodies(void *user) {
         expect_answer(fd, 200, NULL);
     }
     free(body);
-    close(fd);
+    hang_up(fd);
     return NULL;
 }
 
@@ -243,7 +217,6 @@ FIXTURE_TEST(large_bodies_leave_time_to_other_programs) {
     for (int i = 0; i < SENDERS; i++)
         pthread_join(senders[i].thread, NULL);
     if (share > 0.5) fail_msg("the loop used %.0f %% of the time", 100 * share);
-    close(small);
 }
 
 FIXTURE_TEST(a_slow_body_gets_little_memory) {
@@ -257,8 +230,6 @@ FIXTURE_TEST(a_slow_body_gets_little_memory) {
     say_bytes(slow, more, sizeof more);
     while (ask_count(other, "bodies ") < sizeof more / 1024)
         usleep(1000);
-    close(slow);
-    close(other);
 }
 
 /* ---- New and old connections ----------------------------------------------------------------- */
@@ -292,9 +263,9 @@ static void race(int max_connections, size_t *early, size_t *late) {
     }
     for (int i = 0; i < NEW; i++) {
         expect_answer(new_ones[i], 200, NULL);
-        close(new_ones[i]);
+        hang_up(new_ones[i]);
     }
-    close(old);
+    hang_up(old);
     close_world(w);
 }
 
@@ -317,15 +288,13 @@ FIXTURE_TEST(all_first_requests_are_served_at_once_unless_there_is_a_crowd) {
     assert_int_equal(late, NEW);
 }
 
-TEST(all_of_many_idle_connections_are_closed) {
+WORLD_TEST(all_of_many_idle_connections_are_closed, .keep_alive_timeout_ms = 100) {
     enum { IDLE = 300 };
-    world *w = open_world((harpe_http_options){.keep_alive_timeout_ms = 100});
     int idle[IDLE];
     for (int i = 0; i < IDLE; i++)
         idle[i] = dial(w);
     for (int i = 0; i < IDLE; i++)
         expect_end(idle[i]);
-    close_world(w);
 }
 
 /* ---- Going away ------------------------------------------------------------------------------ */
@@ -336,7 +305,7 @@ FIXTURE_TEST(a_client_that_closes_while_held_is_noticed) {
     say(reset, GET("/hold"));
     say(half, GET("/hold"));
     expect_counts(w, "held 3");
-    close(closed);
+    hang_up(closed);
     expect_soon("gone", &w->gone, 1);
     break_off(reset);
     expect_soon("gone", &w->gone, 2);
@@ -349,7 +318,7 @@ FIXTURE_TEST(a_client_that_closes_while_held_is_noticed) {
 FIXTURE_TEST(a_client_that_was_gone_before_it_was_held_is_noticed) {
     int fd = dial(w);
     say(fd, GET("/hold"));
-    close(fd);
+    hang_up(fd);
     expect_soon("gone", &w->gone, 1);
 }
 
@@ -360,7 +329,7 @@ FIXTURE_TEST(a_client_may_go_while_a_worker_works_for_it) {
         say(fd, GET("/work"));
         expect_soon("worked", &w->worked, i + 1);
         if (i % 2 == 0)
-            close(fd);
+            hang_up(fd);
         else
             break_off(fd);
     }
@@ -373,7 +342,7 @@ FIXTURE_TEST(an_answer_that_breaks_is_told_apart_from_one_that_arrived) {
     int fd = dial(w);
     say(fd, GET("/work"));
     expect_answer(fd, 200, "worked");
-    close(fd);
+    hang_up(fd);
     expect_soon("delivered", &w->delivered, 1);
     assert_int_equal(atomic_load(&w->broken), 0);
 }
@@ -385,7 +354,6 @@ FIXTURE_TEST(too_much_header_is_refused) {
     say(fd, "GET /a HTTP/1.1\r\nhost: x\r\n");
     drip(fd, "x-flood: 0123456789012345678901234567890123456789\r\n", 0);
     expect_answer(fd, 431, NULL);
-    close(fd);
     char request[6000] = "GET /";
     memset(request + 5, 'a', 5000);
     snprintf(request + 5005, 100, " HTTP/1.1\r\nhost: x\r\n\r\n");
@@ -447,7 +415,6 @@ FIXTURE_TEST(what_is_not_http_is_refused) {
     int fd = dial(w);
     say_bytes(fd, with_nul, sizeof with_nul - 1);
     expect_answer(fd, 400, NULL);
-    close(fd);
 }
 
 FIXTURE_TEST(random_bytes_do_no_harm) {

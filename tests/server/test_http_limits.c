@@ -9,23 +9,9 @@
 
 enum { CONNECTIONS = 40 };
 
-static int set_up(void **state) {
-    *state = open_world((harpe_http_options){.max_connections = CONNECTIONS});
-    return 0;
-}
-
-static int tear_down(void **state) {
-    close_world(*state);
-    return 0;
-}
-
-#define GET(path) "GET " path " HTTP/1.1\r\nhost: x\r\n\r\n"
-#define POST(path, length) "POST " path " HTTP/1.1\r\nhost: x\r\ncontent-length: " length "\r\n\r\n"
-#define CHUNKED(path) "POST " path " HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+#define FIXTURE_TEST(name) WORLD_TEST(name, .max_connections = CONNECTIONS)
 
 /* ---- Size ------------------------------------------------------------------------------------ */
-
-#define FIXTURE_TEST(name) TEST_ON(name, world *w, set_up, tear_down)
 
 FIXTURE_TEST(a_body_that_is_announced_too_large_is_refused_at_once) {
     expect_once(w, POST("/echo", "1000000000"), 413, "{\"detail\":\"the body is too large\"}");
@@ -41,7 +27,6 @@ FIXTURE_TEST(the_refusal_reaches_a_client_that_goes_on_sending) {
     for (int i = 0; i < 64 && say_bytes(fd, block, sizeof block); i++)
         continue;
     expect_answer(fd, 413, NULL);
-    close(fd);
 }
 
 FIXTURE_TEST(a_chunked_body_is_refused_when_it_passes_the_limit) {
@@ -60,8 +45,7 @@ static size_t virtual_bytes(void) {
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-TEST(a_claimed_length_takes_no_memory) {
-    world *w = open_world((harpe_http_options){.max_body_bytes = (size_t)4 << 30});
+WORLD_TEST(a_claimed_length_takes_no_memory, .max_body_bytes = (size_t)4 << 30) {
     int fds[20];
     size_t before = virtual_bytes();
     for (int i = 0; i < 20; i++) {
@@ -70,9 +54,6 @@ TEST(a_claimed_length_takes_no_memory) {
     }
     expect_counts(w, "connections 21");
     assert_true(virtual_bytes() < before + 1000000000);
-    for (int i = 0; i < 20; i++)
-        close(fds[i]);
-    close_world(w);
 }
 
 enum { HOARDS = 40 };
@@ -87,8 +68,7 @@ static int count_answered(const int *fds, int count) {
     return answered;
 }
 
-TEST(bodies_hoarded_by_many_give_way_to_new_ones) {
-    world *w = open_world((harpe_http_options){.max_all_bodies_bytes = 16384});
+WORLD_TEST(bodies_hoarded_by_many_give_way_to_new_ones, .max_all_bodies_bytes = 16384) {
     char most[1000];
     int hoards[HOARDS], answered = 0;
     memset(most, 'x', sizeof most);
@@ -105,13 +85,10 @@ TEST(bodies_hoarded_by_many_give_way_to_new_ones) {
         answered = count_answered(hoards + 1, HOARDS - 1);
     }
     assert_in_range(answered, 20, 38);
-    for (int i = 0; i < HOARDS; i++)
-        close(hoards[i]);
-    close_world(w);
 }
 
-TEST(bodies_that_are_worked_on_cost_no_other_sender_its_place) {
-    world *w = open_world((harpe_http_options){.max_all_bodies_bytes = 16384});
+WORLD_TEST(bodies_that_are_worked_on_cost_no_other_sender_its_place,
+           .max_all_bodies_bytes = 16384) {
     char most[12000];
     memset(most, 'x', sizeof most);
     int worked_on = dial(w), small = dial(w), bare = dial(w), chatty = dial(w);
@@ -136,14 +113,10 @@ TEST(bodies_that_are_worked_on_cost_no_other_sender_its_place) {
     expect_counts(w, "evicted 0");
     expect_once(w, GET("/release"), 200, "done");
     expect_answer(worked_on, 200, "released");
-    const int all[] = {worked_on, small, bare, chatty, newcomer};
-    for (int i = 0; i < 5; i++)
-        close(all[i]);
-    close_world(w);
 }
 
-TEST(who_holds_no_memory_is_not_refused_for_the_sake_of_others) {
-    world *w = open_world((harpe_http_options){.max_all_bodies_bytes = 16384});
+WORLD_TEST(who_holds_no_memory_is_not_refused_for_the_sake_of_others,
+           .max_all_bodies_bytes = 16384) {
     char most[12000];
     memset(most, 'x', sizeof most);
     int bare = dial(w), hoard = dial(w), newcomer = dial(w);
@@ -158,14 +131,9 @@ TEST(who_holds_no_memory_is_not_refused_for_the_sake_of_others) {
     expect_answer(hoard, 503, NULL);
     say(bare, "good");
     expect_answer(bare, 200, "good");
-    close(bare);
-    close(hoard);
-    close(newcomer);
-    close_world(w);
 }
 
-TEST(memory_of_answered_bodies_is_free_again) {
-    world *w = open_world((harpe_http_options){.max_all_bodies_bytes = 16384});
+WORLD_TEST(memory_of_answered_bodies_is_free_again, .max_all_bodies_bytes = 16384) {
     char most[1024];
     memset(most, 'x', sizeof most);
     int fd = dial(w);
@@ -174,8 +142,6 @@ TEST(memory_of_answered_bodies_is_free_again) {
         say_bytes(fd, most, sizeof most);
         expect_answer(fd, 200, NULL);
     }
-    close(fd);
-    close_world(w);
 }
 
 /* ---- Answers that are not read --------------------------------------------------------------- */
@@ -203,9 +169,8 @@ static bool read_large(int fd, size_t length, bool has_head) {
     return is_good;
 }
 
-TEST(whoever_has_not_read_for_longest_gives_way) {
-    world *w = open_world((harpe_http_options){.max_unread_bytes = (size_t)80 << 20,
-                                               .request_timeout_ms = TIMEOUT_S * 1000});
+WORLD_TEST(whoever_has_not_read_for_longest_gives_way, .max_unread_bytes = (size_t)80 << 20,
+           .request_timeout_ms = TIMEOUT_S * 1000) {
     int reads = ask_for_large(w);
     expect_counts(w, "unread 32 MiB");
     int first = ask_for_large(w);
@@ -218,21 +183,14 @@ TEST(whoever_has_not_read_for_longest_gives_way) {
     assert_true(read_large(reads, LARGE / 2, false));
     assert_true(read_large(second, LARGE, true));
     expect_counts(w, "evicted 1 refused 0 timeouts 0 unread 0 MiB");
-    close(reads);
-    close(first);
-    close(second);
-    close_world(w);
 }
 
-TEST(a_single_answer_may_be_larger_than_all_together) {
-    world *w = open_world(
-        (harpe_http_options){.max_unread_bytes = 1 << 20, .request_timeout_ms = TIMEOUT_S * 1000});
+WORLD_TEST(a_single_answer_may_be_larger_than_all_together, .max_unread_bytes = 1 << 20,
+           .request_timeout_ms = TIMEOUT_S * 1000) {
     int only = ask_for_large(w);
     expect_counts(w, "unread 32 MiB");
     assert_true(read_large(only, LARGE, true));
     expect_counts(w, "evicted 0 refused 0 timeouts 0 unread 0 MiB");
-    close(only);
-    close_world(w);
 }
 
 /* ---- Number ---------------------------------------------------------------------------------- */
@@ -251,12 +209,8 @@ FIXTURE_TEST(a_full_house_makes_room_but_never_drops_a_held_request) {
     expect_counts(w, "connections 40 held 10");
     expect_end(idle[0]);
     expect_once(w, GET("/release"), 200, "done");
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 10; i++)
         expect_answer(held[i], 200, "released");
-        close(held[i]);
-    }
-    for (int i = 1; i < CONNECTIONS * 2; i++)
-        close(idle[i]);
     assert_int_equal(atomic_load(&w->gone), 0);
 }
 
@@ -269,7 +223,7 @@ FIXTURE_TEST(a_house_full_of_held_requests_refuses_more) {
     expect_soon("kept", &w->kept, CONNECTIONS);
     expect_end(dial(w));
     for (int i = 0; i < CONNECTIONS; i++)
-        close(held[i]);
+        hang_up(held[i]);
     expect_soon("gone", &w->gone, CONNECTIONS);
     expect_once(w, GET("/b"), 200, NULL);
 }
@@ -301,16 +255,10 @@ FIXTURE_TEST(strangers_give_way_before_all_others) {
     assert_true(is_open(idle));
     say(newcomer, GET("/release"));
     expect_answer(newcomer, 200, "done");
-    close(newcomer);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 5; i++)
         expect_answer(held[i], 200, "released");
-        close(held[i]);
-    }
-    for (int i = 1; i < CONNECTIONS - 6; i++) {
+    for (int i = 1; i < CONNECTIONS - 6; i++)
         expect_answer(strangers[i], 200, "released");
-        close(strangers[i]);
-    }
-    close(idle);
 }
 
 FIXTURE_TEST(who_is_no_longer_a_stranger_stays) {
@@ -326,13 +274,10 @@ FIXTURE_TEST(who_is_no_longer_a_stranger_stays) {
     expect_soon("kept", &w->kept, CONNECTIONS);
     expect_end(dial(w));
     assert_int_equal(atomic_load(&w->gone), 0);
-    for (int i = 0; i < CONNECTIONS; i++)
-        close(known[i]);
 }
 
-TEST(who_looks_is_answered_while_all_others_are_held) {
-    world *w =
-        open_world((harpe_http_options){.max_connections = CONNECTIONS, .reserved_connections = 8});
+WORLD_TEST(who_looks_is_answered_while_all_others_are_held, .max_connections = CONNECTIONS,
+           .reserved_connections = 8) {
     int held[CONNECTIONS], newcomers[30], stream;
     for (int i = 0; i < CONNECTIONS; i++) {
         held[i] = dial(w);
@@ -357,17 +302,10 @@ TEST(who_looks_is_answered_while_all_others_are_held) {
     expect_counts(w, "held 40");
     assert_true(is_open(stream));
     expect_end(newcomers[0]);
-    for (int i = 1; i < 30; i++)
-        close(newcomers[i]);
     expect_once(w, GET("/release"), 200, "done");
-    for (int i = 1; i < CONNECTIONS; i++) {
+    for (int i = 1; i < CONNECTIONS; i++)
         expect_answer(held[i], 200, "released");
-        close(held[i]);
-    }
     expect_answer(late, 200, "released");
-    close(late);
-    close(stream);
-    close_world(w);
 }
 
 static atomic_int warnings;

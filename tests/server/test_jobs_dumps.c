@@ -18,16 +18,20 @@ static char *dump_path(engine *e, const char *job, const char *name) {
     return path;
 }
 
-static void dump_into(engine *e) {
+static int dumping_make(void **state) {
     char directory[PATH_MAX];
+    if (engine_make(state) != 0) return -1;
+    engine *e = *state;
     (void)snprintf(directory, sizeof directory, "%s/dump", e->directory);
     free(e->settings.dump_dir);
     e->settings.dump_dir = strdup(directory);
     e->settings.dump_data = true;
+    return 0;
 }
 
-ENGINE_TEST(dumps_can_be_read_again) {
-    dump_into(e);
+#define DUMPING_TEST(name) TEST_ON(name, engine *e, dumping_make, engine_remove)
+
+DUMPING_TEST(dumps_can_be_read_again) {
     engine_start(e);
     const char *job = job_of(e, 2, "finished");
     (void)whole_round(e, job, 2, 0, 5);
@@ -53,8 +57,7 @@ ENGINE_TEST(dumps_can_be_read_again) {
     harpe_profiling_results_free(results, count);
 }
 
-ENGINE_TEST(dump_that_fails_is_told_once_and_made_later) {
-    dump_into(e);
+DUMPING_TEST(dump_that_fails_is_told_once_and_made_later) {
     assert_int_equal(harpe_file_write(e->settings.dump_dir, "x", 1, NULL), HARPE_OK);
     engine_start(e);
     const char *job = job_of(e, 2, NULL);
@@ -98,8 +101,7 @@ static void check_bounds(engine *e) {
     engine_settle(e);
 }
 
-ENGINE_TEST(dumps_that_are_too_old_are_removed) {
-    dump_into(e);
+DUMPING_TEST(dumps_that_are_too_old_are_removed) {
     e->settings.max_dump_time_s = 1000;
     write_old(e, "old", "ranks.json", 10, 1900);
     write_old(e, "old", "0.prof.json", 10, 1700);
@@ -119,8 +121,7 @@ ENGINE_TEST(dumps_that_are_too_old_are_removed) {
 }
 
 /* All files seem to be a year old: the wall clock has jumped, or no job ran for a year. */
-ENGINE_TEST(wrong_clock_removes_no_dump) {
-    dump_into(e);
+DUMPING_TEST(wrong_clock_removes_no_dump) {
     e->settings.max_dump_time_s = 1000;
     write_old(e, "a", "0.prof.json", 10, 31536000);
     write_old(e, "b", "0.prof.json", 10, 31535000);
@@ -130,9 +131,8 @@ ENGINE_TEST(wrong_clock_removes_no_dump) {
     assert_true(has_dump(e, "b", "0.prof.json"));
 }
 
-ENGINE_TEST(oldest_dumps_beyond_the_size_are_removed) {
+DUMPING_TEST(oldest_dumps_beyond_the_size_are_removed) {
     enum { FILES = 20, KB = 128 };
-    dump_into(e);
     e->settings.max_dump_size_bytes = (int64_t)1 << 20; /* 8 files; an eighth stays free */
     char name[32];
     for (int i = 0; i < FILES; i++) {
@@ -148,9 +148,8 @@ ENGINE_TEST(oldest_dumps_beyond_the_size_are_removed) {
 }
 
 /* The wall clock was ahead, and is right again. */
-ENGINE_TEST(dumps_from_the_future_leave_room_for_new_ones) {
+DUMPING_TEST(dumps_from_the_future_leave_room_for_new_ones) {
     enum { KB = 512 };
-    dump_into(e);
     e->settings.max_dump_size_bytes = (int64_t)1 << 20;
     write_old(e, "ahead", "0.prof.json", KB << 10, -31536000);
     write_old(e, "ahead", "1.prof.json", KB << 10, 10);
@@ -160,9 +159,8 @@ ENGINE_TEST(dumps_from_the_future_leave_room_for_new_ones) {
     assert_true(has_dump(e, "ahead", "1.prof.json"));
 }
 
-ENGINE_TEST(dumps_go_with_the_last_report_of_their_job) {
+DUMPING_TEST(dumps_go_with_the_last_report_of_their_job) {
     const char *jobs[3];
-    dump_into(e);
     e->settings.max_finished_jobs = 1;
     engine_start(e);
     for (int i = 0; i < 3; i++) {
@@ -185,9 +183,8 @@ ENGINE_TEST(dumps_go_with_the_last_report_of_their_job) {
 }
 
 /* The server looks again when an eighth of the bound was written. */
-ENGINE_TEST(long_job_stays_within_the_bound) {
+DUMPING_TEST(long_job_stays_within_the_bound) {
     enum { ROUNDS = 400 };
-    dump_into(e);
     e->settings.max_dump_size_bytes = (int64_t)1 << 20; /* 256 small files */
     engine_start(e);
     const char *job = job_of(e, 1, NULL);
@@ -203,9 +200,8 @@ ENGINE_TEST(long_job_stays_within_the_bound) {
 }
 
 /* The store keeps the data of waiting dumps, so their number is limited. */
-ENGINE_TEST(dumps_that_always_fail_are_bounded) {
+DUMPING_TEST(dumps_that_always_fail_are_bounded) {
     enum { ROUNDS = 510 }; /* two dumps each; at most 1000 wait */
-    dump_into(e);
     assert_int_equal(harpe_file_write(e->settings.dump_dir, "x", 1, NULL), HARPE_OK);
     engine_start(e);
     const char *job = job_of(e, 1, NULL);
@@ -225,8 +221,7 @@ static char *read_dump(engine *e, const char *job, const char *name) {
     return text;
 }
 
-ENGINE_TEST(results_are_dumped_as_they_came_or_cleaned) {
-    dump_into(e);
+DUMPING_TEST(results_are_dumped_as_they_came_or_cleaned) {
     engine_start(e);
     const char *job = job_of(e, 4, NULL);
     (void)whole_round(e, job, 4, 0, -1);
@@ -258,11 +253,10 @@ ENGINE_TEST(results_are_dumped_as_they_came_or_cleaned) {
 
 /* ---- After a kill ---------------------------------------------------------------------------- */
 
-ENGINE_TEST(missing_dumps_are_made_up_for_after_a_restart) {
+DUMPING_TEST(missing_dumps_are_made_up_for_after_a_restart) {
     static const char *const names[] = {"ranks.json", "0.prof.json", "1.prof.json", "1.sched.json"};
     enum { NAMES = sizeof names / sizeof *names };
     char *texts[NAMES];
-    dump_into(e);
     engine_start(e);
     const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, 5);
@@ -284,11 +278,10 @@ ENGINE_TEST(missing_dumps_are_made_up_for_after_a_restart) {
     (void)whole_round(e, job, 2, 2, 7);
 }
 
-ENGINE_TEST(half_written_dumps_are_removed_after_a_restart) {
+DUMPING_TEST(half_written_dumps_are_removed_after_a_restart) {
     static const char *const ours[] = {".0.prof.json.0123456789abcdef.tmp",
                                        ".ranks.json.00000000deadbeef.tmp"};
     static const char *const others[] = {".notes.json.tmp", "x.json.0123456789abcdef.tmp"};
-    dump_into(e);
     engine_start(e);
     const char *job = job_of(e, 2, NULL);
     engine_settle(e);
@@ -307,11 +300,10 @@ ENGINE_TEST(half_written_dumps_are_removed_after_a_restart) {
 
 /* A scheduler that cannot save its state needs the results of all rounds, so the store has more
  * results than may wait to be dumped. After a restart none of these dumps is given up. */
-ENGINE_TEST(dumps_of_a_long_history_are_made_up_for_after_a_restart) {
+DUMPING_TEST(dumps_of_a_long_history_are_made_up_for_after_a_restart) {
     int rounds = all_trials() ? 1030 : 30; /* 1000 dumps of one rank may wait */
     char last[32];
     (void)snprintf(last, sizeof last, "%d.prof.json", rounds - 1);
-    dump_into(e);
     e->kind.class = &learner_with_history;
     engine_start(e);
     const char *job = job_of(e, 1, NULL);
@@ -330,8 +322,7 @@ ENGINE_TEST(dumps_of_a_long_history_are_made_up_for_after_a_restart) {
 }
 
 /* The test does not wait for the answer to the last result. */
-ENGINE_TEST(round_that_ends_while_the_server_stops_is_dumped) {
-    dump_into(e);
+DUMPING_TEST(round_that_ends_while_the_server_stops_is_dumped) {
     engine_start(e);
     const char *job = job_of(e, 2, NULL);
     (void)whole_round(e, job, 2, 0, -1);
@@ -368,8 +359,7 @@ static int stored_rounds(engine *e, const char *job) {
 }
 
 /* A pipe in place of a dump blocks it until a process reads. */
-ENGINE_TEST(rounds_are_kept_until_they_are_dumped) {
-    dump_into(e);
+DUMPING_TEST(rounds_are_kept_until_they_are_dumped) {
     engine_start(e);
     const char *job = job_of(e, 2, NULL);
     engine_settle(e);

@@ -57,7 +57,7 @@ STARTED_TEST(retry_replaces_the_earlier_request) {
 ENGINE_TEST(oldest_request_of_an_unregistered_rank_is_replaced) {
     e->settings.max_connections = 16; /* two requests for unregistered ranks are held */
     engine_start(e);
-    const char *job = register_job(e, 3, NULL);
+    const char *job = register_job(e, 4, NULL);
     asked *first = ask_schedule(e, job, 0, -1);
     asked *second = ask_schedule(e, job, 1, -1);
     asked *again = ask_schedule(e, job, 0, -1);
@@ -69,8 +69,13 @@ ENGINE_TEST(oldest_request_of_an_unregistered_rank_is_replaced) {
     expect(second, 503, "rank 1 is not registered");
     expect_held(e, again);
     assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 2);
+    expect(ask_register_rank(e, job, 2, 2), 200, "null"); /* its request is no longer counted */
+    asked *fourth = ask_schedule(e, job, 3, -1);
+    expect_held(e, again);
+    expect_held(e, third);
     leave(again);
     leave(third);
+    leave(fourth);
     assert_int_equal(harpe_jobs_count(e->jobs).ranks_waiting, 0);
 }
 

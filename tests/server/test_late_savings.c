@@ -27,7 +27,6 @@ static void run_round(explored_job *s, sums *into) {
 TEST(a_claim_is_true_if_clocks_are_late) {
     static const double latencies_s[] = {0.08, 0.15};
     int jobs = few_trials(4);
-    (void)state;
     for (int i = 0; i < jobs; i++) {
         explored_job *s = explored_sized((uint64_t)(3000 + i), 3, all_trials() ? 6 : 3);
         char args[128];

@@ -291,29 +291,6 @@ class Onlookers(Lists):
 class Full(ServerTest):
     """The limit of held requests."""
 
-    def test_requests_of_ranks_that_are_not_registered_are_few(self):
-        plan = plan_for(5)
-        server = self.start("--set", "max_connections=16", plan=plan)
-        job = register(server, pp=5, ranks=False)
-        asking = {rank: self.ask(server, job, rank) for rank in (0, 1)}
-        self.wait_for_waiting(server, job, 2)
-        asking[2] = self.ask(server, job, 2)
-        self.expect_detail(asking[0].receive(), 503, "rank 0", "not registered")
-        self.expect(server.post(f"/register_rank/{job.id}", job.rank(1)), 200)
-        asking[3] = self.ask(server, job, 3)  # rank 1 is no longer counted
-        self.wait_for_waiting(server, job, 3)
-        asking[4] = self.ask(server, job, 4)
-        self.expect_detail(asking[2].receive(), 503, "rank 2", "not registered")
-        asking[3].close()
-        self.wait_for_waiting(server, job, 2)
-        asking[2] = self.ask(server, job, 2)
-        self.wait_for_waiting(server, job, 3)
-        for rank in (0, 2, 3, 4):
-            self.expect(server.post(f"/register_rank/{job.id}", job.rank(rank)), 200)
-        asking[0], asking[3] = self.ask(server, job, 0), self.ask(server, job, 3)
-        for rank in range(5):
-            self.expect(asking[rank].receive(), 200, schedule_of(plan, rank))
-
     def test_who_looks_is_answered_while_all_connections_are_held(self):
         server = self.start("--set", "max_connections=16", plan=plan_for(18))
         job = register(server, pp=18)

@@ -6,7 +6,7 @@ import pathlib
 import re
 
 from exposition import parse, promtool
-from online_job import Online, Pipeline, job_info, register, result_of, unittest
+from online_job import Online, job_info, register, result_of, unittest
 
 
 class Metrics(Online):
@@ -106,23 +106,6 @@ class Metrics(Online):
         job.report()
         job.frontier()  # after the scheduler has observed the results
         self.assertEqual(self.of_job(server, job.id)["energy_saved_joules"], 0)
-
-    def test_energy_survives_a_restart_of_the_server(self):
-        server = self.start_online(num_microbatches=4)
-        job = self.pipeline(server, 2, 4)
-        job.run_until_planned()
-        job.run_round()
-        job.run_round()
-        job.frontier()  # after the scheduler has observed the results
-        before = self.of_job(server, job.id)
-        port = server.port
-        server.kill()
-        server = self.start_online(num_microbatches=4, port=port)
-        job.connect(server)
-        job.frontier()  # after the scheduler has been restored
-        after = self.of_job(server, job.id)
-        for name in ("energy_joules_total", "energy_saved_joules", "time_lost_seconds"):
-            self.assertAlmostEqual(after[name], before[name], delta=1e-9 * abs(before[name]))
 
     def test_a_given_plan_has_energy_but_no_savings(self):
         server = self.start()

@@ -163,20 +163,15 @@ class World(unittest.TestCase):
 
 class TheDefaultServer(World):
     def test_serves_its_user_and_root_only(self):
-        running = self.start()
-        self.assert_only_for(running.port, (OWNER, 0), f"uid {OWNER}")
-        self.assertIn("serves only the user with uid 64001 and root", running.log())
-        self.assertIn(f"a connection of the user with uid {OTHER} is refused", running.log())
-
-    def test_of_root_serves_root_only(self):
-        running = self.start(uid=0)
-        self.assert_only_for(running.port, (0,), "root (uid 0)", (OWNER, OTHER, NOBODY))
-        self.assertIn("serves only user root (uid 0);", running.log())
-
-    def test_of_nobody_serves_nobody(self):
-        running = self.start(uid=NOBODY)
-        name = pwd.getpwuid(NOBODY).pw_name
-        self.assert_only_for(running.port, (NOBODY, 0), f"{name} (uid {NOBODY})", (OTHER,))
+        nobody = f"{pwd.getpwuid(NOBODY).pw_name} (uid {NOBODY})"
+        for uid, others, whose, said in (
+                (OWNER, (OTHER, NOBODY), f"uid {OWNER}", f"only the user with uid {OWNER} and root"),
+                (0, (OWNER, OTHER, NOBODY), "root (uid 0)", "only user root (uid 0);"),
+                (NOBODY, (OTHER,), nobody, "serves only")):
+            running = self.start(uid=uid)
+            self.assert_only_for(running.port, {uid, 0}, whose, others)
+            self.assertIn(said, running.log())
+            self.assertIn(f"a connection of the user with uid {others[0]} is refused", running.log())
 
     def test_tells_others_nothing_by_any_path_and_method(self):
         running = self.start()
@@ -274,35 +269,33 @@ class EveryWayToConnect(World):
     def check(self, running, **how):
         self.assert_only_for(running.port, (OWNER, 0), f"uid {OWNER}", **how)
 
-    def test_ipv4_and_its_form_in_ipv6(self):
-        for before in ((), WITHOUT_NETLINK):
-            running = self.start(before=before)
-            for address in ("127.0.0.1", "::ffff:127.0.0.1", "::ffff:7f00:1"):
-                with self.subTest(address=address, before=before):
-                    self.check(running, address=address)
-
-    def test_ipv6(self):
-        for before in ((), WITHOUT_NETLINK):
-            with self.subTest(before=before):
-                self.check(self.start("--listen", "::1", before=before), address="::1")
-
-    def test_another_address_of_loopback(self):
-        for before in ((), WITHOUT_NETLINK):
-            with self.subTest(before=before):
-                self.check(self.start("--listen", "127.9.8.7", before=before), address="127.9.8.7")
+    def test_addresses_of_loopback(self):
+        for listen, addresses in (((), ("127.0.0.1", "::ffff:127.0.0.1", "::ffff:7f00:1")),
+                                  (("--listen", "::1"), ("::1",)),
+                                  (("--listen", "127.9.8.7"), ("127.9.8.7",))):
+            for before in ((), WITHOUT_NETLINK):
+                running = self.start(*listen, before=before)
+                for address in addresses:
+                    with self.subTest(address=address, before=before):
+                        self.check(running, address=address)
 
     def test_tls(self):
         self.check(self.start(*self.certificate()), tls=True)
+
+    def status_on(self, one, port):
+        """Returns the status of an answer on this socket, which it connects."""
+        with one:
+            one.connect(("127.0.0.1", port))
+            one.sendall(request_of("GET", "/jobs"))
+            return int(one.recv(65536).split(b" ")[1])
 
     def test_from_another_address(self):
         running = self.start()
 
         def ask_from(source):
-            with socket.socket() as one:
-                one.bind((source, 0))
-                one.connect(("127.0.0.1", running.port))
-                one.sendall(request_of("GET", "/jobs"))
-                return int(one.recv(65536).split(b" ")[1])
+            one = socket.socket()
+            one.bind((source, 0))
+            return self.status_on(one, running.port)
 
         self.assertEqual(as_user(OWNER, ask_from, "127.1.2.3"), 200)
         self.assertEqual(as_user(OTHER, ask_from, "127.1.2.3"), 403)
@@ -315,15 +308,12 @@ class EveryWayToConnect(World):
                 one = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
             except OSError:
                 return None
-            with one:
-                one.connect(("127.0.0.1", running.port))
-                one.sendall(request_of("GET", "/jobs"))
-                return int(one.recv(65536).split(b" ")[1])
+            return self.status_on(one, running.port)
 
-        if as_user(OWNER, ask_multipath) is None:
+        status = as_user(OWNER, ask_multipath)
+        if status is None:
             self.skipTest("this kernel has no multipath TCP")
-        self.assertEqual(as_user(OWNER, ask_multipath), 200)
-        self.assertEqual(as_user(OTHER, ask_multipath), 403)
+        self.assertEqual((status, as_user(OTHER, ask_multipath)), (200, 403))
 
     def test_a_client_that_has_sent_its_last_byte(self):
         running = self.start()

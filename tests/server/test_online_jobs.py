@@ -38,6 +38,14 @@ class Jobs(Online):
         self.assertLessEqual(job.time_s, allowed_s * 1.001)
         self.assertAlmostEqual(job.energy_j / plans[slowest_s], 1, delta=0.01)
 
+    def plan(self, job):
+        """Runs a round of the job's plan. Returns the time and the energy at the highest clocks."""
+        job.run_round()
+        highest = job.time_s, job.energy_j
+        job.run_until_planned()
+        job.run_round()
+        return highest
+
     # ---- GPUs of several models ----
 
     def mixed(self, server):
@@ -133,10 +141,7 @@ class Jobs(Online):
         server = self.start_online(epilogue=["all_reduce", "optimizer"])  # counts the microbatches
         job = self.with_end(server, replicas=2)
         job.run_round()
-        job.run_round()
-        highest_s, highest_j = job.time_s, job.energy_j
-        job.run_until_planned()
-        job.run_round()
+        highest_s, highest_j = self.plan(job)
         names = [name for name, _ in job.schedules[-1][0]["frequencies"]]
         self.assertEqual(names, ["forward", "forward", "backward", "backward", "all_reduce",
                                  "optimizer"])
@@ -186,10 +191,7 @@ class Jobs(Online):
         server = self.start_online(num_microbatches=1, epilogue=["reduce", "optimizer"],
                                    slowdown=1.05)
         job = self.job(server, [A100], [self.PHASES], [None], [70], replicas=4)
-        job.run_round()
-        highest_s, highest_j = job.time_s, job.energy_j
-        job.run_until_planned()
-        job.run_round()
+        highest_s, highest_j = self.plan(job)
         self.assertGreater(job.time_s, 1.01 * highest_s)
         self.assertLessEqual(job.time_s, 1.05 * highest_s)
         self.assertLess(job.energy_j, 0.88 * highest_j)
@@ -209,10 +211,7 @@ class Jobs(Online):
         costs = {name: self.PHASES.get(name, (0.07, 0.0, 95, 80)) for name in names}
         server = self.start_online(schedule={"csv": str(schedule)}, slowdown=1.03)
         job = self.job(server, [A100], [costs], [names], [70], replicas=2)
-        job.run_round()
-        highest_s = job.time_s
-        job.run_until_planned()
-        job.run_round()
+        highest_s, _ = self.plan(job)
         self.assertEqual([name for name, _ in job.schedules[-1][1]["frequencies"]], names)
         self.assertLessEqual(job.time_s, 1.03 * highest_s)
         for name in ("all_gather", "reduce_scatter", "clip"):
@@ -232,10 +231,7 @@ class Jobs(Online):
             costs[kind], costs[f"{kind}_long"] = (time_s, *rest), (1.7 * time_s, *rest)
         server = self.start_online(schedule={"csv": str(schedule)})
         job = self.job(server, [A100, A100], [costs, costs], [None] * 2, [75, 75])
-        job.run_round()
-        highest_s, highest_j = job.time_s, job.energy_j
-        job.run_until_planned()
-        job.run_round()
+        highest_s, highest_j = self.plan(job)
         self.assertEqual([name for name, _ in job.schedules[-1][1]["frequencies"]],
                          ["forward_long", "backward_long", "forward", "backward", "forward_long",
                           "backward_long"])

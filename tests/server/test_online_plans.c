@@ -57,7 +57,6 @@ TEST(all_values_of_a_plan_belong_together) {
     harpe_online_schedule schedule = {.name = "1f1b"};
     harpe_online_pipeline *pipeline;
     harpe_error error;
-    (void)state;
     assert_int_equal(harpe_online_pipeline_new(&schedule, STAGES, MICROBATCHES, &pipeline, &error),
                      HARPE_OK);
     for (size_t l = 0; l < sizeof latencies_s / sizeof *latencies_s; l++) {
@@ -113,7 +112,6 @@ TEST(plans_keep_their_times) {
     harpe_online_pipeline *pipeline;
     harpe_online_plans *immediate;
     harpe_error error;
-    (void)state;
     assert_int_equal(harpe_online_pipeline_new(&schedule, STAGES, MICROBATCHES, &pipeline, &error),
                      HARPE_OK);
     harpe_profile *profile = make_profile(0);

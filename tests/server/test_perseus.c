@@ -7,60 +7,46 @@
 
 /* ---- From the first round to a plan ---------------------------------------------------------- */
 
-static void converges(int pp, int dp, int tp, double noise, const char *args) {
-    simulated_pipeline *s = simulate(pp, dp, tp, all_trials() ? 12 : 4, NULL);
-    s->noise = noise;
-    start(s, "Perseus", args);
-    int rounds = rounds_until(s, "plan");
-    const harpe_plan *ran = run_next(s);
-    harpe_plan offline = offline_plan(s);
-    printf("%d x %d x %d, noise %g %%: %d rounds; time %+.3f %%, energy %+.3f %% of the offline "
-           "plan\n%s",
-           pp, dp, tp, 100 * noise, rounds, 100 * (ran->time_s / offline.time_s - 1),
-           100 * (ran->energy_j / offline.energy_j - 1), s->log);
-    assert_close(ran->time_s, offline.time_s, 0.01);
-    assert_close(ran->energy_j, offline.energy_j, 0.01);
-    assert_logged(s, "sweep finished");
-    assert_logged(s, "planned: iterations of");
-    /* And it stays there. */
-    some_rounds(s, 20);
-    assert_true(is_in_phase(s, "plan"));
-    assert_null(strstr(s->log, "drift"));
-    simulated_free(s);
+/* `data` and `tensor`: its ranks of each stage. A pipeline of one stage never waits. */
+TEST(converges_to_the_offline_plan) {
+    const struct {
+        int stages, data, tensor;
+        double noise;
+        const char *args;
+    } jobs[] = {{all_trials() ? 8 : 3, 1, 1, 0, "{\"plans\": 8}"},
+                {all_trials() ? 8 : 4, 1, 1, 0.005, "{\"plans\": 8}"},
+                {4, 2, 2, 0.005, "{}"},
+                {4, 1, 1, 0, "{\"frequency_stride\": 2, \"blocking_power\": 84}"},
+                {1, 1, 1, 0.005, "{}"}};
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        simulated_pipeline *s =
+            simulate(jobs[i].stages, jobs[i].data, jobs[i].tensor, all_trials() ? 12 : 4, NULL);
+        s->noise = jobs[i].noise;
+        start(s, "Perseus", jobs[i].args);
+        int rounds = rounds_until(s, "plan");
+        const harpe_plan *ran = run_next(s);
+        harpe_plan offline = offline_plan(s);
+        printf("job %zu: %d rounds; time %+.3f %%, energy %+.3f %% of the offline plan\n%s", i,
+               rounds, 100 * (ran->time_s / offline.time_s - 1),
+               100 * (ran->energy_j / offline.energy_j - 1), s->log);
+        assert_close(ran->time_s, offline.time_s, 0.01);
+        assert_close(ran->energy_j, offline.energy_j, 0.01);
+        assert_logged(s, "sweep finished");
+        assert_logged(s, "planned: iterations of");
+        /* And it stays there. */
+        some_rounds(s, 20);
+        assert_true(is_in_phase(s, "plan"));
+        assert_null(strstr(s->log, "drift"));
+        simulated_free(s);
+    }
 }
 
-static void converges_to_the_offline_plan(void **state) {
-    (void)state;
-    converges(all_trials() ? 8 : 3, 1, 1, 0, "{\"plans\": 8}");
-}
-
-static void converges_with_noise(void **state) {
-    (void)state;
-    converges(all_trials() ? 8 : 4, 1, 1, 0.005, "{\"plans\": 8}");
-}
-
-static void converges_with_data_and_tensor_parallel_ranks(void **state) {
-    (void)state;
-    converges(4, 2, 2, 0.005, "{}");
-}
-
-static void converges_with_half_of_the_frequencies_and_a_given_blocking_power(void **state) {
-    (void)state;
-    converges(4, 1, 1, 0, "{\"frequency_stride\": 2, \"blocking_power\": 84}");
-}
-
-static void a_pipeline_of_one_stage_never_waits(void **state) {
-    (void)state;
-    converges(1, 1, 1, 0.005, "{}");
-}
-
-static void microbatches_are_counted_in_a_first_round_without_schedule(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(microbatches_are_counted_in_a_first_round_without_schedule, 4, 1, 1, 10) {
     start(s, "Perseus", "{}");
     next(s);
     for (int r = 0; r < 4; r++)
         assert_int_equal(s->schedules[r].instruction_count, 0);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.1); /* requested again before the first results */
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.1); /* requested again before the first results */
     one_round(s);
     next(s);
     for (int r = 0; r < 4; r++)
@@ -68,8 +54,7 @@ static void microbatches_are_counted_in_a_first_round_without_schedule(void **st
     assert_logged(s, "counted 10 microbatches");
 }
 
-static void what_lies_outside_of_the_pipeline_is_no_drift(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(what_lies_outside_of_the_pipeline_is_no_drift, 4, 1, 1, 8) {
     harpe_plan all;
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     s->outside_time_s = 0.2 * all.time_s;
@@ -80,7 +65,7 @@ static void what_lies_outside_of_the_pipeline_is_no_drift(void **state) {
     assert_null(strstr(s->log, "drift"));
     harpe_plan offline = offline_plan(s);
     assert_close(run_next(s)->energy_j, offline.energy_j, 0.01);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.05); /* of the whole iteration */
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.05); /* of the whole iteration */
     double allowed_s = 1.05 * (plan_number(s, 0, "time") + s->outside_time_s) - s->outside_time_s;
     double time_s = run_next(s)->time_s;
     assert_close(time_s, slowest_within(s, allowed_s), 1e-6);
@@ -104,8 +89,7 @@ static double least_with_one_clock_j(const simulated_pipeline *s, double most_s)
     return least_j;
 }
 
-static void a_plan_is_shown_beside_the_best_single_clock(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(a_plan_is_shown_beside_the_best_single_clock, 4, 1, 1, 8) {
     start(s, "Perseus",
           "{\"num_microbatches\": 8, \"blocking_power\": 84, \"plans\": 8, \"slowdown\": 1.2}");
     rounds_until(s, "plan");
@@ -144,9 +128,8 @@ static int frequency_of(const simulated_pipeline *s, int rank, const char *instr
     return -1;
 }
 
-static void the_sweep_stops_after_five_rises_in_a_row(void **state) {
+TEST(the_sweep_stops_after_five_rises_in_a_row) {
     simulated_pipeline *s = simulate(2, 1, 1, 4, profile_of(RISES_EARLY, FALLS_IN_BETWEEN, 12));
-    (void)state;
     start(s, "Perseus", "{\"num_microbatches\": 4, \"schedule\": \"1f1b\"}");
     /* forward: lowest at the third frequency, five more; backward: four rises, a fall, five. */
     for (int round = 0; round < 12; round++) {
@@ -176,17 +159,15 @@ static void the_sweep_stops_after_five_rises_in_a_row(void **state) {
     simulated_free(s);
 }
 
-static void the_sweep_ends_when_all_have_stopped(void **state) {
+TEST(the_sweep_ends_when_all_have_stopped) {
     simulated_pipeline *s = simulate(2, 1, 1, 4, profile_of(RISES_EARLY, RISES_EARLY, 12));
-    (void)state;
     start(s, "Perseus", "{\"num_microbatches\": 4, \"rises_to_stop\": 2}");
     assert_int_equal(rounds_until(s, "plan"), 5 + 1);
     simulated_free(s);
 }
 
-static void the_sweep_reports_its_cost(void **state) {
+TEST(the_sweep_reports_its_cost) {
     simulated_pipeline *s = simulate(2, 1, 1, 4, profile_of(RISES_EARLY, FALLS_IN_BETWEEN, 12));
-    (void)state;
     double first_s = 0, first_j = 0, time_s = 0, energy_j = 0;
     start(s, "Perseus", "{\"num_microbatches\": 4}");
     for (int round = 0; round < 12; round++) {
@@ -213,13 +194,12 @@ static void the_sweep_reports_its_cost(void **state) {
 
 /* ---- Job requests ---------------------------------------------------------------------------- */
 
-static void the_very_next_schedule_answers_a_straggler(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(the_very_next_schedule_answers_a_straggler, "{\"plans\": 8}") {
     double fastest_s = plan_number(s, 0, "time"), slowest_s = plan_number(s, -1, "time");
     simulated_run(s);
     assert_close(s->ran.time_s, fastest_s, 1e-9);
     for (double slowdown = 1.02; slowdown < 1.5; slowdown += 0.06) {
-        wish(s, HARPE_JOB_REQUEST_SLOWDOWN, slowdown); /* while the round runs */
+        ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, slowdown); /* while the round runs */
         s->straggler_time_s = slowdown * fastest_s;
         must(s, observe(s));
         run_next(s);
@@ -227,15 +207,15 @@ static void the_very_next_schedule_answers_a_straggler(void **state) {
         some_rounds(s, 5); /* its waiting is not drift */
     }
     assert_null(strstr(s->log, "drift"));
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.2); /* and 1.0 ends it, between two rounds */
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.0);
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.2); /* and 1.0 ends it, between two rounds */
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.0);
     s->straggler_time_s = 0;
     assert_close(run_next(s)->time_s, fastest_s, 1e-9);
 }
 
 /* The job's own stage is slow: Perseus detects drift and corrects it before anyone reports it. */
-static void a_straggler_that_was_corrected_before_it_was_told_is_answered_as_well(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(a_straggler_that_was_corrected_before_it_was_told_is_answered_as_well,
+             "{\"plans\": 8}") {
     double fastest_s = plan_number(s, 0, "time");
     int slowest = 0;
     for (int stage = 1; stage < 4; stage++)
@@ -246,7 +226,7 @@ static void a_straggler_that_was_corrected_before_it_was_told_is_answered_as_wel
     some_rounds(s, 4);
     assert_logged(s, "planned again");
     assert_true(plan_number(s, 0, "time") > 1.05 * fastest_s);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.15);
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.15);
     for (int i = 0; i < 12; i++) {
         one_round(s);
         assert_true(s->ran.time_s < 1.16 * fastest_s);
@@ -254,7 +234,8 @@ static void a_straggler_that_was_corrected_before_it_was_told_is_answered_as_wel
     next(s);
     simulated_run(s);
     simulated_throttle(s, slowest, 1);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1); /* while a round runs that uses none of the new plans */
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN,
+            1); /* while a round runs that uses none of the new plans */
     must(s, observe(s));
     const char *end = s->log + strlen(s->log);
     for (int i = 0; i < 12; i++) {
@@ -265,68 +246,63 @@ static void a_straggler_that_was_corrected_before_it_was_told_is_answered_as_wel
 }
 
 /* The stage is so slow that it is swept again, with the straggler. */
-static void a_straggler_that_was_swept_before_it_was_told_is_answered_as_well(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(a_straggler_that_was_swept_before_it_was_told_is_answered_as_well, "{\"plans\": 8}") {
     double fastest_s = plan_number(s, 0, "time");
     for (int stage = 0; stage < 4; stage++)
         simulated_throttle(s, stage, 1.3);
     some_rounds(s, 2);
     assert_true(is_in_phase(s, "sweep"));
     rounds_until(s, "plan");
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.3);
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.3);
     assert_close(run_next(s)->time_s, 1.3 * fastest_s, 0.01);
 }
 
-static void a_straggler_that_was_there_before_it_was_told_is_answered_as_well(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(a_straggler_that_was_there_before_it_was_told_is_answered_as_well, "{\"plans\": 8}") {
     double fastest_s = plan_number(s, 0, "time");
     s->straggler_time_s = 1.1 * fastest_s;
     some_rounds(s, 4);
     assert_logged(s, "drift");
     const char *end = s->log + strlen(s->log);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.1);
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.1);
     assert_close(run_next(s)->time_s, slowest_within(s, 1.1 * fastest_s), 1e-9);
     some_rounds(s, 6);
     assert_null(strstr(end, "drift"));
 }
 
-static void a_straggler_can_be_told_in_seconds(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(a_straggler_can_be_told_in_seconds, "{\"plans\": 8}") {
     double fastest_s = plan_number(s, 0, "time");
-    wish(s, HARPE_JOB_REQUEST_ITERATION_TIME, 1.07 * fastest_s);
+    ask_for(s, HARPE_JOB_REQUEST_ITERATION_TIME, 1.07 * fastest_s);
     assert_close(run_next(s)->time_s, slowest_within(s, 1.07 * fastest_s), 1e-9);
-    wish(s, HARPE_JOB_REQUEST_ITERATION_TIME, 0.5 * fastest_s);
+    ask_for(s, HARPE_JOB_REQUEST_ITERATION_TIME, 0.5 * fastest_s);
     assert_close(run_next(s)->time_s, fastest_s, 1e-9);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.03); /* the last request counts */
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.03); /* the last request counts */
     assert_close(run_next(s)->time_s, slowest_within(s, 1.03 * fastest_s), 1e-9);
 }
 
-static void a_power_cap_gets_the_fastest_plan_within(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(a_power_cap_gets_the_fastest_plan_within, "{\"plans\": 8}") {
     double fastest_w = plan_number(s, 0, "energy") / plan_number(s, 0, "time");
     double slowest_w = plan_number(s, -1, "energy") / plan_number(s, -1, "time");
     double cap_w = 0.6 * fastest_w + 0.4 * slowest_w;
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP, cap_w);
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, cap_w);
     double time_s = run_next(s)->time_s;
     assert_true(s->ran.energy_j / s->ran.time_s <= cap_w);
     double faster_s = slowest_within(s, time_s * (1 - 1e-6));
     for (int i = 0; plan_number(s, i, "time") <= faster_s; i++)
         assert_true(plan_number(s, i, "energy") / plan_number(s, i, "time") > cap_w);
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP,
-         1); /* no plan satisfies it: the plan with the least power */
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP,
+            1); /* no plan satisfies it: the plan with the least power */
     assert_close(run_next(s)->time_s, plan_number(s, -1, "time"), 1e-9);
     assert_logged(s, "no plan's average power is within");
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
     assert_close(run_next(s)->time_s, plan_number(s, 0, "time"), 1e-9);
 }
 
-static void a_power_cap_counts_what_lies_outside_of_the_pipeline(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(a_power_cap_counts_what_lies_outside_of_the_pipeline, 4, 1, 1, 8) {
     s->outside_time_s = 0.5;
     s->outside_energy_j = 3000;
     start(s, "Perseus", "{\"plans\": 8, \"blocking_power\": 84}");
     rounds_until(s, "plan");
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 1);
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, 1);
     char says[128];
     json_t *json = frontier(s);
     const json_t *outside = json_object_get(json, "outside");
@@ -338,33 +314,30 @@ static void a_power_cap_counts_what_lies_outside_of_the_pipeline(void **state) {
     assert_logged(s, says);
 }
 
-static void a_plan_can_be_asked_for_by_its_time(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(a_plan_can_be_asked_for_by_its_time, "{\"plans\": 8, \"slowdown\": 1.05}") {
     double fastest_s = plan_number(s, 0, "time");
     assert_close(run_next(s)->time_s, slowest_within(s, 1.05 * fastest_s), 1e-9);
-    wish(s, HARPE_JOB_REQUEST_PLAN_TIME, 1.02 * fastest_s);
+    ask_for(s, HARPE_JOB_REQUEST_PLAN_TIME, 1.02 * fastest_s);
     assert_close(run_next(s)->time_s, slowest_within(s, 1.02 * fastest_s), 1e-9);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.08); /* the later of the two */
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.08); /* the later of the two */
     assert_close(run_next(s)->time_s, slowest_within(s, 1.08 * fastest_s), 1e-9);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
-    wish(s, HARPE_JOB_REQUEST_PLAN_TIME, 0.01);
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
+    ask_for(s, HARPE_JOB_REQUEST_PLAN_TIME, 0.01);
     assert_close(run_next(s)->time_s, fastest_s, 1e-9);
-    wish(s, HARPE_JOB_REQUEST_PLAN_TIME, 0); /* as if it had never been requested */
+    ask_for(s, HARPE_JOB_REQUEST_PLAN_TIME, 0); /* as if it had never been requested */
     assert_close(run_next(s)->time_s, slowest_within(s, 1.05 * fastest_s), 1e-9);
 }
 
-static void job_requests_during_the_sweep_are_remembered(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(job_requests_during_the_sweep_are_remembered, 4, 1, 1, 8) {
     start(s, "Perseus", "{\"num_microbatches\": 8, \"plans\": 8}");
     one_round(s);
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.06);
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.06);
     rounds_until(s, "plan");
     run_next(s);
     assert_close(s->ran.time_s, slowest_within(s, 1.06 * plan_number(s, 0, "time")), 1e-9);
 }
 
-static void job_requests_that_make_no_sense_are_refused(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(job_requests_that_make_no_sense_are_refused, "{\"plans\": 8}") {
     double before_s = run_next(s)->time_s;
     const double bad[] = {0.99, 0, -1, NAN, INFINITY};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
@@ -373,32 +346,4 @@ static void job_requests_that_make_no_sense_are_refused(void **state) {
     assert_close(run_next(s)->time_s, before_s, 1e-12);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(converges_to_the_offline_plan),
-        cmocka_unit_test(converges_with_noise),
-        cmocka_unit_test(converges_with_data_and_tensor_parallel_ranks),
-        cmocka_unit_test(converges_with_half_of_the_frequencies_and_a_given_blocking_power),
-        cmocka_unit_test(a_pipeline_of_one_stage_never_waits),
-        SIMULATED_TEST(microbatches_are_counted_in_a_first_round_without_schedule, 4, 1, 1, 10),
-        SIMULATED_TEST(what_lies_outside_of_the_pipeline_is_no_drift, 4, 1, 1, 8),
-        SIMULATED_TEST(a_plan_is_shown_beside_the_best_single_clock, 4, 1, 1, 8),
-        cmocka_unit_test(the_sweep_stops_after_five_rises_in_a_row),
-        cmocka_unit_test(the_sweep_ends_when_all_have_stopped),
-        cmocka_unit_test(the_sweep_reports_its_cost),
-        PLANNED_TEST(the_very_next_schedule_answers_a_straggler, "{\"plans\": 8}"),
-        PLANNED_TEST(a_straggler_that_was_corrected_before_it_was_told_is_answered_as_well,
-                     "{\"plans\": 8}"),
-        PLANNED_TEST(a_straggler_that_was_swept_before_it_was_told_is_answered_as_well,
-                     "{\"plans\": 8}"),
-        PLANNED_TEST(a_straggler_that_was_there_before_it_was_told_is_answered_as_well,
-                     "{\"plans\": 8}"),
-        PLANNED_TEST(a_straggler_can_be_told_in_seconds, "{\"plans\": 8}"),
-        PLANNED_TEST(a_power_cap_gets_the_fastest_plan_within, "{\"plans\": 8}"),
-        SIMULATED_TEST(a_power_cap_counts_what_lies_outside_of_the_pipeline, 4, 1, 1, 8),
-        PLANNED_TEST(a_plan_can_be_asked_for_by_its_time, "{\"plans\": 8, \"slowdown\": 1.05}"),
-        SIMULATED_TEST(job_requests_during_the_sweep_are_remembered, 4, 1, 1, 8),
-        PLANNED_TEST(job_requests_that_make_no_sense_are_refused, "{\"plans\": 8}"),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -62,8 +62,7 @@ static size_t counted(const char *args, int pp, int dp, const char *const *ranks
 
 #define COUNTED(pp, dp, ...) counted("{}", pp, dp, (const char *[]){__VA_ARGS__})
 
-static void a_first_iteration_with_one_more_does_not_count(void **state) {
-    (void)state;
+TEST(a_first_iteration_with_one_more_does_not_count) {
     assert_int_equal(COUNTED(2, 1, "9/9 8/8 8/8", "9/9 8/8 8/8"), 8);
     assert_int_equal(COUNTED(2, 1, "9/8 8/8 8/8 8/8 8/8", "9/8 8/8 8/8 8/8 8/8"), 8);
     assert_int_equal(COUNTED(1, 1, "13/13 12/12 12/12"), 12);
@@ -71,8 +70,7 @@ static void a_first_iteration_with_one_more_does_not_count(void **state) {
     assert_int_equal(COUNTED(1, 1, "9 8 8"), 8);
 }
 
-static void ranks_that_measured_other_iterations_agree_by_their_majority(void **state) {
-    (void)state;
+TEST(ranks_that_measured_other_iterations_agree_by_their_majority) {
     assert_int_equal(COUNTED(2, 1, "9/9 8/8 8/8", "8/8 8/8 8/8"), 8);
     assert_int_equal(COUNTED(2, 2, "9/9 8/8", "8/8 8/8", "8/8 8/8", "9/9 8/8"), 8);
     assert_int_equal(COUNTED(4, 1, "8/8", "8/8", "9/9", "8/8"), 8);
@@ -80,22 +78,19 @@ static void ranks_that_measured_other_iterations_agree_by_their_majority(void **
     assert_int_equal(COUNTED(2, 1, "7/7", "7/7 7/7 7/7 7/7"), 7);
 }
 
-static void a_single_iteration_is_what_there_is(void **state) {
-    (void)state;
+TEST(a_single_iteration_is_what_there_is) {
     assert_int_equal(COUNTED(2, 1, "6/6", "6/6"), 6);
     assert_int_equal(COUNTED(1, 1, "1/1"), 1);
 }
 
-static void evaluation_and_empty_iterations_do_not_count(void **state) {
-    (void)state;
+TEST(evaluation_and_empty_iterations_do_not_count) {
     assert_int_equal(COUNTED(2, 1, "8/8 4/0 4/0 4/0 8/8", "8/8 4/0 4/0 4/0 8/8"), 8);
     assert_int_equal(COUNTED(2, 1, "20/0 20/0 9/9 8/8 8/8", "20/0 20/0 20/0 20/0 8/8"), 8);
     assert_int_equal(COUNTED(2, 1, "0/0 0/0 0/0 8/8", "0/0 8/8"), 8);
     assert_int_equal(COUNTED(1, 1, "4 4 8"), 4); /* without a backward the number is unknown */
 }
 
-static void of_as_many_the_latest_iterations_count(void **state) {
-    (void)state;
+TEST(of_as_many_the_latest_iterations_count) {
     assert_int_equal(COUNTED(2, 1, "9/9 8/8", "9/9 8/8"), 8);
     assert_int_equal(COUNTED(2, 1, "8/8 9/9", "8/8 9/9"), 9);
     assert_int_equal(COUNTED(1, 1, "8/8 8/8 9/9 9/9"), 9);
@@ -103,14 +98,12 @@ static void of_as_many_the_latest_iterations_count(void **state) {
     assert_int_equal(COUNTED(1, 1, "3/3 5/5 4/4"), 4);
 }
 
-static void what_no_schedule_has_does_not_count(void **state) {
-    (void)state;
+TEST(what_no_schedule_has_does_not_count) {
     const char *args = "{\"schedule\": \"interleaved-1f1b\"}"; /* 2 chunks a rank */
     assert_int_equal(counted(args, 2, 1, (const char *[]){"9/9 9/9 8/8", "9/9 9/9 8/8"}), 8);
 }
 
-static void ranks_that_cannot_agree_are_asked_again(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(ranks_that_cannot_agree_are_asked_again, 2, 1, 1, 8) {
     start(s, "Perseus", "{}");
     must(s, round_of(s, (const char *[]){"9/9", "8/8"}));
     next(s);
@@ -120,9 +113,8 @@ static void ranks_that_cannot_agree_are_asked_again(void **state) {
     assert_int_equal(s->schedules[0].instruction_count, 16);
 }
 
-static void ranks_that_never_agree_or_never_report_fail_the_job(void **state) {
+TEST(ranks_that_never_agree_or_never_report_fail_the_job) {
     const char *const never[][2] = {{"9/9", "8/8"}, {"8/8", ""}, {"", "8/8"}, {"", ""}};
-    (void)state;
     for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
         simulated_pipeline *s = simulate(2, 1, 1, 8, NULL);
         start(s, "Perseus", "{}");
@@ -136,7 +128,7 @@ static void ranks_that_never_agree_or_never_report_fail_the_job(void **state) {
 
 /* ---- Numbers that the job gives -------------------------------------------------------------- */
 
-static void the_jobs_metadata_may_tell_the_microbatches(void **state) {
+TEST(the_jobs_metadata_may_tell_the_microbatches) {
     const struct {
         const char *metadata, *args;
         size_t microbatches; /* of the first schedule; 0: microbatches are counted */
@@ -161,7 +153,6 @@ static void the_jobs_metadata_may_tell_the_microbatches(void **state) {
         {"xnum_microbatches=4", "{}", 0},
         {" ,;+", "{}", 0},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         simulated_pipeline *s = simulate(2, 1, 1, 8, NULL);
         s->job.job_metadata = cases[i].metadata;
@@ -172,17 +163,4 @@ static void the_jobs_metadata_may_tell_the_microbatches(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_first_iteration_with_one_more_does_not_count),
-        cmocka_unit_test(ranks_that_measured_other_iterations_agree_by_their_majority),
-        cmocka_unit_test(a_single_iteration_is_what_there_is),
-        cmocka_unit_test(evaluation_and_empty_iterations_do_not_count),
-        cmocka_unit_test(of_as_many_the_latest_iterations_count),
-        cmocka_unit_test(what_no_schedule_has_does_not_count),
-        SIMULATED_TEST(ranks_that_cannot_agree_are_asked_again, 2, 1, 1, 8),
-        cmocka_unit_test(ranks_that_never_agree_or_never_report_fail_the_job),
-        cmocka_unit_test(the_jobs_metadata_may_tell_the_microbatches),
-    };
-    return cmocka_run_group_tests_name("server_perseus_count", tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

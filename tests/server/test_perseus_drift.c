@@ -7,8 +7,7 @@
 
 /* ---- Drift ----------------------------------------------------------------------------------- */
 
-static void drift_is_noticed_and_planned_with(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(drift_is_noticed_and_planned_with, "{\"plans\": 8}") {
     double before_s = plan_number(s, 0, "time");
     s->noise = 0.002;
     s->time_factor = 1.1;
@@ -24,8 +23,7 @@ static void drift_is_noticed_and_planned_with(void **state) {
     assert_null(strstr(end, "drift"));
 }
 
-static void one_strange_round_is_no_drift(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(one_strange_round_is_no_drift, "{\"plans\": 8}") {
     for (int i = 0; i < 6; i++) {
         s->time_factor = i % 2 ? 1.5 : 1;
         one_round(s);
@@ -33,15 +31,13 @@ static void one_strange_round_is_no_drift(void **state) {
     assert_null(strstr(s->log, "drift"));
 }
 
-static void drift_of_energy_alone_counts_too(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(drift_of_energy_alone_counts_too, "{\"plans\": 8}") {
     s->energy_factor = 1.12;
     some_rounds(s, 2);
     assert_logged(s, "planned again");
 }
 
-static void large_drift_is_swept_again(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(large_drift_is_swept_again, "{\"plans\": 8, \"rounds_to_drift\": 3}") {
     s->time_factor = 1.4;
     for (int i = 0; i < 3; i++) {
         assert_true(is_in_phase(s, "plan"));
@@ -54,8 +50,7 @@ static void large_drift_is_swept_again(void **state) {
     assert_close(run_next(s)->energy_j, offline.energy_j, 0.03);
 }
 
-static void drift_outside_of_the_instructions_is_explained_once(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(drift_outside_of_the_instructions_is_explained_once, "{\"plans\": 8}") {
     double before_j = run_next(s)->energy_j;
     s->outside_time_s = 0.1 * s->ran.time_s;
     s->outside_energy_j = 0.1 * s->ran.energy_j;
@@ -75,8 +70,8 @@ static int times_logged(const simulated_pipeline *s, const char *part) {
     return times;
 }
 
-static void a_gpu_that_is_slow_now_and_then_is_not_swept_for_ever(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(a_gpu_that_is_slow_now_and_then_is_not_swept_for_ever,
+             "{\"plans\": 8, \"frequency_stride\": 6}") {
     int swept = 0, rounds = all_trials() ? 480 : 100;
     for (int round = 0; round < rounds; round++) {
         s->time_factor = round % 24 < 12 ? 1.4 : 1;
@@ -90,8 +85,7 @@ static void a_gpu_that_is_slow_now_and_then_is_not_swept_for_ever(void **state) 
     assert_true(times_logged(s, "drift") <= 12);
 }
 
-static void noise_is_planned_with_less_and_less(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(noise_is_planned_with_less_and_less, "{\"plans\": 8, \"frequency_stride\": 4}") {
     s->noise = 0.08;
     some_rounds(s, 60);
     int early = times_logged(s, "drift: iterations");
@@ -101,8 +95,7 @@ static void noise_is_planned_with_less_and_less(void **state) {
     assert_true(early <= 5 && all <= early + 6);
 }
 
-static void back_off_decreases_again(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(back_off_decreases_again, "{\"plans\": 8}") {
     s->time_factor = 1.1;
     some_rounds(s, 2);
     assert_int_equal(times_logged(s, "planned again"), 1);
@@ -120,10 +113,9 @@ static void back_off_decreases_again(void **state) {
 
 /* ---- Failures that must not end a job -------------------------------------------------------- */
 
-static void a_plan_that_cannot_be_made_leaves_the_old_one(void **state) {
+TEST(a_plan_that_cannot_be_made_leaves_the_old_one) {
     static const double nearly_too_much[] = {9e8, 9.2e8, 9.4e8, 9.6e8, 9.8e8, 9.9e8};
     simulated_pipeline *s = simulate(2, 1, 1, 4, profile_of(nearly_too_much, nearly_too_much, 6));
-    (void)state;
     start(s, "Perseus", "{\"num_microbatches\": 4}");
     rounds_until(s, "plan");
     double fastest_s = run_next(s)->time_s;
@@ -140,8 +132,8 @@ static void a_plan_that_cannot_be_made_leaves_the_old_one(void **state) {
     simulated_free(s);
 }
 
-static void a_later_sweep_that_measures_nothing_leaves_the_old_plan(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(a_later_sweep_that_measures_nothing_leaves_the_old_plan,
+             "{\"plans\": 8, \"num_microbatches\": 8}") {
     double fastest_s = plan_number(s, 0, "time");
     s->time_factor = 1.4;
     some_rounds(s, 2);
@@ -160,8 +152,7 @@ static void a_later_sweep_that_measures_nothing_leaves_the_old_plan(void **state
 
 /* ---- Steps of another size ------------------------------------------------------------------- */
 
-static void steps_of_another_size_are_counted_anew(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(steps_of_another_size_are_counted_anew, "{\"plans\": 8}") {
     for (int sweep = 0; sweep < 2; sweep++) { /* while a plan runs; in the middle of a sweep */
         if (sweep == 1) one_round(s);
         simulated_microbatches(s, sweep == 0 ? 12 : 16);
@@ -179,8 +170,7 @@ static void steps_of_another_size_are_counted_anew(void **state) {
     assert_logged(s, "counted 16 microbatches instead of 12");
 }
 
-static void an_exploration_counts_anew_before_it_has_measured_anything(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(an_exploration_counts_anew_before_it_has_measured_anything, 2, 1, 1, 8) {
     start(s, "Perseus", "{\"learning\": \"explore\"}");
     one_round(s);
     simulated_microbatches(s, 12);
@@ -188,8 +178,8 @@ static void an_exploration_counts_anew_before_it_has_measured_anything(void **st
     assert_logged(s, "counted 12 microbatches instead of 8");
 }
 
-static void steps_that_do_not_fit_the_number_that_was_given_are_told_once(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(steps_that_do_not_fit_the_number_that_was_given_are_told_once,
+             "{\"plans\": 8, \"num_microbatches\": 8}") {
     simulated_microbatches(s, 12);
     some_rounds(s, 10);
     assert_int_equal(times_logged(s, "the plan does not fit what the ranks run: rank 0 ran "
@@ -199,25 +189,4 @@ static void steps_that_do_not_fit_the_number_that_was_given_are_told_once(void *
     assert_true(is_in_phase(s, "plan"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        PLANNED_TEST(drift_is_noticed_and_planned_with, "{\"plans\": 8}"),
-        PLANNED_TEST(one_strange_round_is_no_drift, "{\"plans\": 8}"),
-        PLANNED_TEST(drift_of_energy_alone_counts_too, "{\"plans\": 8}"),
-        PLANNED_TEST(large_drift_is_swept_again, "{\"plans\": 8, \"rounds_to_drift\": 3}"),
-        PLANNED_TEST(drift_outside_of_the_instructions_is_explained_once, "{\"plans\": 8}"),
-        PLANNED_TEST(a_gpu_that_is_slow_now_and_then_is_not_swept_for_ever,
-                     "{\"plans\": 8, \"frequency_stride\": 6}"),
-        PLANNED_TEST(noise_is_planned_with_less_and_less,
-                     "{\"plans\": 8, \"frequency_stride\": 4}"),
-        PLANNED_TEST(back_off_decreases_again, "{\"plans\": 8}"),
-        cmocka_unit_test(a_plan_that_cannot_be_made_leaves_the_old_one),
-        PLANNED_TEST(a_later_sweep_that_measures_nothing_leaves_the_old_plan,
-                     "{\"plans\": 8, \"num_microbatches\": 8}"),
-        PLANNED_TEST(steps_of_another_size_are_counted_anew, "{\"plans\": 8}"),
-        SIMULATED_TEST(an_exploration_counts_anew_before_it_has_measured_anything, 2, 1, 1, 8),
-        PLANNED_TEST(steps_that_do_not_fit_the_number_that_was_given_are_told_once,
-                     "{\"plans\": 8, \"num_microbatches\": 8}"),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

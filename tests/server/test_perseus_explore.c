@@ -35,9 +35,8 @@ static explored_job *any_job(uint64_t seed) { return sized_job(seed, EXPLORED_ST
 
 /* ---- The promise ----------------------------------------------------------------------------- */
 
-static void no_round_is_slower_than_promised(void **state) {
+TEST(no_round_is_slower_than_promised) {
     int jobs = all_trials() ? test_trials(10) : 2, close = 0, easy = 0;
-    (void)state;
     for (int i = 0; i < jobs; i++) {
         explored_job *s = any_job((uint64_t)(90000 + i));
         start(s, "");
@@ -60,9 +59,8 @@ static void no_round_is_slower_than_promised(void **state) {
 
 /* GPUs that change their clocks late, and ranks that report it: no round breaks the promise, and
  * the plan does not either. */
-static void late_clocks_break_no_promise(void **state) {
+TEST(late_clocks_break_no_promise) {
     int jobs = all_trials() ? test_trials(8) : 2, saving = 0;
-    (void)state;
     for (int i = 0; i < jobs; i++) {
         explored_job *s = sized_job((uint64_t)(70000 + i), 4, 7);
         explored_make_wild(s);
@@ -85,11 +83,10 @@ static void late_clocks_break_no_promise(void **state) {
 /* Jobs that were slower than promised or did not save: few clocks far apart, so that only a short
  * change fits into the promised time, and GPUs whose changes take very different times. The last
  * one learns longer than this test waits. */
-static void odd_late_clocks_break_no_promise_and_save(void **state) {
+TEST(odd_late_clocks_break_no_promise_and_save) {
     enum { FIRST_ROUNDS = 12 };
     static const uint64_t seeds[] = {1, 11, 1057};
     int jobs = all_trials() ? 3 : 1;
-    (void)state;
     for (int i = 0; i < jobs; i++) {
         explored_job *s = explored_random(seeds[i]);
         explored_make_wild(s);
@@ -104,9 +101,8 @@ static void odd_late_clocks_break_no_promise_and_save(void **state) {
 }
 
 /* Without the reports, the same GPUs are slower than promised: the reports are of use. */
-static void silent_ranks_with_late_clocks_break_the_promise(void **state) {
+TEST(silent_ranks_with_late_clocks_break_the_promise) {
     double worst[2] = {0, 0};
-    (void)state;
     for (int is_silent = 0; is_silent <= 1; is_silent++) {
         for (uint64_t seed = 5; seed < (all_trials() ? 8 : 6); seed++) {
             explored_job *s = sized_job(seed, 5, 10);
@@ -122,11 +118,10 @@ static void silent_ranks_with_late_clocks_break_the_promise(void **state) {
 
 /* Ranks that report changes of no time, or of a short time, learn as well and as soon as ranks that
  * report nothing. A probe is all that differs. */
-static void short_latencies_cost_nothing(void **state) {
+LONG_TEST(short_latencies_cost_nothing) {
     static const double latencies_s[] = {0, 0.0002};
     int jobs = few_trials(12), rounds[2] = {0, 0};
     double time = 0, energy = 0;
-    (void)state;
     for (int i = 0; i < jobs; i++) {
         for (int is_silent = 0; is_silent <= 1; is_silent++) {
             explored_job *s = explored_sized((uint64_t)(60000 + i), 4, 7);
@@ -152,8 +147,7 @@ static void short_latencies_cost_nothing(void **state) {
 
 /* A round with a probe has lower clocks. It is not a part of the baseline, unless the only round at
  * the highest clocks was a warm-up, and it is not a round at the highest clocks. */
-static void a_probe_is_no_baseline(void **state) {
-    (void)state;
+TEST(a_probe_is_no_baseline) {
     for (int is_warm_up = 0; is_warm_up <= 1; is_warm_up++) {
         explored_job *s = sized_job(5, 5, 10);
         int highest = 0, probes = 0;
@@ -189,8 +183,7 @@ static void a_probe_is_no_baseline(void **state) {
 }
 
 /* A probe is not slower than promised if an iteration has time outside of the pipeline. */
-static void time_outside_of_the_pipeline_spoils_no_probe(void **state) {
-    (void)state;
+TEST(time_outside_of_the_pipeline_spoils_no_probe) {
     for (uint64_t seed = 5; seed < (all_trials() ? 8 : 6); seed++) {
         explored_job *s = sized_job(seed, 5, 10);
         int probes = 0;
@@ -210,9 +203,8 @@ static void time_outside_of_the_pipeline_spoils_no_probe(void **state) {
 }
 
 /* The runs of ranks that never know their clocks are no observations. */
-static void ranks_that_do_not_know_their_clocks_end_the_exploration_soon(void **state) {
+TEST(ranks_that_do_not_know_their_clocks_end_the_exploration_soon) {
     enum { FIRST_ROUNDS = 8, STALE_ROUNDS = 4 };
-    (void)state;
     for (uint64_t seed = 5; seed < (all_trials() ? 8 : 6); seed++) {
         explored_job *s = sized_job(seed, 5, 10);
         s->is_blind = true;
@@ -226,8 +218,7 @@ static void ranks_that_do_not_know_their_clocks_end_the_exploration_soon(void **
     }
 }
 
-static void a_smaller_permitted_slowdown_is_kept(void **state) {
-    (void)state;
+TEST(a_smaller_permitted_slowdown_is_kept) {
     for (int i = 0; i < (all_trials() ? test_trials(4) : 1); i++) {
         explored_job *s = sized_job((uint64_t)(500 + i), 8, 12);
         s->jitter = 0.002;
@@ -260,9 +251,8 @@ static int times_of(uint64_t seed, bool restarts, double *times_s) {
     return rounds;
 }
 
-static void a_restart_in_any_round_changes_nothing(void **state) {
+TEST(a_restart_in_any_round_changes_nothing) {
     double whole[ROUNDS_MAX + 1], restarted[ROUNDS_MAX + 1];
-    (void)state;
     for (uint64_t seed = all_trials() ? 21 : 22; seed < (all_trials() ? 24 : 23); seed++) {
         int rounds = times_of(seed, false, whole);
         assert_int_equal(times_of(seed, true, restarted), rounds);
@@ -289,8 +279,7 @@ static double run_rounds(explored_job *s, int rounds, double limit_s, double *en
     return s->ran.time_s;
 }
 
-static void a_straggler_gives_room_for_lower_clocks(void **state) {
-    (void)state;
+TEST(a_straggler_gives_room_for_lower_clocks) {
     for (uint64_t seed = all_trials() ? 31 : 33; seed < (all_trials() ? 35 : 34); seed++) {
         explored_job *s = any_job(seed);
         double before_j, during_j, after_j;
@@ -350,9 +339,8 @@ static void make_stale(explored_job *s) {
 
 /* On GPUs whose clocks change late, an exploration often ends because no new clock fits into the
  * permitted time. A request that permits more time begins a new one. */
-static void a_straggler_gives_room_after_an_exploration_without_new_clocks(void **state) {
+TEST(a_straggler_gives_room_after_an_exploration_without_new_clocks) {
     static bool has_run[2 * EXPLORED_STAGES_MAX * EXPLORED_CLOCKS_MAX];
-    (void)state;
     for (uint64_t seed = all_trials() ? 31 : 33; seed < (all_trials() ? 33 : 34); seed++) {
         explored_job *s = sized_job(seed, 3, 6);
         s->jitter = 0;
@@ -375,10 +363,9 @@ static void a_straggler_gives_room_after_an_exploration_without_new_clocks(void 
 /* The clocks of a straggler's rounds are so low, and changes to the highest clock so late, that the
  * next iteration is too long even if all instructions ask for the highest clocks. They run for a
  * round, and the exploration goes on. */
-static void an_exploration_goes_on_after_a_straggler(void **state) {
+TEST(an_exploration_goes_on_after_a_straggler) {
     enum { LOW_ROUNDS = 2 };
     static const uint64_t seeds[] = {32, 33, 36};
-    (void)state;
     for (size_t i = 0; i < (all_trials() ? sizeof seeds / sizeof *seeds : 1); i++) {
         explored_job *s = sized_job(seeds[i], 3, 6);
         double energy_j, highest_s = s->highest.time_s;
@@ -416,10 +403,9 @@ static double power_that_can_be_reached_w(explored_job *s) {
     return power_w;
 }
 
-static void a_power_cap_is_reached_with_clocks_that_were_not_measured(void **state) {
+LONG_TEST(a_power_cap_is_reached_with_clocks_that_were_not_measured) {
     explored_job *s = any_job(32);
     double energy_j;
-    (void)state;
     s->jitter = 0;
     s->outside_time_s = 0;
     start(s, "");
@@ -442,10 +428,9 @@ static void observe(harpe_clock_curve *curve, size_t clock, double time_s, doubl
     harpe_clock_curve_observe(curve, &share, 1, time_s, time_s * power_w, 100, 0);
 }
 
-static void bounds_contain_every_curve_that_physics_permits(void **state) {
+TEST(bounds_contain_every_curve_that_physics_permits) {
     harpe_clock_curve curve;
     harpe_clock_estimate known[CLOCK_COUNT];
-    (void)state;
     assert_true(harpe_clock_curve_init(&curve, CLOCKS, CLOCK_COUNT));
     assert_false(harpe_clock_curve_estimate(&curve, 0, 0, known));
     for (double compute = 0; compute <= 1; compute += 0.1) {
@@ -466,11 +451,10 @@ static void bounds_contain_every_curve_that_physics_permits(void **state) {
 }
 
 /* A clock with few runs does not make a lower clock with many runs slow. */
-static void a_clock_that_is_known_well_corrects_its_neighbours(void **state) {
+TEST(a_clock_that_is_known_well_corrects_its_neighbours) {
     harpe_clock_curve curve;
     harpe_clock_estimate known[CLOCK_COUNT];
     harpe_clock_share few = {1, 1}, many = {2, 1};
-    (void)state;
     assert_true(harpe_clock_curve_init(&curve, CLOCKS, CLOCK_COUNT));
     observe(&curve, 0, 1, 300);
     harpe_clock_curve_observe(&curve, &few, 1, 1.015, 250, 2, 0.02);
@@ -481,10 +465,9 @@ static void a_clock_that_is_known_well_corrects_its_neighbours(void **state) {
     harpe_clock_curve_free(&curve);
 }
 
-static void a_run_at_two_clocks_tells_about_one_of_them(void **state) {
+TEST(a_run_at_two_clocks_tells_about_one_of_them) {
     harpe_clock_curve curve;
     harpe_clock_estimate known[CLOCK_COUNT];
-    (void)state;
     assert_true(harpe_clock_curve_init(&curve, CLOCKS, CLOCK_COUNT));
     observe(&curve, 0, 1, 300);
     /* 0.2 s at 1400 MHz do a fifth of the work; at 1000 MHz the rest takes 0.8 * 1.4 s. */
@@ -500,27 +483,4 @@ static void a_run_at_two_clocks_tells_about_one_of_them(void **state) {
     harpe_clock_curve_free(&curve);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_round_is_slower_than_promised),
-        cmocka_unit_test(late_clocks_break_no_promise),
-        cmocka_unit_test(odd_late_clocks_break_no_promise_and_save),
-        cmocka_unit_test(silent_ranks_with_late_clocks_break_the_promise),
-        cmocka_unit_test(a_probe_is_no_baseline),
-        cmocka_unit_test(time_outside_of_the_pipeline_spoils_no_probe),
-        cmocka_unit_test(ranks_that_do_not_know_their_clocks_end_the_exploration_soon),
-        cmocka_unit_test(a_smaller_permitted_slowdown_is_kept),
-        cmocka_unit_test(a_restart_in_any_round_changes_nothing),
-        cmocka_unit_test(a_straggler_gives_room_for_lower_clocks),
-        cmocka_unit_test(a_straggler_gives_room_after_an_exploration_without_new_clocks),
-        cmocka_unit_test(an_exploration_goes_on_after_a_straggler),
-        cmocka_unit_test(bounds_contain_every_curve_that_physics_permits),
-        cmocka_unit_test(a_clock_that_is_known_well_corrects_its_neighbours),
-        cmocka_unit_test(a_run_at_two_clocks_tells_about_one_of_them),
-        /* These take long. */
-        cmocka_unit_test(short_latencies_cost_nothing),
-        cmocka_unit_test(a_power_cap_is_reached_with_clocks_that_were_not_measured),
-    };
-    size_t count = sizeof tests / sizeof tests[0] - (all_trials() ? 0 : 2);
-    return _cmocka_run_group_tests("tests", tests, count, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -63,13 +63,11 @@ static double slowest_of_families(int jobs, bool is_late) {
 
 TEST(jobs_that_break_the_law_are_no_slower_than_promised) {
     int jobs = all_trials() ? test_trials(40) : 2;
-    (void)state;
     assert_true(slowest_of_families(jobs, false) <= PROMISE + 1e-9);
 }
 
 TEST(late_jobs_that_break_the_law_are_no_slower_than_promised) {
     int jobs = all_trials() ? test_trials(10) : 1;
-    (void)state;
     assert_true(slowest_of_families(jobs, true) <= PROMISE + 1e-9);
 }
 
@@ -99,7 +97,6 @@ static size_t entry_of(const explored_job *s, size_t i) {
 TEST(a_clock_that_was_not_measured_runs_once) {
     static int runs[2 * EXPLORED_STAGES_MAX][EXPLORED_CLOCKS_MAX];
     static bool has_run[2 * EXPLORED_STAGES_MAX][EXPLORED_CLOCKS_MAX];
-    (void)state;
     for (uint64_t seed = 1; seed <= (all_trials() ? 8 : 1); seed++) {
         explored_job *s = explored_sized(seed + 4, 5, 6); /* with much slack */
         int tried = 0;
@@ -184,7 +181,6 @@ static void learn_like_the_truth(explored_job *s, const char *more) {
  * trials do not fit into 1 %. */
 TEST(plans_of_rough_profiles_are_as_good_as_those_of_the_truth) {
     int jobs = all_trials() ? test_trials(20) : 3;
-    (void)state;
     for (int i = 0; i < jobs; i++) {
         explored_law law = {EXPLORED_VARIED, 0.02, false};
         explored_job *s = job_of(law, 700 + (uint64_t)i);
@@ -196,7 +192,6 @@ TEST(plans_of_rough_profiles_are_as_good_as_those_of_the_truth) {
  * slack. Other stages have shown that it costs little. */
 TEST(plans_of_two_clocks_are_as_good_as_those_of_the_truth) {
     static const uint64_t seeds[] = {600027, 1400043};
-    (void)state;
     for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) {
         explored_job *s = explored_random(seeds[i]);
         assert_int_equal(s->clock_count, 2);
@@ -226,7 +221,6 @@ static void observe(harpe_clock_curve *curve, size_t clock, double time_s) {
 TEST(a_measured_time_counts_more_than_the_law) {
     static const int mhz[] = {1400, 1300, 1200, 1100};
     static const double times_s[][4] = {{1, 1.03, 1.01, 1.3}, {1, 0.98, 1.2, 1.19}};
-    (void)state;
     for (size_t k = 0; k < 2; k++) {
         harpe_clock_curve curve;
         harpe_clock_estimate known[4];

@@ -243,8 +243,7 @@ static int learn(replica_job *s) {
 
 /* ---- Equal replicas -------------------------------------------------------------------------- */
 
-static void one_replica_has_no_others(void **state) {
-    (void)state;
+TEST(one_replica_has_no_others) {
     replica_job *s = job_new(100, 1);
     job_start(s, "");
     assert_int_equal(learn(s), 0);
@@ -254,10 +253,9 @@ static void one_replica_has_no_others(void **state) {
     job_free(s);
 }
 
-static void equal_replicas_share_a_plan(void **state) {
+TEST(equal_replicas_share_a_plan) {
     static const double run_noise[] = {0.005, 0.03, 0, 0, 0.03};
     static const double gpu_noise[] = {0, 0.03, 0.01, 0, 0};
-    (void)state;
     for (int i = 0; i < jobs(3); i++) {
         replica_job *s = job_new((uint64_t)(200 + 10 * i), 2 + i % 2 * 3);
         s->run_noise = run_noise[i % 5];
@@ -313,9 +311,8 @@ static void own_plans_save(replica_job *s, int slow, double slack) {
     job_observe(s);
 }
 
-static void a_slower_replica_is_noticed(void **state) {
+TEST(a_slower_replica_is_noticed) {
     static const double noise[] = {0, 0.003, 0.01};
-    (void)state;
     for (int i = 0; i < jobs(3); i++) {
         replica_job *s = job_new((uint64_t)(300 + 10 * i), i % 2 ? 2 : 5);
         s->run_noise = noise[i % 3];
@@ -331,8 +328,7 @@ static void a_slower_replica_is_noticed(void **state) {
     }
 }
 
-static void replicas_slow_in_different_stages(void **state) {
-    (void)state;
+LONG_TEST(replicas_slow_in_different_stages) {
     for (int i = 0; i < jobs(2); i++) {
         replica_job *s = job_new((uint64_t)(400 + 10 * i), 4);
         s->run_noise = 0.003;
@@ -356,9 +352,8 @@ static void replicas_slow_in_different_stages(void **state) {
 
 /* On GPUs that change their clocks late, the plans of a replica take at most 0.4 % longer for it.
  */
-static void own_plans_contain_late_changes(void **state) {
+TEST(own_plans_contain_late_changes) {
     const harpe_clock_switch late = {.takes_profile = true};
-    (void)state;
     for (int i = 0; i < jobs(2); i++) {
         replica_job *s = job_new((uint64_t)(300 + 10 * i), 3);
         s->latency_s = 0.01 * (i % 2 + 1);
@@ -384,8 +379,7 @@ static void own_plans_contain_late_changes(void **state) {
 }
 
 /* A GPU that is throttled is as slow as its clock, but at lower clocks it is as fast as others. */
-static void a_throttled_replica(void **state) {
-    (void)state;
+LONG_TEST(a_throttled_replica) {
     for (int i = 0; i < jobs(2); i++) {
         replica_job *s = job_new((uint64_t)(500 + 10 * i), 3);
         s->run_noise = 0.002;
@@ -400,8 +394,7 @@ static void a_throttled_replica(void **state) {
 
 /* ---- Changes --------------------------------------------------------------------------------- */
 
-static void a_straggler_comes_and_goes(void **state) {
-    (void)state;
+TEST(a_straggler_comes_and_goes) {
     for (int i = 0; i < jobs(3); i++) {
         replica_job *s = job_new((uint64_t)(600 + 10 * i), i % 2 ? 2 : 4);
         s->run_noise = i % 3 * 0.004;
@@ -430,8 +423,7 @@ static void a_straggler_comes_and_goes(void **state) {
 }
 
 /* A change of 15 % is no noise, so that a later change of 5 % is noticed as well. */
-static void a_large_change_hides_no_small_one(void **state) {
-    (void)state;
+TEST(a_large_change_hides_no_small_one) {
     replica_job *s = job_new(650, 4);
     s->run_noise = 0.002;
     job_start(s, "");
@@ -452,8 +444,7 @@ static void a_large_change_hides_no_small_one(void **state) {
 
 /* More and more rounds are needed before a GPU counts as slower, so that the plans do not change
  * all the time. */
-static void a_replica_that_flickers(void **state) {
-    (void)state;
+TEST(a_replica_that_flickers) {
     replica_job *s = job_new(700, 3);
     job_start(s, "");
     (void)learn(s);
@@ -473,8 +464,7 @@ static void a_replica_that_flickers(void **state) {
 
 /* ---- Energy only ----------------------------------------------------------------------------- */
 
-static void energy_differs_and_time_does_not(void **state) {
-    (void)state;
+TEST(energy_differs_and_time_does_not) {
     for (int i = 0; i < jobs(2); i++) {
         replica_job *s = job_new((uint64_t)(820 + 10 * i), 3);
         s->run_noise = 0.003;
@@ -527,16 +517,14 @@ static void check_restarts(uint64_t seed) {
     job_free(b);
 }
 
-static void a_restart_changes_nothing(void **state) {
-    (void)state;
+TEST(a_restart_changes_nothing) {
     check_restarts(915); /* its plans depend on the round in which they are made */
     if (all_trials()) check_restarts(910);
 }
 
 /* ---- Job requests ---------------------------------------------------------------------------- */
 
-static void requests_hold_for_all_replicas(void **state) {
-    (void)state;
+TEST(requests_hold_for_all_replicas) {
     replica_job *s = job_new(1000, 3);
     slow_down(s, 1, 1.1);
     job_start(s, "");
@@ -560,23 +548,4 @@ static void requests_hold_for_all_replicas(void **state) {
     job_free(s);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_replica_has_no_others),
-        cmocka_unit_test(equal_replicas_share_a_plan),
-        cmocka_unit_test(a_slower_replica_is_noticed),
-        cmocka_unit_test(own_plans_contain_late_changes),
-        cmocka_unit_test(a_straggler_comes_and_goes),
-        cmocka_unit_test(a_large_change_hides_no_small_one),
-        cmocka_unit_test(a_replica_that_flickers),
-        cmocka_unit_test(energy_differs_and_time_does_not),
-        cmocka_unit_test(a_restart_changes_nothing),
-        cmocka_unit_test(requests_hold_for_all_replicas),
-        /* These take long. */
-        cmocka_unit_test(replicas_slow_in_different_stages),
-        cmocka_unit_test(a_throttled_replica),
-    };
-    size_t count = sizeof tests / sizeof tests[0] - (all_trials() ? 0 : 2);
-    cmocka_set_test_filter(getenv("HARPE_TEST_FILTER"));
-    return _cmocka_run_group_tests("tests", tests, count, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -107,7 +107,7 @@ static void begin_story(simulated_pipeline *s, const story *it) {
     s->outside_energy_j = it->outside * all.energy_j;
     if (it->told_slowdown > 0) {
         s->straggler_time_s = it->told_slowdown * all.time_s;
-        wish(s, HARPE_JOB_REQUEST_ITERATION_TIME, s->straggler_time_s);
+        ask_for(s, HARPE_JOB_REQUEST_ITERATION_TIME, s->straggler_time_s);
     }
     if (it->untold_slowdown > 0) s->straggler_time_s = it->untold_slowdown * all.time_s;
 }
@@ -163,9 +163,8 @@ static void tell_story(const story *it, double noise, int seed, int quiet_rounds
     simulated_free(s);
 }
 
-static void the_interval_contains_the_truth(void **state) {
+TEST(the_interval_contains_the_truth) {
     static const double noises[] = {0, 0.003, 0.03, 0.001, 0.01};
-    (void)state;
     int kinds = all_trials() ? (int)(sizeof noises / sizeof noises[0]) : 2;
     int seeds = test_trials(1), misses = 0, claims = 0;
     for (int n = 0; n < kinds; n++) {
@@ -223,15 +222,13 @@ static int false_claims(int frequencies, double noise, int seeds) {
     return claims;
 }
 
-static void plans_at_the_highest_clocks_never_save_anything(void **state) {
-    (void)state;
+TEST(plans_at_the_highest_clocks_never_save_anything) {
     for (int i = 0; i < 5; i++)
         assert_int_equal(false_claims(1, 0.0075 * i, few_trials(10)), 0);
 }
 
 /* The clocks would permit savings. Noise causes a report in one of twenty cases. */
-static void clocks_that_make_no_difference_save_nothing(void **state) {
-    (void)state;
+TEST(clocks_that_make_no_difference_save_nothing) {
     int claims = 0, jobs = few_trials(20);
     assert_int_equal(false_claims(6, 0, 1), 0);
     for (int i = 1; i <= 3; i++)
@@ -241,8 +238,7 @@ static void clocks_that_make_no_difference_save_nothing(void **state) {
 
 /* ---- The baseline ---------------------------------------------------------------------------- */
 
-static void the_baseline_says_when_and_how_often_it_was_measured(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(the_baseline_says_when_and_how_often_it_was_measured, 4, 1, 1, 8) {
     harpe_plan all;
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     start(s, "Perseus", "{\"plans\": 8, \"frequency_stride\": 4}");
@@ -283,8 +279,7 @@ static double shown_baseline_s(simulated_pipeline *s, size_t back) {
     return value;
 }
 
-static void a_change_is_followed_by_a_round_at_the_highest_clocks(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(a_change_is_followed_by_a_round_at_the_highest_clocks, "{\"plans\": 8}") {
     harpe_plan all;
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     assert_int_equal(rounds_at_highest(s, 10), 0);
@@ -300,24 +295,22 @@ static void a_change_is_followed_by_a_round_at_the_highest_clocks(void **state) 
     assert_int_equal(rounds_at_highest(s, 30), 0);
 }
 
-static void a_straggler_without_a_baseline_of_its_own_counts_for_nothing(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(a_straggler_without_a_baseline_of_its_own_counts_for_nothing, "{\"plans\": 8}") {
     harpe_plan all;
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     claim before = claim_of(s);
     s->straggler_time_s = 1.2 * all.time_s;
-    wish(s, HARPE_JOB_REQUEST_ITERATION_TIME, s->straggler_time_s);
+    ask_for(s, HARPE_JOB_REQUEST_ITERATION_TIME, s->straggler_time_s);
     one_round(s);
     s->straggler_time_s = 0;
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1); /* before the round at the highest clocks */
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1); /* before the round at the highest clocks */
     assert_int_equal(rounds_at_highest(s, 1), 1);
     assert_true(shown_baseline_s(s, 1) == 0);
     assert_close(shown_baseline_s(s, 0), all.time_s, 1e-9);
     assert_close(claim_of(s).time_s, before.time_s, 1e-9);
 }
 
-static void a_job_that_changes_all_the_time_seldom_runs_at_the_highest_clocks(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(a_job_that_changes_all_the_time_seldom_runs_at_the_highest_clocks, "{\"plans\": 8}") {
     int highest = 0;
     for (int i = 0; i < 100; i++) {
         s->time_factor = i % 2 ? 1 : 1.04;
@@ -327,9 +320,8 @@ static void a_job_that_changes_all_the_time_seldom_runs_at_the_highest_clocks(vo
 }
 
 /* Under a power cap no round may take more power, so the uncertainty contains the change. */
-static void a_change_under_a_power_cap_is_uncertain(void **state) {
-    simulated_pipeline *s = *state;
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 1e6);
+PLANNED_TEST(a_change_under_a_power_cap_is_uncertain, "{\"plans\": 8}") {
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, 1e6);
     some_rounds(s, 2);
     claim before = claim_of(s);
     s->time_factor = 1.04;
@@ -341,18 +333,17 @@ static void a_change_under_a_power_cap_is_uncertain(void **state) {
     one_round(s);
     assert_true(shown_baseline_s(s, 0) == 0);
     assert_close(claim_of(s).time_s, after.time_s, 1e-9);
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
     s->time_factor = 1.04;
     one_round(s);
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 1e6); /* before the round at the highest clocks */
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, 1e6); /* before the round at the highest clocks */
     assert_int_equal(rounds_at_highest(s, 2), 0);
-    wish(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
     assert_int_equal(rounds_at_highest(s, 4), 1);
 }
 
 /* The first round of a job may compile, connect and allocate. */
-static void a_warm_up_is_no_baseline(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(a_warm_up_is_no_baseline, 4, 1, 1, 8) {
     harpe_plan all;
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     start(s, "Perseus", "{\"plans\": 8, \"frequency_stride\": 4}");
@@ -366,8 +357,7 @@ static void a_warm_up_is_no_baseline(void **state) {
 
 /* Iterations that take longer for a while, and a correction for this, must not make the baseline
  * longer permanently. */
-static void a_correction_for_a_stall_does_not_stay_in_the_baseline(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(a_correction_for_a_stall_does_not_stay_in_the_baseline, "{\"plans\": 8}") {
     harpe_plan all;
     must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
     s->outside_time_s = 0.08 * all.time_s;
@@ -386,8 +376,7 @@ static void a_correction_for_a_stall_does_not_stay_in_the_baseline(void **state)
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
 
-static void savings_survive_a_restart(void **state) {
-    simulated_pipeline *s = *state;
+PLANNED_TEST(savings_survive_a_restart, "{\"plans\": 8}") {
     s->noise = 0.01;
     s->time_factor = 1.1;
     simulated_run(s);
@@ -405,21 +394,4 @@ static void savings_survive_a_restart(void **state) {
     json_decref(after);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_interval_contains_the_truth),
-        cmocka_unit_test(plans_at_the_highest_clocks_never_save_anything),
-        cmocka_unit_test(clocks_that_make_no_difference_save_nothing),
-        SIMULATED_TEST(the_baseline_says_when_and_how_often_it_was_measured, 4, 1, 1, 8),
-        PLANNED_TEST(a_change_is_followed_by_a_round_at_the_highest_clocks, "{\"plans\": 8}"),
-        PLANNED_TEST(a_straggler_without_a_baseline_of_its_own_counts_for_nothing,
-                     "{\"plans\": 8}"),
-        PLANNED_TEST(a_job_that_changes_all_the_time_seldom_runs_at_the_highest_clocks,
-                     "{\"plans\": 8}"),
-        PLANNED_TEST(a_change_under_a_power_cap_is_uncertain, "{\"plans\": 8}"),
-        SIMULATED_TEST(a_warm_up_is_no_baseline, 4, 1, 1, 8),
-        PLANNED_TEST(a_correction_for_a_stall_does_not_stay_in_the_baseline, "{\"plans\": 8}"),
-        PLANNED_TEST(savings_survive_a_restart, "{\"plans\": 8}"),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -15,8 +15,7 @@ static void assert_says(const simulated_pipeline *s, const char *part) {
         fail_msg("expected: ...%s...\nfound: %s", part, s->error.message);
 }
 
-static void arguments_are_checked_at_the_start(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(arguments_are_checked_at_the_start, 2, 1, 1, 4) {
     static const struct {
         const char *name, *args, *says;
     } bad[] = {
@@ -60,8 +59,7 @@ static void arguments_are_checked_at_the_start(void **state) {
                            "\"profile_path\": \"a.csv\"}"));
 }
 
-static void ranks_of_a_stage_without_a_common_frequency_are_refused(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(ranks_of_a_stage_without_a_common_frequency_are_refused, 2, 2, 1, 4) {
     static const int other_mhz[] = {7, 9};
     s->ranks[3].available_frequencies_mhz = other_mhz; /* the second rank of stage 1 */
     s->ranks[3].available_frequency_count = 2;
@@ -72,8 +70,7 @@ static void ranks_of_a_stage_without_a_common_frequency_are_refused(void **state
     assert_says(s, "the ranks of pipeline rank 1 have no available frequency in common");
 }
 
-static void a_schedule_can_come_from_a_file(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(a_schedule_can_come_from_a_file, 2, 1, 1, 2) {
     char path[128], args[256];
     (void)snprintf(path, sizeof path, "%s/schedule.csv", s->directory);
     FILE *file = fopen(path, "w");
@@ -95,8 +92,7 @@ static void a_schedule_can_come_from_a_file(void **state) {
 }
 
 /* Interleaved: a rank has two stages, which the order of the runs distinguishes. */
-static void stages_that_share_a_rank_are_told_apart(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(stages_that_share_a_rank_are_told_apart, 2, 1, 1, 2) {
     start(s, "Perseus",
           "{\"num_microbatches\": 2, \"schedule\": \"interleaved-1f1b\", \"blocking_power\": 80}");
     next(s);
@@ -188,7 +184,7 @@ static void assert_restarts_change_nothing(int stages, const char *args, int rou
         assert_same_schedules(pair[0], pair[1]);
         simulated_restart(pair[1]); /* while it runs */
         for (int i = 0; i < 2; i++) {
-            if (round == 5 || round == 36) wish(pair[i], HARPE_JOB_REQUEST_SLOWDOWN, 1.04);
+            if (round == 5 || round == 36) ask_for(pair[i], HARPE_JOB_REQUEST_SLOWDOWN, 1.04);
             must(pair[i], observe(pair[i]));
         }
         assert_looks_the_same(pair[0], pair[1]);
@@ -201,21 +197,18 @@ static void assert_restarts_change_nothing(int stages, const char *args, int rou
     simulated_free(pair[1]);
 }
 
-static void a_restart_in_any_round_changes_nothing(void **state) {
-    (void)state;
+TEST(a_restart_in_any_round_changes_nothing) {
     assert_restarts_change_nothing(
         4, all_trials() ? "{\"plans\": 30}" : "{\"plans\": 4, \"frequency_stride\": 6}",
         all_trials() ? 90 : 65);
 }
 
-static void a_restart_of_an_exploration_changes_nothing(void **state) {
-    (void)state;
+TEST(a_restart_of_an_exploration_changes_nothing) {
     assert_restarts_change_nothing(
         2, "{\"plans\": 4, \"frequency_stride\": 6, \"learning\": \"explore\"}", 60);
 }
 
-static void a_rank_may_report_the_clocks_of_its_schedule(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(a_rank_may_report_the_clocks_of_its_schedule, 4, 1, 2, 6) {
     start(s, "Perseus", "{\"plans\": 30}");
     for (size_t r = 0; r < (size_t)s->job.world_size; r++)
         assert_int_equal(harpe_scheduler_clocks_max(s->scheduler, r), 0); /* not counted yet */
@@ -263,10 +256,9 @@ static bool replace_number(json_t *in, int *skipped, double by) {
 }
 
 /* The scheduler's own numbers; those of the conduct are the host's. */
-static void a_number_out_of_its_bounds_is_refused(void **state) {
+SIMULATED_TEST(a_number_out_of_its_bounds_is_refused, 2, 1, 1, 4) {
     static const char *const any[] = {"conduct", "running", "undisturbed_time", "microbatches"};
     static const double bad[] = {-1e301, 1e301};
-    simulated_pipeline *s = *state;
     int numbers = 0;
     start(s, "Perseus", LEARNING);
     some_rounds(s, 3);
@@ -290,8 +282,7 @@ static void a_number_out_of_its_bounds_is_refused(void **state) {
     free(text);
 }
 
-static void a_state_of_something_else_is_refused(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(a_state_of_something_else_is_refused, 2, 1, 1, 4) {
     start(s, "Perseus", LEARNING);
     some_rounds(s, 3);
     char *text;
@@ -329,8 +320,7 @@ static void a_state_of_something_else_is_refused(void **state) {
 
 /* Every single byte is changed, and every length is tried, if all trials are made: the state is
  * refused or accepted, without a crash, and the scheduler goes on. */
-static void a_damaged_state_never_crashes(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(a_damaged_state_never_crashes, 2, 1, 1, 2) {
     start(s, "Perseus", "{\"num_microbatches\": 2, \"plans\": 4, \"frequency_stride\": 6}");
     some_rounds(s, 3);
     char *text;
@@ -371,7 +361,7 @@ static void run_three_of_four(simulated_pipeline *s) {
             ((size_t *)s->results[0].time_breakdown[b].counts)[k] = 3;
 }
 
-static void results_of_no_use_fail_the_job_in_the_third_round(void **state) {
+SIMULATED_TEST(results_of_no_use_fail_the_job_in_the_third_round, 2, 1, 1, 4) {
     static const struct {
         void (*damage)(simulated_pipeline *s);
         const char *says;
@@ -381,7 +371,6 @@ static void results_of_no_use_fail_the_job_in_the_third_round(void **state) {
         {zero_energies, "energy of 'forward' is zero"},
         {run_three_of_four, "ran 'forward' 3 times in an iteration, but the schedule has it 4"},
     };
-    simulated_pipeline *s = *state;
     for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
         simulated_close(s);
         start(s, "Perseus",
@@ -397,8 +386,7 @@ static void results_of_no_use_fail_the_job_in_the_third_round(void **state) {
     }
 }
 
-static void iterations_that_are_missing_in_part_are_left_out(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(iterations_that_are_missing_in_part_are_left_out, 4, 1, 1, 6) {
     start(s, "Perseus", "{\"num_microbatches\": 6, \"plans\": 8}");
     for (int round = 0; !is_in_phase(s, "plan"); round++) {
         next(s);
@@ -414,8 +402,7 @@ static void iterations_that_are_missing_in_part_are_left_out(void **state) {
     assert_null(strstr(s->log, "run again"));
 }
 
-static void one_outlier_of_an_iteration_does_not_count(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(one_outlier_of_an_iteration_does_not_count, 4, 1, 1, 6) {
     start(s, "Perseus", "{\"num_microbatches\": 6, \"plans\": 8}");
     while (!is_in_phase(s, "plan")) {
         next(s);
@@ -434,8 +421,7 @@ static void one_outlier_of_an_iteration_does_not_count(void **state) {
     assert_close(s->ran.time_s, offline.time_s, 0.01);
 }
 
-static void a_round_that_lacks_a_rank_is_run_again(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(a_round_that_lacks_a_rank_is_run_again, 2, 2, 1, 4) {
     start(s, "Perseus", "{\"num_microbatches\": 4}");
     some_rounds(s, 2);
     next(s);
@@ -462,8 +448,7 @@ static void a_round_that_lacks_a_rank_is_run_again(void **state) {
 }
 
 /* Numbers and lengths that no correct program sends. */
-static void nonsense_never_crashes(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(nonsense_never_crashes, 2, 1, 1, 3) {
     static const double nonsense[] = {NAN, INFINITY, -INFINITY, -1, 0, 1e308, 1e-308, 1e12};
     uint64_t random = 1;
     for (int trial = 0; trial < few_trials(60); trial++) {
@@ -503,8 +488,7 @@ static void nonsense_never_crashes(void **state) {
 
 /* ---- InstructionProfiler --------------------------------------------------------------------- */
 
-static void the_profiler_writes_the_profile_and_is_finished(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(the_profiler_writes_the_profile_and_is_finished, 4, 2, 1, 6) {
     start(s, "InstructionProfiler", "{}");
     for (int round = 0; !harpe_scheduler_is_finished(s->scheduler); round++) {
         assert_true(round < 100);
@@ -533,8 +517,7 @@ static void the_profiler_writes_the_profile_and_is_finished(void **state) {
     assert_true(harpe_scheduler_is_finished(s->scheduler));
 }
 
-static void a_profile_that_was_not_taken_is_handed_over_again(void **state) {
-    simulated_pipeline *s = *state;
+SIMULATED_TEST(a_profile_that_was_not_taken_is_handed_over_again, 2, 1, 1, 4) {
     char args[256], path[128];
     (void)snprintf(path, sizeof path, "%s/p.csv", s->directory);
     (void)snprintf(args, sizeof args, "{\"num_microbatches\": 4, \"profile_path\": \"%s\"}", path);
@@ -561,25 +544,4 @@ static void a_profile_that_was_not_taken_is_handed_over_again(void **state) {
     assert_int_equal(unlink(path), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        SIMULATED_TEST(arguments_are_checked_at_the_start, 2, 1, 1, 4),
-        SIMULATED_TEST(ranks_of_a_stage_without_a_common_frequency_are_refused, 2, 2, 1, 4),
-        SIMULATED_TEST(a_schedule_can_come_from_a_file, 2, 1, 1, 2),
-        SIMULATED_TEST(stages_that_share_a_rank_are_told_apart, 2, 1, 1, 2),
-        cmocka_unit_test(a_restart_in_any_round_changes_nothing),
-        cmocka_unit_test(a_restart_of_an_exploration_changes_nothing),
-        SIMULATED_TEST(a_rank_may_report_the_clocks_of_its_schedule, 4, 1, 2, 6),
-        SIMULATED_TEST(a_number_out_of_its_bounds_is_refused, 2, 1, 1, 4),
-        SIMULATED_TEST(a_state_of_something_else_is_refused, 2, 1, 1, 4),
-        SIMULATED_TEST(a_damaged_state_never_crashes, 2, 1, 1, 2),
-        SIMULATED_TEST(results_of_no_use_fail_the_job_in_the_third_round, 2, 1, 1, 4),
-        SIMULATED_TEST(iterations_that_are_missing_in_part_are_left_out, 4, 1, 1, 6),
-        SIMULATED_TEST(one_outlier_of_an_iteration_does_not_count, 4, 1, 1, 6),
-        SIMULATED_TEST(a_round_that_lacks_a_rank_is_run_again, 2, 2, 1, 4),
-        SIMULATED_TEST(nonsense_never_crashes, 2, 1, 1, 3),
-        SIMULATED_TEST(the_profiler_writes_the_profile_and_is_finished, 4, 2, 1, 6),
-        SIMULATED_TEST(a_profile_that_was_not_taken_is_handed_over_again, 2, 1, 1, 4),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -37,7 +37,7 @@ static void start_straggler(trial *t, bool is_own) {
         s->throttle[explored_pick(s, 0, s->pp - 1)] = t->factor;
     else
         s->other_s = t->factor * t->highest_s;
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, t->factor);
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, t->factor);
     if (t->restarts) simulated_restart(s);
     explored_observe(s);
 }
@@ -48,7 +48,7 @@ static void end_straggler(trial *t) {
     for (int p = 0; p < s->pp; p++)
         s->throttle[p] = 1;
     s->other_s = 0;
-    wish(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
+    ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
     explored_observe(s);
 }
 

@@ -4,7 +4,6 @@
 long, dumps that never open. The tests compare the order of events: a healthy job goes on while the
 others are still stuck. They also check that the server stops while work is stuck, and that /healthz
 reports the stuck work. Only one test compares a time, that of such a stop."""
-import resource
 
 from server import *
 from server import HERE
@@ -144,58 +143,6 @@ class DumpsTest(PoolTest):
         self.wait_until((self.path / "dump" / job.id / "1.prof.json").exists, "made up for")
         self.stop(server)
 
-    def test_no_job_needs_a_file_server_that_is_away(self):
-        """Every call on the dump directory hangs, from the first on."""
-        for scheduler, arguments in (("HighestFrequency", "{}"), ("Perseus", "{}"),
-                                     ("PointSolution", None)):
-            with self.subTest(scheduler):
-                self.check_away(scheduler, arguments)
-
-    def check_away(self, scheduler, arguments):
-        hung = self.path / f"away-{scheduler}"
-        more = ("--scheduler-args", arguments) if arguments else ()
-        server = self.start("--dump-dir", hung, "--set", "worker_threads=2", "--store", "memory",
-                            *more, scheduler=scheduler, environment={
-                                "LD_PRELOAD": os.environ["HARPE_HUNG_FILES"],
-                                "HUNG_FILES": str(hung),
-                                "ASAN_OPTIONS": "verify_asan_link_order=0"})
-        for _ in range(3):
-            self.train(server, register(server), 2)
-        self.assertFalse(hung.exists())
-        self.stop(server)
-
-    def test_a_restart_needs_no_file_server_that_is_away(self):
-        """The jobs of the previous server go on; their dumps are checked later."""
-        server = self.start()
-        jobs = [register(server) for _ in range(3)]
-        for job in jobs:
-            self.train(server, job, 2)
-        self.stop(server)
-        hung = self.path / "dump"
-        server = self.start(environment={"LD_PRELOAD": os.environ["HARPE_HUNG_FILES"],
-                                         "HUNG_FILES": str(hung),
-                                         "ASAN_OPTIONS": "verify_asan_link_order=0"})
-        for job in jobs:
-            self.assertEqual(server.get(f"/jobs/{job.id}").json["round"], 1)
-            self.expect(server.get(f"/schedule/{job.id}?rank=0&round=2"), 200)
-        self.train(server, register(server), 2)
-        self.stop(server)
-
-    def test_dumps_that_fail_are_made_later_and_in_order(self):
-        server = self.start_plan()
-        (self.path / "dump").mkdir(exist_ok=True)
-        job = register(server, ranks=False)
-        place = self.path / "dump" / job.id
-        place.write_text("in the way")
-        self.expect(server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
-        self.train(server, job, 12)
-        self.wait_until(lambda: "is tried again" in server.log(), "the log tells")
-        self.expect(server.get("/healthz"), 200)
-        place.unlink()
-        self.wait_until((place / "11.prof.json").exists, "made up for")
-        names = {f"{number}.{kind}.json" for number in range(12) for kind in ("sched", "prof")}
-        self.assertEqual({path.name for path in place.iterdir()}, names | {"ranks.json"})
-
     def test_health_names_the_dump_that_is_stuck(self):
         server = self.start_plan("--set", "work_deadline=1")
         self.expect(server.get("/healthz"), 200)
@@ -204,23 +151,6 @@ class DumpsTest(PoolTest):
         self.expect_detail(server.get("/healthz"), 503, "dump", job.id)
         self.free(job)
         self.wait_until(lambda: server.get("/healthz").status == 200, "healthy again")
-
-
-class StoreTest(PoolTest):
-    def test_health_tells_that_the_store_refuses_writes(self):
-        server = self.start("--set", "dump_data=false")
-        register(server)
-        size = max(path.stat().st_size for path in self.path.glob("harpe.db*"))
-        pid = server.process.pid
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + 4096, resource.RLIM_INFINITY))
-        statuses = [server.post("/register_job", job_info(job_metadata="x" * 60000)).status
-                    for _ in range(3)]
-        self.assertIn(503, statuses, server.log())
-        self.expect_detail(server.get("/healthz"), 503, "store", "write")
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-        self.wait_until(lambda: server.get("/healthz").status == 200, "it recovers unasked")
-        self.expect(server.post("/register_job", job_info()), 200)
-        self.stop(server)
 
 
 class SharedObjectTest(PoolTest):

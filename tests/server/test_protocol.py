@@ -6,7 +6,6 @@ start and end. Every rule of jobs, ranks and results is in test_jobs*.c, every f
 import re
 import shutil
 
-import postgres
 from server import *
 
 MISSING = {"msg": "field required", "type": "value_error.missing"}
@@ -175,15 +174,6 @@ class Rounds(ServerTest):
             for r in reversed(range(job.size)):
                 self.expect(server.post(f"/result/{job.id}", result_of(r, k)), 200)
 
-    def test_four_ranks_are_held_until_all_have_asked(self):
-        plan = plan_for(4)
-        server = self.start(plan=plan)
-        job = register(server, pp=4)
-        self.run_rounds(server, job, [schedule_of(plan, r) for r in range(4)], 3)
-        shown = self.expect(server.get(f"/jobs/{job.id}"), 200).json
-        self.assertEqual(shown["round"], 2)
-        self.assertEqual(shown["ranks_registered"], 4)
-
     def test_a_stage_plan_serves_data_and_tensor_parallel_ranks(self):
         plan = plan_for(2)
         server = self.start(plan=plan, scheduler="PointSolution3D")
@@ -191,22 +181,6 @@ class Rounds(ServerTest):
             job = register(server, pp, dp, tp)
             schedules = [schedule_of(plan, r, job.rank(r)["pp_rank"]) for r in range(job.size)]
             self.run_rounds(server, job, schedules, 2)
-
-    def test_a_client_that_goes_away_while_held_is_forgotten(self):
-        plan = plan_for(2)
-        server = self.start(plan=plan)
-        job = register(server, pp=2)
-        for leave in (lambda c: c.close(), lambda c: c.reset()):
-            lost = self.ask(server, job, 0)
-            self.wait_for_waiting(server, job, 1)
-            leave(lost)
-            self.wait_for_waiting(server, job, 0)
-        other = self.ask(server, job, 1)
-        self.wait_for_waiting(server, job, 1)
-        self.assertTrue(other.is_held())
-        back = self.ask(server, job, 0)
-        self.expect(back.receive(), 200, schedule_of(plan, 0))
-        self.expect(other.receive(), 200, schedule_of(plan, 1))
 
 
 class Results(ServerTest):
@@ -419,28 +393,6 @@ class Pages(ServerTest):
         self.assertEqual(dict(buckets)[3600.0], 2)
         self.assertGreater(total_s, 0.3)
         self.assertLessEqual(dict(buckets)[0.1], 1)
-
-    def test_a_server_without_its_database_is_not_healthy(self):
-        if not postgres.programs():
-            self.skipTest("PostgreSQL's programs are not here")
-        database = postgres.Postgres()
-        self.addCleanup(database.close)
-        server = self.start("--store", database.where)
-        healthy = lambda: server.get("/healthz").status == 200
-        self.wait_until(healthy, "it leads")
-        database.stop()
-        self.wait_until(lambda: not healthy(), "its database is missed")
-        answer = server.get("/healthz")
-        self.assertRegex(self.expect_detail(answer, 503), "database|leads")
-        database.start()
-        self.wait_until(healthy, "its database is back")
-
-    def test_one_connection_serves_many_requests(self):
-        server = self.start()
-        connection = self.connect(server)
-        for _ in range(20):
-            self.expect(connection.send("POST", "/register_job", job_info()).receive(), 200)
-            self.expect(connection.send("GET", "/nothing").receive(), 404)
 
 
 class Life(ServerTest):

@@ -68,7 +68,6 @@ static double share_of(const harpe_run_clocks *run, int mhz) {
 
 TEST(runs_without_a_report_ran_as_asked) {
     world w;
-    (void)state;
     begin(&w, 2);
     find(&w);
     w.clocks[1] = (harpe_rank_clocks){0};
@@ -106,7 +105,6 @@ TEST(ranks_that_differ_say_nothing) {
 TEST(ranks_that_agree_have_the_lowest_clocks) {
     static const double shares[] = {0.95, 0.962, 0.94};
     static const int orders[][3] = {{0, 1, 2}, {1, 0, 2}, {2, 0, 1}, {0, 2, 1}};
-    (void)state;
     for (size_t o = 0; o < sizeof orders / sizeof orders[0]; o++) {
         world w;
         begin(&w, 3);
@@ -145,7 +143,6 @@ TEST(a_rank_that_ran_as_asked_counts) {
 
 TEST(a_report_of_another_schedule_says_nothing) {
     world w;
-    (void)state;
     begin(&w, 2);
     w.clocks[3].run_count = RUNS - 1;
     find(&w);
@@ -157,7 +154,6 @@ TEST(a_report_of_another_schedule_says_nothing) {
 /* Clocks that are as close as those of a V100 are different clocks. */
 TEST(a_clock_nearby_is_another_clock) {
     world w;
-    (void)state;
     begin(&w, 1);
     tell(&w, 0, 0, ASKED - 7, 1, 0);
     tell(&w, 0, 1, ASKED, 0.95, ASKED + 7);
@@ -172,7 +168,6 @@ TEST(a_clock_nearby_is_another_clock) {
 TEST(a_run_without_a_main_clock_is_only_one_of_all) {
     static const double shares[] = {0.98, 0.901, 0.899, 0.5};
     world w;
-    (void)state;
     begin(&w, 2);
     for (size_t i = 0; i < RUNS; i++)
         for (size_t r = 0; r < w.count; r++)
@@ -197,7 +192,6 @@ TEST(every_run_is_read_once) {
     harpe_online_clock_runs *runs;
     size_t listed;
     world w;
-    (void)state;
     begin(&w, 1);
     for (int n = 0; n < 2; n++) {
         for (int i = 0; i < 2 * ITERATIONS; i++) {

@@ -6,11 +6,9 @@ kill -9. The servers are real, and so is the program that makes the tokens."""
 import fcntl
 import json
 import os
-import pathlib
 import re
 import resource
 import subprocess
-import tempfile
 import time
 import unittest
 
@@ -266,31 +264,6 @@ class Groups(Rights):
         self.check_finished(running, jobs)
         running.kill()
         self.check_finished(self.start_with_tokens(), jobs)
-
-    def test_events(self):
-        running, jobs = self.start_with_jobs()
-        connection = self.connect(running)
-        connection.send("GET", "/events", headers=self.as_("row1"))
-        stream = Stream(connection, target=None)
-        first = stream.next()[1]
-        self.assertEqual({job["job_id"] for job in first["jobs"]}, {jobs["row1"]})
-        self.expect(self.call(running, "all", "DELETE", f"/jobs/{jobs['row2']}"), 200)
-        hidden = self.register(running, "all", "row2")
-        shown = self.register(running, "all", "row1")
-        known = set()
-        while shown not in known:
-            event = stream.next()[1]
-            known |= {job["job_id"] for job in event["jobs"]} | set(event["gone"])
-        self.assertNotIn(hidden, known)
-        self.assertNotIn(jobs["row2"], known)
-        self.expect(self.call(running, "all", "DELETE", f"/jobs/{shown}"), 200)
-        stream.until(lambda event: shown in event["gone"])
-
-    def test_metrics(self):
-        running, jobs = self.start_with_jobs()
-        text = self.expect(self.call(running, "row1", "GET", "/metrics"), 200).body.decode()
-        shown = set(re.findall(r'job_id="([^"]+)"', text))
-        self.assertEqual(shown, {jobs["row1"]})
 
     def test_a_job_token_registers_only_jobs_of_its_groups(self):
         running, jobs = self.start_with_jobs()

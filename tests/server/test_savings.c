@@ -18,7 +18,6 @@ TEST(quantiles_are_those_of_the_tables) {
     static const double table[][2] = {{1, 12.706}, {2, 4.303},   {3, 3.182},    {4, 2.776},
                                       {5, 2.571},  {9, 2.262},   {15, 2.131},   {30, 2.042},
                                       {60, 2.000}, {120, 1.980}, {1e9, 1.95996}};
-    (void)state;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         double found = harpe_student_quantile(table[i][0]);
         if (fabs(found / table[i][1] - 1) > 0.005)
@@ -86,7 +85,6 @@ static double share_of_hits(int iterations, int baseline_rounds, int rounds, dou
 TEST(intervals_hold_as_often_as_they_say) {
     static const int shapes[][3] = {{1, 2, 3},  {1, 3, 10}, {2, 2, 1},   {3, 2, 5},
                                     {4, 2, 10}, {4, 3, 1},  {10, 2, 20}, {25, 3, 40}};
-    (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         double share = share_of_hits(shapes[i][0], shapes[i][1], shapes[i][2], 0.02);
         printf("%d iterations, %d rounds at the highest clocks, %d others: %.1f %%\n", shapes[i][0],
@@ -129,7 +127,6 @@ TEST(one_iteration_alone_claims_nothing) {
  * noise. */
 TEST(rounds_of_one_iteration_tell_of_noise_together) {
     enum { TRIALS = 1000, ROUNDS = 30 };
-    (void)state;
     int hits = 0;
     for (int trial = 0; trial < TRIALS; trial++) {
         harpe_savings savings = {0};
@@ -151,7 +148,6 @@ TEST(rounds_of_one_iteration_tell_of_noise_together) {
  * have waited for it count from then on. */
 TEST(a_new_baseline_keeps_what_is_known_of_noise) {
     harpe_savings savings = {0};
-    (void)state;
     for (int r = 0; r < 3; r++) {
         harpe_savings_round round = draw_round(100, 0.02, 1);
         harpe_savings_add_baseline(&savings, &round);
@@ -168,7 +164,6 @@ TEST(a_new_baseline_keeps_what_is_known_of_noise) {
 
 TEST(times_of_the_baseline_stay_in_order) {
     static const int64_t clock_s[] = {1000, 1030, 900, 5000, 930};
-    (void)state;
     harpe_savings savings = {0};
     for (int i = 0; i < 5; i++) {
         harpe_savings_round round = {

@@ -432,11 +432,12 @@ class LostLogTest(StoreCommandTest):
 
     def test_a_store_of_an_unreleased_harpe_is_refused(self):
         self.start().stop()
-        with sqlite3.connect(self.store) as database:
-            database.execute("DROP TABLE store")
-        database.close()
-        self.assertIn("was not released", self.harpe_store("check", status=1))
-        self.assertIn("was not released", self.refusal())
+        for table in "job_requests", "store":
+            with sqlite3.connect(self.store) as database:
+                database.execute(f"DROP TABLE {table}")
+            database.close()
+            self.assertIn("was not released", self.harpe_store("check", status=1))
+            self.assertIn("was not released", self.refusal())
 
 
 class TakenAwayTest(StoreCommandTest):
@@ -547,7 +548,7 @@ class CheckAndRestoreTest(StoreCommandTest):
                  "result of a rank"),
                 ("INSERT INTO results VALUES (1, 0, 7, 'x')", "does not have"),
                 ("INSERT INTO results VALUES (1, 99, 0, 'x')", "not handed out"),
-                ("DROP TABLE wishes", "table")):
+                ("DROP TABLE job_sums", "table")):
             with self.subTest(statement):
                 shutil.copy(self.store, backup)
                 with sqlite3.connect(backup) as database:

@@ -80,7 +80,6 @@ TEST(clocks_that_are_close_keep_their_own_latencies) {
 TEST(the_nearest_clock_counts) {
     static const int tried_mhz[] = {1530, 1515, 1500}, told_mhz[] = {1519, 1512, 1494};
     static const double told_s[] = {0.1, 0.2, 0.3};
-    (void)state;
     harpe_online_latencies *self = make(tried_mhz, 3, tried_mhz, 3);
     for (int is_reversed = 0; is_reversed < 2; is_reversed++) {
         take_near(self, is_reversed == 1);
@@ -100,7 +99,6 @@ TEST(the_nearest_clock_counts) {
  * the job. */
 TEST(a_state_of_other_clocks_is_refused) {
     static const int other_mhz[] = {1530, 1522, 1516, 1507, 1500};
-    (void)state;
     harpe_online_latencies *self = make(NEAR_MHZ, 5, NEAR_MHZ, 5);
     harpe_online_latencies *other = make(other_mhz, 5, NEAR_MHZ, 5);
     take_near(self, false);
@@ -130,7 +128,6 @@ TEST(answers_follow_the_reports) {
     static const int mhz[] = {1410, 1305, 1200, 1005}, others_mhz[] = {1980, 1305, 1200};
     static const double some_s[] = {0.004, 0.02}, short_s[] = {0.0003, 0.0004};
     harpe_online_latencies *self = make(mhz, 4, others_mhz, 3);
-    (void)state;
     assert_false(harpe_online_latencies_are_unknown(self) || harpe_online_latencies_are_late(self));
     take(self, 0, mhz, NULL, 0);
     assert_true(harpe_online_latencies_are_unknown(self));
@@ -166,7 +163,6 @@ TEST(answers_follow_the_reports) {
 /* The clock of a rank with one clock never changes, so no latency can become known. */
 TEST(latencies_of_single_clocks_are_not_unknown) {
     static const int mhz[] = {1410, 1200};
-    (void)state;
     for (size_t count = 1; count <= 2; count++) {
         harpe_online_latencies *self = make(mhz, 1, mhz, count);
         take(self, 0, mhz, NULL, 0);

@@ -243,7 +243,6 @@ static size_t place(world *w, bool probes) {
 TEST(no_latency_makes_an_iteration_too_long) {
     static const double latencies_s[] = {0, 0.01, 0.05, 0.3, 3};
     size_t trials_placed = 0;
-    (void)state;
     for (int i = 0; i < test_trials(60); i++) {
         uint64_t random = (uint64_t)i;
         int stages = 1 + (int)explored_draw_uniform(&random, 0, 5);
@@ -264,7 +263,6 @@ TEST(no_latency_makes_an_iteration_too_long) {
 /* A larger pipeline must not take more steps, whatever the latency. */
 TEST(placing_takes_few_steps) {
     static const double latencies_s[] = {0, 0.03, 3, 1000};
-    (void)state;
     for (int i = 0; i < 4; i++) {
         world *w = make((uint64_t)i, 32, 256, 30, latencies_s[i]);
         memset(w->clock_before, 0, w->count * sizeof *w->clock_before);

@@ -133,26 +133,26 @@ await test("chooses_a_plan_with_the_keyboard_alone", async () => {
     await page.keyboard.press("Enter");
     await page.getByText(/Plan 10 was requested/).waitFor();
     await until(async () => {
-        const { plans, current, wishes, wish_outside: [outside] } = await frontierOf();
-        const within = plans.filter((plan) => plan.time + outside <= wishes.plan_time * (1 + 1e-6));
-        return wishes.plan_time > 0 && current > 0 && current === within.length - 1;
+        const { plans, current, job_requests: requests, job_request_outside: [outside] } = await frontierOf();
+        const within = plans.filter((plan) => plan.time + outside <= requests.plan_time * (1 + 1e-6));
+        return requests.plan_time > 0 && current > 0 && current === within.length - 1;
     }, "the plan that was requested runs");
     await page.getByText(/^\d+ of 0–\d+, running$/).waitFor();
 });
 
-await test("leaves_a_wish_that_was_not_confirmed", async () => {
-    const before = (await frontierOf()).wishes;
+await test("leaves_a_request_that_was_not_confirmed", async () => {
+    const before = (await frontierOf()).job_requests;
     await page.getByLabel("Power cap").fill("500");
     await page.getByRole("button", { name: "Cap the power" }).click();
     await page.getByRole("button", { name: "Leave it" }).click();
-    assert.deepEqual((await frontierOf()).wishes, before);
+    assert.deepEqual((await frontierOf()).job_requests, before);
 });
 
 await test("asks_for_a_power_cap_and_a_straggler", async () => {
     await page.getByRole("heading", { name: "Job requests", exact: true }).waitFor();
     await page.getByRole("button", { name: "Cap the power" }).click();
     await page.getByRole("button", { name: "Do it" }).click();
-    await until(async () => (await frontierOf()).wishes.power_cap === 500, "the cap arrives");
+    await until(async () => (await frontierOf()).job_requests.power_cap === 500, "the cap arrives");
     await page.locator(".plot").getByText(/^cap/).waitFor({ state: "attached" });
     await page.getByRole("button", { name: "Remove the cap" }).click();
     await page.getByRole("button", { name: "Do it" }).click();
@@ -160,13 +160,13 @@ await test("asks_for_a_power_cap_and_a_straggler", async () => {
     await page.getByRole("button", { name: "Report a straggler" }).click();
     await page.getByRole("button", { name: "Do it" }).click();
     await until(async () => {
-        const { wishes } = await frontierOf();
-        return wishes.power_cap === 0 && wishes.slowdown === 1.1;
+        const { job_requests: requests } = await frontierOf();
+        return requests.power_cap === 0 && requests.slowdown === 1.1;
     }, "the straggler arrives");
     await page.locator(".plot").getByText("straggler").waitFor({ state: "attached" });
     await page.getByRole("button", { name: "Remove the straggler" }).click();
     await page.getByRole("button", { name: "Do it" }).click();
-    await until(async () => (await frontierOf()).wishes.slowdown === 0, "the straggler is gone");
+    await until(async () => (await frontierOf()).job_requests.slowdown === 0, "the straggler is gone");
 });
 
 await test("shows_a_plan_on_hover_and_selects_it_on_click", async () => {

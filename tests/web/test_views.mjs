@@ -257,13 +257,13 @@ await test("the_list_tells_what_the_energy_has_cost_as_the_fleet_does", async ()
 
 await test("one_plan_has_one_predicted_time", async () => {
     const words = await page.evaluate(async () => {
-        const { wishForms } = await import("/dashboard/wishes.js");
+        const { requestForms } = await import("/dashboard/job_requests.js");
         const { describePlan } = await import("/dashboard/frontier_chart.js");
-        const frontier = { outside: [0.046, 10], wish_outside: [0.009, 5], undisturbed_time: 1.8, plans: [{ time: 1.821, energy: 100, lower_bound: 99 }],
+        const frontier = { outside: [0.046, 10], job_request_outside: [0.009, 5], undisturbed_time: 1.8, plans: [{ time: 1.821, energy: 100, lower_bound: 99 }],
                            all_maximum: { time: 1.8, energy: 120 }, current: 0 };
-        const forms = wishForms("job", () => {});
+        const forms = requestForms("job", () => {});
         forms.suggest(frontier, 0);
-        return [describePlan(frontier, 0).time.toFixed(3), Number(forms.element.querySelector("#wish-plan").value).toFixed(3)];
+        return [describePlan(frontier, 0).time.toFixed(3), Number(forms.element.querySelector("#request-plan").value).toFixed(3)];
     });
     assert.deepEqual(words, ["1.867", "1.867"]);
 });

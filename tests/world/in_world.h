@@ -14,7 +14,7 @@
 #include "base/scratch.h"
 #include "base/wait.h"
 #include "client/control.h"
-#include "powerlimit/guard.h"
+#include "power_limit/guard.h"
 #include "world/transport.h"
 #include "world/world.h"
 

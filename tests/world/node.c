@@ -27,7 +27,7 @@
 #include "base/wait.h"
 #include "client/control.h"
 #include "lease/lease.h"
-#include "powerlimit/guard.h"
+#include "power_limit/guard.h"
 #include "world/world.h"
 
 #define SECOND INT64_C(1000000000)

@@ -53,62 +53,40 @@ typedef struct holding {
 
 /* ---- hold: flags ----------------------------------------------------------------------------- */
 
-enum { FLAG_GPU = 0x740, FLAG_CLOCK, FLAG_LIMIT, FLAG_WAIT };
-
-static const struct argp_option hold_flags[] = {
-    {"gpu", FLAG_GPU, "GPU[,GPU...]", 0,
-     "The GPUs: numbers as `harpe gpus` counts, UUIDs or PCI addresses; or all (0)", 1},
-    {"clock", FLAG_CLOCK, "MHZ", 0, "Lock the graphics clock at MHZ", 1},
-    {"power-limit", FLAG_LIMIT, "W", 0, "Set the power limit to W watts", 1},
-    {"wait", FLAG_WAIT, NULL, 0, "Wait while another process holds a GPU", 1},
-    {0},
-};
-
-static void read_gpus(hold_arguments *arguments, const struct argp_state *state, char *text) {
+static void read_gpus(void *into, struct argp_state *state, const char *flag, char *text) {
+    hold_arguments *arguments = into;
     char *rest = NULL;
     arguments->name_count = 0;
     arguments->all = strcmp(text, "all") == 0;
     if (arguments->all) return;
     for (char *one = strtok_r(text, ",", &rest); one; one = strtok_r(NULL, ",", &rest)) {
         if (arguments->name_count == GPU_LIMIT)
-            harpe_flag_fail(state, "--gpu: more than %d GPUs", GPU_LIMIT);
+            harpe_flag_fail(state, "%s: more than %d GPUs", flag, GPU_LIMIT);
         arguments->names[arguments->name_count++] = one;
     }
 }
 
-static error_t parse_hold_flag(int key, char *argument, struct argp_state *state) {
-    hold_arguments *arguments = state->input;
-    switch (key) {
-    case FLAG_GPU: read_gpus(arguments, state, argument); return 0;
-    case FLAG_CLOCK:
-        arguments->clock_mhz = harpe_flag_int(state, "clock", argument, 1, 65535);
-        return 0;
-    case FLAG_LIMIT:
-        arguments->limit_w = harpe_flag_int(state, "power-limit", argument, 1, 100000);
-        return 0;
-    case FLAG_WAIT: arguments->waits = true; return 0;
-    case ARGP_KEY_ARG:
-        arguments->command = &state->argv[state->next - 1];
-        state->next = state->argc;
-        return 0;
-    case ARGP_KEY_END:
-        if (!arguments->command)
-            harpe_flag_fail(state, "the command is missing: harpe agent hold --clock MHZ -- CMD");
-        if (arguments->clock_mhz == 0 && arguments->limit_w == 0)
-            harpe_flag_fail(state, "nothing to hold: give --clock MHZ or --power-limit W");
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
+static const harpe_flag hold_flags[] = {
+    {"gpu", 0, "GPU[,GPU...]",
+     "The GPUs: numbers as `harpe gpus` counts, UUIDs or PCI addresses; or all (0)", 1,
+     .read = read_gpus},
+    {"clock", 0, "MHZ", "Lock the graphics clock at MHZ", 1, HARPE_INTO(hold_arguments, clock_mhz),
+     1, 65535},
+    {"power-limit", 0, "W", "Set the power limit to W watts", 1,
+     HARPE_INTO(hold_arguments, limit_w), 1, 100000},
+    {"wait", 0, NULL, "Wait while another process holds a GPU", 1,
+     HARPE_INTO(hold_arguments, waits)},
+    {0},
+};
 
-static const struct argp hold_parser = {
-    .options = hold_flags,
-    .parser = parse_hold_flag,
-    .args_doc = "-- CMD [ARG...]",
-    .doc = "Run a command while GPUs have a clock or a power limit. No privilege is needed where "
-           "the node agent runs. The GPUs are restored when the command ends.\v"
-           "Example:\n  harpe agent hold --gpu 0 --clock 1200 -- ./train\n\n"
-           "See also: man harpe-agent",
+static const harpe_command_line hold_line = {
+    .parts = {{hold_flags}},
+    .command = offsetof(hold_arguments, command),
+    .forms = "-- CMD [ARG...]",
+    .about = "Run a command while GPUs have a clock or a power limit. No privilege is needed where "
+             "the node agent runs. The GPUs are restored when the command ends.\v"
+             "Example:\n  harpe agent hold --gpu 0 --clock 1200 -- ./train\n\n"
+             "See also: man harpe-agent",
 };
 
 /* ---- hold: setting --------------------------------------------------------------------------- */
@@ -319,7 +297,11 @@ static int hold_command(int argc, char **argv) {
     holding all = {.arguments = &arguments};
     harpe_error error;
     int wait_code = 0;
-    argp_parse(&hold_parser, argc, argv, 0, NULL, &arguments);
+    struct argp_state state = harpe_command_line_read(&hold_line, argc, argv, &arguments);
+    if (!arguments.command)
+        harpe_flag_fail(&state, "the command is missing: harpe agent hold --clock MHZ -- CMD");
+    if (arguments.clock_mhz == 0 && arguments.limit_w == 0)
+        harpe_flag_fail(&state, "nothing to hold: give --clock MHZ or --power-limit W");
     harpe_gpus_options how = {.log = harpe_command_log("harpe agent hold")};
     harpe_status status = harpe_gpus_open(&how, &all.gpus, &error);
     if (status == HARPE_OK) status = choose_gpus(&arguments, all.gpus, &error);
@@ -342,42 +324,22 @@ typedef struct ask_arguments {
 
 /* ---- status and restore ---------------------------------------------------------------------- */
 
-enum { FLAG_SOCKET = 0x720, FLAG_RESTORED_GPU };
-
-static const struct argp_option status_flags[] = {
-    {"socket", FLAG_SOCKET, "PATH", 0, "Socket of the agent", 1},
-    {"json", 'j', NULL, 0, "Print one JSON object", 1},
+static const harpe_flag socket_flags[] = {
+    {"socket", 0, "PATH", "Socket of the agent", 1, HARPE_INTO(ask_arguments, socket)},
     {0},
 };
 
-static const struct argp_option restore_flags[] = {
-    {"socket", FLAG_SOCKET, "PATH", 0, "Socket of the agent", 1},
-    {"gpu", FLAG_RESTORED_GPU, "GPU", 0,
-     "End only the leases of one GPU: its number as `harpe gpus` counts, UUID or PCI address", 1},
+static const harpe_flag status_flags[] = {
+    {"json", 'j', NULL, "Print one JSON object", 1, HARPE_INTO(ask_arguments, is_json)},
     {0},
 };
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    ask_arguments *arguments = state->input;
-    switch (key) {
-    case FLAG_SOCKET: arguments->socket = argument; return 0;
-    case FLAG_RESTORED_GPU: arguments->gpu = argument; return 0;
-    case 'j': arguments->is_json = true; return 0;
-    case ARGP_KEY_ARG: harpe_flag_fail(state, "takes no arguments, got '%s'", argument);
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-/* ---- Asking ---------------------------------------------------------------------------------- */
-
-static json_t *make_request(const char *name) {
-    return json_pack("{s:i,s:s}", "version", HARPE_LEASE_VERSION, "request", name);
-}
-
-/* Asks the agent for its status. The caller releases `*answer`. */
-static harpe_status ask_status(const char *socket, json_t **answer, harpe_error *error) {
-    return harpe_lease_ask(socket, make_request("status"), ANSWER_MS, answer, error);
-}
+static const harpe_flag restore_flags[] = {
+    {"gpu", 0, "GPU",
+     "End only the leases of one GPU: its number as `harpe gpus` counts, UUID or PCI address", 1,
+     HARPE_INTO(ask_arguments, gpu)},
+    {0},
+};
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
@@ -498,19 +460,19 @@ static void print_status(const json_t *answer, const char *socket) {
 }
 
 static int status_command(int argc, char **argv) {
-    static const struct argp parser = {
-        .options = status_flags,
-        .parser = parse_flag,
-        .doc = "Show the leases of the node agent: their holders, the clocks that the holders want "
-               "and the GPUs have (MHz), and what the agent restores at their end.\vSee also: man "
-               "harpe-agent",
+    static const harpe_command_line line = {
+        .parts = {{socket_flags}, {status_flags}},
+        .about =
+            "Show the leases of the node agent: their holders, the clocks that the holders want "
+            "and the GPUs have (MHz), and what the agent restores at their end.\vSee also: man "
+            "harpe-agent",
     };
     ask_arguments arguments = {0};
     harpe_error error;
     json_t *answer = NULL;
-    argp_parse(&parser, argc, argv, 0, NULL, &arguments);
+    (void)harpe_command_line_read(&line, argc, argv, &arguments);
     const char *socket = harpe_lease_agent_socket(arguments.socket);
-    harpe_status status = ask_status(socket, &answer, &error);
+    harpe_status status = harpe_gpu_names_ask_status(socket, ANSWER_MS, &answer, &error);
     if (status == HARPE_OK) number_gpus(answer);
     if (status == HARPE_OK && arguments.is_json) {
         (void)json_object_del(answer, "status");
@@ -546,7 +508,7 @@ static harpe_status find_uuid(const char *socket, const char *gpu, char uuid[96]
                               harpe_error *error) {
     json_t *answer = NULL;
     if (harpe_gpu_name_is_number(gpu)) return find_number(socket, gpu, uuid, error);
-    harpe_status status = ask_status(socket, &answer, error);
+    harpe_status status = harpe_gpu_names_ask_status(socket, ANSWER_MS, &answer, error);
     if (status != HARPE_OK) return status;
     const json_t *gpus = json_object_get(answer, "gpus");
     status = HARPE_NOT_FOUND;
@@ -577,7 +539,7 @@ static harpe_status wait_for_end(const char *socket, const char *uuid, harpe_err
     enum { TRIES = 600, PAUSE_NS = 100000000 };
     for (int i = 0; i < TRIES; i++) {
         json_t *answer = NULL;
-        harpe_status status = ask_status(socket, &answer, error);
+        harpe_status status = harpe_gpu_names_ask_status(socket, ANSWER_MS, &answer, error);
         if (status != HARPE_OK) return status;
         size_t left = count_ending(json_object_get(answer, "leases"), uuid) +
                       count_ending(json_object_get(answer, "zeusd"), uuid);
@@ -590,21 +552,21 @@ static harpe_status wait_for_end(const char *socket, const char *uuid, harpe_err
 }
 
 static int restore_command(int argc, char **argv) {
-    static const struct argp parser = {
-        .options = restore_flags,
-        .parser = parse_flag,
-        .doc = "End the leases of the node agent, which restores their GPUs. The holders continue "
-               "at the clocks that their GPUs then have. Needs root.\vSee also: man harpe-agent",
+    static const harpe_command_line line = {
+        .parts = {{socket_flags}, {restore_flags}},
+        .about = "End the leases of the node agent, which restores their GPUs. The holders "
+                 "continue at the clocks that their GPUs then have. Needs root.\vSee also: man "
+                 "harpe-agent",
     };
     ask_arguments arguments = {0};
     harpe_error error;
     char uuid[96] = "";
     json_t *answer = NULL;
-    argp_parse(&parser, argc, argv, 0, NULL, &arguments);
+    (void)harpe_command_line_read(&line, argc, argv, &arguments);
     const char *socket = harpe_lease_agent_socket(arguments.socket);
     harpe_status status = HARPE_OK;
     if (arguments.gpu) status = find_uuid(socket, arguments.gpu, uuid, &error);
-    json_t *request = make_request("restore");
+    json_t *request = json_pack("{s:i,s:s}", "version", HARPE_LEASE_VERSION, "request", "restore");
     if (*uuid) (void)json_object_set_new(request, "gpu", json_string(uuid));
     if (status == HARPE_OK)
         status = harpe_lease_ask(socket, request, ANSWER_MS, &answer, &error);

@@ -12,7 +12,7 @@
 #include "cli/command.h"
 #include "client/control.h"
 #include "lease/lease.h"
-#include "powerlimit/guard.h"
+#include "power_limit/guard.h"
 
 typedef struct agent_arguments {
     harpe_agent_options options;
@@ -20,38 +20,6 @@ typedef struct agent_arguments {
 } agent_arguments;
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
-
-enum {
-    FLAG_SOCKET = 0x700,
-    FLAG_STATE_DIR,
-    FLAG_CONFIG,
-    FLAG_ZEUSD_SOCKET,
-    FLAG_ZEUSD_LISTEN,
-    FLAG_ZEUSD_KEY,
-    FLAG_ZEUSD_NO_RESTORE,
-    FLAG_METRICS,
-};
-
-static const struct argp_option flags[] = {
-    {"socket", FLAG_SOCKET, "PATH", 0,
-     "Unix-domain socket for clients ($HARPE_AGENT_SOCKET or " HARPE_AGENT_SOCKET_PATH ")", 1},
-    {"state-dir", FLAG_STATE_DIR, "DIR", 0,
-     "Keep the files of leases in DIR (/run/harpe; a restart of the machine empties it)", 1},
-    {"config", FLAG_CONFIG, "FILE", 0,
-     "Read the rules from FILE (/etc/harpe/agent.conf, if there is such a file)", 1},
-    {"metrics-listen", FLAG_METRICS, "ADDR:PORT", 0,
-     "Serve /metrics for Prometheus on this address, such as 127.0.0.1:9787 (off)", 1},
-    {"zeusd-socket", FLAG_ZEUSD_SOCKET, "PATH", 0,
-     "Also answer the routes of zeusd on this Unix-domain socket", 2},
-    {"zeusd-listen", FLAG_ZEUSD_LISTEN, "ADDR:PORT", 0,
-     "Also answer the routes of zeusd on TCP; needs --zeusd-key", 2},
-    {"zeusd-key", FLAG_ZEUSD_KEY, "FILE", 0,
-     "Check the tokens of TCP clients with the signing key in FILE", 2},
-    {"zeusd-no-restore", FLAG_ZEUSD_NO_RESTORE, NULL, 0,
-     "Leave what clients of zeusd's routes have set, as zeusd does", 2},
-    {"quiet", 'q', NULL, 0, "Log warnings and errors only", 3},
-    {0},
-};
 
 /* Reads "ADDR:PORT" or "[ADDR6]:PORT". */
 static void give_address(const struct argp_state *state, const char *flag, char *text,
@@ -62,65 +30,77 @@ static void give_address(const struct argp_state *state, const char *flag, char 
     bool is_port = colon && harpe_parse_int(colon + 1, strlen(colon + 1), &port) && port >= 0 &&
                    port <= PORT_MAX;
     if (!is_port || colon == text)
-        harpe_flag_fail(state, "--%s: '%s' is not ADDR:PORT, such as 127.0.0.1:9787", flag, text);
+        harpe_flag_fail(state, "%s: '%s' is not ADDR:PORT, such as 127.0.0.1:9787", flag, text);
     *colon = '\0';
     if (*text == '[' && colon[-1] == ']') {
         colon[-1] = '\0';
         text++;
     } else if (strchr(text, ':')) {
-        harpe_flag_fail(state, "--%s: an IPv6 address needs brackets: [%s]:%s", flag, text,
+        harpe_flag_fail(state, "%s: an IPv6 address needs brackets: [%s]:%s", flag, text,
                         colon + 1);
     }
     *address = text;
     *out_port = (int)port;
 }
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    agent_arguments *arguments = state->input;
-    harpe_agent_options *options = &arguments->options;
-    switch (key) {
-    case FLAG_SOCKET: options->socket = argument; return 0;
-    case FLAG_STATE_DIR: options->state_dir = argument; return 0;
-    case FLAG_CONFIG: options->config = argument; return 0;
-    case FLAG_ZEUSD_SOCKET: options->zeusd_socket = argument; return 0;
-    case FLAG_ZEUSD_LISTEN:
-        give_address(state, "zeusd-listen", argument, &options->zeusd_address,
-                     &options->zeusd_port);
-        return 0;
-    case FLAG_ZEUSD_KEY: options->zeusd_key = argument; return 0;
-    case FLAG_ZEUSD_NO_RESTORE: options->zeusd_no_restore = true; return 0;
-    case FLAG_METRICS:
-        give_address(state, "metrics-listen", argument, &options->metrics_address,
-                     &options->metrics_port);
-        return 0;
-    case 'q': arguments->is_quiet = true; return 0;
-    case ARGP_KEY_END:
-        if (options->zeusd_key && !options->zeusd_address)
-            harpe_flag_fail(state, "--zeusd-key needs --zeusd-listen");
-        if (options->zeusd_address && !options->zeusd_key)
-            harpe_flag_fail(state, "--zeusd-listen needs --zeusd-key");
-        if (options->zeusd_no_restore && !options->zeusd_address && !options->zeusd_socket)
-            harpe_flag_fail(state, "--zeusd-no-restore needs --zeusd-socket or --zeusd-listen");
-        return 0;
-    case ARGP_KEY_ARG:
-        harpe_flag_fail(state, "there is no '%s'; it is hold, status or restore", argument);
-    default: return ARGP_ERR_UNKNOWN;
-    }
+static void give_zeusd(void *into, struct argp_state *state, const char *flag, char *text) {
+    harpe_agent_options *options = into;
+    give_address(state, flag, text, &options->zeusd_address, &options->zeusd_port);
 }
 
-static const struct argp parser = {
-    .options = flags,
-    .parser = parse_flag,
-    .args_doc = "\nhold|status|restore [OPTION...]",
-    .doc = "The node agent: lends the clocks and power limits of this machine's GPUs to processes "
-           "without privileges, and restores the GPUs when these processes end. It needs the "
-           "privilege to change GPUs (root). It runs in the foreground until SIGTERM.\v"
-           "Subcommands:\n"
-           "  hold      Run a command while GPUs have a clock or power limit\n"
-           "  status    Show the leases of the agent\n"
-           "  restore   End leases, which restores their GPUs\n\n"
-           "See also: man harpe-agent",
+static void give_metrics(void *into, struct argp_state *state, const char *flag, char *text) {
+    harpe_agent_options *options = into;
+    give_address(state, flag, text, &options->metrics_address, &options->metrics_port);
+}
+
+static const harpe_flag flags[] = {
+    {"socket", 0, "PATH",
+     "Unix-domain socket for clients ($HARPE_AGENT_SOCKET or " HARPE_AGENT_SOCKET_PATH ")", 1,
+     HARPE_INTO(agent_arguments, options.socket)},
+    {"state-dir", 0, "DIR",
+     "Keep the files of leases in DIR (/run/harpe; a restart of the machine empties it)", 1,
+     HARPE_INTO(agent_arguments, options.state_dir)},
+    {"config", 0, "FILE",
+     "Read the rules from FILE (/etc/harpe/agent.conf, if there is such a file)", 1,
+     HARPE_INTO(agent_arguments, options.config)},
+    {"metrics-listen", 0, "ADDR:PORT",
+     "Serve /metrics for Prometheus on this address, such as 127.0.0.1:9787 (off)", 1,
+     HARPE_READ(give_metrics, agent_arguments, options)},
+    {"zeusd-socket", 0, "PATH", "Also answer the routes of zeusd on this Unix-domain socket", 2,
+     HARPE_INTO(agent_arguments, options.zeusd_socket)},
+    {"zeusd-listen", 0, "ADDR:PORT", "Also answer the routes of zeusd on TCP; needs --zeusd-key", 2,
+     HARPE_READ(give_zeusd, agent_arguments, options)},
+    {"zeusd-key", 0, "FILE", "Check the tokens of TCP clients with the signing key in FILE", 2,
+     HARPE_INTO(agent_arguments, options.zeusd_key)},
+    {"zeusd-no-restore", 0, NULL, "Leave what clients of zeusd's routes have set, as zeusd does", 2,
+     HARPE_INTO(agent_arguments, options.zeusd_no_restore)},
+    {"quiet", 'q', NULL, "Log warnings and errors only", 3, HARPE_INTO(agent_arguments, is_quiet)},
+    {0},
 };
+
+static const harpe_command_line command_line = {
+    .parts = {{flags}},
+    .refusal = "is none of hold, status and restore",
+    .forms = "\nhold|status|restore [OPTION...]",
+    .about = "The node agent: lends the clocks and power limits of this machine's GPUs to "
+             "processes "
+             "without privileges, and restores the GPUs when these processes end. It needs the "
+             "privilege to change GPUs (root). It runs in the foreground until SIGTERM.\v"
+             "Subcommands:\n"
+             "  hold      Run a command while GPUs have a clock or power limit\n"
+             "  status    Show the leases of the agent\n"
+             "  restore   End leases, which restores their GPUs\n\n"
+             "See also: man harpe-agent",
+};
+
+static void check_usage(const harpe_agent_options *options, const struct argp_state *state) {
+    if (options->zeusd_key && !options->zeusd_address)
+        harpe_flag_fail(state, "--zeusd-key needs --zeusd-listen");
+    if (options->zeusd_address && !options->zeusd_key)
+        harpe_flag_fail(state, "--zeusd-listen needs --zeusd-key");
+    if (options->zeusd_no_restore && !options->zeusd_address && !options->zeusd_socket)
+        harpe_flag_fail(state, "--zeusd-no-restore needs --zeusd-socket or --zeusd-listen");
+}
 
 /* ---- Log ------------------------------------------------------------------------------------- */
 
@@ -151,7 +131,8 @@ static int run_agent(int argc, char **argv) {
     harpe_error error;
     char name[] = "harpe agent"; /* in argp's messages */
     argv[0] = name;
-    argp_parse(&parser, argc, argv, 0, NULL, &arguments);
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
+    check_usage(&arguments.options, &state);
     arguments.options.socket = harpe_lease_agent_socket(arguments.options.socket);
     arguments.options.log = (harpe_log){.write = print_line, .user = &arguments};
     harpe_command_leave_signals();

@@ -24,7 +24,6 @@
 /* ---- token ----------------------------------------------------------------------------------- */
 
 enum { TOKEN_ADD, TOKEN_LIST, TOKEN_REMOVE, TOKEN_NONE = -1 };
-enum { FLAG_ROLE = 256, FLAG_GROUP, FLAG_WATTS, FLAG_TOKENS };
 
 typedef struct token_arguments {
     int action;
@@ -36,33 +35,59 @@ typedef struct token_arguments {
     char *text; /* of a new token */
 } token_arguments;
 
-static const struct argp_option token_flags[] = {
-    {"tokens", FLAG_TOKENS, "FILE", 0, "The file of tokens of harpe serve --tokens", 1},
-    {"role", FLAG_ROLE, "ROLE", 0, "add: viewer, job or operator", 1},
-    {"group", FLAG_GROUP, "NAME", 0,
-     "add: only for jobs of this group; may be repeated (default: all groups)", 1},
-    {"watts", FLAG_WATTS, "W", 0,
-     "add: the power that members declared with a token of the role job may have together "
-     "(default: 1e6 with groups, otherwise no limit)",
-     1},
-    {"json", 'j', NULL, 0, "Print JSON", 2},
+static void read_role(void *into, struct argp_state *state, const char *flag, char *text) {
+    static const char *const roles[] = {"viewer", "job", "operator", NULL};
+    *(harpe_role *)into =
+        (harpe_role)(HARPE_ROLE_VIEWER + harpe_flag_choice(state, flag, text, roles));
+}
+
+static void add_group(void *into, struct argp_state *state, const char *flag, char *text) {
+    harpe_text *scope = into;
+    if (!harpe_group_name_is_sound(text, strlen(text)))
+        harpe_flag_fail(state,
+                        "%s: '%s' is no name of a group: use a word of 1 to %d bytes without , ; +",
+                        flag, text, HARPE_GROUP_NAME_MAX);
+    harpe_text_printf(scope, "%s%s", scope->length ? "," : "", text);
+}
+
+static const char *const token_actions[] = {"add", "list", "remove", NULL};
+
+static const harpe_flag token_words[] = {
+    {"ACTION", HARPE_INTO(token_arguments, action), .names = token_actions},
+    {"NAME", HARPE_INTO(token_arguments, name)},
     {0},
 };
 
-static void add_group(token_arguments *arguments, const struct argp_state *state,
-                      const char *name) {
-    if (!harpe_group_name_is_sound(name, strlen(name)))
-        harpe_flag_fail(state,
-                        "--group: '%s' is no name of a group: use a word of 1 to %d bytes without "
-                        ", ; +",
-                        name, HARPE_GROUP_NAME_MAX);
-    harpe_text_printf(&arguments->scope, "%s%s", arguments->scope.length ? "," : "", name);
-}
+static const harpe_flag token_flags[] = {
+    {"tokens", 0, "FILE", "The file of tokens of harpe serve --tokens", 1,
+     HARPE_INTO(token_arguments, path)},
+    {"role", 0, "ROLE", "add: viewer, job or operator", 1,
+     HARPE_READ(read_role, token_arguments, role)},
+    {"group", 0, "NAME", "add: only for jobs of this group; may be repeated (default: all groups)",
+     1, HARPE_READ(add_group, token_arguments, scope)},
+    {"watts", 0, "W",
+     "add: the power that members declared with a token of the role job may have together "
+     "(default: 1e6 with groups, otherwise no limit)",
+     1, HARPE_INTO(token_arguments, watts), 0, HARPE_TOKEN_WATTS_MAX},
+    {"json", 'j', NULL, "Print JSON", 2, HARPE_INTO(token_arguments, json)},
+    {0},
+};
+
+static const harpe_command_line token_line = {
+    .parts = {{token_flags}},
+    .words = token_words,
+    .forms = "add NAME --role ROLE --tokens FILE\nlist --tokens FILE\nremove NAME --tokens "
+             "FILE",
+    .about = "Add, list or remove the tokens of a server. The server notices the change within "
+             "seconds. A new token is printed once.\vSee also: man harpe-fleet",
+};
 
 static void check_token(const token_arguments *arguments, const struct argp_state *state) {
     if (arguments->action == TOKEN_NONE)
         harpe_flag_fail(state, "an action is missing: add, list or remove");
     if (!arguments->path) harpe_flag_fail(state, "--tokens FILE is missing");
+    if (arguments->name && arguments->action == TOKEN_LIST)
+        harpe_flag_fail(state, "unexpected argument '%s'", arguments->name);
     if (!arguments->name && arguments->action != TOKEN_LIST)
         harpe_flag_fail(state, "the name of the token is missing");
     if (arguments->action == TOKEN_ADD && arguments->role == HARPE_ROLE_NONE)
@@ -72,34 +97,6 @@ static void check_token(const token_arguments *arguments, const struct argp_stat
         harpe_flag_fail(state, "--role, --group and --watts are only for add");
     if (arguments->role != HARPE_ROLE_JOB && arguments->watts >= 0)
         harpe_flag_fail(state, "--watts is only for the role job");
-}
-
-static error_t parse_token_flag(int key, char *argument, struct argp_state *state) {
-    static const char *const actions[] = {"add", "list", "remove", NULL};
-    static const char *const roles[] = {"viewer", "job", "operator", NULL};
-    token_arguments *arguments = state->input;
-    switch (key) {
-    case FLAG_TOKENS: arguments->path = argument; return 0;
-    case FLAG_ROLE:
-        arguments->role =
-            (harpe_role)(HARPE_ROLE_VIEWER + harpe_flag_choice(state, "--role", argument, roles));
-        return 0;
-    case FLAG_WATTS:
-        arguments->watts = harpe_flag_int(state, "--watts", argument, 0, HARPE_TOKEN_WATTS_MAX);
-        return 0;
-    case FLAG_GROUP: add_group(arguments, state, argument); return 0;
-    case 'j': arguments->json = true; return 0;
-    case ARGP_KEY_ARG:
-        if (arguments->action == TOKEN_NONE)
-            arguments->action = harpe_flag_choice(state, "ACTION", argument, actions);
-        else if (!arguments->name && arguments->action != TOKEN_LIST)
-            arguments->name = argument;
-        else
-            harpe_flag_fail(state, "what is '%s'?", argument);
-        return 0;
-    case ARGP_KEY_END: check_token(arguments, state); return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
 }
 
 static harpe_status add_token(void *user, harpe_tokens *tokens, harpe_error *error) {
@@ -179,17 +176,10 @@ static harpe_status print_list(const token_arguments *arguments, harpe_error *er
 }
 
 static int run_token(int argc, char **argv) {
-    const struct argp parser = {
-        .options = token_flags,
-        .parser = parse_token_flag,
-        .args_doc = "add NAME --role ROLE --tokens FILE\nlist --tokens FILE\nremove NAME --tokens "
-                    "FILE",
-        .doc = "Add, list or remove the tokens of a server. The server notices the change within "
-               "seconds. A new token is printed once.\vSee also: man harpe-fleet",
-    };
     token_arguments arguments = {.action = TOKEN_NONE, .watts = -1};
     harpe_error error;
-    argp_parse(&parser, argc, argv, 0, NULL, &arguments);
+    struct argp_state state = harpe_command_line_read(&token_line, argc, argv, &arguments);
+    check_token(&arguments, &state);
     harpe_status status = arguments.action == TOKEN_ADD ? add_and_print(&arguments, &error)
                           : arguments.action == TOKEN_LIST
                               ? print_list(&arguments, &error)
@@ -202,9 +192,10 @@ static int run_token(int argc, char **argv) {
 }
 
 typedef struct fleet_arguments {
+    int action;
     const char *path, *prices_path, *output_path;
     double at_s;
-    bool json, force;
+    bool has_at, json, force;
 } fleet_arguments;
 
 /* ---- solve ----------------------------------------------------------------------------------- */
@@ -582,79 +573,58 @@ enum { ACTION_NONE = -1, ACTION_SOLVE = 0, ACTION_SIMULATE };
 
 /* ---- The command ----------------------------------------------------------------------------- */
 
-typedef struct parsing {
-    fleet_arguments arguments;
-    int action;
-    bool has_at;
-} parsing;
-
-enum { FLAG_AT = 256, FLAG_PRICES };
-
-static const struct argp_option flags[] = {
-    {"at", FLAG_AT, "SECONDS", 0, "solve: the moment, with its jobs, events and price (default 0)",
-     1},
-    {"prices", FLAG_PRICES, "FILE", 0, "Read the prices from a CSV file", 1},
-    {NULL, 0, NULL, 0, "Output:", 2},
-    {"output", 'o', "FILE", 0, "simulate: draw the power against the budget (.svg)", 2},
-    {"force", 'f', NULL, 0, "simulate: replace an existing picture", 2},
-    {"json", 'j', NULL, 0, "Print JSON", 2},
-    {0},
-};
-
 /* Those after simulate have options of their own. */
 static const char *const actions[] = {"solve", "simulate", "status", "budget", "group",
                                       "job",   "load",     "member", "event",  "prices",
                                       "audit", "token",    NULL};
 
-static void check(const parsing *p, struct argp_state *state) {
-    if (p->action == ACTION_NONE)
-        harpe_flag_fail(state, "an action is missing: solve or simulate, or status, budget, group, "
-                               "job, load, member, event, prices, audit or token");
-    if (p->action > ACTION_SIMULATE)
-        harpe_flag_fail(state, "%s must be the first word", actions[p->action]);
-    if (!p->arguments.path) harpe_flag_fail(state, "the fleet's file is missing");
-    if (p->action != ACTION_SOLVE && p->has_at) harpe_flag_fail(state, "--at is only for solve");
-    if (p->action != ACTION_SIMULATE && p->arguments.output_path)
-        harpe_flag_fail(state, "--output is only for simulate");
-    if (p->arguments.force && !p->arguments.output_path)
-        harpe_flag_fail(state, "--force is only for --output");
-}
+static const harpe_flag words[] = {
+    {"ACTION", HARPE_INTO(fleet_arguments, action), .names = actions},
+    {"FILE", HARPE_INTO(fleet_arguments, path)},
+    {0},
+};
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    parsing *p = state->input;
-    switch (key) {
-    case FLAG_AT:
-        p->arguments.at_s = harpe_flag_double(state, "--at", argument, 0, 1e9);
-        p->has_at = true;
-        return 0;
-    case FLAG_PRICES: p->arguments.prices_path = argument; return 0;
-    case 'o': p->arguments.output_path = argument; return 0;
-    case 'f': p->arguments.force = true; return 0;
-    case 'j': p->arguments.json = true; return 0;
-    case ARGP_KEY_ARG:
-        if (p->action == ACTION_NONE)
-            p->action = harpe_flag_choice(state, "ACTION", argument, actions);
-        else if (!p->arguments.path)
-            p->arguments.path = argument;
-        else
-            harpe_flag_fail(state, "one file is enough; what is '%s'?", argument);
-        return 0;
-    case ARGP_KEY_END: check(p, state); return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
+static const harpe_flag flags[] = {
+    {"at", 0, "SECONDS", "solve: the moment, with its jobs, events and price (default 0)", 1,
+     HARPE_INTO(fleet_arguments, at_s), 0, 1e9, .given = offsetof(fleet_arguments, has_at)},
+    {"prices", 0, "FILE", "Read the prices from a CSV file", 1,
+     HARPE_INTO(fleet_arguments, prices_path)},
+    {.help = "Output:", .group = 2},
+    {"output", 'o', "FILE", "simulate: draw the power against the budget (.svg)", 2,
+     HARPE_INTO(fleet_arguments, output_path)},
+    {"force", 'f', NULL, "simulate: replace an existing picture", 2,
+     HARPE_INTO(fleet_arguments, force)},
+    {"json", 'j', NULL, "Print JSON", 2, HARPE_INTO(fleet_arguments, json)},
+    {0},
+};
 
-static const struct argp argument_parser = {
-    .options = flags,
-    .parser = parse_flag,
-    .args_doc =
+static const harpe_command_line command_line = {
+    .parts = {{flags}},
+    .words = words,
+    .refusal = "is one file too many",
+    .forms =
         "solve FILE\nsimulate FILE\nstatus|budget|group|job|load|member|event|prices|audit|token",
-    .doc =
+    .about =
         "Split a power budget over many jobs, so that they lose least time, or simulate a day of "
         "such a fleet.\vExamples:\n  harpe fleet solve fleet.json\n  harpe fleet simulate "
         "fleet.json --output day.svg\n  harpe fleet budget set 60000\n  harpe fleet event "
         "--help\n\nSee also: man harpe-fleet, man 5 harpe-fleet",
 };
+
+static void check_usage(const fleet_arguments *arguments, const struct argp_state *state) {
+    if (arguments->action == ACTION_NONE)
+        harpe_flag_fail(state, "an action is missing: solve or simulate, or status, budget, group, "
+                               "job, load, member, event, prices, audit or token");
+    if (arguments->action > ACTION_SIMULATE)
+        harpe_flag_fail(state, "%s must be the first word", actions[arguments->action]);
+    if (!arguments->path) harpe_flag_fail(state, "the fleet's file is missing");
+    if (arguments->action != ACTION_SOLVE && arguments->has_at)
+        harpe_flag_fail(state, "--at is only for solve");
+    if (arguments->action != ACTION_SIMULATE && arguments->output_path)
+        harpe_flag_fail(state, "--output is only for simulate");
+    if (arguments->force && !arguments->output_path)
+        harpe_flag_fail(state, "--force is only for --output");
+}
 
 /* Runs an action that has options of its own, and returns true. */
 static bool run_other(int argc, char **argv, int *exit_code) {
@@ -674,20 +644,21 @@ static bool run_other(int argc, char **argv, int *exit_code) {
 int harpe_fleet_command(int argc, char **argv) {
     int other;
     if (run_other(argc, argv, &other)) return other;
-    parsing p = {.action = ACTION_NONE};
-    argp_parse(&argument_parser, argc, argv, 0, NULL, &p);
+    fleet_arguments arguments = {.action = ACTION_NONE};
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
+    check_usage(&arguments, &state);
     harpe_fleet_file file = {.job_count = 0};
     harpe_error error;
     int exit_code = HARPE_EXIT_OK;
     harpe_terminal_progress terminal;
     (void)harpe_terminal_progress_start(&terminal, true);
-    harpe_status status = harpe_fleet_file_read(p.arguments.path, &file, &error);
-    if (status == HARPE_OK && p.arguments.prices_path)
-        status = harpe_fleet_file_read_prices(&file, p.arguments.prices_path, &error);
-    if (status == HARPE_OK && p.action == ACTION_SOLVE)
-        status = run_solve(&p.arguments, &file, &exit_code, &error);
+    harpe_status status = harpe_fleet_file_read(arguments.path, &file, &error);
+    if (status == HARPE_OK && arguments.prices_path)
+        status = harpe_fleet_file_read_prices(&file, arguments.prices_path, &error);
+    if (status == HARPE_OK && arguments.action == ACTION_SOLVE)
+        status = run_solve(&arguments, &file, &exit_code, &error);
     else if (status == HARPE_OK)
-        status = run_simulate(&p.arguments, &file, &exit_code, &error);
+        status = run_simulate(&arguments, &file, &exit_code, &error);
     harpe_fleet_file_free(&file);
     return status == HARPE_OK ? exit_code : harpe_command_fail("fleet", &error);
 }

@@ -22,20 +22,7 @@
 #include "cli/server_client.h"
 #include "fleet/price_series.h"
 
-typedef enum fleet_shape {
-    SHAPE_NUMBER,
-    SHAPE_TEXT,
-    SHAPE_SWITCH,
-} fleet_shape;
-
-/* An option that becomes a member of a request's body, or a parameter of its query. A NULL member
- * stays in the program. */
-typedef struct fleet_option {
-    const char *member;
-    fleet_shape shape;
-    double minimum, maximum;
-} fleet_option;
-
+/* The options that become a member of a request's body, or a parameter of its query. */
 enum {
     FLEET_GROUP,
     FLEET_MARGIN,
@@ -73,12 +60,24 @@ typedef struct fleet_action {
     const char *method, *path;    /* NAME or ID follows the path */
 } fleet_action;
 
-/* Values of the options. */
-typedef struct fleet_values {
-    bool is_given[OPTION_COUNT];
-    double numbers[OPTION_COUNT];
-    const char *texts[OPTION_COUNT];
-} fleet_values;
+typedef struct fleet_value {
+    bool is_given;
+    double number;
+    const char *text;
+} fleet_value;
+
+enum { GIVEN_MAX = 1 + WORDS_MAX };
+
+typedef struct server_arguments {
+    harpe_server_client_options client;
+    const char *noun;
+    const char *given[GIVEN_MAX]; /* a verb, and the words after it */
+    int given_count;
+    const fleet_action *action;
+    const char *const *words;
+    fleet_value values[OPTION_COUNT];
+    bool json;
+} server_arguments;
 
 /* ---- Prices ---------------------------------------------------------------------------------- */
 
@@ -223,28 +222,27 @@ static harpe_status read_prices(const char *source, const char *ca_file, harpe_p
 
 #define BIT(option) (1U << FLEET_##option)
 
-static const fleet_option fleet_options[OPTION_COUNT] = {
-    [FLEET_GROUP] = {"group", SHAPE_TEXT, 0, 0},
-    [FLEET_MARGIN] = {"margin", SHAPE_NUMBER, 0, 0.99},
-    [FLEET_OVERHEAD] = {"overhead", SHAPE_NUMBER, 1, 10},
-    [FLEET_PARENT] = {"parent", SHAPE_TEXT, 0, 0},
-    [FLEET_WEIGHT] = {"weight", SHAPE_NUMBER, 0, 1e12},
-    [FLEET_MAX_SLOWDOWN] = {"max_slowdown", SHAPE_NUMBER, 1, 1e9},
-    [FLEET_PRIORITY] = {"priority", SHAPE_NUMBER, -1e6, 1e6},
-    [FLEET_WATTS] = {"watts", SHAPE_NUMBER, 0, 1e12},
-    [FLEET_SHARE] = {"share", SHAPE_NUMBER, 0, 1},
-    [FLEET_FOR] = {"duration_s", SHAPE_NUMBER, 1, 1e9},
-    [FLEET_FROM] = {"from", SHAPE_TEXT, 0, 1e11},
-    [FLEET_NOTICE] = {"notice_s", SHAPE_NUMBER, 0, 1e9},
-    [FLEET_RAMP] = {"ramp_s", SHAPE_NUMBER, 0, 1e7},
-    [FLEET_NOTE] = {"note", SHAPE_TEXT, 0, 0},
-    [FLEET_EXCEED] = {"may_exceed_slowdown", SHAPE_SWITCH, 0, 0},
-    [FLEET_CURRENCY] = {"currency", SHAPE_TEXT, 0, 0},
-    [FLEET_CARBON_PRICE] = {"carbon_per_kg", SHAPE_NUMBER, 0, 1e6},
-    [FLEET_TIME_VALUE] = {"value_per_s", SHAPE_NUMBER, 1e-9, 1e6},
-    [FLEET_LIMIT] = {"limit", SHAPE_NUMBER, 0, 10000},
-    [FLEET_EVERY] = {NULL, SHAPE_NUMBER, 1, 1e6},
-    [FLEET_FEED_CA_FILE] = {NULL, SHAPE_TEXT, 0, 0},
+/* The members of a body. An option without one stays in the program. */
+static const char *const members[OPTION_COUNT] = {
+    [FLEET_GROUP] = "group",
+    [FLEET_MARGIN] = "margin",
+    [FLEET_OVERHEAD] = "overhead",
+    [FLEET_PARENT] = "parent",
+    [FLEET_WEIGHT] = "weight",
+    [FLEET_MAX_SLOWDOWN] = "max_slowdown",
+    [FLEET_PRIORITY] = "priority",
+    [FLEET_WATTS] = "watts",
+    [FLEET_SHARE] = "share",
+    [FLEET_FOR] = "duration_s",
+    [FLEET_FROM] = "from",
+    [FLEET_NOTICE] = "notice_s",
+    [FLEET_RAMP] = "ramp_s",
+    [FLEET_NOTE] = "note",
+    [FLEET_EXCEED] = "may_exceed_slowdown",
+    [FLEET_CURRENCY] = "currency",
+    [FLEET_CARBON_PRICE] = "carbon_per_kg",
+    [FLEET_TIME_VALUE] = "value_per_s",
+    [FLEET_LIMIT] = "limit",
 };
 
 enum {
@@ -284,45 +282,61 @@ static const fleet_action fleet_actions[] = {
     {0},
 };
 
-enum { FLAG_OPTION = 256, FLAG_SERVER = 400, FLAG_TOKEN_FILE, FLAG_CA_FILE };
-#define OPTION(name) (FLAG_OPTION + FLEET_##name)
+#define VALUE(option, member) offsetof(server_arguments, values[FLEET_##option].member)
+#define SWITCH(option) .at = VALUE(option, is_given), .kind = HARPE_FLAG_SWITCH
+#define TEXT(option) \
+    .given = VALUE(option, is_given), .at = VALUE(option, text), .kind = HARPE_FLAG_TEXT
+#define NUMBER(option) \
+    .given = VALUE(option, is_given), .at = VALUE(option, number), .kind = HARPE_FLAG_NUMBER
 
-static const struct argp_option flags[] = {
-    {"group", OPTION(GROUP), "NAME", 0, "The group (default: the whole fleet)", 1},
-    {"margin", OPTION(MARGIN), "SHARE", 0, "budget set: share of the watts that stays unused", 1},
-    {"overhead", OPTION(OVERHEAD), "FACTOR", 0,
-     "budget set: watts of the budget for each watt of a GPU (1 to 10)", 1},
-    {"parent", OPTION(PARENT), "NAME", 0, "group set: the group around it", 1},
-    {"weight", OPTION(WEIGHT), "N", 0, "job set: how much its time is worth", 1},
-    {"max-slowdown", OPTION(MAX_SLOWDOWN), "FACTOR", 0,
-     "job set: the largest slowdown that it accepts (1 or more)", 1},
-    {"priority", OPTION(PRIORITY), "N", 0, "job set: its priority", 1},
-    {"watts", OPTION(WATTS), "W", 0, "event add: so many watts less", 2},
-    {"share", OPTION(SHARE), "SHARE", 0, "event add: this share of the budget less (0 to 1)", 2},
-    {"for", OPTION(FOR), "SECONDS", 0, "event add: how long", 2},
-    {"from", OPTION(FROM), "TIME", 0,
-     "event add, prices set: from when: seconds since 1970, or +SECONDS from now (default: now)",
-     2},
-    {"notice", OPTION(NOTICE), "SECONDS", 0, "event add: begin to lower so long before it", 2},
-    {"ramp", OPTION(RAMP), "SECONDS", 0, "event add: come back in this time", 2},
-    {"note", OPTION(NOTE), "TEXT", 0, "event add: a text for people", 2},
-    {"exceed-slowdown", OPTION(EXCEED), NULL, 0, "event add: jobs may get slower than they accept",
-     2},
-    {"currency", OPTION(CURRENCY), "NAME", 0, "prices: the currency, such as EUR", 3},
-    {"carbon-price", OPTION(CARBON_PRICE), "N", 0, "prices: cost of 1 kg of carbon dioxide", 3},
-    {"time-value", OPTION(TIME_VALUE), "N", 0,
-     "prices: what a second of a job of weight 1 is worth", 3},
-    {"every", OPTION(EVERY), "SECONDS", 0,
-     "prices set: keep running, and read the prices again after so many seconds", 3},
-    {"feed-ca-file", OPTION(FEED_CA_FILE), "FILE", 0,
-     "prices set: trust these certificate authorities (PEM) for the URL of the prices", 3},
-    {"limit", OPTION(LIMIT), "N", 0, "audit: at most so many records (100)", 4},
-    {"server", FLAG_SERVER, "URL", 0, "The server (HARPE_SERVER, else " HARPE_DEFAULT_SERVER ")",
-     5},
-    {"token-file", FLAG_TOKEN_FILE, "FILE", 0,
-     "File whose first line is the server's bearer token (HARPE_TOKEN)", 5},
-    {"ca-file", FLAG_CA_FILE, "FILE", 0, "Trust these certificate authorities (PEM)", 5},
-    {"json", 'j', NULL, 0, "Print the server's answer as JSON", 6},
+static const harpe_flag flags[] = {
+    [FLEET_GROUP] = {"group", 0, "NAME", "The group (default: the whole fleet)", 1, TEXT(GROUP)},
+    [FLEET_MARGIN] = {"margin", 0, "SHARE", "budget set: share of the watts that stays unused", 1,
+                      NUMBER(MARGIN), 0, 0.99},
+    [FLEET_OVERHEAD] = {"overhead", 0, "FACTOR",
+                        "budget set: watts of the budget for each watt of a GPU (1 to 10)", 1,
+                        NUMBER(OVERHEAD), 1, 10},
+    [FLEET_PARENT] = {"parent", 0, "NAME", "group set: the group around it", 1, TEXT(PARENT)},
+    [FLEET_WEIGHT] = {"weight", 0, "N", "job set: how much its time is worth", 1, NUMBER(WEIGHT), 0,
+                      1e12},
+    [FLEET_MAX_SLOWDOWN] = {"max-slowdown", 0, "FACTOR",
+                            "job set: the largest slowdown that it accepts (1 or more)", 1,
+                            NUMBER(MAX_SLOWDOWN), 1, 1e9},
+    [FLEET_PRIORITY] = {"priority", 0, "N", "job set: its priority", 1, NUMBER(PRIORITY), -1e6,
+                        1e6},
+    [FLEET_WATTS] = {"watts", 0, "W", "event add: so many watts less", 2, NUMBER(WATTS), 0, 1e12},
+    [FLEET_SHARE] = {"share", 0, "SHARE", "event add: this share of the budget less (0 to 1)", 2,
+                     NUMBER(SHARE), 0, 1},
+    [FLEET_FOR] = {"for", 0, "SECONDS", "event add: how long", 2, NUMBER(FOR), 1, 1e9},
+    [FLEET_FROM] = {"from", 0, "TIME",
+                    "event add, prices set: from when: seconds since 1970, or +SECONDS from now "
+                    "(default: now)",
+                    2, TEXT(FROM)},
+    [FLEET_NOTICE] = {"notice", 0, "SECONDS", "event add: begin to lower so long before it", 2,
+                      NUMBER(NOTICE), 0, 1e9},
+    [FLEET_RAMP] = {"ramp", 0, "SECONDS", "event add: come back in this time", 2, NUMBER(RAMP), 0,
+                    1e7},
+    [FLEET_NOTE] = {"note", 0, "TEXT", "event add: a text for people", 2, TEXT(NOTE)},
+    [FLEET_EXCEED] = {"exceed-slowdown", 0, NULL, "event add: jobs may get slower than they accept",
+                      2, SWITCH(EXCEED)},
+    [FLEET_CURRENCY] = {"currency", 0, "NAME", "prices: the currency, such as EUR", 3,
+                        TEXT(CURRENCY)},
+    [FLEET_CARBON_PRICE] = {"carbon-price", 0, "N", "prices: cost of 1 kg of carbon dioxide", 3,
+                            NUMBER(CARBON_PRICE), 0, 1e6},
+    [FLEET_TIME_VALUE] = {"time-value", 0, "N",
+                          "prices: what a second of a job of weight 1 is worth", 3,
+                          NUMBER(TIME_VALUE), 1e-9, 1e6},
+    [FLEET_EVERY] = {"every", 0, "SECONDS",
+                     "prices set: keep running, and read the prices again after so many seconds", 3,
+                     NUMBER(EVERY), 1, 1e6},
+    [FLEET_FEED_CA_FILE] = {"feed-ca-file", 0, "FILE",
+                            "prices set: trust these certificate authorities (PEM) for the URL of "
+                            "the prices",
+                            3, TEXT(FEED_CA_FILE)},
+    [FLEET_LIMIT] = {"limit", 0, "N", "audit: at most so many records (100)", 4, NUMBER(LIMIT), 0,
+                     10000},
+    [OPTION_COUNT] = {"json", 'j', NULL, "Print the server's answer as JSON", 6,
+                      HARPE_INTO(server_arguments, json)},
     {0},
 };
 
@@ -356,22 +370,22 @@ static json_t *series_of(const harpe_price_series *read, double from_s) {
 }
 
 /* Checks that it is known at which time of day each price begins. */
-static harpe_status check_times(const harpe_price_series *series, const fleet_values *values,
+static harpe_status check_times(const harpe_price_series *series, const fleet_value *values,
                                 harpe_error *error) {
-    bool has_from = values->is_given[FLEET_FROM];
+    bool has_from = values[FLEET_FROM].is_given;
     if (series->is_of_day && has_from)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "--from cannot be given: these prices have times of day (at)");
-    if (series->is_of_day || has_from || !values->is_given[FLEET_EVERY]) return HARPE_OK;
+    if (series->is_of_day || has_from || !values[FLEET_EVERY].is_given) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                       "with --every, prices with the column time_s need --from TIME, the moment of "
                       "their time 0; or use the column at");
 }
 
-static harpe_status add_series(json_t *body, const char *source, const fleet_values *values,
+static harpe_status add_series(json_t *body, const char *source, const fleet_value *values,
                                double from_s, harpe_error *error) {
     harpe_price_series series = {0};
-    harpe_status status = read_prices(source, values->texts[FLEET_FEED_CA_FILE], &series, error);
+    harpe_status status = read_prices(source, values[FLEET_FEED_CA_FILE].text, &series, error);
     if (status == HARPE_OK) status = check_times(&series, values, error);
     if (status == HARPE_OK &&
         json_object_set_new(body, "series", series_of(&series, series.is_of_day ? 0 : from_s)) != 0)
@@ -381,7 +395,7 @@ static harpe_status add_series(json_t *body, const char *source, const fleet_val
 }
 
 static harpe_status add_word(json_t *body, const char *what, const char *word,
-                             const fleet_values *values, double from_s, harpe_error *error) {
+                             const fleet_value *values, double from_s, harpe_error *error) {
     double watts;
     if (strcmp(what, SOURCE) == 0) return add_series(body, word, values, from_s, error);
     if (strcmp(what, "WATTS") != 0) return HARPE_OK;
@@ -392,40 +406,40 @@ static harpe_status add_word(json_t *body, const char *what, const char *word,
     return HARPE_OK;
 }
 
-static harpe_status add_option(json_t *body, int option, const fleet_values *values, double from_s,
+static harpe_status add_option(json_t *body, int option, const fleet_value *values, double from_s,
                                harpe_error *error) {
-    const fleet_option *what = &fleet_options[option];
+    harpe_flag_kind kind = flags[option].kind;
     json_t *value = NULL;
-    if (!what->member) return HARPE_OK;
+    if (!members[option]) return HARPE_OK;
     if (option == FLEET_FROM) {
         if (json_object_get(body, "series")) return HARPE_OK; /* its times count from there */
         value = json_real(from_s);
-    } else if (what->shape == SHAPE_TEXT) {
-        value = json_string(values->texts[option]);
+    } else if (kind == HARPE_FLAG_TEXT) {
+        value = json_string(values[option].text);
         if (!value)
             return harpe_fail(error, HARPE_INVALID_ARGUMENT, "--%s: is not UTF-8",
-                              harpe_flag_name(flags, FLAG_OPTION + option));
+                              flags[option].name);
     } else {
-        value = what->shape == SHAPE_SWITCH ? json_true() : json_real(values->numbers[option]);
+        value = kind == HARPE_FLAG_SWITCH ? json_true() : json_real(values[option].number);
     }
-    json_object_set_new(body, what->member, value);
+    json_object_set_new(body, members[option], value);
     return HARPE_OK;
 }
 
 /* Makes the body of a request. `words` has as many words as the action takes. The caller frees it
  * with free(). */
-static harpe_status make_body(const fleet_action *action, const fleet_values *values,
+static harpe_status make_body(const fleet_action *action, const fleet_value *values,
                               const char *const *words, double now_s, char **out,
                               harpe_error *error) {
     harpe_status status = HARPE_OK;
     json_t *body = json_object();
     double from_s = now_s;
-    if (values->is_given[FLEET_FROM])
-        status = read_time(values->texts[FLEET_FROM], now_s, &from_s, error);
+    if (values[FLEET_FROM].is_given)
+        status = read_time(values[FLEET_FROM].text, now_s, &from_s, error);
     for (int i = 0; i < WORDS_MAX && action->words[i] && status == HARPE_OK; i++)
         status = add_word(body, action->words[i], words[i], values, from_s, error);
     for (int i = 0; i < OPTION_COUNT && status == HARPE_OK; i++)
-        if (values->is_given[i]) status = add_option(body, i, values, from_s, error);
+        if (values[i].is_given) status = add_option(body, i, values, from_s, error);
     if (status == HARPE_OK) {
         *out = json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(15));
         if (!*out) status = harpe_fail_memory(error);
@@ -433,19 +447,6 @@ static harpe_status make_body(const fleet_action *action, const fleet_values *va
     json_decref(body);
     return status;
 }
-
-enum { GIVEN_MAX = 1 + WORDS_MAX };
-
-typedef struct server_arguments {
-    harpe_server_client_options client;
-    const char *noun;
-    const char *given[GIVEN_MAX]; /* a verb, and the words after it */
-    int given_count;
-    const fleet_action *action;
-    const char *const *words;
-    fleet_values values;
-    bool json;
-} server_arguments;
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
@@ -481,67 +482,51 @@ static void choose_action(server_arguments *arguments, const struct argp_state *
 
 static void check_options(const server_arguments *arguments, const struct argp_state *state) {
     const fleet_action *action = arguments->action;
-    const fleet_values *values = &arguments->values;
+    const fleet_value *values = arguments->values;
     bool has_needed = action->needs == 0;
     for (int i = 0; i < OPTION_COUNT; i++) {
-        if (!values->is_given[i]) continue;
+        if (!values[i].is_given) continue;
         if (!(action->options & 1U << i))
-            harpe_flag_fail(state, "--%s is not for %s%s%s",
-                            harpe_flag_name(flags, FLAG_OPTION + i), action->noun,
+            harpe_flag_fail(state, "--%s is not for %s%s%s", flags[i].name, action->noun,
                             action->verb ? " " : "", action->verb ? action->verb : "");
         has_needed = has_needed || action->needs & 1U << i;
     }
-    const char *group = values->texts[FLEET_GROUP];
+    const char *group = values[FLEET_GROUP].text;
     /* Only a job has a group already, which "" takes away. */
-    if (values->is_given[FLEET_GROUP] && !*group && strcmp(action->noun, "job") != 0)
+    if (values[FLEET_GROUP].is_given && !*group && strcmp(action->noun, "job") != 0)
         harpe_flag_fail(state, "--group has no name; the whole fleet is meant without --group");
     bool is_event = strcmp(action->noun, "event") == 0 && action->needs != 0;
-    if (is_event && values->is_given[FLEET_WATTS] == values->is_given[FLEET_SHARE])
+    if (is_event && values[FLEET_WATTS].is_given == values[FLEET_SHARE].is_given)
         harpe_flag_fail(state, "give --watts or --share, and only one of them");
-    if (is_event && !values->is_given[FLEET_FOR])
-        harpe_flag_fail(state, "--for SECONDS is missing");
-    if (values->is_given[FLEET_EVERY] && arguments->json)
+    if (is_event && !values[FLEET_FOR].is_given) harpe_flag_fail(state, "--for SECONDS is missing");
+    if (values[FLEET_EVERY].is_given && arguments->json)
         harpe_flag_fail(state, "--every prints no answers, so --json cannot be given with it");
     for (int i = 0; i < OPTION_COUNT && !has_needed; i++)
         if (action->needs & 1U << i)
-            harpe_flag_fail(state, "an option is missing, such as --%s",
-                            harpe_flag_name(flags, FLAG_OPTION + i));
+            harpe_flag_fail(state, "an option is missing, such as --%s", flags[i].name);
 }
 
-static void read_option(server_arguments *arguments, const struct argp_state *state, int option,
-                        const char *argument) {
-    const fleet_option *what = &fleet_options[option];
-    char flag[40];
-    (void)snprintf(flag, sizeof flag, "--%s", harpe_flag_name(flags, FLAG_OPTION + option));
-    arguments->values.is_given[option] = true;
-    arguments->values.texts[option] = argument;
-    if (what->shape == SHAPE_NUMBER)
-        arguments->values.numbers[option] =
-            harpe_flag_double(state, flag, argument, what->minimum, what->maximum);
+static void add_word_given(void *into, struct argp_state *state, const char *flag, char *text) {
+    server_arguments *arguments = into;
+    (void)flag;
+    if (arguments->given_count == GIVEN_MAX) harpe_flag_fail(state, "what is '%s'?", text);
+    arguments->given[arguments->given_count++] = text;
 }
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    server_arguments *arguments = state->input;
-    if (key >= FLAG_OPTION && key < FLAG_OPTION + OPTION_COUNT) {
-        read_option(arguments, state, key - FLAG_OPTION, argument);
-        return 0;
-    }
-    switch (key) {
-    case FLAG_SERVER: arguments->client.server = argument; return 0;
-    case FLAG_TOKEN_FILE: arguments->client.token_file = argument; return 0;
-    case FLAG_CA_FILE: arguments->client.ca_file = argument; return 0;
-    case 'j': arguments->json = true; return 0;
-    case ARGP_KEY_ARG:
-        if (arguments->given_count == GIVEN_MAX) harpe_flag_fail(state, "what is '%s'?", argument);
-        arguments->given[arguments->given_count++] = argument;
-        return 0;
-    case ARGP_KEY_END:
-        choose_action(arguments, state);
-        check_options(arguments, state);
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
+static const harpe_flag words[] = {{"ACTION", .read = add_word_given}, {0}};
+
+static const harpe_command_line command_line = {
+    .parts = {{flags},
+              {harpe_server_client_flags, .at = offsetof(server_arguments, client), .group = 5}},
+    .words = words,
+    .forms = "[ACTION [WORD...]]",
+    .about = "Show or steer the fleet of a server (harpe serve).\v"
+             "Actions:\n  status\n  budget [set WATTS | remove]\n  group [set NAME | remove "
+             "NAME]\n  job [set ID]\n  load set NAME WATTS | load remove NAME\n  member remove "
+             "NAME\n  event [add | cancel ID]\n  prices [set FILE or URL | remove]\n  audit\n\n"
+             "See also: man "
+             "harpe-fleet",
+};
 
 /* ---- The answer ------------------------------------------------------------------------------ */
 
@@ -556,23 +541,21 @@ static harpe_status show(const server_arguments *arguments, json_t *answer, int 
     bool is_missing = strcmp(arguments->action->method, "GET") != 0 &&
                       json_number_value(json_object_get(answer, "missing_w")) > 0;
     *exit_code = is_missing ? HARPE_FLEET_EXIT_INFEASIBLE : HARPE_EXIT_OK;
-    if (status == HARPE_OK && (fflush(stdout) != 0 || ferror(stdout)))
-        status = harpe_fail(error, HARPE_IO_ERROR, "cannot write to standard output");
-    return status;
+    return status == HARPE_OK ? harpe_command_flush(error) : status;
 }
 
 /* ---- The request ----------------------------------------------------------------------------- */
 
 /* Makes the query: the group of a budget that is removed, and the limit of the audit log. */
 static void make_query(const server_arguments *arguments, harpe_text *query) {
-    const fleet_values *values = &arguments->values;
+    const fleet_value *values = arguments->values;
     bool is_delete = strcmp(arguments->action->method, "DELETE") == 0;
-    if (is_delete && values->is_given[FLEET_GROUP]) {
+    if (is_delete && values[FLEET_GROUP].is_given) {
         harpe_text_printf(query, "?group=");
-        harpe_url_append(query, values->texts[FLEET_GROUP]);
+        harpe_url_append(query, values[FLEET_GROUP].text);
     }
-    if (values->is_given[FLEET_LIMIT])
-        harpe_text_printf(query, "?limit=%.0f", floor(values->numbers[FLEET_LIMIT]));
+    if (values[FLEET_LIMIT].is_given)
+        harpe_text_printf(query, "?limit=%.0f", floor(values[FLEET_LIMIT].number));
 }
 
 enum { STEP_BODY, STEP_REQUEST };
@@ -591,7 +574,7 @@ static harpe_status ask(const server_arguments *arguments, harpe_server_client *
     make_query(arguments, &query);
     if (query.failed) status = harpe_fail_memory(error);
     if (status == HARPE_OK && has_body)
-        status = make_body(action, &arguments->values, arguments->words, now_s, &body, error);
+        status = make_body(action, arguments->values, arguments->words, now_s, &body, error);
     const harpe_request request = {.method = action->method,
                                    .path = action->path,
                                    .segment = has_name ? arguments->words[0] : NULL,
@@ -659,7 +642,7 @@ static void wait_for(double seconds) {
  * token ends it, and a wrong value if no attempt has succeeded before. */
 static harpe_status keep_asking(const server_arguments *arguments, harpe_server_client *client,
                                 harpe_error *error) {
-    double every_s = arguments->values.numbers[FLEET_EVERY];
+    double every_s = arguments->values[FLEET_EVERY].number;
     double begun_s = (double)harpe_clock_wall_whole_s();
     attempts before = {.has_worked = false};
     while (!harpe_terminal_progress_signal()) {
@@ -692,27 +675,18 @@ static harpe_status ask_once(const server_arguments *arguments, harpe_server_cli
 }
 
 int harpe_fleet_server_command(int argc, char **argv) {
-    const struct argp parser = {
-        .options = flags,
-        .parser = parse_flag,
-        .args_doc = "[ACTION [WORD...]]",
-        .doc = "Show or steer the fleet of a server (harpe serve).\v"
-               "Actions:\n  status\n  budget [set WATTS | remove]\n  group [set NAME | remove "
-               "NAME]\n  job [set ID]\n  load set NAME WATTS | load remove NAME\n  member remove "
-               "NAME\n  event [add | cancel ID]\n  prices [set FILE or URL | remove]\n  audit\n\n"
-               "See also: man "
-               "harpe-fleet",
-    };
     server_arguments arguments = {.noun = strrchr(argv[0], ' ') + 1,
                                   .client.server = harpe_server_client_default()};
     harpe_error error;
     harpe_server_client client = {0};
     harpe_terminal_progress terminal;
     int exit_code = HARPE_EXIT_OK;
-    argp_parse(&parser, argc, argv, 0, NULL, &arguments);
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
+    choose_action(&arguments, &state);
+    check_options(&arguments, &state);
     (void)harpe_terminal_progress_start(&terminal, true);
     harpe_status status = harpe_server_client_open(&arguments.client, &client, &error);
-    if (status == HARPE_OK && arguments.values.is_given[FLEET_EVERY])
+    if (status == HARPE_OK && arguments.values[FLEET_EVERY].is_given)
         status = keep_asking(&arguments, &client, &error);
     else if (status == HARPE_OK)
         status = ask_once(&arguments, &client, &exit_code, &error);

@@ -27,38 +27,22 @@ typedef struct gpus_arguments {
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
-enum { FLAG_RESTORE = 0x700, FLAG_DRY_RUN };
-
-static const struct argp_option flags[] = {
-    {"all", 'a', NULL, 0, "Show every GPU of the machine, and ignore CUDA_VISIBLE_DEVICES", 0},
-    {"json", 'j', NULL, 0, "Print one JSON object", 0},
-    {"restore", FLAG_RESTORE, NULL, 0, "Restore GPUs that killed jobs have left changed", 0},
-    {"dry-run", FLAG_DRY_RUN, NULL, 0, "With --restore: only print what would be restored", 0},
+static const harpe_flag flags[] = {
+    {"all", 'a', NULL, "Show every GPU of the machine, and ignore CUDA_VISIBLE_DEVICES", 0,
+     HARPE_INTO(gpus_arguments, all)},
+    {"json", 'j', NULL, "Print one JSON object", 0, HARPE_INTO(gpus_arguments, json)},
+    {"restore", 0, NULL, "Restore GPUs that killed jobs have left changed", 0,
+     HARPE_INTO(gpus_arguments, restores)},
+    {"dry-run", 0, NULL, "With --restore: only print what would be restored", 0,
+     HARPE_INTO(gpus_arguments, is_dry)},
     {0},
 };
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    gpus_arguments *arguments = state->input;
-    switch (key) {
-    case 'a': arguments->all = true; return 0;
-    case 'j': arguments->json = true; return 0;
-    case FLAG_RESTORE: arguments->restores = true; return 0;
-    case FLAG_DRY_RUN: arguments->is_dry = true; return 0;
-    case ARGP_KEY_ARG: harpe_flag_fail(state, "unexpected argument '%s'", argument);
-    case ARGP_KEY_END:
-        if (arguments->is_dry && !arguments->restores)
-            harpe_flag_fail(state, "--dry-run needs --restore");
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp argument_parser = {
-    .options = flags,
-    .parser = parse_flag,
-    .doc = "Show the GPUs: limits, clocks, power, the energy counter, permissions, and how to "
-           "solve problems. Changes nothing, except with --restore. Takes half a "
-           "second.\vExample:\n  harpe gpus --json\n\nSee also: man harpe-gpus",
+static const harpe_command_line command_line = {
+    .parts = {{flags}},
+    .about = "Show the GPUs: limits, clocks, power, the energy counter, permissions, and how to "
+             "solve problems. Changes nothing, except with --restore. Takes half a "
+             "second.\vExample:\n  harpe gpus --json\n\nSee also: man harpe-gpus",
 };
 
 /* ---- Problems -------------------------------------------------------------------------------- */
@@ -546,7 +530,9 @@ static harpe_status show(harpe_gpus *gpus, bool is_json, harpe_error *error) {
 
 int harpe_gpus_command(int argc, char **argv) {
     gpus_arguments arguments = {0};
-    argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
+    if (arguments.is_dry && !arguments.restores)
+        harpe_flag_fail(&state, "--dry-run needs --restore");
     harpe_error error;
     harpe_gpus *gpus = NULL;
     harpe_gpus_options options = {.visible_devices =

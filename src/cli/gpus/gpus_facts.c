@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
+#include "cli/gpu_names.h"
 #include "gpu/gpus.h"
 
 /* Duration and interval of the readings of the energy counters. All GPUs are watched at the same
@@ -200,15 +201,6 @@ static uint32_t number(const json_t *object, const char *key) {
     return (uint32_t)json_integer_value(json_object_get(object, key));
 }
 
-static const json_t *find_gpu(const json_t *gpus, const char *uuid) {
-    for (size_t i = 0; i < json_array_size(gpus); i++) {
-        const json_t *gpu = json_array_get(gpus, i);
-        const char *name = json_string_value(json_object_get(gpu, "uuid"));
-        if (name && strcmp(name, uuid) == 0) return gpu;
-    }
-    return NULL;
-}
-
 /* Reads the limits of the agent's first GPU; they are the same for all GPUs. Notes the first GPU of
  * this process that the agent does not have. */
 static void read_agent_limits(const harpe_gpus *gpus, const json_t *answer,
@@ -220,14 +212,14 @@ static void read_agent_limits(const harpe_gpus *gpus, const json_t *answer,
     out->lowest_mw = number(first, "lowest_power_limit_mw");
     out->highest_mw = number(first, "highest_power_limit_mw");
     for (int i = harpe_gpus_count(gpus) - 1; i >= 0; i--)
-        if (!find_gpu(lent, harpe_gpu_info_at(gpus, i)->uuid)) out->missing_gpu = i;
+        if (!harpe_gpu_names_lent(lent, harpe_gpu_info_at(gpus, i)->uuid)) out->missing_gpu = i;
 }
 
 /* Notes the GPUs of this process that have no work and a clock of the agent's rule. */
 static void read_idle(const json_t *answer, harpe_machine_facts *out) {
     for (int i = 0; i < out->count; i++) {
-        const json_t *gpu =
-            find_gpu(json_object_get(answer, "gpus"), harpe_gpu_info_at(out->gpus, i)->uuid);
+        const json_t *gpu = harpe_gpu_names_lent(json_object_get(answer, "gpus"),
+                                                 harpe_gpu_info_at(out->gpus, i)->uuid);
         bool is_held = json_is_true(json_object_get(gpu, "idle"));
         out->facts[i].idle_mhz = is_held ? number(gpu, "idle_clock_mhz") : 0;
     }
@@ -237,8 +229,7 @@ static void ask(harpe_machine_facts *machine) {
     harpe_agent_facts *out = &machine->agent;
     json_t *answer = NULL;
     harpe_error error;
-    json_t *request = json_pack("{s:i,s:s}", "version", HARPE_LEASE_VERSION, "request", "status");
-    harpe_status status = harpe_lease_ask(out->socket, request, ANSWER_MS, &answer, &error);
+    harpe_status status = harpe_gpu_names_ask_status(out->socket, ANSWER_MS, &answer, &error);
     if (status != HARPE_OK) {
         out->state = status == HARPE_UNAVAILABLE ? HARPE_AGENT_SILENT : HARPE_AGENT_REFUSES;
         (void)snprintf(out->reason, sizeof out->reason, "%s", error.message);

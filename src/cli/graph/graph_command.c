@@ -36,105 +36,86 @@ typedef struct graph_arguments {
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
-enum {
-    FLAG_FORMAT = 256,
-    FLAG_STEP,
-    FLAG_COMMUNICATION,
-    FLAG_COMPUTE_SHARE,
-    FLAG_MIN_ACTIVITY,
-    FLAG_BLOCKING_POWER,
-};
+static void read_format(void *into, struct argp_state *state, const char *flag, char *text) {
+    static const char *const formats[] = {"kineto", "chakra", NULL};
+    *(harpe_trace_format *)into = harpe_flag_choice(state, flag, text, formats) == 0
+                                      ? HARPE_TRACE_KINETO
+                                      : HARPE_TRACE_CHAKRA;
+}
 
-static const struct argp_option flags[] = {
-    {"format", FLAG_FORMAT, "FORMAT", 0, "kineto or chakra (default: as the files are)", 1},
-    {"step", FLAG_STEP, "N", 0, "Import step N of Kineto traces (default: the last step)", 1},
-    {"communication", FLAG_COMMUNICATION, "REGEX", 0,
+static void add_pattern(void *into, struct argp_state *state, const char *flag, char *text) {
+    graph_arguments *arguments = into;
+    (void)state, (void)flag;
+    arguments->patterns[arguments->pattern_count++] = text;
+}
+
+/* Reads the action, and then the traces. */
+static void read_word(void *into, struct argp_state *state, const char *flag, char *text) {
+    static const char *const actions[] = {"import", NULL};
+    graph_arguments *arguments = into;
+    if (arguments->trace_count == TRACES_MAX)
+        harpe_flag_fail(state, "at most %d traces", TRACES_MAX);
+    if (arguments->has_action)
+        arguments->traces[arguments->trace_count++] = text;
+    else
+        (void)harpe_flag_choice(state, flag, text, actions);
+    arguments->has_action = true;
+}
+
+static const harpe_flag words[] = {{"ACTION", .read = read_word}, {0}};
+
+static const harpe_flag flags[] = {
+    {"format", 0, "FORMAT", "kineto or chakra (default: as the files are)", 1,
+     HARPE_READ(read_format, graph_arguments, request.format)},
+    {"step", 0, "N", "Import step N of Kineto traces (default: the last step)", 1,
+     HARPE_INTO(graph_arguments, request.step), 0, INT32_MAX},
+    {"communication", 0, "REGEX",
      "Kernels whose names match this POSIX extended regular expression communicate, as those of "
      "known "
      "libraries do; may be given several times",
-     1},
-    {NULL, 0, NULL, 0, "Activities:", 2},
-    {"gpu", 'g', "MODEL", 0,
+     1, .read = add_pattern},
+    {.help = "Activities:", .group = 2},
+    {"gpu", 'g', "MODEL",
      "GPU model whose laws give the times and energies of other clocks (default: all times are "
      "fixed; models below)",
-     2},
-    {"compute-share", FLAG_COMPUTE_SHARE, "X", 0,
+     2, HARPE_READ(harpe_gpu_model_read, graph_arguments, options.gpu_model)},
+    {"compute-share", 0, "X",
      "Part of a kernel's time that scales with the clock (default 0.8; 1: bound by computation, 0: "
      "bound by memory)",
-     2},
-    {"min-activity", FLAG_MIN_ACTIVITY, "SECONDS", 0,
-     "Length below which an activity keeps the highest clock (default 0.02)", 2},
-    {"blocking-power", FLAG_BLOCKING_POWER, "WATTS", 0,
-     "Power of a GPU that waits (default: that of --gpu, or 0)", 2},
-    {NULL, 0, NULL, 0, "Output:", 3},
-    {"output", 'o', "FILE", 0, "Where to write the graph (required)", 3},
-    {"force", 'f', NULL, 0, "Replace an existing file", 3},
-    {"json", 'j', NULL, 0, "Print a summary as JSON", 3},
-    {"quiet", 'q', NULL, 0, "Print no summary and no notes", 3},
+     2, HARPE_INTO(graph_arguments, options.compute_share), 0, 1},
+    {"min-activity", 0, "SECONDS",
+     "Length below which an activity keeps the highest clock (default 0.02)", 2,
+     HARPE_INTO(graph_arguments, options.min_activity_s), 0, 3600},
+    {"blocking-power", 0, "WATTS", "Power of a GPU that waits (default: that of --gpu, or 0)", 2,
+     HARPE_INTO(graph_arguments, options.blocking_power_w), 0, 1e9},
+    {.help = "Output:", .group = 3},
+    {"output", 'o', "FILE", "Where to write the graph (required)", 3,
+     HARPE_INTO(graph_arguments, output_path)},
+    {"force", 'f', NULL, "Replace an existing file", 3, HARPE_INTO(graph_arguments, force)},
+    {"json", 'j', NULL, "Print a summary as JSON", 3, HARPE_INTO(graph_arguments, json)},
+    {"quiet", 'q', NULL, "Print no summary and no notes", 3, HARPE_INTO(graph_arguments, quiet)},
     {0},
 };
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    static const char *const actions[] = {"import", NULL};
-    static const char *const formats[] = {"kineto", "chakra", NULL};
-    graph_arguments *arguments = state->input;
-    harpe_trace_graph_options *options = &arguments->options;
-    const char *const *models = harpe_synth_gpu_models();
-    const harpe_number_flag numbers[] = {
-        {FLAG_COMPUTE_SHARE, NULL, &options->compute_share, 0, 1},
-        {FLAG_MIN_ACTIVITY, NULL, &options->min_activity_s, 0, 3600},
-        {FLAG_BLOCKING_POWER, NULL, &options->blocking_power_w, 0, 1e9},
-        {0},
-    };
-    if (harpe_flag_number(state, flags, numbers, key, argument)) return 0;
-    switch (key) {
-    case FLAG_FORMAT:
-        arguments->request.format = harpe_flag_choice(state, "--format", argument, formats) == 0
-                                        ? HARPE_TRACE_KINETO
-                                        : HARPE_TRACE_CHAKRA;
-        return 0;
-    case FLAG_STEP:
-        arguments->request.step = harpe_flag_int(state, "--step", argument, 0, INT32_MAX);
-        return 0;
-    case FLAG_COMMUNICATION: arguments->patterns[arguments->pattern_count++] = argument; return 0;
-    case 'g':
-        options->gpu_model = models[harpe_flag_choice(state, "--gpu", argument, models)];
-        return 0;
-    case 'o': arguments->output_path = argument; return 0;
-    case 'f': arguments->force = true; return 0;
-    case 'j': arguments->json = true; return 0;
-    case 'q': arguments->quiet = true; return 0;
-    case ARGP_KEY_ARG:
-        if (arguments->has_action && arguments->trace_count == TRACES_MAX)
-            harpe_flag_fail(state, "at most %d traces", TRACES_MAX);
-        if (arguments->has_action)
-            arguments->traces[arguments->trace_count++] = argument;
-        else
-            (void)harpe_flag_choice(state, "ACTION", argument, actions);
-        arguments->has_action = true;
-        return 0;
-    case ARGP_KEY_END:
-        if (!arguments->has_action) harpe_flag_fail(state, "an action is missing: import");
-        if (arguments->trace_count == 0)
-            harpe_flag_fail(state, "import needs the traces of the job, one for each rank");
-        if (!arguments->output_path)
-            harpe_flag_fail(state, "import needs --output, the name of the graph to write");
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp argument_parser = {
-    .options = flags,
-    .parser = parse_flag,
-    .args_doc = "import TRACE...",
-    .doc =
+static const harpe_command_line command_line = {
+    .parts = {{flags}},
+    .words = words,
+    .forms = "import TRACE...",
+    .about =
         "Make a graph for harpe plan --graph from the traces of one iteration, one file for "
         "each rank: traces of PyTorch's profiler (Kineto) or MLCommons Chakra execution "
         "traces.\vExample:\n  harpe graph import rank*.json --gpu A100 --output job.json\n  harpe "
         "plan --graph job.json --output-dir plans\n\nSee also: man harpe-graph",
-    .help_filter = harpe_gpu_models_help,
+    .more_help = harpe_gpu_models_help,
 };
+
+static void check_usage(const graph_arguments *arguments, const struct argp_state *state) {
+    if (!arguments->has_action) harpe_flag_fail(state, "an action is missing: import");
+    if (arguments->trace_count == 0)
+        harpe_flag_fail(state, "import needs the traces of the job, one for each rank");
+    if (!arguments->output_path)
+        harpe_flag_fail(state, "import needs --output, the name of the graph to write");
+}
 
 /* ---- Output ---------------------------------------------------------------------------------- */
 
@@ -142,21 +123,14 @@ static const char *ending(size_t count, const char *one, const char *several) {
     return count == 1 ? one : several;
 }
 
-static void append(json_t *notes, harpe_text *text) {
-    if (text->length > 0 && !text->failed)
-        json_array_append_new(notes, harpe_command_json_text(text->data));
-    harpe_text_free(text);
-    *text = (harpe_text){0};
-}
-
 /* Returns the first note of each kind, with the number of the other traces that have it. */
 static json_t *list_notes(const graph_arguments *arguments, const harpe_trace *traces) {
     json_t *notes = json_array();
     harpe_text text = {0};
     harpe_kernel_names_note_unmatched(arguments->request.names, &text);
-    append(notes, &text);
+    harpe_command_add_note(notes, &text);
     harpe_kernel_names_note_similar(arguments->request.names, &text);
-    append(notes, &text);
+    harpe_command_add_note(notes, &text);
     for (int kind = 0; kind < HARPE_TRACE_NOTE_COUNT; kind++) {
         const char *first = NULL;
         size_t count = 0;
@@ -168,16 +142,9 @@ static json_t *list_notes(const graph_arguments *arguments, const harpe_trace *t
         if (count > 1)
             harpe_text_printf(&text, " (%zu more trace%s: the same)", count - 1,
                               ending(count - 1, "", "s"));
-        append(notes, &text);
+        harpe_command_add_note(notes, &text);
     }
     return notes;
-}
-
-static void print_notes(const graph_arguments *arguments, const harpe_trace *traces) {
-    json_t *notes = list_notes(arguments, traces);
-    for (size_t i = 0; i < json_array_size(notes); i++)
-        fprintf(stderr, "harpe graph: %s\n", json_string_value(json_array_get(notes, i)));
-    json_decref(notes);
 }
 
 static size_t count_without_parents(const harpe_trace *traces, size_t count) {
@@ -257,7 +224,8 @@ static harpe_status import(const graph_arguments *arguments, harpe_trace *traces
         status = print_json(arguments, traces, &counts, error);
     else if (status == HARPE_OK && !arguments->quiet)
         print_summary(arguments, traces, &counts);
-    if (status == HARPE_OK && !arguments->quiet) print_notes(arguments, traces);
+    if (status == HARPE_OK && !arguments->quiet)
+        harpe_command_print_notes("graph", list_notes(arguments, traces));
     harpe_graph_free(graph);
     return status;
 }
@@ -274,10 +242,12 @@ int harpe_graph_command(int argc, char **argv) {
     harpe_error error;
     bool has_memory = arguments.traces && arguments.patterns;
     harpe_status status = has_memory ? HARPE_OK : harpe_fail_memory(&error);
-    if (status == HARPE_OK) argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
-    if (status == HARPE_OK)
+    if (status == HARPE_OK) {
+        struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
+        check_usage(&arguments, &state);
         status = harpe_kernel_names_new(arguments.patterns, arguments.pattern_count,
                                         &arguments.request.names, &error);
+    }
     harpe_trace *traces = harpe_calloc(arguments.trace_count, sizeof *traces);
     harpe_terminal_progress terminal;
     (void)harpe_terminal_progress_start(&terminal, true);

@@ -2,7 +2,6 @@
 /* `harpe jobs`: lists the jobs of a coordination server, shows, watches or evicts one of them, and
  * prints the address of the dashboard. The jobs are read page by page, so that only one page is in
  * memory at a time. jobs_view.c makes the texts. */
-#include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -244,25 +243,41 @@ typedef struct jobs_arguments {
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
-enum { FLAG_SERVER = 256, FLAG_TOKEN_FILE, FLAG_CA_FILE, FLAG_SORT, FLAG_SEARCH, FLAG_LIMIT };
+static const harpe_flag words[] = {
+    {"ACTION", HARPE_INTO(jobs_arguments, action), .names = action_names},
+    {"ID", HARPE_INTO(jobs_arguments, id)},
+    {0},
+};
 
-static const struct argp_option flags[] = {
-    {"server", FLAG_SERVER, "URL", 0, "The server (HARPE_SERVER, else " HARPE_DEFAULT_SERVER ")",
-     1},
-    {"token-file", FLAG_TOKEN_FILE, "FILE", 0,
-     "File whose first line is the server's bearer token (HARPE_TOKEN)", 1},
-    {"ca-file", FLAG_CA_FILE, "FILE", 0, "Trust these certificate authorities (PEM)", 1},
-    {"sort", FLAG_SORT, "KEY", 0,
+static const harpe_flag flags[] = {
+    {"sort", 0, "KEY",
      "Sort by start, seen, name, state, user, group, node, slurm_job, gpus, round, power, "
      "power_cap, energy, saved or time_lost; -KEY reverses the order (list)",
-     2},
-    {"search", FLAG_SEARCH, "WORDS", 0, "Only jobs in which every word occurs (list)", 2},
-    {"limit", FLAG_LIMIT, "N", 0, "Only the first N jobs (list, finished)", 2},
-    {"json", 'j', NULL, 0, "Print JSON", 2},
-    {"quiet", 'q', NULL, 0,
-     "Print only ids (list, finished), the state (show, watch), nothing (evict)", 2},
-    {"yes", 'y', NULL, 0, "Evict without a question", 2},
+     2, HARPE_INTO(jobs_arguments, sort)},
+    {"search", 0, "WORDS", "Only jobs in which every word occurs (list)", 2,
+     HARPE_INTO(jobs_arguments, search)},
+    {"limit", 0, "N", "Only the first N jobs (list, finished)", 2,
+     HARPE_INTO(jobs_arguments, limit), 1, INT_MAX},
+    {"json", 'j', NULL, "Print JSON", 2, HARPE_INTO(jobs_arguments, json)},
+    {"quiet", 'q', NULL,
+     "Print only ids (list, finished), the state (show, watch), nothing (evict)", 2,
+     HARPE_INTO(jobs_arguments, quiet)},
+    {"yes", 'y', NULL, "Evict without a question", 2, HARPE_INTO(jobs_arguments, yes)},
     {0},
+};
+
+static const harpe_command_line command_line = {
+    .parts = {{flags},
+              {harpe_server_client_flags, .at = offsetof(jobs_arguments, client), .group = 1}},
+    .words = words,
+    .forms = "[list]\nlink\nshow ID\nwatch ID\nevict ID\nfinished [ID]",
+    .about =
+        "Show the jobs of a coordination server (harpe serve), or evict a job. link prints the "
+        "dashboard's address. finished lists the final reports of evicted jobs, or shows one. "
+        "ID may be the beginning of an id if only one id begins with it.\v"
+        "Examples:\n  harpe jobs --server http://head-node:7787\n  harpe jobs show "
+        "2026-01-31\n\n"
+        "See also: man harpe-jobs",
 };
 
 static void check_usage(const jobs_arguments *arguments, const struct argp_state *state) {
@@ -283,51 +298,13 @@ static void check_usage(const jobs_arguments *arguments, const struct argp_state
         harpe_flag_fail(state, "--yes is for evict, and this is %s", name);
 }
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    jobs_arguments *arguments = state->input;
-    switch (key) {
-    case FLAG_SERVER: arguments->client.server = argument; return 0;
-    case FLAG_TOKEN_FILE: arguments->client.token_file = argument; return 0;
-    case FLAG_CA_FILE: arguments->client.ca_file = argument; return 0;
-    case FLAG_SORT: arguments->sort = argument; return 0;
-    case FLAG_SEARCH: arguments->search = argument; return 0;
-    case FLAG_LIMIT:
-        arguments->limit = harpe_flag_int(state, "--limit", argument, 1, INT_MAX);
-        return 0;
-    case 'j': arguments->json = true; return 0;
-    case 'q': arguments->quiet = true; return 0;
-    case 'y': arguments->yes = true; return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num == 0) {
-            arguments->action =
-                (jobs_action)harpe_flag_choice(state, "ACTION", argument, action_names);
-        } else if (state->arg_num == 1 && *argument) {
-            arguments->id = argument;
-        } else {
-            harpe_flag_fail(state, "unexpected argument '%s'", argument);
-        }
-        return 0;
-    case ARGP_KEY_END: check_usage(arguments, state); return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
 /* ---- Printing -------------------------------------------------------------------------------- */
 
 /* Prints without delay, so that the reader of a pipe sees the text at once. A closed pipe ends the
  * watch. */
 static harpe_status print_text(harpe_text *text, harpe_error *error) {
-    harpe_status status = HARPE_OK;
-    if (text->failed) {
-        status = harpe_fail_memory(error);
-    } else {
-        errno = 0;
-        if (text->length > 0) fwrite(text->data, 1, text->length, stdout);
-        if (fflush(stdout) != 0 || ferror(stdout))
-            status = harpe_fail_errno(error, errno ? errno : EIO, "writing standard output");
-    }
-    harpe_text_free(text);
-    return status;
+    harpe_status status = harpe_command_write(NULL, text, error);
+    return status == HARPE_OK ? harpe_command_flush(error) : status;
 }
 
 /* ---- List, show, evict ----------------------------------------------------------------------- */
@@ -594,22 +571,11 @@ static harpe_status run(const jobs_arguments *arguments, harpe_server_client *cl
 }
 
 int harpe_jobs_command(int argc, char **argv) {
-    const struct argp parser = {
-        .options = flags,
-        .parser = parse_flag,
-        .args_doc = "[list]\nlink\nshow ID\nwatch ID\nevict ID\nfinished [ID]",
-        .doc =
-            "Show the jobs of a coordination server (harpe serve), or evict a job. link prints the "
-            "dashboard's address. finished lists the final reports of evicted jobs, or shows one. "
-            "ID may be the beginning of an id if only one id begins with it.\v"
-            "Examples:\n  harpe jobs --server http://head-node:7787\n  harpe jobs show "
-            "2026-01-31\n\n"
-            "See also: man harpe-jobs",
-    };
     jobs_arguments arguments = {.client.server = harpe_server_client_default()};
     harpe_server_client client = {0};
     harpe_error error;
-    argp_parse(&parser, argc, argv, 0, NULL, &arguments);
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
+    check_usage(&arguments, &state);
     harpe_status status = harpe_server_client_open(&arguments.client, &client, &error);
     if (status == HARPE_OK) status = run(&arguments, &client, &error);
     harpe_server_client_close(&client);

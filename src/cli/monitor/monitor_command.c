@@ -241,34 +241,13 @@ done:
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
-enum flag {
-    FLAG_GPUS = 'g',
-    FLAG_INTERVAL = 'i',
-    FLAG_DURATION = 'd',
-    FLAG_JSON = 'j',
-    FLAG_CSV = 0x500,
-    FLAG_NO_CPU,
-    FLAG_RAPL_PATH,
-};
-
-static const struct argp_option flags[] = {
-    {"gpus", FLAG_GPUS, "LIST", 0, "GPUs to watch, such as 0,2 (default: all visible)", 1},
-    {"no-cpu", FLAG_NO_CPU, NULL, 0, "Do not measure the CPUs", 1},
-    {"rapl-path", FLAG_RAPL_PATH, "DIR", 0,
-     "Directory of the CPUs' counters (default: /sys/class/powercap)", 1},
-    {"interval", FLAG_INTERVAL, "S", 0, "Live: seconds between readings (default 1)", 2},
-    {"duration", FLAG_DURATION, "S", 0, "Live: stop after S seconds", 2},
-    {NULL, 0, NULL, 0, "Output:", 3},
-    {"csv", FLAG_CSV, "FILE", 0, "Also write CSV; '-' is standard output", 3},
-    {"json", FLAG_JSON, NULL, 0, "Print JSON: one object; live, one per line and interval", 3},
-    {0},
-};
-
 #define WHAT "energy, power, or a command after '--'"
 
 /* Reads a mode, or the first word of the command. A command after '--' needs no mode, because the
  * mode of a command is always energy. */
-static void parse_word(harpe_monitor_request *request, const char *word, struct argp_state *state) {
+static void read_word(void *into, struct argp_state *state, const char *flag, char *word) {
+    harpe_monitor_request *request = into;
+    (void)flag;
     bool is_energy = strcmp(word, "energy") == 0;
     if (!request->has_mode && (is_energy || strcmp(word, "power") == 0)) {
         request->energy = is_energy;
@@ -282,7 +261,40 @@ static void parse_word(harpe_monitor_request *request, const char *word, struct 
     state->next = state->argc;
 }
 
-static void check(const harpe_monitor_request *request, struct argp_state *state) {
+static const harpe_flag words[] = {{"WORD", .read = read_word}, {0}};
+
+static const harpe_flag flags[] = {
+    {"gpus", 'g', "LIST", "GPUs to watch, such as 0,2 (default: all visible)", 1,
+     HARPE_INTO(harpe_monitor_request, gpus)},
+    {"no-cpu", 0, NULL, "Do not measure the CPUs", 1, HARPE_INTO(harpe_monitor_request, no_cpu)},
+    {"rapl-path", 0, "DIR", "Directory of the CPUs' counters (default: /sys/class/powercap)", 1,
+     HARPE_INTO(harpe_monitor_request, rapl_path)},
+    {"interval", 'i', "S", "Live: seconds between readings (default 1)", 2,
+     HARPE_INTO(harpe_monitor_request, interval_s), 0.01, 86400,
+     .given = offsetof(harpe_monitor_request, has_live_flag)},
+    {"duration", 'd', "S", "Live: stop after S seconds", 2,
+     HARPE_INTO(harpe_monitor_request, duration_s), 0, 1e7, .is_above = true,
+     .given = offsetof(harpe_monitor_request, has_live_flag)},
+    {.help = "Output:", .group = 3},
+    {"csv", 0, "FILE", "Also write CSV; '-' is standard output", 3,
+     HARPE_INTO(harpe_monitor_request, csv_path)},
+    {"json", 'j', NULL, "Print JSON: one object; live, one per line and interval", 3,
+     HARPE_INTO(harpe_monitor_request, json)},
+    {0},
+};
+
+static const harpe_command_line command_line = {
+    .parts = {{flags}},
+    .words = words,
+    .is_in_order = true,
+    .forms = "[energy] -- COMMAND [ARG...]\nenergy\npower",
+    .about =
+        "Measure the time and energy of a command, or show the energy and power of GPUs and CPUs "
+        "live.\vExamples:\n  harpe monitor -- python train.py\n  harpe monitor power\n  "
+        "harpe emulate --gpus 4xA100 -- harpe monitor power\n\nSee also: man harpe-monitor",
+};
+
+static void check_usage(const harpe_monitor_request *request, const struct argp_state *state) {
     if (!request->has_mode) harpe_flag_fail(state, "expected " WHAT "; see 'harpe monitor --help'");
     if (request->command && !request->energy) {
         harpe_flag_fail(state, "a command is measured by 'harpe monitor -- %.40s ...'",
@@ -294,41 +306,9 @@ static void check(const harpe_monitor_request *request, struct argp_state *state
         harpe_flag_fail(state, "--json and --csv - cannot both go to standard output");
 }
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    harpe_monitor_request *request = state->input;
-    switch (key) {
-    case FLAG_GPUS: request->gpus = argument; return 0;
-    case FLAG_NO_CPU: request->no_cpu = true; return 0;
-    case FLAG_RAPL_PATH: request->rapl_path = argument; return 0;
-    case FLAG_INTERVAL:
-        request->interval_s = harpe_flag_double(state, "--interval", argument, 0.01, 86400);
-        request->has_live_flag = true;
-        return 0;
-    case FLAG_DURATION:
-        request->duration_s = harpe_flag_double_above(state, "--duration", argument, 0, 1e7);
-        request->has_live_flag = true;
-        return 0;
-    case FLAG_CSV: request->csv_path = argument; return 0;
-    case FLAG_JSON: request->json = true; return 0;
-    case ARGP_KEY_ARG: parse_word(request, argument, state); return 0;
-    case ARGP_KEY_END: check(request, state); return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp argument_parser = {
-    .options = flags,
-    .parser = parse_flag,
-    .args_doc = "[energy] -- COMMAND [ARG...]\nenergy\npower",
-    .doc =
-        "Measure the time and energy of a command, or show the energy and power of GPUs and CPUs "
-        "live.\vExamples:\n  harpe monitor -- python train.py\n  harpe monitor power\n  "
-        "harpe emulate --gpus 4xA100 -- harpe monitor power\n\nSee also: man harpe-monitor",
-};
-
 int harpe_monitor_command(int argc, char **argv) {
     harpe_monitor_request request = {.interval_s = 1};
-    error_t failed = argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &request);
-    if (failed) return HARPE_EXIT_USAGE;
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &request);
+    check_usage(&request, &state);
     return request.command ? measure(&request) : harpe_monitor_live(&request);
 }

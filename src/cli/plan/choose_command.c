@@ -76,23 +76,6 @@ typedef struct chosen_plans {
     double waiting_j;   /* with a straggler: energy of the wait after the plan's end */
 } chosen_plans;
 
-enum flag {
-    FLAG_TIME = 0x300,
-    FLAG_DEADLINE,
-    FLAG_SLOWDOWN,
-    FLAG_STRAGGLER,
-    FLAG_POWER_CAP,
-    FLAG_MINIMUM_ENERGY,
-    FLAG_ENERGY_PRICE,
-    FLAG_GPU_HOUR_PRICE,
-    FLAG_CARBON,
-    FLAG_CARBON_PRICE,
-    FLAG_ITERATIONS,
-    FLAG_PEAK_LIMIT,
-    FLAG_SWING_LIMIT,
-    FLAG_OVERHEAD,
-};
-
 typedef struct choose_arguments {
     const char *directory;
     choose_request request;
@@ -108,63 +91,101 @@ static bool has_limits(const choose_request *request) {
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
-static const struct argp_option flags[] = {
-    {NULL, 0, NULL, 0, "The criterion, at most one of:", 1},
-    {"time", FLAG_TIME, "S", 0, "The slowest plan that takes at most S seconds", 1},
-    {"deadline", FLAG_DEADLINE, "S", 0, "The plan of least energy that takes at most S seconds", 1},
-    {"max-slowdown", FLAG_SLOWDOWN, "X", 0,
-     "The plan of least energy that takes at most X times as long as maximum frequency", 1},
-    {"straggler", FLAG_STRAGGLER, "X", 0,
+/* The criteria: their flags, and the least values. */
+static const struct {
+    const char *flag;
+    criterion_kind kind;
+    double minimum, maximum; /* a minimum of 0 is not allowed itself */
+} criteria[] = {
+    {"--time", CHOOSE_SLOWEST, 0, TIME_MAX_S},   {"--deadline", CHOOSE_DEADLINE, 0, TIME_MAX_S},
+    {"--max-slowdown", CHOOSE_SLOWDOWN, 0, 1e6}, {"--straggler", CHOOSE_STRAGGLER, 1, 1e6},
+    {"--power-cap", CHOOSE_POWER_CAP, 0, 1e6},   {"--min-energy", CHOOSE_BEST, 0, 0},
+};
+
+static void read_criterion(void *into, struct argp_state *state, const char *flag, char *text) {
+    choose_arguments *arguments = into;
+    choose_request *request = &arguments->request;
+    size_t c = 0;
+    while (strcmp(criteria[c].flag, flag) != 0)
+        c++;
+    if (arguments->criterion_flag)
+        harpe_flag_fail(state, "%s and %s: give only one", arguments->criterion_flag, flag);
+    request->criterion = criteria[c].kind;
+    arguments->criterion_flag = criteria[c].flag;
+    if (!text) return;
+    double minimum = criteria[c].minimum, maximum = criteria[c].maximum;
+    request->value = minimum > 0 ? harpe_flag_double(state, flag, text, minimum, maximum)
+                                 : harpe_flag_double_above(state, flag, text, minimum, maximum);
+    if (request->criterion == CHOOSE_SLOWDOWN && request->value < 1)
+        harpe_flag_fail(state, "%s %s: X is a factor of at least 1; %g %% slower is %g", flag, text,
+                        100 * request->value, 1 + request->value);
+}
+
+static const harpe_flag words[] = {{"DIR", HARPE_INTO(choose_arguments, directory)}, {0}};
+
+static const harpe_flag flags[] = {
+    {.help = "The criterion, at most one of:", .group = 1},
+    {"time", 0, "S", "The slowest plan that takes at most S seconds", 1, .read = read_criterion},
+    {"deadline", 0, "S", "The plan of least energy that takes at most S seconds", 1,
+     .read = read_criterion},
+    {"max-slowdown", 0, "X",
+     "The plan of least energy that takes at most X times as long as maximum frequency", 1,
+     .read = read_criterion},
+    {"straggler", 0, "X",
      "The rest of the job takes X times as long as this pipeline's fastest plan: the plan of least "
      "energy that does not delay it",
-     1},
-    {"power-cap", FLAG_POWER_CAP, "W", 0,
-     "The fastest plan that draws at most W watts per GPU on average", 1},
-    {"min-energy", FLAG_MINIMUM_ENERGY, NULL, 0, "The plan of least energy", 1},
-    {NULL, 0, NULL, 0,
-     "Prices, in any currency. The plan of least cost is chosen, within --deadline or "
-     "--max-slowdown if given:",
-     2},
-    {"energy-price", FLAG_ENERGY_PRICE, "P", 0, "Price of a kWh", 2},
-    {"gpu-hour-price", FLAG_GPU_HOUR_PRICE, "P", 0, "Value of one GPU for an hour", 2},
-    {"carbon", FLAG_CARBON, "G", 0, "Also print the carbon: G grams of CO2 per kWh", 2},
-    {"carbon-price", FLAG_CARBON_PRICE, "P", 0,
-     "Add carbon to the cost, at P for 1000 kg of CO2 (default 0)", 2},
-    {"iterations", FLAG_ITERATIONS, "N", 0, "Print the costs of N iterations (default 1000)", 2},
-    {NULL, 0, NULL, 0,
-     "Limits on the power of the whole pipeline. Without a criterion, the fastest plan within "
-     "them is chosen:",
-     3},
-    {"max-peak-power", FLAG_PEAK_LIMIT, "W", 0, "Only plans that never draw more than W watts", 3},
-    {"max-swing", FLAG_SWING_LIMIT, "W", 0,
-     "Only plans whose power oscillates by at most W watts, from peak to peak, at 0.1 to 20 Hz", 3},
-    {NULL, 0, NULL, 0, "Energy:", 4},
-    {"overhead-power", FLAG_OVERHEAD, "W", 0,
+     1, .read = read_criterion},
+    {"power-cap", 0, "W", "The fastest plan that draws at most W watts per GPU on average", 1,
+     .read = read_criterion},
+    {"min-energy", 0, NULL, "The plan of least energy", 1, .read = read_criterion},
+    {.help = "Prices, in any currency. The plan of least cost is chosen, within --deadline or "
+             "--max-slowdown if given:",
+     .group = 2},
+    {"energy-price", 0, "P", "Price of a kWh", 2,
+     HARPE_INTO(choose_arguments, request.prices.energy_price), 0, PRICE_MAX,
+     .given = offsetof(choose_arguments, has_energy_price)},
+    {"gpu-hour-price", 0, "P", "Value of one GPU for an hour", 2,
+     HARPE_INTO(choose_arguments, request.prices.gpu_hour_price), 0, PRICE_MAX,
+     .given = offsetof(choose_arguments, has_gpu_hour_price)},
+    {"carbon", 0, "G", "Also print the carbon: G grams of CO2 per kWh", 2,
+     HARPE_INTO(choose_arguments, request.prices.carbon_g_per_kwh), 0, CARBON_MAX_G_PER_KWH,
+     .given = offsetof(choose_arguments, request.prices.has_carbon)},
+    {"carbon-price", 0, "P", "Add carbon to the cost, at P for 1000 kg of CO2 (default 0)", 2,
+     HARPE_INTO(choose_arguments, request.prices.carbon_price), 0, PRICE_MAX,
+     .given = offsetof(choose_arguments, has_carbon_price)},
+    {"iterations", 0, "N", "Print the costs of N iterations (default 1000)", 2,
+     HARPE_INTO(choose_arguments, request.prices.iterations), 1, INT32_MAX},
+    {.help = "Limits on the power of the whole pipeline. Without a criterion, the fastest plan "
+             "within them is chosen:",
+     .group = 3},
+    {"max-peak-power", 0, "W", "Only plans that never draw more than W watts", 3,
+     HARPE_INTO(choose_arguments, request.peak_limit_w), 0, POWER_MAX_W, .is_above = true},
+    {"max-swing", 0, "W",
+     "Only plans whose power oscillates by at most W watts, from peak to peak, at 0.1 to 20 Hz", 3,
+     HARPE_INTO(choose_arguments, request.swing_limit_w), 0, POWER_MAX_W},
+    {.help = "Energy:", .group = 4},
+    {"overhead-power", 0, "W",
      "Watts that all machines of the pipeline draw outside of their GPUs (default: the number that "
      "harpe plan had)",
-     4},
-    {NULL, 0, NULL, 0, "Output:", 5},
-    {"json", 'j', NULL, 0, "Print one JSON object", 5},
+     4, HARPE_INTO(choose_arguments, overhead_power_w), 0, OVERHEAD_POWER_MAX_W},
+    {.help = "Output:", .group = 5},
+    {"json", 'j', NULL, "Print one JSON object", 5, HARPE_INTO(choose_arguments, json)},
     {0},
 };
 
-static void set_criterion(const struct argp_state *state, criterion_kind criterion,
-                          const char *flag, const char *text, double minimum, double maximum) {
-    choose_arguments *arguments = state->input;
-    if (arguments->criterion_flag)
-        harpe_flag_fail(state, "%s and %s: give only one", arguments->criterion_flag, flag);
-    arguments->request.criterion = criterion;
-    arguments->criterion_flag = flag;
-    if (!text) return;
-    arguments->request.value = minimum > 0
-                                   ? harpe_flag_double(state, flag, text, minimum, maximum)
-                                   : harpe_flag_double_above(state, flag, text, minimum, maximum);
-}
+static const harpe_command_line command_line = {
+    .parts = {{flags}},
+    .words = words,
+    .refusal = "is a second plan directory, and only one is allowed",
+    .forms = "DIR",
+    .about = "Choose one plan from a directory made by harpe plan, and print its numbers and its "
+             "file.\vExamples:\n  harpe choose plans --max-slowdown 1.05\n  harpe choose plans "
+             "--energy-price 0.12 --gpu-hour-price 2\n\nSee also: man harpe-choose",
+};
 
 /* Refuses prices that do not belong together. With one price alone, the answer would always be the
  * fastest plan or the plan of least energy. */
-static void check_prices(const struct argp_state *state) {
-    choose_arguments *arguments = state->input;
+static void check_prices(const struct argp_state *state, choose_arguments *arguments) {
     given_prices *prices = &arguments->request.prices;
     prices->are_given = arguments->has_energy_price && arguments->has_gpu_hour_price;
     if (arguments->has_energy_price != arguments->has_gpu_hour_price)
@@ -187,11 +208,10 @@ static void check_prices(const struct argp_state *state) {
     }
 }
 
-static void check_complete(const struct argp_state *state) {
-    choose_arguments *arguments = state->input;
+static void check_complete(const struct argp_state *state, choose_arguments *arguments) {
     if (!arguments->directory)
         harpe_flag_fail(state, "the plan directory is missing: harpe choose DIR --min-energy");
-    check_prices(state);
+    check_prices(state, arguments);
     if (arguments->criterion_flag) return;
     if (arguments->request.prices.are_given) {
         arguments->request.criterion = CHOOSE_BEST;
@@ -206,98 +226,6 @@ static void check_complete(const struct argp_state *state) {
                                "--straggler, --power-cap, --min-energy, prices or limits on power");
     }
 }
-
-static error_t parse_price(int key, const char *argument, struct argp_state *state) {
-    choose_arguments *arguments = state->input;
-    given_prices *prices = &arguments->request.prices;
-    switch (key) {
-    case FLAG_ENERGY_PRICE:
-        prices->energy_price = harpe_flag_double(state, "--energy-price", argument, 0, PRICE_MAX);
-        arguments->has_energy_price = true;
-        return 0;
-    case FLAG_GPU_HOUR_PRICE:
-        prices->gpu_hour_price =
-            harpe_flag_double(state, "--gpu-hour-price", argument, 0, PRICE_MAX);
-        arguments->has_gpu_hour_price = true;
-        return 0;
-    case FLAG_CARBON:
-        prices->carbon_g_per_kwh =
-            harpe_flag_double(state, "--carbon", argument, 0, CARBON_MAX_G_PER_KWH);
-        prices->has_carbon = true;
-        return 0;
-    case FLAG_CARBON_PRICE:
-        prices->carbon_price = harpe_flag_double(state, "--carbon-price", argument, 0, PRICE_MAX);
-        arguments->has_carbon_price = true;
-        return 0;
-    case FLAG_ITERATIONS:
-        prices->iterations = harpe_flag_int(state, "--iterations", argument, 1, INT32_MAX);
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    choose_arguments *arguments = state->input;
-    choose_request *request = &arguments->request;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        request->peak_limit_w = request->swing_limit_w = INFINITY;
-        arguments->overhead_power_w = -1;
-        return 0;
-    case FLAG_TIME:
-        set_criterion(state, CHOOSE_SLOWEST, "--time", argument, 0, TIME_MAX_S);
-        return 0;
-    case FLAG_DEADLINE:
-        set_criterion(state, CHOOSE_DEADLINE, "--deadline", argument, 0, TIME_MAX_S);
-        return 0;
-    case FLAG_SLOWDOWN:
-        set_criterion(state, CHOOSE_SLOWDOWN, "--max-slowdown", argument, 0, 1e6);
-        if (request->value < 1)
-            harpe_flag_fail(state,
-                            "--max-slowdown %s: X is a factor of at least 1; %g %% slower is %g",
-                            argument, 100 * request->value, 1 + request->value);
-        return 0;
-    case FLAG_STRAGGLER:
-        set_criterion(state, CHOOSE_STRAGGLER, "--straggler", argument, 1, 1e6);
-        return 0;
-    case FLAG_POWER_CAP:
-        set_criterion(state, CHOOSE_POWER_CAP, "--power-cap", argument, 0, 1e6);
-        return 0;
-    case FLAG_MINIMUM_ENERGY:
-        set_criterion(state, CHOOSE_BEST, "--min-energy", NULL, 0, 0);
-        return 0;
-    case FLAG_PEAK_LIMIT:
-        request->peak_limit_w =
-            harpe_flag_double_above(state, "--max-peak-power", argument, 0, POWER_MAX_W);
-        return 0;
-    case FLAG_SWING_LIMIT:
-        request->swing_limit_w = harpe_flag_double(state, "--max-swing", argument, 0, POWER_MAX_W);
-        return 0;
-    case FLAG_OVERHEAD:
-        arguments->overhead_power_w =
-            harpe_flag_double(state, "--overhead-power", argument, 0, OVERHEAD_POWER_MAX_W);
-        return 0;
-    case 'j': arguments->json = true; return 0;
-    case ARGP_KEY_ARG:
-        if (arguments->directory) {
-            harpe_flag_fail(state, "only one plan directory is allowed, and '%s' is a second one",
-                            argument);
-        }
-        arguments->directory = argument;
-        return 0;
-    case ARGP_KEY_END: check_complete(state); return 0;
-    default: return parse_price(key, argument, state);
-    }
-}
-
-static const struct argp argument_parser = {
-    .options = flags,
-    .parser = parse_flag,
-    .args_doc = "DIR",
-    .doc = "Choose one plan from a directory made by harpe plan, and print its numbers and its "
-           "file.\vExamples:\n  harpe choose plans --max-slowdown 1.05\n  harpe choose plans "
-           "--energy-price 0.12 --gpu-hour-price 2\n\nSee also: man harpe-choose",
-};
 
 /* ---- Costs ----------------------------------------------------------------------------------- */
 
@@ -668,8 +596,10 @@ static harpe_status find_file(const choose_arguments *arguments, const harpe_pla
 }
 
 int harpe_choose_command(int argc, char **argv) {
-    choose_arguments arguments = {0};
-    argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
+    choose_arguments arguments = {.request = {.peak_limit_w = INFINITY, .swing_limit_w = INFINITY},
+                                  .overhead_power_w = -1};
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
+    check_complete(&state, &arguments);
     harpe_plan_directory plans = {0};
     chosen_plans chosen = {0};
     char *path = NULL;

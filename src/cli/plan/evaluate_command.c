@@ -40,70 +40,56 @@ typedef struct evaluate_arguments {
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
-enum flag { FLAG_SWITCH_LATENCY = 0x200, FLAG_SWITCH_LEAD, FLAG_SWITCH_ENERGY };
-
-static const struct argp_option flags[] = {
-    {NULL, 0, NULL, 0, "The plans:", 3},
-    {"plan", 'P', "FILE", 0,
-     "A plan file, or a directory whose *.py files are evaluated; may be given several times", 3},
-    {"switch-latency", FLAG_SWITCH_LATENCY, "S|FILE", 0,
-     "Seconds from the request to the new clock, 'profile' for those of the profile, or a file of "
-     "'harpe profile switch' (default 0)",
-     3},
-    {"switch-lead", FLAG_SWITCH_LEAD, "S", 0,
-     "The controller asks for a clock up to S seconds before its instruction begins (default: as "
-     "much earlier as the change takes)",
-     3},
-    {"switch-energy", FLAG_SWITCH_ENERGY, "J", 0, "Energy of one change of clock (default 0)", 3},
-    {"json", 'j', NULL, 0, "Print one JSON object", 3},
-    {"quiet", 'q', NULL, 0, "Show no progress and no notes on stderr", 3},
-    {0},
-};
-
 static bool add_path(path_list *list, char *path) {
     if (!HARPE_ARRAY_RESERVE(list->paths, list->capacity, list->count + 1)) return false;
     list->paths[list->count++] = path;
     return true;
 }
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    evaluate_arguments *arguments = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT: state->child_inputs[0] = &arguments->input; return 0;
-    case 'P':
-    case ARGP_KEY_ARG: /* a shell may expand --plan x?.py to several arguments */
-        if (!add_path(&arguments->given, argument)) harpe_flag_fail(state, "out of memory");
-        return 0;
-    case FLAG_SWITCH_LATENCY:
-        harpe_flag_switch_latency(state, argument, &arguments->input, &arguments->change);
-        return 0;
-    case FLAG_SWITCH_LEAD:
-        arguments->lead_s = harpe_flag_double(state, "--switch-lead", argument, 0, 3600);
-        return 0;
-    case FLAG_SWITCH_ENERGY:
-        arguments->change.energy_j = harpe_flag_double(state, "--switch-energy", argument, 0, 1e6);
-        return 0;
-    case 'j': arguments->json = true; return 0;
-    case 'q': arguments->quiet = true; return 0;
-    case ARGP_KEY_END:
-        if (arguments->given.count == 0)
-            harpe_flag_fail(state, "--plan is missing: name a plan file to evaluate");
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
+static void read_plan(void *into, struct argp_state *state, const char *flag, char *text) {
+    evaluate_arguments *arguments = into;
+    if (!add_path(&arguments->given, text)) harpe_flag_fail(state, "%s: out of memory", flag);
 }
 
-static const struct argp_child children[] = {{&harpe_problem_argp, 0, NULL, 0}, {0}};
-static const struct argp argument_parser = {
-    .options = flags,
-    .parser = parse_flag,
-    .args_doc = "[FILE...]",
-    .doc = "Compute the time, energy and power of plan files from a profile, and compare them with "
-           "the "
-           "lower bound at that time and with maximum frequency everywhere.\vExample:\n  harpe "
-           "evaluate --inst-profile profile.csv --num-mbs 32 --p2p-power 84 \\\n      --plan "
-           "freqs_pipeline_00042.py\n\nSee also: man harpe-evaluate",
-    .children = children,
+static void read_latency(void *into, struct argp_state *state, const char *flag, char *text) {
+    evaluate_arguments *arguments = into;
+    harpe_flag_switch_latency(state, flag, text, &arguments->input, &arguments->change);
+}
+
+/* A shell may expand --plan x?.py to several words. */
+static const harpe_flag words[] = {{"FILE", .read = read_plan}, {0}};
+
+static const harpe_flag flags[] = {
+    {.help = "The plans:", .group = 3},
+    {"plan", 'P', "FILE",
+     "A plan file, or a directory whose *.py files are evaluated; may be given several times", 3,
+     .read = read_plan},
+    {"switch-latency", 0, "S|FILE",
+     "Seconds from the request to the new clock, 'profile' for those of the profile, or a file of "
+     "'harpe profile switch' (default 0)",
+     3, .read = read_latency},
+    {"switch-lead", 0, "S",
+     "The controller asks for a clock up to S seconds before its instruction begins (default: as "
+     "much earlier as the change takes)",
+     3, HARPE_INTO(evaluate_arguments, lead_s), 0, 3600},
+    {"switch-energy", 0, "J", "Energy of one change of clock (default 0)", 3,
+     HARPE_INTO(evaluate_arguments, change.energy_j), 0, 1e6},
+    {"json", 'j', NULL, "Print one JSON object", 3, HARPE_INTO(evaluate_arguments, json)},
+    {"quiet", 'q', NULL, "Show no progress and no notes on stderr", 3,
+     HARPE_INTO(evaluate_arguments, quiet)},
+    {0},
+};
+
+static const harpe_command_line command_line = {
+    .parts = {{flags}, {harpe_problem_flags, .at = offsetof(evaluate_arguments, input)}},
+    .words = words,
+    .forms = "[FILE...]",
+    .about = "Compute the time, energy and power of plan files from a profile, and compare them "
+             "with the "
+             "lower bound at that time and with maximum frequency everywhere.\vExample:\n  harpe "
+             "evaluate --inst-profile profile.csv --num-mbs 32 --p2p-power 84 \\\n      --plan "
+             "freqs_pipeline_00042.py\n\nSee also: man harpe-evaluate",
+    .more_help = harpe_problem_more_help,
 };
 
 /* ---- Which files ----------------------------------------------------------------------------- */
@@ -345,8 +331,11 @@ static harpe_status print_result(const evaluate_arguments *arguments, const eval
 }
 
 int harpe_evaluate_command(int argc, char **argv) {
-    evaluate_arguments arguments = {.lead_s = INFINITY};
-    argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
+    evaluate_arguments arguments = {.input = harpe_problem_input_defaults, .lead_s = INFINITY};
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
+    harpe_problem_input_check(&arguments.input, &state);
+    if (arguments.given.count == 0)
+        harpe_flag_fail(&state, "--plan is missing: name a plan file to evaluate");
     harpe_terminal_progress terminal;
     harpe_progress progress = harpe_terminal_progress_start(&terminal, arguments.quiet);
     evaluation e = {0};
@@ -354,7 +343,7 @@ int harpe_evaluate_command(int argc, char **argv) {
     harpe_status status = evaluate(&arguments, &progress, &e, &error);
     harpe_terminal_progress_clear(&terminal);
     if (status == HARPE_OK && !arguments.quiet)
-        harpe_plan_notes_print("evaluate", &arguments.input, NULL);
+        harpe_command_print_notes("evaluate", harpe_plan_notes(&arguments.input, NULL));
     if (status == HARPE_OK)
         status = print_result(&arguments, &e, &error);
     else if (status == HARPE_INTERRUPTED)

@@ -37,72 +37,8 @@ typedef struct plan_arguments {
     size_t command_line_length;
 } plan_arguments;
 
-enum flag {
-    FLAG_OUTPUT = 'o',
-    FLAG_FORCE = 'f',
-    FLAG_QUIET = 'q',
-    FLAG_JSON = 'j',
-    FLAG_PLANS = 0x200,
-    FLAG_BOUND_ONLY,
-    FLAG_VERIFY,
-    FLAG_NO_PICTURES,
-    FLAG_MIN_DWELL,
-    FLAG_SWITCH_LATENCY,
-    FLAG_SWITCH_ENERGY,
-    FLAG_GRAPH,
-    FLAG_EXPORT_GRAPH,
-    FLAG_EFFORT,
-    FLAG_THREADS,
-    FLAG_PEAK_LIMIT,
-    FLAG_SWING_LIMIT,
-};
-
-static const struct argp_option flags[] = {
-    {"graph", FLAG_GRAPH, "FILE", 0,
-     "Plan a graph of activities (JSON, see harpe-graph(5)) instead of a profile with a schedule",
-     1},
-    {NULL, 0, NULL, 0, "The answer:", 4},
-    {"output-dir", FLAG_OUTPUT, "DIR", 0,
-     "Directory to create, completely or not at all (see harpe-plan(5)); required unless "
-     "--bound-only or --export-graph",
-     4},
-    {"export-graph", FLAG_EXPORT_GRAPH, "FILE", 0,
-     "Write the pipeline as a graph (see harpe-graph(5)); without --output-dir and --bound-only, "
-     "nothing else is done",
-     4},
-    {"force", FLAG_FORCE, NULL, 0, "Replace an existing plan directory or graph", 4},
-    {"plans", FLAG_PLANS, "all|N|fastest|none", 0,
-     "Plans to make: one for each vertex of the frontier, about N (default 100), the fastest, or "
-     "none",
-     4},
-    {"effort", FLAG_EFFORT, "SECONDS", OPTION_HIDDEN, NULL, 4},
-    {"threads", FLAG_THREADS, "N", 0,
-     "Make plans on at most N threads (default: all cores); the plans do not depend on it", 4},
-    {"min-dwell", FLAG_MIN_DWELL, "S", 0,
-     "Make plans in which each clock holds for at least S seconds (default 0)", 4},
-    {"switch-latency", FLAG_SWITCH_LATENCY, "S|FILE", 0,
-     "Seconds from the request to the new clock, 'profile' for those of the profile, or a file of "
-     "'harpe profile switch'; each change can be requested in time (default 0)",
-     4},
-    {"switch-energy", FLAG_SWITCH_ENERGY, "J", 0,
-     "Energy of one change of clock; changes that save less are removed (default 0)", 4},
-    {"max-peak-power", FLAG_PEAK_LIMIT, "W", 0, "Make plans that never draw more than W watts", 4},
-    {"max-swing", FLAG_SWING_LIMIT, "W|%", 0,
-     "Make plans whose power oscillates by at most W watts, or a percentage of its mean ('5%'), "
-     "from peak to peak, at 0.1 to 20 Hz. With --replicas, your job must delay the replicas that "
-     "begin later (start_s)",
-     4},
-    {"bound-only", FLAG_BOUND_ONLY, NULL, 0,
-     "Compute and write the lower bound (bound.csv) and nothing else", 4},
-    {"verify", FLAG_VERIFY, NULL, 0, "Verify frontier and plans with independent code", 4},
-    {"no-pictures", FLAG_NO_PICTURES, NULL, 0, "Leave out pictures and report.html", 4},
-    {"json", FLAG_JSON, NULL, 0, "Print the summary as one JSON object", 4},
-    {"quiet", FLAG_QUIET, NULL, 0, "Show no progress and no notes on stderr", 4},
-    {0},
-};
-
-static void parse_plans(const struct argp_state *state, const char *text) {
-    plan_arguments *arguments = state->input;
+static void read_plans(void *into, struct argp_state *state, const char *flag, char *text) {
+    plan_arguments *arguments = into;
     arguments->plans = text;
     arguments->plans_given = true;
     arguments->with_plans = strcmp(text, "none") != 0;
@@ -121,25 +57,104 @@ static void parse_plans(const struct argp_state *state, const char *text) {
     }
     if (!arguments->with_plans) return;
     if (text[strspn(text, "0123456789")] != '\0' || *text == '\0')
-        harpe_flag_fail(state, "--plans: expected all, fastest, none or a number, found '%s'",
+        harpe_flag_fail(state, "%s: expected all, fastest, none or a number, found '%s'", flag,
                         text);
-    arguments->request.count = harpe_flag_int(state, "--plans", text, 1, PLAN_COUNT_MAX);
+    arguments->request.count = harpe_flag_int(state, flag, text, 1, PLAN_COUNT_MAX);
 }
 
 /* Reads watts, or a percentage of the mean power. */
-static void parse_swing(const struct argp_state *state, const char *text) {
-    plan_arguments *arguments = state->input;
-    harpe_plan_request *request = &arguments->request;
+static void read_swing(void *into, struct argp_state *state, const char *flag, char *text) {
+    harpe_plan_request *request = into;
     size_t length = strlen(text);
     char number[32];
     request->max_swing_w = request->max_swing_share = 0;
     if (length == 0 || text[length - 1] != '%' || length > sizeof number) {
-        request->max_swing_w = harpe_flag_double_above(state, "--max-swing", text, 0, POWER_MAX_W);
+        request->max_swing_w = harpe_flag_double_above(state, flag, text, 0, POWER_MAX_W);
         return;
     }
     snprintf(number, sizeof number, "%.*s", (int)length - 1, text);
-    request->max_swing_share = harpe_flag_double_above(state, "--max-swing", number, 0, 1000) / 100;
+    request->max_swing_share = harpe_flag_double_above(state, flag, number, 0, 1000) / 100;
 }
+
+static void read_latency(void *into, struct argp_state *state, const char *flag, char *text) {
+    plan_arguments *arguments = into;
+    harpe_flag_switch_latency(state, flag, text, &arguments->input,
+                              &arguments->request.clock_switch);
+}
+
+static void refuse_effort(void *into, struct argp_state *state, const char *flag, char *text) {
+    (void)into, (void)text;
+    harpe_flag_fail(state,
+                    "%s is gone: plans near the fastest are now always improved, by a fixed amount "
+                    "of work; leave it out",
+                    flag);
+}
+
+static const harpe_flag flags[] = {
+    {"graph", 0, "FILE",
+     "Plan a graph of activities (JSON, see harpe-graph(5)) instead of a profile with a schedule",
+     1, HARPE_INTO(plan_arguments, input.graph_path)},
+    {.help = "The answer:", .group = 4},
+    {"output-dir", 'o', "DIR",
+     "Directory to create, completely or not at all (see harpe-plan(5)); required unless "
+     "--bound-only or --export-graph",
+     4, HARPE_INTO(plan_arguments, output_directory)},
+    {"export-graph", 0, "FILE",
+     "Write the pipeline as a graph (see harpe-graph(5)); without --output-dir and --bound-only, "
+     "nothing else is done",
+     4, HARPE_INTO(plan_arguments, export_path)},
+    {"force", 'f', NULL, "Replace an existing plan directory or graph", 4,
+     HARPE_INTO(plan_arguments, force)},
+    {"plans", 0, "all|N|fastest|none",
+     "Plans to make: one for each vertex of the frontier, about N (default 100), the fastest, or "
+     "none",
+     4, .read = read_plans},
+    {"effort", 0, "SECONDS", NULL, 4, .read = refuse_effort, .how = OPTION_HIDDEN},
+    {"threads", 0, "N",
+     "Make plans on at most N threads (default: all cores); the plans do not depend on it", 4,
+     HARPE_INTO(plan_arguments, request.threads), 1, 4096},
+    {"min-dwell", 0, "S", "Make plans in which each clock holds for at least S seconds (default 0)",
+     4, HARPE_INTO(plan_arguments, request.clock_switch.minimum_dwell_s), 0, 3600},
+    {"switch-latency", 0, "S|FILE",
+     "Seconds from the request to the new clock, 'profile' for those of the profile, or a file of "
+     "'harpe profile switch'; each change can be requested in time (default 0)",
+     4, .read = read_latency},
+    {"switch-energy", 0, "J",
+     "Energy of one change of clock; changes that save less are removed (default 0)", 4,
+     HARPE_INTO(plan_arguments, request.clock_switch.energy_j), 0, 1e6},
+    {"max-peak-power", 0, "W", "Make plans that never draw more than W watts", 4,
+     HARPE_INTO(plan_arguments, request.max_peak_power_w), 0, POWER_MAX_W, .is_above = true},
+    {"max-swing", 0, "W|%",
+     "Make plans whose power oscillates by at most W watts, or a percentage of its mean ('5%'), "
+     "from peak to peak, at 0.1 to 20 Hz. With --replicas, your job must delay the replicas that "
+     "begin later (start_s)",
+     4, HARPE_READ(read_swing, plan_arguments, request)},
+    {"bound-only", 0, NULL, "Compute and write the lower bound (bound.csv) and nothing else", 4,
+     HARPE_INTO(plan_arguments, bound_only)},
+    {"verify", 0, NULL, "Verify frontier and plans with independent code", 4,
+     HARPE_INTO(plan_arguments, verify)},
+    {"no-pictures", 0, NULL, "Leave out pictures and report.html", 4,
+     HARPE_INTO(plan_arguments, no_pictures)},
+    {"json", 'j', NULL, "Print the summary as one JSON object", 4,
+     HARPE_INTO(plan_arguments, json)},
+    {"quiet", 'q', NULL, "Show no progress and no notes on stderr", 4,
+     HARPE_INTO(plan_arguments, quiet)},
+    {0},
+};
+
+static const harpe_command_line command_line = {
+    .parts = {{flags},
+              {harpe_problem_flags, .at = offsetof(plan_arguments, input)},
+              {harpe_replica_flags, .at = offsetof(plan_arguments, replicas)}},
+    .refusal = "is not a flag; files are given as --inst-profile FILE",
+    .about =
+        "Compute the exact time-energy frontier of a training pipeline, and frequency plans "
+        "along it.\vExample:\n  harpe plan --inst-profile profile.csv --num-mbs 32 --p2p-power "
+        "84 \\\n      --output-dir plans\n  harpe plan --graph job.json --output-dir plans\n"
+        "  harpe plan --inst-profile gpus.csv --replicas --num-mbs 32 -o plans\n\n"
+        "See also: man harpe-plan",
+    .more_help = harpe_problem_more_help,
+};
 
 static bool only_exports(const plan_arguments *arguments) {
     return arguments->export_path && !arguments->output_directory && !arguments->bound_only;
@@ -179,66 +194,6 @@ static void check_complete(const struct argp_state *state, const plan_arguments 
                                "pipelines only");
     }
 }
-
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    plan_arguments *arguments = state->input;
-    harpe_clock_switch *change = &arguments->request.clock_switch;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &arguments->input;
-        state->child_inputs[1] = &arguments->replicas;
-        return 0;
-    case FLAG_OUTPUT: arguments->output_directory = argument; return 0;
-    case FLAG_FORCE: arguments->force = true; return 0;
-    case FLAG_PLANS: parse_plans(state, argument); return 0;
-    case FLAG_GRAPH: arguments->input.graph_path = argument; return 0;
-    case FLAG_EXPORT_GRAPH: arguments->export_path = argument; return 0;
-    case FLAG_MIN_DWELL:
-        change->minimum_dwell_s = harpe_flag_double(state, "--min-dwell", argument, 0, 3600);
-        return 0;
-    case FLAG_SWITCH_LATENCY:
-        harpe_flag_switch_latency(state, argument, &arguments->input, change);
-        return 0;
-    case FLAG_SWITCH_ENERGY:
-        change->energy_j = harpe_flag_double(state, "--switch-energy", argument, 0, 1e6);
-        return 0;
-    case FLAG_EFFORT:
-        harpe_flag_fail(state,
-                        "--effort is gone: plans near the fastest are now always improved, by "
-                        "a fixed amount of work; leave it out");
-    case FLAG_THREADS:
-        arguments->request.threads = harpe_flag_int(state, "--threads", argument, 1, 4096);
-        return 0;
-    case FLAG_PEAK_LIMIT:
-        arguments->request.max_peak_power_w =
-            harpe_flag_double_above(state, "--max-peak-power", argument, 0, POWER_MAX_W);
-        return 0;
-    case FLAG_SWING_LIMIT: parse_swing(state, argument); return 0;
-    case FLAG_BOUND_ONLY: arguments->bound_only = true; return 0;
-    case FLAG_VERIFY: arguments->verify = true; return 0;
-    case FLAG_NO_PICTURES: arguments->no_pictures = true; return 0;
-    case FLAG_JSON: arguments->json = true; return 0;
-    case FLAG_QUIET: arguments->quiet = true; return 0;
-    case ARGP_KEY_ARG:
-        harpe_flag_fail(state, "'%s' is not a flag; files are given as --inst-profile FILE",
-                        argument);
-    case ARGP_KEY_END: check_complete(state, arguments); return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp_child children[] = {
-    {&harpe_problem_argp, 0, NULL, 0}, {&harpe_replica_argp, 0, NULL, 0}, {0}};
-static const struct argp argument_parser = {
-    .options = flags,
-    .parser = parse_flag,
-    .doc = "Compute the exact time-energy frontier of a training pipeline, and frequency plans "
-           "along it.\vExample:\n  harpe plan --inst-profile profile.csv --num-mbs 32 --p2p-power "
-           "84 \\\n      --output-dir plans\n  harpe plan --graph job.json --output-dir plans\n"
-           "  harpe plan --inst-profile gpus.csv --replicas --num-mbs 32 -o plans\n\n"
-           "See also: man harpe-plan",
-    .children = children,
-};
 
 /* ---- The output directory -------------------------------------------------------------------- */
 
@@ -432,12 +387,15 @@ static int finish_command(plan_arguments *arguments, harpe_status status, harpe_
 }
 
 int harpe_plan_command(int argc, char **argv) {
-    plan_arguments arguments = {
-        .plans = "100",
-        .with_plans = true,
-    };
+    plan_arguments arguments = {.input = harpe_problem_input_defaults,
+                                .replicas = {.smooth = -1},
+                                .plans = "100",
+                                .with_plans = true};
     keep_command_line(&arguments, argc, argv);
-    argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
+    harpe_replica_input_check(&arguments.replicas, &state);
+    harpe_problem_input_check(&arguments.input, &state);
+    check_complete(&state, &arguments);
     harpe_error error;
     if (harpe_replica_input_is_given(&arguments.replicas)) {
         harpe_status status = run_replicas(&arguments, &error);
@@ -455,7 +413,7 @@ int harpe_plan_command(int argc, char **argv) {
     harpe_terminal_progress_clear(&terminal);
     harpe_directory_abort(&directory);
     if (status == HARPE_OK && !arguments.quiet)
-        harpe_plan_notes_print("plan", &arguments.input, result.dwell_note);
+        harpe_command_print_notes("plan", harpe_plan_notes(&arguments.input, result.dwell_note));
     if (status == HARPE_OK) status = print_result(&arguments, &result, &error);
     harpe_plan_result_free(&result);
     return finish_command(&arguments, status, &error);

@@ -6,7 +6,6 @@
 #ifndef HARPE_CLI_PLAN_PLAN_INTERNAL_H
 #define HARPE_CLI_PLAN_PLAN_INTERNAL_H
 
-#include <argp.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,6 +16,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "cli/command.h"
 #include "plan/plan_file.h"
 
 /* ---- Rows of plans (plan_output.c) ----------------------------------------------------------- */
@@ -48,8 +48,8 @@ void harpe_row_format_time(char *buffer, size_t size, double time_s);
 
 /* ---- The problem ----------------------------------------------------------------------------- */
 
-/* Initialise with zeros. The argp parser fills in the first half, and harpe_problem_input_load the
- * second. */
+/* Initialise with harpe_problem_input_defaults. The flags fill in the first half, and
+ * harpe_problem_input_load the second. */
 typedef struct harpe_problem_input {
     const char *profile_path;
     int microbatches; /* 0: not given */
@@ -81,13 +81,17 @@ typedef struct harpe_problem_input {
     harpe_problem *problem;
 } harpe_problem_input;
 
-/* A child parser whose input is a harpe_problem_input. It checks every value, and checks that no
- * required flag is missing. */
-extern const struct argp harpe_problem_argp;
+extern const harpe_problem_input harpe_problem_input_defaults;
+
+/* The flags that describe a problem, and a help text that names the schedules. */
+extern const harpe_flag harpe_problem_flags[];
+void harpe_problem_more_help(harpe_text *text);
+/* Checks that no required flag is missing. */
+void harpe_problem_input_check(const harpe_problem_input *input, const struct argp_state *state);
 
 /* Reads the value of --switch-latency: a number of seconds, "profile", or a CSV file, which
  * harpe_problem_input_load reads. The problem's latencies are then those of the file. */
-void harpe_flag_switch_latency(const struct argp_state *state, const char *text,
+void harpe_flag_switch_latency(const struct argp_state *state, const char *flag, const char *text,
                                harpe_problem_input *input, harpe_clock_switch *change);
 
 /* Reads the profile, builds or reads the schedule, and joins them; or reads the graph. */
@@ -228,9 +232,6 @@ harpe_status harpe_plan_directory_check_replaceable(const char *path, harpe_erro
 /* Returns the notes about a loaded problem, and `more` if it is not NULL, as a JSON array of
  * sentences. */
 json_t *harpe_plan_notes(const harpe_problem_input *input, const char *more);
-/* Prints the same notes to stderr, each as "harpe <command>: <note>". */
-void harpe_plan_notes_print(const char *command, const harpe_problem_input *input,
-                            const char *more);
 
 /* Writes the limits on power ("peak 2300 W, swing 5 % of the mean"). Returns false if there are
  * none. */
@@ -289,7 +290,7 @@ harpe_status harpe_plan_output_pictures(harpe_directory *directory,
 
 /* ---- Replicas -------------------------------------------------------------------------------- */
 
-/* Initialise with zeros. The argp parser fills it in. */
+/* Initialise with zeros, and `smooth` with -1. */
 typedef struct harpe_replica_input {
     bool has_columns;        /* --replicas: the profile is of all GPUs */
     const char **more_paths; /* --replica: profiles of further replicas; the array is owned */
@@ -299,8 +300,9 @@ typedef struct harpe_replica_input {
     double smooth;   /* the highest standard deviation of noise; below 0: not given */
 } harpe_replica_input;
 
-/* A child parser whose input is a harpe_replica_input. */
-extern const struct argp harpe_replica_argp;
+extern const harpe_flag harpe_replica_flags[];
+/* Checks that the flags fit together. */
+void harpe_replica_input_check(const harpe_replica_input *input, const struct argp_state *state);
 
 /* Returns true if the command plans replicas. */
 bool harpe_replica_input_is_given(const harpe_replica_input *replicas);

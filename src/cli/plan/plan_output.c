@@ -192,26 +192,19 @@ static void note_blocking_power(const harpe_problem_input *input, harpe_text *te
     }
 }
 
-static void append(json_t *notes, harpe_text *text) {
-    if (text->length > 0 && !text->failed)
-        json_array_append_new(notes, harpe_command_json_text(text->data));
-    harpe_text_free(text);
-    *text = (harpe_text){0};
-}
-
 static void add_profile_notes(const harpe_problem_input *input, json_t *notes) {
     harpe_text text = {0};
     const char *warning;
     for (size_t i = 0; (warning = harpe_profile_warning_at(input->profile, i)); i++) {
         harpe_text_printf(&text, "warning: %s", warning);
-        append(notes, &text);
+        harpe_command_add_note(notes, &text);
     }
     harpe_profile_note_repeats(input->profile, input->profile_path, &text);
-    append(notes, &text);
+    harpe_command_add_note(notes, &text);
     note_left_out(input, &text);
-    append(notes, &text);
+    harpe_command_add_note(notes, &text);
     note_blocking_power(input, &text);
-    append(notes, &text);
+    harpe_command_add_note(notes, &text);
 }
 
 json_t *harpe_plan_notes(const harpe_problem_input *input, const char *more) {
@@ -219,14 +212,6 @@ json_t *harpe_plan_notes(const harpe_problem_input *input, const char *more) {
     if (!input->graph_path) add_profile_notes(input, notes);
     if (more) json_array_append_new(notes, harpe_command_json_text(more));
     return notes;
-}
-
-void harpe_plan_notes_print(const char *command, const harpe_problem_input *input,
-                            const char *more) {
-    json_t *notes = harpe_plan_notes(input, more);
-    for (size_t i = 0; i < json_array_size(notes); i++)
-        fprintf(stderr, "harpe %s: %s\n", command, json_string_value(json_array_get(notes, i)));
-    json_decref(notes);
 }
 
 /* ---- Limits on power ------------------------------------------------------------------------- */

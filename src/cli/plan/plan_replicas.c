@@ -22,65 +22,51 @@
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
-enum flag { FLAG_REPLICAS = 0x300, FLAG_REPLICA, FLAG_TIME, FLAG_SLOWDOWN, FLAG_SMOOTH };
+static void add_replica(void *into, struct argp_state *state, const char *flag, char *text) {
+    harpe_replica_input *input = into;
+    if (!HARPE_ARRAY_RESERVE(input->more_paths, input->more_capacity, input->more_count + 1))
+        harpe_flag_fail(state, "%s: out of memory", flag);
+    input->more_paths[input->more_count++] = text;
+}
 
-static const struct argp_option flags[] = {
-    {NULL, 0, NULL, 0, "A plan for each GPU of a data or tensor parallel job:", 3},
-    {"replicas", FLAG_REPLICAS, NULL, 0,
-     "The profile has the columns replica and gpu: it is of all GPUs of all pipeline replicas", 3},
-    {"replica", FLAG_REPLICA, "FILE", 0,
+static void read_smooth(void *into, struct argp_state *state, const char *flag, char *text) {
+    *(double *)into = text ? harpe_flag_double(state, flag, text, 0, 1) : USUAL_DEVIATION;
+}
+
+const harpe_flag harpe_replica_flags[] = {
+    {.help = "A plan for each GPU of a data or tensor parallel job:", .group = 3},
+    {"replicas", 0, NULL,
+     "The profile has the columns replica and gpu: it is of all GPUs of all pipeline replicas", 3,
+     HARPE_INTO(harpe_replica_input, has_columns)},
+    {"replica", 0, "FILE",
      "The profile of a further pipeline replica; give it once for each replica but the first, "
      "whose "
      "profile is --inst-profile",
-     3},
-    {"time", FLAG_TIME, "S", 0,
+     3, .read = add_replica},
+    {"time", 0, "S",
      "An iteration of the job may take S seconds (default: the shortest time of the slowest "
      "replica)",
-     3},
-    {"slowdown", FLAG_SLOWDOWN, "X", 0,
-     "An iteration of the job may take X times the shortest time of the slowest replica", 3},
-    {"smooth", FLAG_SMOOTH, "X", OPTION_ARG_OPTIONAL,
+     3, HARPE_INTO(harpe_replica_input, time_s), 0, TIME_MAX_S, .is_above = true},
+    {"slowdown", 0, "X",
+     "An iteration of the job may take X times the shortest time of the slowest replica", 3,
+     HARPE_INTO(harpe_replica_input, slowdown), 1, SLOWDOWN_MAX},
+    {"smooth", 0, "X",
      "Remove noise from the profiles: GPUs that differ by the same factor at all clocks, up to a "
      "standard deviation of X (default 0.03), are taken to differ by this factor alone",
-     3},
+     3, HARPE_READ(read_smooth, harpe_replica_input, smooth), .how = OPTION_ARG_OPTIONAL},
     {0},
 };
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    harpe_replica_input *input = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT: input->smooth = -1; return 0;
-    case FLAG_REPLICAS: input->has_columns = true; return 0;
-    case FLAG_REPLICA:
-        if (!HARPE_ARRAY_RESERVE(input->more_paths, input->more_capacity, input->more_count + 1))
-            harpe_flag_fail(state, "out of memory");
-        input->more_paths[input->more_count++] = argument;
-        return 0;
-    case FLAG_TIME:
-        input->time_s = harpe_flag_double_above(state, "--time", argument, 0, TIME_MAX_S);
-        return 0;
-    case FLAG_SLOWDOWN:
-        input->slowdown = harpe_flag_double(state, "--slowdown", argument, 1, SLOWDOWN_MAX);
-        return 0;
-    case FLAG_SMOOTH:
-        input->smooth =
-            argument ? harpe_flag_double(state, "--smooth", argument, 0, 1) : USUAL_DEVIATION;
-        return 0;
-    case ARGP_KEY_END:
-        if (input->has_columns && input->more_count > 0)
-            harpe_flag_fail(state, "--replicas and --replica: give one file with the column "
-                                   "replica, or a file for each replica");
-        if (input->time_s > 0 && input->slowdown > 0)
-            harpe_flag_fail(state, "--time and --slowdown: give one of them");
-        if (!harpe_replica_input_is_given(input) &&
-            (input->time_s > 0 || input->slowdown > 0 || input->smooth >= 0))
-            harpe_flag_fail(state, "--time, --slowdown and --smooth need --replicas or --replica");
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
+void harpe_replica_input_check(const harpe_replica_input *input, const struct argp_state *state) {
+    if (input->has_columns && input->more_count > 0)
+        harpe_flag_fail(state, "--replicas and --replica: give one file with the column "
+                               "replica, or a file for each replica");
+    if (input->time_s > 0 && input->slowdown > 0)
+        harpe_flag_fail(state, "--time and --slowdown: give one of them");
+    if (!harpe_replica_input_is_given(input) &&
+        (input->time_s > 0 || input->slowdown > 0 || input->smooth >= 0))
+        harpe_flag_fail(state, "--time, --slowdown and --smooth need --replicas or --replica");
 }
-
-const struct argp harpe_replica_argp = {.options = flags, .parser = parse_flag};
 
 bool harpe_replica_input_is_given(const harpe_replica_input *replicas) {
     return replicas->has_columns || replicas->more_count > 0;

@@ -27,84 +27,6 @@
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
-enum flag {
-    FLAG_PROFILE = 'i',
-    FLAG_MICROBATCHES = 'm',
-    FLAG_STAGES = 'n',
-    FLAG_POWER = 'p',
-    FLAG_SCHEDULE = 's',
-    FLAG_CHUNKS = 0x100,
-    FLAG_GROUP_SIZE,
-    FLAG_OVERLAP,
-    FLAG_PROLOGUE,
-    FLAG_EPILOGUE,
-    FLAG_COST_MODEL,
-    FLAG_UNIT_TIME,
-    FLAG_NOISE_FACTOR,
-    FLAG_MEMORY_LIMIT,
-    FLAG_GPUS,
-    FLAG_OVERHEAD,
-    FLAG_TRANSFER,
-    FLAG_WAITS,
-};
-
-static const struct argp_option flags[] = {
-    {NULL, 0, NULL, 0, "The problem:", 1},
-    {"inst-profile", FLAG_PROFILE, "FILE", 0,
-     "Measured time and energy of every instruction (CSV, see harpe-profile(5)); required", 1},
-    {"num-mbs", FLAG_MICROBATCHES, "M", 0,
-     "Microbatches in one iteration; required unless the schedule is a file", 1},
-    {"num-stages", FLAG_STAGES, "N", 0, "Pipeline stages (default: as many as the profile has)", 1},
-    {"gpus-per-stage", FLAG_GPUS, "N", 0,
-     "Number of GPUs whose energy each row of the profile contains, if the profile has no column "
-     "rank or gpus (default 1)",
-     1},
-    {"p2p-power", FLAG_POWER, "W[,W...]", 0,
-     "Blocking power: watts that one GPU draws while it waits for its neighbour; one number, or "
-     "one per pipeline rank; required unless the profile has the column blocking_power",
-     1},
-    {"wait-powers", FLAG_WAITS, "FILE", 0,
-     "Blocking power of each kind of wait (CSV with the columns rank, wait and blocking_power); "
-     "kinds without a row have the power of their rank",
-     1},
-    {"overhead-power", FLAG_OVERHEAD, "W", 0,
-     "Watts that all machines of the pipeline draw outside of their GPUs; energies are then those "
-     "of whole machines (default 0)",
-     1},
-    {"transfer-time", FLAG_TRANSFER, "S", 0,
-     "Seconds from the end of an instruction to the start of one of another rank that waits for it "
-     "(default 0)",
-     1},
-    {"schedule", FLAG_SCHEDULE, "NAME|FILE", 0,
-     "Pipeline schedule by name (default 1f1b; names below), or a CSV file of "
-     "torch.distributed.pipelining",
-     1},
-    {"chunks", FLAG_CHUNKS, "K", 0, "Model chunks of each rank, if there are several", 1},
-    {"microbatch-group-size", FLAG_GROUP_SIZE, "G", 0,
-     "interleaved-1f1b: microbatches that a rank runs on a chunk before it goes on to the next "
-     "chunk (default: as torch and Megatron choose it)",
-     1},
-    {"overlap-moe-expert-parallel-comm", FLAG_OVERLAP, NULL, 0,
-     "interleaved-1f1b, and 1f1b on one rank: one more forward in the warm-up, then forwards that "
-     "overlap with backwards, as in Megatron",
-     1},
-    {"prologue", FLAG_PROLOGUE, "A,B", 0,
-     "Instructions that every rank runs first, for example dataload", 1},
-    {"epilogue", FLAG_EPILOGUE, "A,B", 0,
-     "Instructions that every rank runs last, for example optimizer", 1},
-    {NULL, 0, NULL, 0, "The relaxation:", 2},
-    {"cost-model", FLAG_COST_MODEL, "NAME", 0,
-     "hull (default): the measured points themselves; exponential: a fitted curve", 2},
-    {"unit-time", FLAG_UNIT_TIME, "S", 0,
-     "Sampling interval of the exponential model in s (default 0.001)", 2},
-    {"noise-factor", FLAG_NOISE_FACTOR, "X", 0,
-     "Relaxed Pareto filter if the exponential model has fewer than 4 points (default 0.95)", 2},
-    {"memory-limit", FLAG_MEMORY_LIMIT, "GIB", 0, "Refuse larger problems (default 4)", 2},
-    {0},
-};
-
-static harpe_problem_input *input_of(const struct argp_state *state) { return state->input; }
-
 /* Splits "a,b" into a NULL-terminated list with its texts in one allocation. */
 static char **split_names(const struct argp_state *state, const char *flag, const char *text) {
     size_t count = 1;
@@ -131,16 +53,23 @@ static void free_names(char **names) {
     }
 }
 
-static void parse_blocking_power(const struct argp_state *state, const char *text) {
-    harpe_problem_input *input = input_of(state);
-    char **parts = split_names(state, "--p2p-power", text);
+static void read_names(void *into, struct argp_state *state, const char *flag, char *text) {
+    char ***names = into;
+    free_names(*names);
+    *names = split_names(state, flag, text);
+}
+
+static void read_blocking_power(void *into, struct argp_state *state, const char *flag,
+                                char *text) {
+    harpe_problem_input *input = into;
+    char **parts = split_names(state, flag, text);
     size_t count = 0;
     while (parts[count])
         count++;
     double *values = harpe_calloc(count, sizeof *values);
     if (!values) harpe_flag_fail(state, "out of memory");
     for (size_t i = 0; i < count; i++)
-        values[i] = harpe_flag_double(state, "--p2p-power", parts[i], 0, BLOCKING_POWER_MAX_W);
+        values[i] = harpe_flag_double(state, flag, parts[i], 0, BLOCKING_POWER_MAX_W);
     free_names(parts);
     free(input->blocking_power_w);
     input->blocking_power_w = values;
@@ -149,8 +78,8 @@ static void parse_blocking_power(const struct argp_state *state, const char *tex
 
 /* Reads a schedule's name. A name that is not built in is a file if it looks like a file, and
  * otherwise a mistyped name. */
-static void parse_schedule(const struct argp_state *state, const char *text) {
-    harpe_problem_input *input = input_of(state);
+static void read_schedule(void *into, struct argp_state *state, const char *flag, char *text) {
+    harpe_problem_input *input = into;
     const char *names[64] = {NULL};
     bool is_built_in = false;
     for (int i = 0; i < 63 && harpe_schedule_name_at(i); i++) {
@@ -160,18 +89,88 @@ static void parse_schedule(const struct argp_state *state, const char *text) {
     if (!is_built_in && !strpbrk(text, "./")) {
         const char *closest = harpe_closest_name(text, names);
         if (closest) {
-            harpe_flag_fail(state, "--schedule: there is no schedule '%s'; did you mean '%s'?",
-                            text, closest);
+            harpe_flag_fail(state, "%s: there is no schedule '%s'; did you mean '%s'?", flag, text,
+                            closest);
         }
-        (void)harpe_flag_choice(state, "--schedule", text, names);
+        (void)harpe_flag_choice(state, flag, text, names);
     }
     input->schedule_name = text;
     input->schedule_is_file = !is_built_in;
 }
 
+static void read_memory_limit(void *into, struct argp_state *state, const char *flag, char *text) {
+    *(uint64_t *)into = (uint64_t)harpe_flag_int(state, flag, text, 1, MEMORY_LIMIT_MAX_GIB) << 30;
+}
+
+static const char *const cost_models[] = {"hull", "exponential", NULL};
+
+const harpe_flag harpe_problem_flags[] = {
+    {.help = "The problem:", .group = 1},
+    {"inst-profile", 'i', "FILE",
+     "Measured time and energy of every instruction (CSV, see harpe-profile(5)); required", 1,
+     HARPE_INTO(harpe_problem_input, profile_path)},
+    {"num-mbs", 'm', "M", "Microbatches in one iteration; required unless the schedule is a file",
+     1, HARPE_INTO(harpe_problem_input, microbatches), 1, HARPE_MICROBATCHES_MAX},
+    {"num-stages", 'n', "N", "Pipeline stages (default: as many as the profile has)", 1,
+     HARPE_INTO(harpe_problem_input, ranks), 1, HARPE_RANKS_MAX},
+    {"gpus-per-stage", 0, "N",
+     "Number of GPUs whose energy each row of the profile contains, if the profile has no column "
+     "rank or gpus (default 1)",
+     1, HARPE_INTO(harpe_problem_input, gpus_per_stage), 1, GPUS_PER_STAGE_MAX},
+    {"p2p-power", 'p', "W[,W...]",
+     "Blocking power: watts that one GPU draws while it waits for its neighbour; one number, or "
+     "one per pipeline rank; required unless the profile has the column blocking_power",
+     1, .read = read_blocking_power},
+    {"wait-powers", 0, "FILE",
+     "Blocking power of each kind of wait (CSV with the columns rank, wait and blocking_power); "
+     "kinds without a row have the power of their rank",
+     1, HARPE_INTO(harpe_problem_input, wait_powers_path)},
+    {"overhead-power", 0, "W",
+     "Watts that all machines of the pipeline draw outside of their GPUs; energies are then those "
+     "of whole machines (default 0)",
+     1, HARPE_INTO(harpe_problem_input, overhead_power_w), 0, OVERHEAD_POWER_MAX_W},
+    {"transfer-time", 0, "S",
+     "Seconds from the end of an instruction to the start of one of another rank that waits for it "
+     "(default 0)",
+     1, HARPE_INTO(harpe_problem_input, transfer_time_s), 0, TRANSFER_TIME_MAX_S},
+    {"schedule", 's', "NAME|FILE",
+     "Pipeline schedule by name (default 1f1b; names below), or a CSV file of "
+     "torch.distributed.pipelining",
+     1, .read = read_schedule},
+    {"chunks", 0, "K", "Model chunks of each rank, if there are several", 1,
+     HARPE_INTO(harpe_problem_input, chunks), 1, HARPE_STAGE_MAX + 1},
+    {"microbatch-group-size", 0, "G",
+     "interleaved-1f1b: microbatches that a rank runs on a chunk before it goes on to the next "
+     "chunk (default: as torch and Megatron choose it)",
+     1, HARPE_INTO(harpe_problem_input, group_size), 1, HARPE_MICROBATCHES_MAX},
+    {"overlap-moe-expert-parallel-comm", 0, NULL,
+     "interleaved-1f1b, and 1f1b on one rank: one more forward in the warm-up, then forwards that "
+     "overlap with backwards, as in Megatron",
+     1, HARPE_INTO(harpe_problem_input, overlaps_moe_expert_parallel_comm)},
+    {"prologue", 0, "A,B", "Instructions that every rank runs first, for example dataload", 1,
+     HARPE_READ(read_names, harpe_problem_input, prologue)},
+    {"epilogue", 0, "A,B", "Instructions that every rank runs last, for example optimizer", 1,
+     HARPE_READ(read_names, harpe_problem_input, epilogue)},
+    {.help = "The relaxation:", .group = 2},
+    {"cost-model", 0, "NAME",
+     "hull (default): the measured points themselves; exponential: a fitted curve", 2,
+     HARPE_INTO(harpe_problem_input, cost_model), .names = cost_models},
+    {"unit-time", 0, "S", "Sampling interval of the exponential model in s (default 0.001)", 2,
+     HARPE_INTO(harpe_problem_input, unit_time_s), 1e-6, 3600},
+    {"noise-factor", 0, "X",
+     "Relaxed Pareto filter if the exponential model has fewer than 4 points (default 0.95)", 2,
+     HARPE_INTO(harpe_problem_input, noise_factor), 0, 1, .is_above = true},
+    {"memory-limit", 0, "GIB", "Refuse larger problems (default 4)", 2,
+     HARPE_READ(read_memory_limit, harpe_problem_input, memory_limit_bytes)},
+    {0},
+};
+
+const harpe_problem_input harpe_problem_input_defaults = {.schedule_name = DEFAULT_SCHEDULE,
+                                                          .unit_time_s = DEFAULT_UNIT_TIME_S,
+                                                          .noise_factor = DEFAULT_NOISE_FACTOR};
+
 /* Refuses flags that describe a pipeline, because a graph describes itself. */
-static void check_graph_alone(const struct argp_state *state) {
-    const harpe_problem_input *input = input_of(state);
+static void check_graph_alone(const harpe_problem_input *input, const struct argp_state *state) {
     const char *flag = input->profile_path          ? "--inst-profile"
                        : input->microbatches > 0    ? "--num-mbs"
                        : input->ranks > 0           ? "--num-stages"
@@ -190,10 +189,9 @@ static void check_graph_alone(const struct argp_state *state) {
     if (flag) harpe_flag_fail(state, "--graph and %s: a graph needs no %s", flag, flag);
 }
 
-static void check_complete(const struct argp_state *state) {
-    const harpe_problem_input *input = input_of(state);
+void harpe_problem_input_check(const harpe_problem_input *input, const struct argp_state *state) {
     if (input->graph_path) {
-        check_graph_alone(state);
+        check_graph_alone(input, state);
         return;
     }
     if (!input->profile_path || !*input->profile_path) {
@@ -203,57 +201,6 @@ static void check_complete(const struct argp_state *state) {
     if (input->microbatches == 0 && !input->schedule_is_file) {
         harpe_flag_fail(state,
                         "--num-mbs is missing: give the number of microbatches in an iteration");
-    }
-}
-
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    static const char *const models[] = {"hull", "exponential", NULL};
-    harpe_problem_input *input = input_of(state);
-    const harpe_number_flag numbers[] = {
-        {FLAG_MICROBATCHES, &input->microbatches, NULL, 1, HARPE_MICROBATCHES_MAX},
-        {FLAG_STAGES, &input->ranks, NULL, 1, HARPE_RANKS_MAX},
-        {FLAG_GPUS, &input->gpus_per_stage, NULL, 1, GPUS_PER_STAGE_MAX},
-        {FLAG_CHUNKS, &input->chunks, NULL, 1, HARPE_STAGE_MAX + 1},
-        {FLAG_GROUP_SIZE, &input->group_size, NULL, 1, HARPE_MICROBATCHES_MAX},
-        {FLAG_OVERHEAD, NULL, &input->overhead_power_w, 0, OVERHEAD_POWER_MAX_W},
-        {FLAG_TRANSFER, NULL, &input->transfer_time_s, 0, TRANSFER_TIME_MAX_S},
-        {FLAG_UNIT_TIME, NULL, &input->unit_time_s, 1e-6, 3600},
-        {0},
-    };
-    if (harpe_flag_number(state, flags, numbers, key, argument)) return 0;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        input->schedule_name = DEFAULT_SCHEDULE;
-        input->unit_time_s = DEFAULT_UNIT_TIME_S;
-        input->noise_factor = DEFAULT_NOISE_FACTOR;
-        return 0;
-    case ARGP_KEY_END: check_complete(state); return 0;
-    case FLAG_PROFILE: input->profile_path = argument; return 0;
-    case FLAG_OVERLAP: input->overlaps_moe_expert_parallel_comm = true; return 0;
-    case FLAG_POWER: parse_blocking_power(state, argument); return 0;
-    case FLAG_WAITS: input->wait_powers_path = argument; return 0;
-    case FLAG_SCHEDULE: parse_schedule(state, argument); return 0;
-    case FLAG_PROLOGUE:
-        free_names(input->prologue);
-        input->prologue = split_names(state, "--prologue", argument);
-        return 0;
-    case FLAG_EPILOGUE:
-        free_names(input->epilogue);
-        input->epilogue = split_names(state, "--epilogue", argument);
-        return 0;
-    case FLAG_COST_MODEL:
-        input->cost_model =
-            (harpe_cost_model)harpe_flag_choice(state, "--cost-model", argument, models);
-        return 0;
-    case FLAG_NOISE_FACTOR:
-        input->noise_factor = harpe_flag_double_above(state, "--noise-factor", argument, 0, 1);
-        return 0;
-    case FLAG_MEMORY_LIMIT:
-        input->memory_limit_bytes =
-            (uint64_t)harpe_flag_int(state, "--memory-limit", argument, 1, MEMORY_LIMIT_MAX_GIB)
-            << 30;
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
     }
 }
 
@@ -277,22 +224,11 @@ static void append_schedule_help(harpe_text *help, const char *name, const char 
     harpe_text_printf(help, "\n");
 }
 
-/* Adds the schedules' names to --help. */
-static char *extend_help(int key, const char *text, void *input) {
-    (void)input;
-    if (key != ARGP_KEY_HELP_EXTRA) return (char *)text;
-    harpe_text help = {0};
-    harpe_text_printf(&help, "Schedules:\n");
+void harpe_problem_more_help(harpe_text *text) {
+    harpe_text_printf(text, "Schedules:\n");
     for (int i = 0; harpe_schedule_name_at(i); i++)
-        append_schedule_help(&help, harpe_schedule_name_at(i), harpe_schedule_description_at(i));
-    return help.data; /* argp frees it */
+        append_schedule_help(text, harpe_schedule_name_at(i), harpe_schedule_description_at(i));
 }
-
-const struct argp harpe_problem_argp = {
-    .options = flags,
-    .parser = parse_flag,
-    .help_filter = extend_help,
-};
 
 /* ---- Loading --------------------------------------------------------------------------------- */
 
@@ -390,7 +326,7 @@ static harpe_status take_blocking_powers(harpe_problem_input *input, harpe_error
     return HARPE_OK;
 }
 
-void harpe_flag_switch_latency(const struct argp_state *state, const char *text,
+void harpe_flag_switch_latency(const struct argp_state *state, const char *flag, const char *text,
                                harpe_problem_input *input, harpe_clock_switch *change) {
     size_t length = strlen(text);
     bool is_file = strchr(text, '/') || (length > 4 && strcmp(text + length - 4, ".csv") == 0);
@@ -401,11 +337,9 @@ void harpe_flag_switch_latency(const struct argp_state *state, const char *text,
     if (change->takes_profile) return;
     if (!harpe_parse_double(text, length, &number))
         harpe_flag_fail(state,
-                        "--switch-latency: expected a number of seconds, 'profile' or a file "
-                        "*.csv, found '%s'",
-                        text);
-    change->latency_s =
-        harpe_flag_double(state, "--switch-latency", text, 0, HARPE_SWITCH_LATENCY_MAX_S);
+                        "%s: expected a number of seconds, 'profile' or a file *.csv, found '%s'",
+                        flag, text);
+    change->latency_s = harpe_flag_double(state, flag, text, 0, HARPE_SWITCH_LATENCY_MAX_S);
 }
 
 static harpe_status take_switch_table(harpe_problem_input *input, harpe_error *error) {
@@ -472,10 +406,6 @@ static json_t *numbers_json(const double *values, size_t count) {
     return list;
 }
 
-static const char *cost_model_name(harpe_cost_model model) {
-    return model == HARPE_COST_EXPONENTIAL ? "exponential" : "hull";
-}
-
 /* Returns an integer, or null if the flag was not given. */
 static json_t *given_or_null(int value) { return value ? json_integer(value) : json_null(); }
 
@@ -483,7 +413,7 @@ json_t *harpe_problem_input_arguments(const harpe_problem_input *input) {
     if (input->graph_path) {
         return json_pack("{s:o, s:f, s:s, s:f, s:f}", "graph",
                          harpe_command_json_text(input->graph_path), "overhead_power",
-                         input->overhead_power_w, "cost_model", cost_model_name(input->cost_model),
+                         input->overhead_power_w, "cost_model", cost_models[input->cost_model],
                          "unit_time", input->unit_time_s, "noise_factor", input->noise_factor);
     }
     return json_pack(
@@ -498,7 +428,7 @@ json_t *harpe_problem_input_arguments(const harpe_problem_input *input) {
         given_or_null(input->chunks), "microbatch_group_size", given_or_null(input->group_size),
         "overlap_moe_expert_parallel_comm", (int)input->overlaps_moe_expert_parallel_comm,
         "prologue", names_json(input->prologue), "epilogue", names_json(input->epilogue),
-        "cost_model", cost_model_name(input->cost_model), "unit_time", input->unit_time_s,
+        "cost_model", cost_models[input->cost_model], "unit_time", input->unit_time_s,
         "noise_factor", input->noise_factor);
 }
 

@@ -8,85 +8,49 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/power_limit/power_limit_internal.h"
-#include "powerlimit/guard.h"
-#include "powerlimit/replay.h"
+#include "power_limit/guard.h"
+#include "power_limit/replay.h"
 
-enum {
-    FLAG_SELECTOR = 0x400,
-    FLAG_ETA,
-    FLAG_FACTOR,
-    FLAG_WAIT,
-    FLAG_WARMUP,
-    FLAG_PROFILE,
-    FLAG_STEP,
-    STEPS_MAX = 1000000000,
-};
+#define STEPS_MAX 1000000000
 
 static const char *const selector_names[] = {"zeus-cost", "energy", "time", "max-slowdown", NULL};
 
-static const struct argp_option optimizer_flags[] = {
-    {NULL, 0, NULL, 0, "Choice of the best limit:", 2},
-    {"selector", FLAG_SELECTOR, "NAME", 0,
+const harpe_flag harpe_power_limit_flag_table[] = {
+    {.help = "Choice of the best limit:", .group = 2},
+    {"selector", 0, "NAME",
      "zeus-cost (default): lowest weighted cost of energy and time; energy: least energy; time: "
      "least time; max-slowdown: the lowest limit that is not too slow",
-     2},
-    {"eta", FLAG_ETA, "X", 0, "zeus-cost: 0 is all time, 1 all energy (default 0.5)", 2},
-    {"factor", FLAG_FACTOR, "X", 0,
-     "max-slowdown: at most X times the time at the highest limit (default 1.1)", 2},
-    {NULL, 0, NULL, 0, "Measurement:", 3},
-    {"wait-steps", FLAG_WAIT, "N", 0, "Steps to ignore at the start (default 1)", 3},
-    {"warmup-steps", FLAG_WARMUP, "N", 0, "Warm-up steps at each limit (default 10)", 3},
-    {"profile-steps", FLAG_PROFILE, "N", 0, "Steps to measure at each limit (default 40)", 3},
-    {"pl-step", FLAG_STEP, "W", 0, "Difference between two limits in watts (default 25)", 3},
+     2, HARPE_INTO(harpe_power_limit_flags, kind), .names = selector_names},
+    {"eta", 0, "X", "zeus-cost: 0 is all time, 1 all energy (default 0.5)", 2,
+     HARPE_INTO(harpe_power_limit_flags, parameters.eta), 0, 1,
+     .given = offsetof(harpe_power_limit_flags, has_eta)},
+    {"factor", 0, "X", "max-slowdown: at most X times the time at the highest limit (default 1.1)",
+     2, HARPE_INTO(harpe_power_limit_flags, parameters.maximum_slowdown), 1, 1e6,
+     .given = offsetof(harpe_power_limit_flags, has_factor)},
+    {.help = "Measurement:", .group = 3},
+    {"wait-steps", 0, "N", "Steps to ignore at the start (default 1)", 3,
+     HARPE_INTO(harpe_power_limit_flags, options.wait_steps), 0, STEPS_MAX},
+    {"warmup-steps", 0, "N", "Warm-up steps at each limit (default 10)", 3,
+     HARPE_INTO(harpe_power_limit_flags, options.warmup_steps), 0, STEPS_MAX},
+    {"profile-steps", 0, "N", "Steps to measure at each limit (default 40)", 3,
+     HARPE_INTO(harpe_power_limit_flags, options.profile_steps), 1, STEPS_MAX},
+    {"pl-step", 0, "W", "Difference between two limits in watts (default 25)", 3,
+     HARPE_INTO(harpe_power_limit_flags, options.step_w), 1, 1000000},
     {0},
 };
 
-static void initialise(harpe_power_limit_flags *flags) {
-    *flags = (harpe_power_limit_flags){
-        .parameters = {.eta = 0.5, .maximum_slowdown = 1.1, .world_size = 1},
-        .options = {.wait_steps = -1, .warmup_steps = -1, .profile_steps = -1},
-    };
-}
+const harpe_power_limit_flags harpe_power_limit_flags_defaults = {
+    .parameters = {.eta = 0.5, .maximum_slowdown = 1.1, .world_size = 1},
+    .options = {.wait_steps = -1, .warmup_steps = -1, .profile_steps = -1},
+};
 
-static void check_complete(const struct argp_state *state, const harpe_power_limit_flags *flags) {
+void harpe_power_limit_flags_check(const harpe_power_limit_flags *flags,
+                                   const struct argp_state *state) {
     if (flags->has_eta && flags->kind != HARPE_SELECTOR_ZEUS_COST)
         harpe_flag_fail(state, "--eta needs --selector zeus-cost");
     if (flags->has_factor && flags->kind != HARPE_SELECTOR_MAX_SLOWDOWN)
         harpe_flag_fail(state, "--factor needs --selector max-slowdown");
 }
-
-static error_t parse_optimizer_flag(int key, char *argument, struct argp_state *state) {
-    harpe_power_limit_flags *flags = state->input;
-    harpe_power_limit_options *options = &flags->options;
-    const harpe_number_flag numbers[] = {
-        {FLAG_WAIT, &options->wait_steps, NULL, 0, STEPS_MAX},
-        {FLAG_WARMUP, &options->warmup_steps, NULL, 0, STEPS_MAX},
-        {FLAG_PROFILE, &options->profile_steps, NULL, 1, STEPS_MAX},
-        {FLAG_STEP, &options->step_w, NULL, 1, 1000000},
-        {0},
-    };
-    if (harpe_flag_number(state, optimizer_flags, numbers, key, argument)) return 0;
-    switch (key) {
-    case ARGP_KEY_INIT: initialise(flags); return 0;
-    case FLAG_SELECTOR:
-        flags->kind =
-            (harpe_selector_kind)harpe_flag_choice(state, "--selector", argument, selector_names);
-        return 0;
-    case FLAG_ETA:
-        flags->parameters.eta = harpe_flag_double(state, "--eta", argument, 0, 1);
-        flags->has_eta = true;
-        return 0;
-    case FLAG_FACTOR:
-        flags->parameters.maximum_slowdown = harpe_flag_double(state, "--factor", argument, 1, 1e6);
-        flags->has_factor = true;
-        return 0;
-    case ARGP_KEY_SUCCESS: check_complete(state, flags); return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-const struct argp harpe_power_limit_argp = {.options = optimizer_flags,
-                                            .parser = parse_optimizer_flag};
 
 harpe_status harpe_power_limit_flags_finish(harpe_power_limit_flags *flags, int gpu_count,
                                             harpe_error *error) {
@@ -200,53 +164,38 @@ typedef struct replay_course {
     bool epoch_ended; /* true if an epoch has ended since the last limit in `sequence` */
 } replay_course;
 
-enum { FLAG_EPOCH_STEPS = 0x500, FLAG_EPOCHS };
+static const harpe_flag replay_words[] = {{"LOG.csv", HARPE_INTO(replay_arguments, log_path)}, {0}};
 
-static const struct argp_option replay_flags[] = {
-    {"epoch-steps", FLAG_EPOCH_STEPS, "N", 0, "Epochs end every N steps (default 0: never)", 1},
-    {"epochs", FLAG_EPOCHS, "N", 0, "Stop after N epochs (default: when it is done)", 1},
-    {"json", 'j', NULL, 0, "Print one JSON object", 4},
+static const harpe_flag replay_flags[] = {
+    {"epoch-steps", 0, "N", "Epochs end every N steps (default 0: never)", 1,
+     HARPE_INTO(replay_arguments, epoch_steps), 0, STEPS_MAX},
+    {"epochs", 0, "N", "Stop after N epochs (default: when it is done)", 1,
+     HARPE_INTO(replay_arguments, epochs), 1, STEPS_MAX},
+    {"json", 'j', NULL, "Print one JSON object", 4, HARPE_INTO(replay_arguments, json)},
     {0},
 };
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    replay_arguments *arguments = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT: state->child_inputs[0] = &arguments->flags; return 0;
-    case FLAG_EPOCH_STEPS:
-        arguments->epoch_steps = harpe_flag_int(state, "--epoch-steps", argument, 0, STEPS_MAX);
-        return 0;
-    case FLAG_EPOCHS:
-        arguments->epochs = harpe_flag_int(state, "--epochs", argument, 1, STEPS_MAX);
-        return 0;
-    case 'j': arguments->json = true; return 0;
-    case ARGP_KEY_ARG:
-        if (arguments->log_path)
-            harpe_flag_fail(state, "only one log is allowed, and '%s' is a second one", argument);
-        arguments->log_path = argument;
-        return 0;
-    case ARGP_KEY_END:
-        if (!arguments->log_path)
-            harpe_flag_fail(state, "the log is missing: harpe power-limit replay LOG.csv");
-        if (arguments->epochs && !arguments->epoch_steps)
-            harpe_flag_fail(state, "--epochs needs --epoch-steps");
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp_child children[] = {{&harpe_power_limit_argp, 0, NULL, 0}, {0}};
-
-static const struct argp argument_parser = {
-    .options = replay_flags,
-    .parser = parse_flag,
-    .args_doc = "LOG.csv",
-    .doc = "Run the power limit optimizer against a monitor's log instead of a GPU, and print the "
-           "power limits that it sets."
-           "\vExample:\n  harpe power-limit replay log.csv --selector max-slowdown --factor 1.1\n\n"
-           "See also: man harpe-power-limit",
-    .children = children,
+static const harpe_command_line replay_line = {
+    .parts = {{replay_flags},
+              {harpe_power_limit_flag_table, .at = offsetof(replay_arguments, flags)}},
+    .words = replay_words,
+    .refusal = "is a second log, and only one log is allowed",
+    .forms = "LOG.csv",
+    .about = "Run the power limit optimizer against a monitor's log instead of a GPU, and print "
+             "the "
+             "power limits that it sets."
+             "\vExample:\n  harpe power-limit replay log.csv --selector max-slowdown --factor "
+             "1.1\n\n"
+             "See also: man harpe-power-limit",
 };
+
+static void check_replay(const replay_arguments *arguments, const struct argp_state *state) {
+    harpe_power_limit_flags_check(&arguments->flags, state);
+    if (!arguments->log_path)
+        harpe_flag_fail(state, "the log is missing: harpe power-limit replay LOG.csv");
+    if (arguments->epochs && !arguments->epoch_steps)
+        harpe_flag_fail(state, "--epochs needs --epoch-steps");
+}
 
 /* ---- replay: running ------------------------------------------------------------------------- */
 
@@ -361,8 +310,9 @@ static harpe_status replay_log(replay_arguments *arguments, harpe_power_limit_re
 }
 
 static int replay_command(int argc, char **argv) {
-    replay_arguments arguments = {0};
-    argp_parse(&argument_parser, argc, argv, 0, NULL, &arguments);
+    replay_arguments arguments = {.flags = harpe_power_limit_flags_defaults};
+    struct argp_state state = harpe_command_line_read(&replay_line, argc, argv, &arguments);
+    check_replay(&arguments, &state);
     harpe_power_limit_replay *replay = NULL;
     harpe_error error;
     harpe_status status = harpe_power_limit_replay_open(arguments.log_path, &replay, &error);

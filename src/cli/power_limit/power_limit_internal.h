@@ -4,12 +4,13 @@
 #ifndef HARPE_CLI_POWER_LIMIT_POWER_LIMIT_INTERNAL_H
 #define HARPE_CLI_POWER_LIMIT_POWER_LIMIT_INTERNAL_H
 
-#include <argp.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 
 #include <harpe/power_limit.h>
+
+#include "cli/command.h"
 
 /* In the order of the names of --selector. */
 typedef enum harpe_selector_kind {
@@ -26,8 +27,11 @@ typedef struct harpe_power_limit_flags {
     harpe_power_limit_options options; /* without a selector until harpe_power_limit_flags_finish */
 } harpe_power_limit_flags;
 
-/* A child parser of argp. Its input is a harpe_power_limit_flags, which it initialises. */
-extern const struct argp harpe_power_limit_argp;
+/* The flags, their defaults, and a check that they fit together. */
+extern const harpe_flag harpe_power_limit_flag_table[];
+extern const harpe_power_limit_flags harpe_power_limit_flags_defaults;
+void harpe_power_limit_flags_check(const harpe_power_limit_flags *flags,
+                                   const struct argp_state *state);
 
 /* Completes `flags->options`. `flags` must not move afterwards. */
 harpe_status harpe_power_limit_flags_finish(harpe_power_limit_flags *flags, int gpu_count,

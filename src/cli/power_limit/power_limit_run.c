@@ -18,81 +18,54 @@
 typedef struct member_flags {
     harpe_power_limit_fleet fleet;
     const char *token_file;
-    char *token;     /* owned */
-    const char *own; /* name of a flag that needs a server; NULL: none was given */
+    char *token; /* owned */
 } member_flags;
 
-enum {
-    FLAG_SERVER = 0x700,
-    FLAG_MEMBER,
-    FLAG_GROUP,
-    FLAG_WEIGHT,
-    FLAG_MAX_SLOWDOWN,
-    FLAG_HOLD,
-    FLAG_TOKEN_FILE,
-    FLAG_CA_FILE,
-};
+static void read_hold(void *into, struct argp_state *state, const char *flag, char *text) {
+    *(double *)into = strcmp(text, "inf") == 0 ? (double)INFINITY
+                                               : harpe_flag_double_above(state, flag, text, 0, 1e9);
+}
 
-static const struct argp_option fleet_table[] = {
-    {NULL, 0, NULL, 0, "Fleet:", 4},
-    {"server", FLAG_SERVER, "URL", 0,
-     "Be a member of the fleet of this server ($HARPE_SERVER; an empty URL: of none)", 4},
-    {"member", FLAG_MEMBER, "NAME", 0, "Name of the member (default: made from host and job)", 4},
-    {"group", FLAG_GROUP, "NAME", 0, "Group of the member (default: none)", 4},
-    {"weight", FLAG_WEIGHT, "N", 0, "Value of the job's time (default 1)", 4},
-    {"max-slowdown", FLAG_MAX_SLOWDOWN, "X", 0,
-     "Accept at most X times the time of the fastest plan (default: any)", 4},
-    {"hold", FLAG_HOLD, "SECONDS", 0,
-     "Keep the fleet's limit so long if the server gives none (default 3600; inf: for ever)", 4},
-    {"token-file", FLAG_TOKEN_FILE, "FILE", 0,
-     "File whose first line is the server's bearer token (HARPE_TOKEN)", 4},
-    {"ca-file", FLAG_CA_FILE, "FILE", 0, "Trust these certificate authorities (PEM)", 4},
+static const harpe_flag fleet_flags[] = {
+    {.help = "Fleet:", .group = 4},
+    {"server", 0, "URL",
+     "Be a member of the fleet of this server ($HARPE_SERVER; an empty URL: of none)", 4,
+     HARPE_INTO(member_flags, fleet.server_url)},
+    {"member", 0, "NAME", "Name of the member (default: made from host and job)", 4,
+     HARPE_INTO(member_flags, fleet.member)},
+    {"group", 0, "NAME", "Group of the member (default: none)", 4,
+     HARPE_INTO(member_flags, fleet.group)},
+    {"weight", 0, "N", "Value of the job's time (default 1)", 4,
+     HARPE_INTO(member_flags, fleet.weight), 0, 1e12, .is_above = true},
+    {"max-slowdown", 0, "X", "Accept at most X times the time of the fastest plan (default: any)",
+     4, HARPE_INTO(member_flags, fleet.max_slowdown), 1, 1e9},
+    {"hold", 0, "SECONDS",
+     "Keep the fleet's limit so long if the server gives none (default 3600; inf: for ever)", 4,
+     HARPE_READ(read_hold, member_flags, fleet.hold_s)},
+    {"token-file", 0, "FILE", "File whose first line is the server's bearer token (HARPE_TOKEN)", 4,
+     HARPE_INTO(member_flags, token_file)},
+    {"ca-file", 0, "FILE", "Trust these certificate authorities (PEM)", 4,
+     HARPE_INTO(member_flags, fleet.ca_file)},
     {0},
 };
 
-static void initialise(member_flags *flags) {
-    *flags = (member_flags){.fleet = {.server_url = getenv("HARPE_SERVER")}};
-}
-
-static void check_complete(const struct argp_state *state, const member_flags *flags) {
-    const char *url = flags->fleet.server_url;
+static void check_fleet(const member_flags *flags, const struct argp_state *state) {
+    const harpe_power_limit_fleet *fleet = &flags->fleet;
+    const char *url = fleet->server_url;
+    const char *own = fleet->member             ? "member"
+                      : fleet->group            ? "group"
+                      : fleet->weight > 0       ? "weight"
+                      : fleet->max_slowdown > 0 ? "max-slowdown"
+                      : fleet->hold_s > 0       ? "hold"
+                      : flags->token_file       ? "token-file"
+                      : fleet->ca_file          ? "ca-file"
+                                                : NULL;
     harpe_error error;
-    if (flags->own && (!url || !*url))
-        harpe_flag_fail(state, "--%s needs --server URL, or HARPE_SERVER", flags->own);
+    if (own && (!url || !*url))
+        harpe_flag_fail(state, "--%s needs --server URL, or HARPE_SERVER", own);
     if (url && *url && harpe_server_url_check("--server", url, &error) != HARPE_OK)
         harpe_flag_fail(state, "%s", error.message);
 }
-
-static double read_hold(const struct argp_state *state, const char *argument) {
-    if (strcmp(argument, "inf") == 0) return INFINITY;
-    return harpe_flag_double_above(state, "--hold", argument, 0, 1e9);
-}
-
-static error_t parse_fleet_flag(int key, char *argument, struct argp_state *state) {
-    member_flags *flags = state->input;
-    harpe_power_limit_fleet *fleet = &flags->fleet;
-    const char *own = key > FLAG_SERVER ? harpe_flag_name(fleet_table, key) : NULL;
-    if (own) flags->own = own;
-    switch (key) {
-    case ARGP_KEY_INIT: initialise(flags); return 0;
-    case ARGP_KEY_SUCCESS: check_complete(state, flags); return 0;
-    case FLAG_SERVER: fleet->server_url = argument; return 0;
-    case FLAG_MEMBER: fleet->member = argument; return 0;
-    case FLAG_GROUP: fleet->group = argument; return 0;
-    case FLAG_WEIGHT:
-        fleet->weight = harpe_flag_double_above(state, "--weight", argument, 0, 1e12);
-        return 0;
-    case FLAG_MAX_SLOWDOWN:
-        fleet->max_slowdown = harpe_flag_double(state, "--max-slowdown", argument, 1, 1e9);
-        return 0;
-    case FLAG_HOLD: fleet->hold_s = read_hold(state, argument); return 0;
-    case FLAG_TOKEN_FILE: flags->token_file = argument; return 0;
-    case FLAG_CA_FILE: fleet->ca_file = argument; return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp fleet_argp = {.options = fleet_table, .parser = parse_fleet_flag};
 
 /* Reads the file of the token. Returns the fleet of the job in `*out`; NULL: none. */
 static harpe_status finish_fleet(member_flags *flags, const harpe_power_limit_fleet **out,
@@ -136,52 +109,28 @@ typedef struct run_child {
     int64_t step_count, epoch_count;
 } run_child;
 
-enum { FLAG_PROFILE_PATH = 0x600, FLAG_NO_GUARD };
-
-static const struct argp_option flags_table[] = {
-    {"profile", FLAG_PROFILE_PATH, "FILE", 0,
-     "Use the measurements of an earlier run in this file, or write them for the next run", 1},
-    {"no-guard", FLAG_NO_GUARD, NULL, 0,
-     "Start no process that restores limits if this one is killed", 1},
-    {"json", 'j', NULL, 0, "At the end print one JSON object on standard output", 5},
+static const harpe_flag run_flags[] = {
+    {"profile", 0, "FILE",
+     "Use the measurements of an earlier run in this file, or write them for the next run", 1,
+     HARPE_INTO(run_arguments, profile_path)},
+    {"no-guard", 0, NULL, "Start no process that restores limits if this one is killed", 1,
+     HARPE_INTO(run_arguments, without_guard)},
+    {"json", 'j', NULL, "At the end print one JSON object on standard output", 5,
+     HARPE_INTO(run_arguments, json)},
     {0},
 };
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    run_arguments *arguments = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &arguments->flags;
-        state->child_inputs[1] = &arguments->fleet_flags;
-        return 0;
-    case FLAG_PROFILE_PATH: arguments->profile_path = argument; return 0;
-    case FLAG_NO_GUARD: arguments->without_guard = true; return 0;
-    case 'j': arguments->json = true; return 0;
-    case ARGP_KEY_ARG:
-        arguments->command = &state->argv[state->next - 1];
-        state->next = state->argc;
-        return 0;
-    case ARGP_KEY_END:
-        if (!arguments->command)
-            harpe_flag_fail(state, "the command is missing: harpe power-limit run -- CMD");
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp_child children[] = {
-    {&harpe_power_limit_argp, 0, NULL, 0}, {&fleet_argp, 0, NULL, 0}, {0}};
-
-static const struct argp argument_parser = {
-    .options = flags_table,
-    .parser = parse_flag,
-    .args_doc = "-- CMD [ARG...]",
-    .doc =
+static const harpe_command_line command_line = {
+    .parts = {{run_flags},
+              {harpe_power_limit_flag_table, .at = offsetof(run_arguments, flags)},
+              {fleet_flags, .at = offsetof(run_arguments, fleet_flags)}},
+    .command = offsetof(run_arguments, command),
+    .forms = "-- CMD [ARG...]",
+    .about =
         "Find and hold the best power limit for a command. The command marks its steps: it writes "
         "a line 'step' when each step begins, and a line 'epoch' when each epoch ends, to the file "
         "descriptor in HARPE_STEP_FD, or it calls harpe_power_limit_mark_step.\vExample:\n  harpe "
         "power-limit run --profile resnet18.json -- ./train\n\nSee also: man harpe-power-limit",
-    .children = children,
 };
 
 /* ---- Marks ----------------------------------------------------------------------------------- */
@@ -205,11 +154,6 @@ static void take_epoch(void *user) {
     if (harpe_power_limit_current_w(child->optimizer) != limit_w) child->is_catching_up = true;
 }
 
-static void begin_catching_up(void *user) {
-    run_child *child = user;
-    child->is_catching_up = true;
-}
-
 static void end_catching_up(void *user) {
     run_child *child = user;
     child->is_catching_up = false;
@@ -220,6 +164,7 @@ static void end_catching_up(void *user) {
  * the optimizer then measures the same limit again. */
 static void pass_over(void *user, uint64_t steps, uint64_t epochs) {
     run_child *child = user;
+    child->is_catching_up = true;
     child->step_count += (int64_t)steps;
     child->epoch_count += (int64_t)epochs;
     harpe_power_limit_on_epoch_end(child->optimizer);
@@ -307,33 +252,31 @@ static void tear_down(run_optimizer *all) {
     *all = (run_optimizer){0};
 }
 
-/* Returns true if the user made a mistake, such as naming a profile that cannot be used. Such a
- * mistake ends the program before a long job starts. If the GPUs caused the failure, the command
- * runs without an optimizer. */
-static bool is_users_mistake(const run_optimizer *all, harpe_status status) {
-    return all->device && (status == HARPE_INVALID_INPUT || status == HARPE_INVALID_ARGUMENT ||
-                           status == HARPE_IO_ERROR || status == HARPE_LIMIT_EXCEEDED);
-}
-
 int harpe_power_limit_run_command(int argc, char **argv) {
-    run_arguments arguments = {0};
+    run_arguments arguments = {.flags = harpe_power_limit_flags_defaults,
+                               .fleet_flags.fleet.server_url = getenv("HARPE_SERVER")};
     run_child child = {0};
     const harpe_marks marks = {.program = "harpe power-limit run",
                                .step = take_step,
                                .epoch = take_epoch,
-                               .continued = begin_catching_up,
                                .pass_over = pass_over,
                                .caught_up = end_catching_up,
                                .user = &child};
     run_optimizer all = {0};
     harpe_error error;
-    argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
+    if (!arguments.command)
+        harpe_flag_fail(&state, "the command is missing: harpe power-limit run -- CMD");
+    harpe_power_limit_flags_check(&arguments.flags, &state);
+    check_fleet(&arguments.fleet_flags, &state);
     harpe_status status =
         finish_fleet(&arguments.fleet_flags, &arguments.flags.options.fleet, &error);
     if (status != HARPE_OK) return harpe_command_fail("power-limit run", &error);
     status = set_up(&arguments, &all, &error);
     free_fleet(&arguments.fleet_flags); /* the optimizer has a copy of the token */
-    if (status != HARPE_OK && !is_users_mistake(&all, status)) {
+    /* If the GPUs caused the failure, the command runs without an optimizer. */
+    bool is_users_mistake = all.device && harpe_marked_command_is_users_mistake(status);
+    if (status != HARPE_OK && !is_users_mistake) {
         tear_down(&all);
         fprintf(stderr,
                 "harpe power-limit run: the command runs without power limit optimization: %s\n",

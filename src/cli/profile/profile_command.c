@@ -304,10 +304,7 @@ static harpe_status write_out(const conversion *self, const convert_request *req
                               harpe_error *error) {
     harpe_text text = {0};
     harpe_status status = print_rows(self, &text, error);
-    if (status == HARPE_OK && request->output_path)
-        status = harpe_file_write(request->output_path, text.data, text.length, error);
-    else if (status == HARPE_OK)
-        fwrite(text.data, 1, text.length, stdout); /* a failure is noticed at exit */
+    if (status == HARPE_OK) status = harpe_command_write(request->output_path, &text, error);
     harpe_text_free(&text);
     if (status != HARPE_OK) return status;
     if (request->json) {
@@ -345,72 +342,60 @@ static harpe_status convert(const convert_request *request, harpe_error *error) 
 
 /* ---- The command ----------------------------------------------------------------------------- */
 
-static const struct argp_option convert_flags[] = {
-    {"output", 'o', "FILE", 0, "Where to write the CSV (default: standard output)", 1},
-    {"force", 'f', NULL, 0, "Replace an existing file", 1},
-    {"json", 'j', NULL, 0, "Print a summary as JSON (needs --output)", 1},
+static const harpe_flag convert_words[] = {{"DIRECTORY", HARPE_INTO(convert_request, directory)},
+                                           {0}};
+
+static const harpe_flag convert_flags[] = {
+    {"output", 'o', "FILE", "Where to write the CSV (default: standard output)", 1,
+     HARPE_INTO(convert_request, output_path)},
+    {"force", 'f', NULL, "Replace an existing file", 1, HARPE_INTO(convert_request, force)},
+    {"json", 'j', NULL, "Print a summary as JSON (needs --output)", 1,
+     HARPE_INTO(convert_request, json)},
     {0},
 };
 
-static error_t parse_convert_flag(int key, char *argument, struct argp_state *state) {
-    convert_request *request = state->input;
-    switch (key) {
-    case 'o': request->output_path = argument; return 0;
-    case 'f': request->force = true; return 0;
-    case 'j': request->json = true; return 0;
-    case ARGP_KEY_ARG:
-        if (request->directory) harpe_flag_fail(state, "one directory at a time: '%s'", argument);
-        request->directory = argument;
-        return 0;
-    case ARGP_KEY_END:
-        if (!request->directory)
-            harpe_flag_fail(state, "expected the directory with the server's dump of a job");
-        if (request->json && !request->output_path)
-            harpe_flag_fail(state, "--json needs --output: standard output cannot hold both");
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp convert_parser = {
-    .options = convert_flags,
-    .parser = parse_convert_flag,
-    .args_doc = "DIRECTORY",
-    .doc = "Make a profile from the server's dump of a job: ranks.json, K.sched.json, "
-           "K.prof.json.\vExample:\n  harpe profile convert "
-           "dump/2026-01-31-12-00-00+dp1+pp4+tp1+Perseus --output profile.csv\n\nSee also: man "
-           "harpe-profile",
+static const harpe_command_line convert_line = {
+    .parts = {{convert_flags}},
+    .words = convert_words,
+    .refusal = "is too many: one directory at a time",
+    .forms = "DIRECTORY",
+    .about = "Make a profile from the server's dump of a job: ranks.json, K.sched.json, "
+             "K.prof.json.\vExample:\n  harpe profile convert "
+             "dump/2026-01-31-12-00-00+dp1+pp4+tp1+Perseus --output profile.csv\n\nSee also: man "
+             "harpe-profile",
 };
 
 static int run_convert(int argc, char **argv) {
     convert_request request = {0};
-    argp_parse(&convert_parser, argc, argv, 0, NULL, &request);
+    struct argp_state state = harpe_command_line_read(&convert_line, argc, argv, &request);
+    if (!request.directory)
+        harpe_flag_fail(&state, "expected the directory with the server's dump of a job");
+    if (request.json && !request.output_path)
+        harpe_flag_fail(&state, "--json needs --output: standard output cannot hold both");
     harpe_error error;
     harpe_status status = convert(&request, &error);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("profile", &error);
 }
 
-static error_t parse_word(int key, char *argument, struct argp_state *state) {
+static const harpe_command subcommands[] = {
+    {"p2p", "Measure the power of a GPU that waits for a peer", harpe_profile_p2p_command},
+    {"switch", "Measure how long a GPU takes to change its clock", harpe_profile_switch_command},
+    {"convert", "Make a profile from a server's dump of a job", run_convert},
+};
+
+static void refuse_word(void *into, struct argp_state *state, const char *flag, char *text) {
     static const char *const words[] = {"p2p", "switch", "convert", NULL};
-    switch (key) {
-    case ARGP_KEY_ARG:
-        *(int *)state->input = harpe_flag_choice(state, "what to do", argument, words);
-        state->next = state->argc;
-        return 0;
-    case ARGP_KEY_END:
-        if (*(int *)state->input < 0)
-            harpe_flag_fail(state,
-                            "expected 'p2p', 'switch' or 'convert'; see 'harpe profile --help'");
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
+    (void)into, (void)harpe_flag_choice(state, flag, text, words);
 }
 
-static const struct argp word_parser = {
-    .parser = parse_word,
-    .args_doc =
+static const harpe_flag words[] = {{"what to do", .read = refuse_word}, {0}};
+
+static const harpe_command_line command_line = {
+    .words = words,
+    .is_in_order = true,
+    .forms =
         "p2p [OPTION...]\nswitch [OPTION...] [-- COMMAND [ARG...]]\nconvert DIRECTORY [OPTION...]",
-    .doc =
+    .about =
         "Measure the power of a GPU that waits for a peer (p2p), measure how long a GPU takes to "
         "change its clock (switch), or make a profile from a server's dump of a job "
         "(convert).\vMore: harpe profile p2p --help, harpe profile switch --help, harpe profile "
@@ -418,14 +403,11 @@ static const struct argp word_parser = {
 };
 
 int harpe_profile_command(int argc, char **argv) {
-    int word = -1;
-    argp_parse(&word_parser, argc, argv, ARGP_IN_ORDER, NULL, &word);
-    static char names[][24] = {"harpe profile p2p", "harpe profile switch",
-                               "harpe profile convert"};
-    static int (*const runs[])(int, char **) = {harpe_profile_p2p_command,
-                                                harpe_profile_switch_command, run_convert};
-    argv[1] = names[word];
     harpe_terminal_progress terminal;
     (void)harpe_terminal_progress_start(&terminal, true);
-    return runs[word](argc - 1, argv + 1);
+    int code =
+        argc > 1 ? harpe_command_dispatch(subcommands, 3, "harpe profile", argc - 1, argv + 1) : -1;
+    if (code >= 0) return code;
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &code);
+    harpe_flag_fail(&state, "expected 'p2p', 'switch' or 'convert'; see 'harpe profile --help'");
 }

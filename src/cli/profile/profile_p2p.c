@@ -379,49 +379,35 @@ static harpe_status run(const p2p_request *request, harpe_error *error) {
 
 /* ---- The command ----------------------------------------------------------------------------- */
 
-enum { FLAG_PEER = 0x600, FLAG_TORCH, FLAG_PYTHON };
-
-static const struct argp_option flags[] = {
-    {"gpu", 'g', "N", 0, "The GPU that waits (default 0)", 1},
-    {"peer", FLAG_PEER, "N", 0, "The GPU for which it waits (default: the next GPU)", 1},
-    {"duration", 'd', "S", 0, "How long to measure (default 60)", 1},
-    {"torch", FLAG_TORCH, NULL, 0, "Use PyTorch on emulated GPUs too", 1},
-    {"python", FLAG_PYTHON, "PROGRAM", 0, "A Python interpreter with PyTorch (default python3)", 1},
-    {NULL, 0, NULL, 0, "Output:", 2},
-    {"json", 'j', NULL, 0, "Print JSON", 2},
+static const harpe_flag flags[] = {
+    {"gpu", 'g', "N", "The GPU that waits (default 0)", 1, HARPE_INTO(p2p_request, gpu), 0, 4095},
+    {"peer", 0, "N", "The GPU for which it waits (default: the next GPU)", 1,
+     HARPE_INTO(p2p_request, peer), 0, 4095},
+    {"duration", 'd', "S", "How long to measure (default 60)", 1,
+     HARPE_INTO(p2p_request, duration_s), 0.1, 86400},
+    {"torch", 0, NULL, "Use PyTorch on emulated GPUs too", 1, HARPE_INTO(p2p_request, with_torch)},
+    {"python", 0, "PROGRAM", "A Python interpreter with PyTorch (default python3)", 1,
+     HARPE_INTO(p2p_request, python)},
+    {.help = "Output:", .group = 2},
+    {"json", 'j', NULL, "Print JSON", 2, HARPE_INTO(p2p_request, json)},
     {0},
 };
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    p2p_request *request = state->input;
-    switch (key) {
-    case 'g': request->gpu = harpe_flag_int(state, "--gpu", argument, 0, 4095); return 0;
-    case FLAG_PEER: request->peer = harpe_flag_int(state, "--peer", argument, 0, 4095); return 0;
-    case 'd':
-        request->duration_s = harpe_flag_double(state, "--duration", argument, 0.1, 86400);
-        return 0;
-    case FLAG_TORCH: request->with_torch = true; return 0;
-    case FLAG_PYTHON: request->python = argument; return 0;
-    case 'j': request->json = true; return 0;
-    case ARGP_KEY_ARG: harpe_flag_fail(state, "'%s' is not a flag", argument);
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp argument_parser = {
-    .options = flags,
-    .parser = parse_flag,
-    .doc = "Measure the power of a GPU that is blocked on a peer: --p2p-power of harpe plan."
-           "\vOn real GPUs two processes of PyTorch (torch.distributed, NCCL) take part; emulated "
-           "GPUs need none.\n\nExamples:\n"
-           "  harpe profile p2p\n"
-           "  harpe emulate --gpus 2xA100 -- harpe profile p2p --duration 5\n\n"
-           "See also: man harpe-profile",
+static const harpe_command_line command_line = {
+    .parts = {{flags}},
+    .refusal = "is not a flag",
+    .about =
+        "Measure the power of a GPU that is blocked on a peer: --p2p-power of harpe plan."
+        "\vOn real GPUs two processes of PyTorch (torch.distributed, NCCL) take part; emulated "
+        "GPUs need none.\n\nExamples:\n"
+        "  harpe profile p2p\n"
+        "  harpe emulate --gpus 2xA100 -- harpe profile p2p --duration 5\n\n"
+        "See also: man harpe-profile",
 };
 
 int harpe_profile_p2p_command(int argc, char **argv) {
     p2p_request request = {.peer = -1, .duration_s = 60, .python = "python3"};
-    argp_parse(&argument_parser, argc, argv, 0, NULL, &request);
+    (void)harpe_command_line_read(&command_line, argc, argv, &request);
     harpe_error error;
     harpe_status status = run(&request, &error);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("profile", &error);

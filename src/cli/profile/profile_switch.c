@@ -339,11 +339,7 @@ static harpe_status write_csv(trial *self, harpe_error *error) {
         harpe_text_printf(&text, "%s,%d,%.6f,%.6f,%.6f,%d\n", name, self->clocks[i].mhz,
                           one.latency_s, one.latency_p95_s, one.call_s, self->clocks[i].samples);
     }
-    harpe_status status =
-        text.failed ? harpe_fail_memory(error)
-                    : harpe_file_write(self->request->output_path, text.data, text.length, error);
-    harpe_text_free(&text);
-    return status;
+    return harpe_command_write(self->request->output_path, &text, error);
 }
 
 static harpe_status print_json(trial *self, harpe_error *error) {
@@ -395,10 +391,8 @@ static harpe_status start(trial *self, harpe_error *error) {
         &names, "--gpu", request->gpu_name ? request->gpu_name : "0", &self->gpu, error);
     harpe_gpu_names_free(&names);
     if (status != HARPE_OK) return status;
-    if (request->output_path && !request->force && access(request->output_path, F_OK) == 0)
-        return harpe_fail(error, HARPE_ALREADY_EXISTS, "%s exists; --force replaces it",
-                          request->output_path);
-    status = choose_clocks(self, error);
+    status = harpe_command_check_output(request->output_path, request->force, error);
+    if (status == HARPE_OK) status = choose_clocks(self, error);
     if (status != HARPE_OK) return status;
     harpe_frequency_controller_options how = {.gpus = self->gpus,
                                               .gpu = self->gpu,
@@ -426,69 +420,48 @@ static harpe_status run(const switch_request *request, harpe_error *error) {
 
 /* ---- The command ----------------------------------------------------------------------------- */
 
-enum { FLAG_CLOCKS = 0x600, FLAG_SPREAD };
-
-static const struct argp_option flags[] = {
-    {"gpu", 'g', "GPU", 0, "The GPU to measure: number, UUID or PCI address (default 0)", 1},
-    {"clocks", FLAG_CLOCKS, "MHZ[,MHZ...]", 0, "The clocks to measure", 1},
-    {"spread", FLAG_SPREAD, "N", 0, "So many clocks, evenly spread (default 8)", 1},
-    {"repetitions", 'r', "N", 0, "Changes to each clock (default 7)", 1},
-    {NULL, 0, NULL, 0, "Output:", 2},
-    {"output", 'o', "FILE", 0, "Write the result as CSV", 2},
-    {"force", 'f', NULL, 0, "Replace an existing file", 2},
-    {"json", 'j', NULL, 0, "Print JSON", 2},
-    {0},
-};
-
-static void read_clocks(switch_request *request, const struct argp_state *state, char *text) {
+static void read_clocks(void *into, struct argp_state *state, const char *flag, char *text) {
+    switch_request *request = into;
     char *rest = NULL;
     request->clock_count = 0;
     for (char *one = strtok_r(text, ",", &rest); one; one = strtok_r(NULL, ",", &rest)) {
         if (request->clock_count == CLOCKS_MAX)
-            harpe_flag_fail(state, "--clocks: more than %d clocks", CLOCKS_MAX);
-        request->clock_mhz[request->clock_count++] =
-            harpe_flag_int(state, "--clocks", one, 1, 65535);
+            harpe_flag_fail(state, "%s: more than %d clocks", flag, CLOCKS_MAX);
+        request->clock_mhz[request->clock_count++] = harpe_flag_int(state, flag, one, 1, 65535);
     }
-    if (request->clock_count < 2) harpe_flag_fail(state, "--clocks: at least two are needed");
+    if (request->clock_count < 2) harpe_flag_fail(state, "%s: at least two are needed", flag);
 }
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    switch_request *request = state->input;
-    switch (key) {
-    case 'g': request->gpu_name = argument; return 0;
-    case FLAG_CLOCKS: read_clocks(request, state, argument); return 0;
-    case FLAG_SPREAD:
-        request->spread_count = harpe_flag_int(state, "--spread", argument, 2, CLOCKS_MAX);
-        return 0;
-    case 'r':
-        request->repetitions = harpe_flag_int(state, "--repetitions", argument, 1, 1000);
-        return 0;
-    case 'o': request->output_path = argument; return 0;
-    case 'f': request->force = true; return 0;
-    case 'j': request->json = true; return 0;
-    case ARGP_KEY_ARG:
-        request->command = &state->argv[state->next - 1];
-        state->next = state->argc;
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
+static const harpe_flag flags[] = {
+    {"gpu", 'g', "GPU", "The GPU to measure: number, UUID or PCI address (default 0)", 1,
+     HARPE_INTO(switch_request, gpu_name)},
+    {"clocks", 0, "MHZ[,MHZ...]", "The clocks to measure", 1, .read = read_clocks},
+    {"spread", 0, "N", "So many clocks, evenly spread (default 8)", 1,
+     HARPE_INTO(switch_request, spread_count), 2, CLOCKS_MAX},
+    {"repetitions", 'r', "N", "Changes to each clock (default 7)", 1,
+     HARPE_INTO(switch_request, repetitions), 1, 1000},
+    {.help = "Output:", .group = 2},
+    {"output", 'o', "FILE", "Write the result as CSV", 2, HARPE_INTO(switch_request, output_path)},
+    {"force", 'f', NULL, "Replace an existing file", 2, HARPE_INTO(switch_request, force)},
+    {"json", 'j', NULL, "Print JSON", 2, HARPE_INTO(switch_request, json)},
+    {0},
+};
 
-static const struct argp argument_parser = {
-    .options = flags,
-    .parser = parse_flag,
-    .args_doc = "[-- COMMAND [ARG...]]",
-    .doc = "Measure how long a GPU takes to change its clock, for several new clocks. The GPU is "
-           "restored afterwards.\vCOMMAND keeps a real GPU busy; emulated GPUs need none.\n\n"
-           "Examples:\n"
-           "  harpe profile switch --output switch.csv -- python3 matmul.py\n"
-           "  harpe emulate --physics real -- harpe profile switch\n\n"
-           "See also: man harpe-profile",
+static const harpe_command_line command_line = {
+    .parts = {{flags}},
+    .command = offsetof(switch_request, command),
+    .forms = "[-- COMMAND [ARG...]]",
+    .about = "Measure how long a GPU takes to change its clock, for several new clocks. The GPU is "
+             "restored afterwards.\vCOMMAND keeps a real GPU busy; emulated GPUs need none.\n\n"
+             "Examples:\n"
+             "  harpe profile switch --output switch.csv -- python3 matmul.py\n"
+             "  harpe emulate --physics real -- harpe profile switch\n\n"
+             "See also: man harpe-profile",
 };
 
 int harpe_profile_switch_command(int argc, char **argv) {
     switch_request request = {.spread_count = 8, .repetitions = 7};
-    argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &request);
+    (void)harpe_command_line_read(&command_line, argc, argv, &request);
     harpe_error error;
     harpe_status status = run(&request, &error);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("profile", &error);

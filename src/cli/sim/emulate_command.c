@@ -21,125 +21,71 @@ typedef struct emulate_arguments {
     char **command;  /* NULL: the workload */
 } emulate_arguments;
 
-enum flag {
-    FLAG_GPUS = 'g',
-    FLAG_TIME_SCALE = 's',
-    FLAG_FAULTS = 'f',
-    FLAG_PROFILE = 'p',
-    FLAG_CLUSTER = 'c',
-    FLAG_FAULTS_FILE = 0x400,
-    FLAG_NOISE,
-    FLAG_PHYSICS,
-    FLAG_SEED,
-    FLAG_VISIBLE_TO_TORCH,
-    FLAG_WORKLOAD,
-    FLAG_STEPS,
-    FLAG_STEP_NOISE,
-    FLAG_PHASE,
-    FLAG_DRIFT,
-    FLAG_PRINT_STEPS,
-};
+/* Checks a whole number that stays a text. */
+static void read_seed(void *into, struct argp_state *state, const char *flag, char *text) {
+    (void)harpe_flag_int(state, flag, text, 0, INT_MAX);
+    *(const char **)into = text;
+}
 
-static const struct argp_option flags[] = {
-    {"gpus", FLAG_GPUS, "LIST", 0,
+static void show_to_torch(void *into, struct argp_state *state, const char *flag, char *text) {
+    (void)state, (void)flag, (void)text;
+    *(const char **)into = "1";
+}
+
+static const harpe_flag flags[] = {
+    {"gpus", 'g', "LIST",
      "GPUs of the machine: 4xA100, or a mixture such as 2xA100,1xV100 (default 1xA100; models "
      "V100, A40, A100, A100-PCIe, H100, GH200; at most 4096)",
-     1},
-    {"time-scale", FLAG_TIME_SCALE, "X", 0, "The GPUs' time runs X times as fast (default 1)", 1},
-    {"profile", FLAG_PROFILE, "FILE", 0, "Measured profile that simulated instructions follow", 1},
-    {"faults", FLAG_FAULTS, "LIST", 0,
-     "Faults, such as no_permission,slow_set=200 (the manual lists all)", 1},
-    {"faults-file", FLAG_FAULTS_FILE, "FILE", 0,
-     "Faults from a file, which may change while the command runs", 1},
-    {"physics", FLAG_PHYSICS, "ideal|real|FILE", 0,
-     "How GPUs differ from ideal ones: late clocks, variability and more (default ideal)", 1},
-    {"noise", FLAG_NOISE, "PERCENT", 0,
-     "Standard deviation of the noise of power sensors; 0: no noise (default 0.5)", 1},
-    {"seed", FLAG_SEED, "N", 0, "Seed of the noise and of the physics (default 1)", 1},
-    {"cluster", FLAG_CLUSTER, "NAME", 0,
-     "Share the GPUs with other commands that give this name (default: separate GPUs)", 1},
-    {"visible-to-torch", FLAG_VISIBLE_TO_TORCH, NULL, 0,
-     "PyTorch counts the GPUs as CUDA devices, although it cannot compute on them", 1},
-    {"workload", FLAG_WORKLOAD, "NAME[,NAME...]|list", 0,
-     "Workloads that were measured on an A100. Without COMMAND, run a program like them", 2},
-    {"steps", FLAG_STEPS, "N", 0, "Iterations of the workload; 0: without end (default 100)", 2},
-    {"step-noise", FLAG_STEP_NOISE, "PERCENT", 0,
-     "Standard deviation of the time of an iteration (default 0)", 2},
-    {"phase", FLAG_PHASE, "S", 0,
-     "The next workload of the list begins after this time of the GPUs (default 30)", 2},
-    {"drift", FLAG_DRIFT, "PERCENT", 0,
-     "The time of an iteration grows by this in an hour (default 0)", 2},
-    {"print-steps", FLAG_PRINT_STEPS, NULL, 0, "Print a line after each iteration", 2},
+     1, HARPE_INTO(emulate_arguments, options.gpus),
+     .given = offsetof(emulate_arguments, makes_gpus)},
+    {"time-scale", 's', "X", "The GPUs' time runs X times as fast (default 1)", 1,
+     HARPE_INTO(emulate_arguments, options.time_scale), 0.001, 1e6},
+    {"profile", 'p', "FILE", "Measured profile that simulated instructions follow", 1,
+     HARPE_INTO(emulate_arguments, options.profile)},
+    {"faults", 'f', "LIST", "Faults, such as no_permission,slow_set=200 (the manual lists all)", 1,
+     HARPE_INTO(emulate_arguments, options.faults)},
+    {"faults-file", 0, "FILE", "Faults from a file, which may change while the command runs", 1,
+     HARPE_INTO(emulate_arguments, options.faults_file)},
+    {"physics", 0, "ideal|real|FILE",
+     "How GPUs differ from ideal ones: late clocks, variability and more (default ideal)", 1,
+     HARPE_INTO(emulate_arguments, options.physics)},
+    {"noise", 0, "PERCENT",
+     "Standard deviation of the noise of power sensors; 0: no noise (default 0.5)", 1,
+     HARPE_INTO(emulate_arguments, options.noise), 0, 20},
+    {"seed", 0, "N", "Seed of the noise and of the physics (default 1)", 1,
+     HARPE_READ(read_seed, emulate_arguments, options.seed)},
+    {"cluster", 'c', "NAME",
+     "Share the GPUs with other commands that give this name (default: separate GPUs)", 1,
+     HARPE_INTO(emulate_arguments, options.cluster)},
+    {"visible-to-torch", 0, NULL,
+     "PyTorch counts the GPUs as CUDA devices, although it cannot compute on them", 1,
+     HARPE_READ(show_to_torch, emulate_arguments, options.torch)},
+    {"workload", 0, "NAME[,NAME...]|list",
+     "Workloads that were measured on an A100. Without COMMAND, run a program like them", 2,
+     HARPE_INTO(emulate_arguments, options.workload)},
+    {"steps", 0, "N", "Iterations of the workload; 0: without end (default 100)", 2,
+     HARPE_INTO(emulate_arguments, workload.steps), 0, INT_MAX},
+    {"step-noise", 0, "PERCENT", "Standard deviation of the time of an iteration (default 0)", 2,
+     HARPE_INTO(emulate_arguments, workload.noise_share), 0, 20, .divisor = 100},
+    {"phase", 0, "S",
+     "The next workload of the list begins after this time of the GPUs (default 30)", 2,
+     HARPE_INTO(emulate_arguments, workload.phase_s), 0.001, 1e6},
+    {"drift", 0, "PERCENT", "The time of an iteration grows by this in an hour (default 0)", 2,
+     HARPE_INTO(emulate_arguments, workload.drift_share_h), -90, 1000, .divisor = 100},
+    {"print-steps", 0, NULL, "Print a line after each iteration", 2,
+     HARPE_INTO(emulate_arguments, workload.prints_steps)},
     {0},
 };
 
-/* Handles the options of the workload that runs without a command. */
-static error_t parse_workload_flag(int key, char *argument, struct argp_state *state) {
-    emulate_arguments *arguments = state->input;
-    harpe_workload_options *workload = &arguments->workload;
-    switch (key) {
-    case FLAG_WORKLOAD: arguments->options.workload = argument; return 0;
-    case FLAG_STEPS:
-        workload->steps = harpe_flag_int(state, "--steps", argument, 0, INT_MAX);
-        return 0;
-    case FLAG_STEP_NOISE:
-        workload->noise_share = harpe_flag_double(state, "--step-noise", argument, 0, 20) / 100;
-        return 0;
-    case FLAG_PHASE:
-        workload->phase_s = harpe_flag_double(state, "--phase", argument, 0.001, 1e6);
-        return 0;
-    case FLAG_DRIFT:
-        workload->drift_share_h = harpe_flag_double(state, "--drift", argument, -90, 1000) / 100;
-        return 0;
-    case FLAG_PRINT_STEPS: workload->prints_steps = true; return 0;
-    case ARGP_KEY_NO_ARGS:
-        if (arguments->options.workload || getenv("HARPE_EMULATOR_WORKLOAD")) return 0;
-        harpe_flag_fail(
-            state,
-            "the command is missing; for example: harpe emulate --gpus 4xA100 -- harpe gpus");
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    emulate_arguments *arguments = state->input;
-    switch (key) {
-    case FLAG_GPUS:
-        arguments->options.gpus = argument;
-        arguments->makes_gpus = true;
-        return 0;
-    case FLAG_TIME_SCALE:
-        (void)harpe_flag_double(state, "--time-scale", argument, 0.001, 1e6);
-        arguments->options.time_scale = argument;
-        return 0;
-    case FLAG_NOISE:
-        (void)harpe_flag_double(state, "--noise", argument, 0, 20);
-        arguments->options.noise = argument;
-        return 0;
-    case FLAG_SEED:
-        (void)harpe_flag_int(state, "--seed", argument, 0, INT_MAX);
-        arguments->options.seed = argument;
-        return 0;
-    case FLAG_PHYSICS: arguments->options.physics = argument; return 0;
-    case FLAG_PROFILE: arguments->options.profile = argument; return 0;
-    case FLAG_FAULTS: arguments->options.faults = argument; return 0;
-    case FLAG_FAULTS_FILE: arguments->options.faults_file = argument; return 0;
-    case FLAG_CLUSTER: arguments->options.cluster = argument; return 0;
-    case FLAG_VISIBLE_TO_TORCH: arguments->options.torch = "1"; return 0;
-    case ARGP_KEY_ARGS: arguments->command = state->argv + state->next; return 0;
-    default: return parse_workload_flag(key, argument, state);
-    }
-}
-
-static const struct argp argument_parser = {
-    .options = flags,
-    .parser = parse_flag,
-    .args_doc = "COMMAND [ARGUMENT...]\n--workload NAME",
-    .doc = "Run a command on emulated GPUs: programs that load NVIDIA's management library "
-           "(libnvidia-ml.so.1) find the emulator in its place.\vExamples:\n"
-           "  harpe emulate --gpus 4xA100 -- harpe gpus\n"
-           "  harpe emulate --gpus A100-PCIe --workload gpt2-bf16-b8-s128\n\nSee also: man "
-           "harpe-emulate",
+static const harpe_command_line command_line = {
+    .parts = {{flags}},
+    .command = offsetof(emulate_arguments, command),
+    .forms = "COMMAND [ARGUMENT...]\n--workload NAME",
+    .about = "Run a command on emulated GPUs: programs that load NVIDIA's management library "
+             "(libnvidia-ml.so.1) find the emulator in its place.\vExamples:\n"
+             "  harpe emulate --gpus 4xA100 -- harpe gpus\n"
+             "  harpe emulate --gpus A100-PCIe --workload gpt2-bf16-b8-s128\n\nSee also: man "
+             "harpe-emulate",
 };
 
 /* ---- The command ----------------------------------------------------------------------------- */
@@ -205,7 +151,11 @@ static harpe_status emulate_workload(const emulate_arguments *arguments, int *ex
 
 int harpe_emulate_command(int argc, char **argv) {
     emulate_arguments arguments = {.workload = {.steps = 100, .phase_s = 30}};
-    argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
+    if (!arguments.command && !arguments.options.workload && !getenv("HARPE_EMULATOR_WORKLOAD"))
+        harpe_flag_fail(
+            &state,
+            "the command is missing; for example: harpe emulate --gpus 4xA100 -- harpe gpus");
     harpe_error error;
     int exit_code = HARPE_EXIT_OK;
     harpe_status status = check_profile(arguments.options.profile, &error);

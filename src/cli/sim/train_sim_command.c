@@ -12,6 +12,7 @@
 #include "base/number.h"
 #include "base/terminal_progress.h"
 #include "cli/commands.h"
+#include "cli/gpu_names.h"
 #include "cli/job_report.h"
 #include "sim/sim.h"
 
@@ -19,97 +20,6 @@
 #define VIRTUAL_LIMIT_S 20000.0 /* of the GPUs' time */
 
 enum { STEPS_MAX = HARPE_SIM_STEP_MAX / 2 };
-
-enum flag {
-    FLAG_PROFILE = 'i',
-    FLAG_QUIET = 'q',
-    FLAG_GPU = 0x100,
-    FLAG_IMBALANCE,
-    FLAG_PHYSICS,
-    FLAG_ANTICIPATE,
-    FLAG_FORWARD_TIME,
-    FLAG_SEED,
-    FLAG_POWER,
-    FLAG_SCHEDULE,
-    FLAG_CHUNKS,
-    FLAG_GROUP_SIZE,
-    FLAG_OVERLAP,
-    FLAG_MICROBATCHES,
-    FLAG_PP,
-    FLAG_DP,
-    FLAG_TP,
-    FLAG_STEPS,
-    FLAG_REAL_TIME,
-    FLAG_TIME_SCALE,
-    FLAG_LEARNING_LIMIT,
-    FLAG_SCHEDULER,
-    FLAG_SCHEDULER_ARGS,
-    FLAG_PLAN,
-    FLAG_OFFLINE,
-    FLAG_SERVER,
-    FLAG_CA_FILE,
-    FLAG_STRAGGLER,
-    FLAG_KILL_RANK,
-    FLAG_RESTART_SERVER,
-    FLAG_JSON,
-    FLAG_LOG_STEPS,
-};
-
-static const struct argp_option flags[] = {
-    {NULL, 0, NULL, 0, "The job:", 1},
-    {"inst-profile", FLAG_PROFILE, "FILE", 0,
-     "Measured profile that the GPUs follow (default: a synthesised one)", 1},
-    {"p2p-power", FLAG_POWER, "W", 0,
-     "Power of a GPU that waits for a peer (default: the GPU model's own)", 1},
-    {"pp", FLAG_PP, "N", 0, "Ranks of a pipeline (4)", 1},
-    {"stages", FLAG_PP, "N", OPTION_ALIAS, NULL, 1},
-    {"dp", FLAG_DP, "N", 0, "Pipelines that share the data (1)", 1},
-    {"tp", FLAG_TP, "N", 0, "GPUs that share a stage (1)", 1},
-    {"num-mbs", FLAG_MICROBATCHES, "N", 0, "Microbatches of a step (8)", 1},
-    {"schedule", FLAG_SCHEDULE, "NAME", 0, "Pipeline schedule (1f1b); see harpe plan --help", 1},
-    {"chunks", FLAG_CHUNKS, "N", 0, "Stages per rank, if the schedule has several", 1},
-    {"microbatch-group-size", FLAG_GROUP_SIZE, "N", 0, "interleaved-1f1b: see harpe plan --help",
-     1},
-    {"overlap-moe-expert-parallel-comm", FLAG_OVERLAP, NULL, 0,
-     "interleaved-1f1b and 1f1b: see harpe plan --help", 1},
-    {"gpu", FLAG_GPU, "MODEL", 0, "Emulated GPU: V100, A40, A100 or H100 (A100)", 1},
-    {"physics", FLAG_PHYSICS, "ideal|real|FILE", 0,
-     "How the GPUs differ from ideal ones; see harpe emulate --help (ideal)", 1},
-    {"imbalance", FLAG_IMBALANCE, "X", 0, "Synthesised: slowest stage divided by the mean (1.15)",
-     1},
-    {"forward-time", FLAG_FORWARD_TIME, "S", 0, "Synthesised: mean forward time (0.05)", 1},
-    {"seed", FLAG_SEED, "N", 0, "Seed of the synthesised profile and of the physics (1)", 1},
-    {NULL, 0, NULL, 0, "The optimizer:", 2},
-    {"anticipate", FLAG_ANTICIPATE, NULL, 0,
-     "Set clocks that change late before their instructions begin", 2},
-    {"offline", FLAG_OFFLINE, NULL, 0,
-     "Serve the plan of T_min made from the profile, instead of learning it online", 2},
-    {"plan", FLAG_PLAN, "FILE.py", 0, "Serve this plan", 2},
-    {"scheduler", FLAG_SCHEDULER, "NAME", 0, "The server's scheduler (Perseus without a profile)",
-     2},
-    {"scheduler-args", FLAG_SCHEDULER_ARGS, "JSON", 0, "Its arguments", 2},
-    {"server", FLAG_SERVER, "URL", 0,
-     "Use a running server, with its own scheduler; implies --real-time", 2},
-    {"ca-file", FLAG_CA_FILE, "FILE", 0, "Trust these certificate authorities (PEM)", 2},
-    {NULL, 0, NULL, 0, "The run:", 3},
-    {"steps", FLAG_STEPS, "N", 0, "Steps to measure after the plan has started (10)", 3},
-    {"real-time", FLAG_REAL_TIME, NULL, 0,
-     "Run in real processes that wait for real time, and over HTTP", 3},
-    {"time-scale", FLAG_TIME_SCALE, "X", 0,
-     "In real time: the GPUs' time runs X times as fast (10); implies --real-time", 3},
-    {"learning-limit", FLAG_LEARNING_LIMIT, "S", 0,
-     "Give up if there is no plan after S seconds (in real time 600, otherwise 20000)", 3},
-    {"straggler", FLAG_STRAGGLER, "RANK@STEP=FACTOR", 0,
-     "Throttle the rank's GPU from this step on, and report it to the server", 3},
-    {"kill-rank", FLAG_KILL_RANK, "RANK@STEP", 0, "Kill the rank, and restart the job", 3},
-    {"restart-server", FLAG_RESTART_SERVER, "STEP", 0,
-     "Kill the server, and restart it with its store", 3},
-    {NULL, 0, NULL, 0, "Output:", 4},
-    {"json", FLAG_JSON, NULL, 0, "Print the result as JSON", 4},
-    {"log-steps", FLAG_LOG_STEPS, "FILE", 0, "Write a line of JSON to FILE after each step", 4},
-    {"quiet", FLAG_QUIET, NULL, 0, "Show no progress and no warnings", 4},
-    {0},
-};
 
 /* Parses an event, "[RANK@][+]STEP[=FACTOR]". */
 static void parse_event(const struct argp_state *state, const char *flag, const char *text,
@@ -143,48 +53,121 @@ static void parse_event(const struct argp_state *state, const char *flag, const 
                                .factor = factor};
 }
 
-static error_t parse_job_flag(int key, char *argument, struct argp_state *state) {
-    harpe_sim_options *options = state->input;
-    const harpe_number_flag numbers[] = {
-        {FLAG_PP, &options->pp, NULL, 1, HARPE_SIM_RANK_MAX},
-        {FLAG_DP, &options->dp, NULL, 1, HARPE_SIM_RANK_MAX},
-        {FLAG_TP, &options->tp, NULL, 1, HARPE_SIM_RANK_MAX},
-        {FLAG_MICROBATCHES, &options->microbatches, NULL, 1, 10000},
-        {FLAG_CHUNKS, &options->chunks, NULL, 1, 64},
-        {FLAG_GROUP_SIZE, &options->group_size, NULL, 1, 10000},
-        {FLAG_STEPS, &options->steps, NULL, 1, STEPS_MAX},
-        {FLAG_IMBALANCE, NULL, &options->imbalance, 1, 10},
-        {FLAG_FORWARD_TIME, NULL, &options->forward_time_s, 0.001, 100},
-        {0},
-    };
-    if (harpe_flag_number(state, flags, numbers, key, argument)) return 0;
-    switch (key) {
-    case FLAG_PROFILE: options->profile_path = argument; return 0;
-    case FLAG_POWER:
-        options->blocking_power_w =
-            harpe_flag_double_above(state, "--p2p-power", argument, 0, 1000);
-        return 0;
-    case FLAG_SCHEDULE: options->schedule_name = argument; return 0;
-    case FLAG_OVERLAP: options->overlaps_moe_expert_parallel_comm = true; return 0;
-    case FLAG_GPU:
-        options->gpu_model = harpe_synth_gpu_models()[harpe_flag_choice(state, "--gpu", argument,
-                                                                        harpe_synth_gpu_models())];
-        return 0;
-    case FLAG_PHYSICS: options->physics = argument; return 0;
-    case FLAG_SEED:
-        options->seed = (uint64_t)harpe_flag_int(state, "--seed", argument, 0, INT32_MAX);
-        return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
+static void read_straggler(void *into, struct argp_state *state, const char *flag, char *text) {
+    parse_event(state, flag, text, true, true, into);
 }
 
-static void check_json(const struct argp_state *state, const char *text) {
+static void read_kill(void *into, struct argp_state *state, const char *flag, char *text) {
+    parse_event(state, flag, text, true, false, into);
+}
+
+static void read_restart(void *into, struct argp_state *state, const char *flag, char *text) {
+    parse_event(state, flag, text, false, false, into);
+}
+
+static void read_json(void *into, struct argp_state *state, const char *flag, char *text) {
     json_t *value = json_loads(text, 0, NULL);
     bool is_object = json_is_object(value);
     json_decref(value);
-    if (!is_object)
-        harpe_flag_fail(state, "--scheduler-args: expected a JSON object, found '%s'", text);
+    if (!is_object) harpe_flag_fail(state, "%s: expected a JSON object, found '%s'", flag, text);
+    *(const char **)into = text;
 }
+
+/* Sets the variable, which the processes of the ranks read, too. */
+static void set_ca_file(void *into, struct argp_state *state, const char *flag, char *text) {
+    (void)into;
+    if (setenv("HARPE_CA_FILE", text, 1) != 0) harpe_flag_fail(state, "%s: out of memory", flag);
+}
+
+static const harpe_flag flags[] = {
+    {.help = "The job:", .group = 1},
+    {"inst-profile", 'i', "FILE",
+     "Measured profile that the GPUs follow (default: a synthesised one)", 1,
+     HARPE_INTO(harpe_sim_options, profile_path)},
+    {"p2p-power", 0, "W", "Power of a GPU that waits for a peer (default: the GPU model's own)", 1,
+     HARPE_INTO(harpe_sim_options, blocking_power_w), 0, 1000, .is_above = true},
+    {"pp", 0, "N", "Ranks of a pipeline (4)", 1, HARPE_INTO(harpe_sim_options, pp), 1,
+     HARPE_SIM_RANK_MAX},
+    {"stages", .how = OPTION_ALIAS, .group = 1},
+    {"dp", 0, "N", "Pipelines that share the data (1)", 1, HARPE_INTO(harpe_sim_options, dp), 1,
+     HARPE_SIM_RANK_MAX},
+    {"tp", 0, "N", "GPUs that share a stage (1)", 1, HARPE_INTO(harpe_sim_options, tp), 1,
+     HARPE_SIM_RANK_MAX},
+    {"num-mbs", 0, "N", "Microbatches of a step (8)", 1,
+     HARPE_INTO(harpe_sim_options, microbatches), 1, 10000},
+    {"schedule", 0, "NAME", "Pipeline schedule (1f1b); see harpe plan --help", 1,
+     HARPE_INTO(harpe_sim_options, schedule_name)},
+    {"chunks", 0, "N", "Stages per rank, if the schedule has several", 1,
+     HARPE_INTO(harpe_sim_options, chunks), 1, 64},
+    {"microbatch-group-size", 0, "N", "interleaved-1f1b: see harpe plan --help", 1,
+     HARPE_INTO(harpe_sim_options, group_size), 1, 10000},
+    {"overlap-moe-expert-parallel-comm", 0, NULL,
+     "interleaved-1f1b and 1f1b: see harpe plan --help", 1,
+     HARPE_INTO(harpe_sim_options, overlaps_moe_expert_parallel_comm)},
+    {"gpu", 0, "MODEL", "Emulated GPU: V100, A40, A100 or H100 (A100)", 1,
+     HARPE_READ(harpe_gpu_model_read, harpe_sim_options, gpu_model)},
+    {"physics", 0, "ideal|real|FILE",
+     "How the GPUs differ from ideal ones; see harpe emulate --help (ideal)", 1,
+     HARPE_INTO(harpe_sim_options, physics)},
+    {"imbalance", 0, "X", "Synthesised: slowest stage divided by the mean (1.15)", 1,
+     HARPE_INTO(harpe_sim_options, imbalance), 1, 10},
+    {"forward-time", 0, "S", "Synthesised: mean forward time (0.05)", 1,
+     HARPE_INTO(harpe_sim_options, forward_time_s), 0.001, 100},
+    {"seed", 0, "N", "Seed of the synthesised profile and of the physics (1)", 1,
+     HARPE_INTO(harpe_sim_options, seed), 0, INT32_MAX},
+    {.help = "The optimizer:", .group = 2},
+    {"anticipate", 0, NULL, "Set clocks that change late before their instructions begin", 2,
+     HARPE_INTO(harpe_sim_options, may_anticipate)},
+    {"offline", 0, NULL,
+     "Serve the plan of T_min made from the profile, instead of learning it online", 2,
+     HARPE_INTO(harpe_sim_options, is_offline)},
+    {"plan", 0, "FILE.py", "Serve this plan", 2, HARPE_INTO(harpe_sim_options, plan_path)},
+    {"scheduler", 0, "NAME", "The server's scheduler (Perseus without a profile)", 2,
+     HARPE_INTO(harpe_sim_options, scheduler)},
+    {"scheduler-args", 0, "JSON", "Its arguments", 2,
+     HARPE_READ(read_json, harpe_sim_options, scheduler_args)},
+    {"server", 0, "URL", "Use a running server, with its own scheduler; implies --real-time", 2,
+     HARPE_INTO(harpe_sim_options, server_url)},
+    {"ca-file", 0, "FILE", "Trust these certificate authorities (PEM)", 2, .read = set_ca_file},
+    {.help = "The run:", .group = 3},
+    {"steps", 0, "N", "Steps to measure after the plan has started (10)", 3,
+     HARPE_INTO(harpe_sim_options, steps), 1, STEPS_MAX},
+    {"real-time", 0, NULL, "Run in real processes that wait for real time, and over HTTP", 3,
+     HARPE_INTO(harpe_sim_options, is_real_time)},
+    {"time-scale", 0, "X",
+     "In real time: the GPUs' time runs X times as fast (10); implies --real-time", 3,
+     HARPE_INTO(harpe_sim_options, time_scale), 0.1, 1000,
+     .given = offsetof(harpe_sim_options, is_real_time)},
+    {"learning-limit", 0, "S",
+     "Give up if there is no plan after S seconds (in real time 600, otherwise 20000)", 3,
+     HARPE_INTO(harpe_sim_options, learning_limit_s), 0, 1e6, .is_above = true},
+    {"straggler", 0, "RANK@STEP=FACTOR",
+     "Throttle the rank's GPU from this step on, and report it to the server", 3,
+     HARPE_READ(read_straggler, harpe_sim_options, straggler)},
+    {"kill-rank", 0, "RANK@STEP", "Kill the rank, and restart the job", 3,
+     HARPE_READ(read_kill, harpe_sim_options, kill_rank)},
+    {"restart-server", 0, "STEP", "Kill the server, and restart it with its store", 3,
+     HARPE_READ(read_restart, harpe_sim_options, restart_server)},
+    {.help = "Output:", .group = 4},
+    {"json", 0, NULL, "Print the result as JSON", 4, HARPE_INTO(harpe_sim_options, is_json)},
+    {"log-steps", 0, "FILE", "Write a line of JSON to FILE after each step", 4,
+     HARPE_INTO(harpe_sim_options, step_log_path)},
+    {"quiet", 'q', NULL, "Show no progress and no warnings", 4,
+     HARPE_INTO(harpe_sim_options, is_quiet)},
+    {0},
+};
+
+static const harpe_command_line command_line = {
+    .parts = {{flags}},
+    .about = "Train on emulated GPUs with everything else real: the optimizer of each rank, its "
+             "controller, the coordination server. They run in virtual time, in one process, and "
+             "print the same figures on every machine; --real-time runs them in processes of their "
+             "own. Prints the time and energy at the "
+             "highest clocks, the predictions of the plan, and the time and energy with the "
+             "optimizer.\vExamples:\n  harpe train-sim\n  harpe train-sim --inst-profile gpt3.csv "
+             "--p2p-power 84 --pp 8 --num-mbs 32 \\\n      --offline\n\n"
+             "See also: man harpe-train-sim",
+};
 
 static void check_together(const struct argp_state *state, const harpe_sim_options *options) {
     int ranks = harpe_sim_world_size(options);
@@ -210,63 +193,6 @@ static void choose_time(harpe_sim_options *options) {
         options->learning_limit_s = options->is_real_time ? REAL_LIMIT_S : VIRTUAL_LIMIT_S;
 }
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    harpe_sim_options *options = state->input;
-    switch (key) {
-    case FLAG_REAL_TIME: options->is_real_time = true; return 0;
-    case FLAG_TIME_SCALE:
-        options->is_real_time = true;
-        options->time_scale = harpe_flag_double(state, "--time-scale", argument, 0.1, 1000);
-        return 0;
-    case FLAG_LEARNING_LIMIT:
-        options->learning_limit_s =
-            harpe_flag_double_above(state, "--learning-limit", argument, 0, 1e6);
-        return 0;
-    case FLAG_SCHEDULER: options->scheduler = argument; return 0;
-    case FLAG_PLAN: options->plan_path = argument; return 0;
-    case FLAG_ANTICIPATE: options->may_anticipate = true; return 0;
-    case FLAG_OFFLINE: options->is_offline = true; return 0;
-    case FLAG_SERVER: options->server_url = argument; return 0;
-    case FLAG_CA_FILE: /* for the processes of the ranks, too */
-        return setenv("HARPE_CA_FILE", argument, 1) == 0 ? 0 : errno;
-    case FLAG_STRAGGLER:
-        parse_event(state, "--straggler", argument, true, true, &options->straggler);
-        return 0;
-    case FLAG_KILL_RANK:
-        parse_event(state, "--kill-rank", argument, true, false, &options->kill_rank);
-        return 0;
-    case FLAG_RESTART_SERVER:
-        parse_event(state, "--restart-server", argument, false, false, &options->restart_server);
-        return 0;
-    case FLAG_JSON: options->is_json = true; return 0;
-    case FLAG_LOG_STEPS: options->step_log_path = argument; return 0;
-    case FLAG_QUIET: options->is_quiet = true; return 0;
-    case ARGP_KEY_ARG: harpe_flag_fail(state, "train-sim takes no arguments, got '%s'", argument);
-    case FLAG_SCHEDULER_ARGS:
-        options->scheduler_args = argument;
-        check_json(state, argument);
-        return 0;
-    case ARGP_KEY_END:
-        check_together(state, options);
-        choose_time(options);
-        return 0;
-    default: return parse_job_flag(key, argument, state);
-    }
-}
-
-static const struct argp argument_parser = {
-    .options = flags,
-    .parser = parse_flag,
-    .doc = "Train on emulated GPUs with everything else real: the optimizer of each rank, its "
-           "controller, the coordination server. They run in virtual time, in one process, and "
-           "print the same figures on every machine; --real-time runs them in processes of their "
-           "own. Prints the time and energy at the "
-           "highest clocks, the predictions of the plan, and the time and energy with the "
-           "optimizer.\vExamples:\n  harpe train-sim\n  harpe train-sim --inst-profile gpt3.csv "
-           "--p2p-power 84 --pp 8 --num-mbs 32 \\\n      --offline\n\n"
-           "See also: man harpe-train-sim",
-};
-
 /* Fills in `options`. Messages of the run are printed to stderr. Prints an error and exits if the
  * command line is invalid. */
 static void parse_options(int argc, char **argv, harpe_sim_options *options) {
@@ -282,7 +208,9 @@ static void parse_options(int argc, char **argv, harpe_sim_options *options) {
                                    .steps = 10,
                                    .time_scale = 10,
                                    .log = harpe_command_log("harpe train-sim")};
-    argp_parse(&argument_parser, argc, argv, 0, NULL, options);
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, options);
+    check_together(&state, options);
+    choose_time(options);
 }
 
 static double percent_over(double value, double reference) {

@@ -40,94 +40,100 @@ typedef struct tune_arguments {
     char **command;
 } tune_arguments;
 
-enum flag {
-    FLAG_SLOWDOWN = 0x900,
-    FLAG_SELECTOR,
-    FLAG_ETA,
-    FLAG_KNOB,
-    FLAG_GPU,
-    FLAG_ATTACH,
-    FLAG_DRY,
-    FLAG_SAVE,
-    FLAG_URL,
-    FLAG_RATE,
-    FLAG_LATENCY,
-    FLAG_FILE,
-    FLAG_EXPRESSION,
-    FLAG_PRICE,
-    FLAG_CARBON,
-};
-
-static const struct argp_option flags_table[] = {
-    {NULL, 0, NULL, 0, "What is tuned:", 1},
-    {"attach", FLAG_ATTACH, "PID", 0, "Tune for this process, which runs already", 1},
-    {"gpu", FLAG_GPU, "LIST", 0, "Tune these GPUs, such as 0,1 (default: all visible ones)", 1},
-    {"knob", FLAG_KNOB, "LIST", 0, "clock (default), limit, or clock,limit", 1},
-    {"dry-run", FLAG_DRY, NULL, 0, "Change nothing, and estimate what could be saved", 1},
-    {NULL, 0, NULL, 0, "Choice of the best setting:", 2},
-    {"max-slowdown", FLAG_SLOWDOWN, "X", 0,
-     "At most this share more time per unit of work, such as 0.05 for 5 % (default 0.02)", 2},
-    {"selector", FLAG_SELECTOR, "NAME", 0,
-     "max-slowdown (default): least energy within --max-slowdown; energy: least energy; time: "
-     "least time; zeus-cost: lowest weighted cost of energy and time",
-     2},
-    {"eta", FLAG_ETA, "X", 0, "zeus-cost: 0 is all time, 1 all energy (default 0.5)", 2},
-    {NULL, 0, NULL, 0,
-     "How work is measured, if the program marks no steps (default: by the period of its power):",
-     3},
-    {"rate-url", FLAG_URL, "URL", 0, "Page of metrics in Prometheus' format", 3},
-    {"rate", FLAG_RATE, "NAME", 0,
-     "Counter of this page, such as vllm:generation_tokens_total; labels: NAME{a=\"b\"}", 3},
-    {"latency-p95", FLAG_LATENCY, "HISTOGRAM:SECONDS", 0,
-     "A setting is too slow if the 95th percentile of this histogram of the page is longer", 3},
-    {"rate-file", FLAG_FILE, "FILE", 0, "File with a number, the work so far", 3},
-    {"rate-regex", FLAG_EXPRESSION, "RE", 0,
-     "Lines of the command's output; the first group is the work so far, else each line counts one",
-     3},
-    {NULL, 0, NULL, 0, "Result:", 4},
-    {"save", FLAG_SAVE, "FILE", 0,
-     "Check the result of an earlier run in this file first, and write the result to it", 4},
-    {"energy-price", FLAG_PRICE, "P", 0, "Also print what was saved at P for a kWh", 4},
-    {"carbon", FLAG_CARBON, "G", 0, "Also print the carbon that was saved: G grams of CO2 per kWh",
-     4},
-    {"json", 'j', NULL, 0, "At the end print one JSON object on standard output", 4},
-    {0},
-};
-
-static void set_selector(tune_arguments *arguments, const struct argp_state *state,
-                         const char *text) {
+static void read_selector(void *into, struct argp_state *state, const char *flag, char *text) {
+    harpe_tuning_options *options = into;
     static const char *const names[] = {"max-slowdown", "energy", "time", "zeus-cost", NULL};
     static const harpe_tuning_aim aims[] = {HARPE_TUNING_ENERGY, HARPE_TUNING_ENERGY,
                                             HARPE_TUNING_TIME, HARPE_TUNING_COST};
-    int choice = harpe_flag_choice(state, "--selector", text, names);
-    arguments->options.aim = aims[choice];
-    if (choice > 0 && arguments->options.max_slowdown <= 0)
-        arguments->options.max_slowdown = INFINITY;
+    int choice = harpe_flag_choice(state, flag, text, names);
+    options->aim = aims[choice];
+    if (choice > 0 && options->max_slowdown <= 0) options->max_slowdown = INFINITY;
 }
 
-static void set_knobs(tune_arguments *arguments, const struct argp_state *state, const char *text) {
+static void read_knobs(void *into, struct argp_state *state, const char *flag, char *text) {
+    harpe_tuning_options *options = into;
     bool clock = strcmp(text, "clock") == 0;
     bool limit = strcmp(text, "limit") == 0;
     bool both = strcmp(text, "clock,limit") == 0 || strcmp(text, "limit,clock") == 0;
     if (!clock && !limit && !both)
-        harpe_flag_fail(state, "--knob: expected clock, limit, or clock,limit, found '%.100s'",
+        harpe_flag_fail(state, "%s: expected clock, limit, or clock,limit, found '%.100s'", flag,
                         text);
-    arguments->options.tunes_clock = clock || both;
-    arguments->options.tunes_limit = limit || both;
+    options->tunes_clock = clock || both;
+    options->tunes_limit = limit || both;
 }
 
 /* Reads HISTOGRAM:SECONDS. The name may contain colons. */
-static void set_latency(tune_arguments *arguments, const struct argp_state *state,
-                        const char *text) {
+static void read_latency(void *into, struct argp_state *state, const char *flag, char *text) {
+    tune_arguments *arguments = into;
     const char *colon = strrchr(text, ':');
     size_t length = colon ? (size_t)(colon - text) : 0;
     if (length == 0 || length >= sizeof arguments->latency_name)
-        harpe_flag_fail(state, "--latency-p95: expected HISTOGRAM:SECONDS, found '%.100s'", text);
+        harpe_flag_fail(state, "%s: expected HISTOGRAM:SECONDS, found '%.100s'", flag, text);
     memcpy(arguments->latency_name, text, length);
     arguments->options.latency_name = arguments->latency_name;
-    arguments->options.latency_p95_s =
-        harpe_flag_double_above(state, "--latency-p95", colon + 1, 0, 1e9);
+    arguments->options.latency_p95_s = harpe_flag_double_above(state, flag, colon + 1, 0, 1e9);
 }
+
+static const harpe_flag flags[] = {
+    {.help = "What is tuned:", .group = 1},
+    {"attach", 0, "PID", "Tune for this process, which runs already", 1,
+     HARPE_INTO(tune_arguments, attached), 1, INT32_MAX},
+    {"gpu", 0, "LIST", "Tune these GPUs, such as 0,1 (default: all visible ones)", 1,
+     HARPE_INTO(tune_arguments, gpus)},
+    {"knob", 0, "LIST", "clock (default), limit, or clock,limit", 1,
+     HARPE_READ(read_knobs, tune_arguments, options)},
+    {"dry-run", 0, NULL, "Change nothing, and estimate what could be saved", 1,
+     HARPE_INTO(tune_arguments, options.is_dry)},
+    {.help = "Choice of the best setting:", .group = 2},
+    {"max-slowdown", 0, "X",
+     "At most this share more time per unit of work, such as 0.05 for 5 % (default 0.02)", 2,
+     HARPE_INTO(tune_arguments, options.max_slowdown), 0, 1e3, .is_above = true},
+    {"selector", 0, "NAME",
+     "max-slowdown (default): least energy within --max-slowdown; energy: least energy; time: "
+     "least time; zeus-cost: lowest weighted cost of energy and time",
+     2, HARPE_READ(read_selector, tune_arguments, options)},
+    {"eta", 0, "X", "zeus-cost: 0 is all time, 1 all energy (default 0.5)", 2,
+     HARPE_INTO(tune_arguments, options.eta), 0, 1, .given = offsetof(tune_arguments, has_eta)},
+    {.help = "How work is measured, if the program marks no steps (default: by the period of its "
+             "power):",
+     .group = 3},
+    {"rate-url", 0, "URL", "Page of metrics in Prometheus' format", 3,
+     HARPE_INTO(tune_arguments, options.rate_url)},
+    {"rate", 0, "NAME",
+     "Counter of this page, such as vllm:generation_tokens_total; labels: NAME{a=\"b\"}", 3,
+     HARPE_INTO(tune_arguments, options.rate_name)},
+    {"latency-p95", 0, "HISTOGRAM:SECONDS",
+     "A setting is too slow if the 95th percentile of this histogram of the page is longer", 3,
+     .read = read_latency},
+    {"rate-file", 0, "FILE", "File with a number, the work so far", 3,
+     HARPE_INTO(tune_arguments, options.rate_file)},
+    {"rate-regex", 0, "RE",
+     "Lines of the command's output; the first group is the work so far, else each line counts one",
+     3, HARPE_INTO(tune_arguments, expression)},
+    {.help = "Result:", .group = 4},
+    {"save", 0, "FILE",
+     "Check the result of an earlier run in this file first, and write the result to it", 4,
+     HARPE_INTO(tune_arguments, options.save_path)},
+    {"energy-price", 0, "P", "Also print what was saved at P for a kWh", 4,
+     HARPE_INTO(tune_arguments, prices.per_kwh), 0, 1e9},
+    {"carbon", 0, "G", "Also print the carbon that was saved: G grams of CO2 per kWh", 4,
+     HARPE_INTO(tune_arguments, prices.carbon_g_per_kwh), 0, 1e9},
+    {"json", 'j', NULL, "At the end print one JSON object on standard output", 4,
+     HARPE_INTO(tune_arguments, wants_json)},
+    {0},
+};
+
+static const harpe_command_line command_line = {
+    .parts = {{flags}},
+    .command = offsetof(tune_arguments, command),
+    .forms = "-- CMD [ARG...]",
+    .about =
+        "Run any command unchanged, and find the GPU clock with which it needs the least energy "
+        "and is hardly slower. Settings are compared with the highest one in turns; at the end "
+        "the GPUs are restored.\vExamples:\n  harpe tune -- python train.py\n  harpe tune --gpu 0 "
+        "--rate-url http://127.0.0.1:8000/metrics \\\n      --rate "
+        "vllm:generation_tokens_total\n\nSee also: man harpe-tune",
+};
 
 static void check_complete(const struct argp_state *state, const tune_arguments *arguments) {
     const harpe_tuning_options *options = &arguments->options;
@@ -149,54 +155,6 @@ static void check_complete(const struct argp_state *state, const tune_arguments 
     if (arguments->has_eta && options->aim != HARPE_TUNING_COST)
         harpe_flag_fail(state, "--eta needs --selector zeus-cost");
 }
-
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    tune_arguments *arguments = state->input;
-    harpe_tuning_options *options = &arguments->options;
-    const harpe_number_flag numbers[] = {
-        {FLAG_ETA, NULL, &options->eta, 0, 1},
-        {FLAG_ATTACH, &arguments->attached, NULL, 1, INT32_MAX},
-        {FLAG_PRICE, NULL, &arguments->prices.per_kwh, 0, 1e9},
-        {FLAG_CARBON, NULL, &arguments->prices.carbon_g_per_kwh, 0, 1e9},
-        {0},
-    };
-    if (key == FLAG_ETA) arguments->has_eta = true;
-    if (harpe_flag_number(state, flags_table, numbers, key, argument)) return 0;
-    switch (key) {
-    case FLAG_SLOWDOWN:
-        options->max_slowdown = harpe_flag_double_above(state, "--max-slowdown", argument, 0, 1e3);
-        return 0;
-    case FLAG_SELECTOR: set_selector(arguments, state, argument); return 0;
-    case FLAG_KNOB: set_knobs(arguments, state, argument); return 0;
-    case FLAG_GPU: arguments->gpus = argument; return 0;
-    case FLAG_DRY: options->is_dry = true; return 0;
-    case FLAG_SAVE: options->save_path = argument; return 0;
-    case FLAG_URL: options->rate_url = argument; return 0;
-    case FLAG_RATE: options->rate_name = argument; return 0;
-    case FLAG_LATENCY: set_latency(arguments, state, argument); return 0;
-    case FLAG_FILE: options->rate_file = argument; return 0;
-    case FLAG_EXPRESSION: arguments->expression = argument; return 0;
-    case 'j': arguments->wants_json = true; return 0;
-    case ARGP_KEY_ARG:
-        arguments->command = &state->argv[state->next - 1];
-        state->next = state->argc;
-        return 0;
-    case ARGP_KEY_SUCCESS: check_complete(state, arguments); return 0;
-    default: return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp argument_parser = {
-    .options = flags_table,
-    .parser = parse_flag,
-    .args_doc = "-- CMD [ARG...]",
-    .doc =
-        "Run any command unchanged, and find the GPU clock with which it needs the least energy "
-        "and is hardly slower. Settings are compared with the highest one in turns; at the end "
-        "the GPUs are restored.\vExamples:\n  harpe tune -- python train.py\n  harpe tune --gpu 0 "
-        "--rate-url http://127.0.0.1:8000/metrics \\\n      --rate "
-        "vllm:generation_tokens_total\n\nSee also: man harpe-tune",
-};
 
 /* ---- The tuning ------------------------------------------------------------------------------ */
 
@@ -246,13 +204,6 @@ static harpe_status find_gpus_of(int process, char *environment, size_t size, co
     return HARPE_OK;
 }
 
-/* A mistake of the user, such as naming a page that is no URL, ends this program before a long job
- * starts. */
-static bool is_users_mistake(harpe_status status) {
-    return status == HARPE_INVALID_INPUT || status == HARPE_INVALID_ARGUMENT ||
-           status == HARPE_IO_ERROR || status == HARPE_LIMIT_EXCEEDED;
-}
-
 /* Starts the tuning. If only the GPUs cannot be used, says so, and succeeds without. */
 static harpe_status start_tuning(tune_run *run, harpe_error *error) {
     static char environment[ENVIRONMENT_SIZE];
@@ -273,7 +224,8 @@ static harpe_status start_tuning(tune_run *run, harpe_error *error) {
         };
         arguments->options.gpus = run->gpus;
         status = harpe_tune_start_with(&arguments->options, &sources, &run->tuning, &reason);
-        if (is_users_mistake(status)) return harpe_fail(error, status, "%s", reason.message);
+        if (harpe_marked_command_is_users_mistake(status))
+            return harpe_fail(error, status, "%s", reason.message);
     }
     if (status != HARPE_OK)
         fprintf(stderr, NAME ": the program runs untuned: %s\n", reason.message);
@@ -299,13 +251,6 @@ static int tell(tune_run *run, int code) {
 
 /* ---- A command ------------------------------------------------------------------------------- */
 
-static void take_step(void *user) {
-    tune_run *run = user;
-    harpe_step_memory_add(run->child.step_signals.shared, 1);
-}
-
-static void take_epoch(void *user) { (void)user; }
-
 static harpe_status start_child(tune_run *run, harpe_error *error) {
     posix_spawn_file_actions_t actions;
     bool reads_output = run->arguments.expression != NULL;
@@ -329,13 +274,7 @@ static void install_hook(const tune_arguments *arguments) {
 }
 
 static int run_child(tune_run *run) {
-    const harpe_marks marks = {.program = NAME,
-                               .are_read_elsewhere = true,
-                               .step = take_step,
-                               .epoch = take_epoch,
-                               .tick = draw,
-                               .tick_ns = TICK_NS,
-                               .user = run};
+    const harpe_marks marks = {.program = NAME, .tick = draw, .tick_ns = TICK_NS, .user = run};
     const tune_arguments *arguments = &run->arguments;
     harpe_error error;
     harpe_status status = HARPE_OK;
@@ -391,6 +330,7 @@ static int run_attached(tune_run *run) {
 int harpe_tune_command(int argc, char **argv) {
     static tune_run run = {
         .arguments = {.options = {.tunes_clock = true, .eta = 0.5}, .prices = {NAN, NAN}}};
-    argp_parse(&argument_parser, argc, argv, ARGP_IN_ORDER, NULL, &run.arguments);
+    struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &run.arguments);
+    check_complete(&state, &run.arguments);
     return run.arguments.command ? run_child(&run) : run_attached(&run);
 }

@@ -94,6 +94,8 @@ static void append_choice(harpe_text *text, const harpe_tuning_report *report) {
         if (report->is_noise) harpe_text_printf(text, ", which could be noise");
         harpe_text_printf(text, ", ");
         append_change(text, -report->slowdown, report->slowdown_error, "time");
+        harpe_text_printf(text, ", at most about %.1f %% in a minute",
+                          report->slowest_minute * 100);
         harpe_text_printf(text, "; %s and then %s per unit",
                           HARPE_ENERGY(report->highest_j_per_work),
                           HARPE_ENERGY(report->chosen_j_per_work));
@@ -178,6 +180,7 @@ harpe_status harpe_tune_report_print_json(const harpe_tuning_report *report,
     put(object, "guess_high", is_guessed, report->guess_high);
     put(object, "slowdown", is_compared, report->slowdown);
     put(object, "slowdown_error", is_compared, report->slowdown_error);
+    put(object, "slowest_minute", is_compared, report->slowest_minute);
     put(object, "highest_j_per_unit", is_compared, report->highest_j_per_work);
     put(object, "chosen_j_per_unit", is_compared, report->chosen_j_per_work);
     put(object, "highest_s_per_unit", is_compared, report->highest_s_per_work);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The structures of the engine, and the functions that its files share: a job and its ranks, an
- * operation (one call on its way through a worker and the store), a turn (an operation of a job
- * with its scheduler; a job has only one at a time), and the table of jobs. Only the loop uses
- * these structures, except that a worker may read or write a member whose comment says so. */
+ * operation (work that ends later, on a worker or in the store), a turn (an operation of a job with
+ * its scheduler; a job has only one at a time), and the table of jobs. Only the loop uses these
+ * structures, except that a worker may read or write a member whose comment says so. */
 #ifndef HARPE_SERVER_ENGINE_ENGINE_INTERNAL_H
 #define HARPE_SERVER_ENGINE_ENGINE_INTERNAL_H
 
@@ -14,27 +14,26 @@
 typedef struct harpe_operation harpe_operation;
 typedef struct harpe_turn harpe_turn;
 typedef struct harpe_dump harpe_dump;
-typedef struct harpe_profile_dump harpe_profile_dump;
 
 /* ---- Data ------------------------------------------------------------------------------------ */
 
 enum { HARPE_EVICTED_KEPT = 100000 }; /* the store remembers the same number of evicted jobs */
 
+/* What the table finds by its id: a job, or what is kept of an evicted job. */
+typedef struct harpe_table_entry {
+    struct harpe_table_entry *same_bucket;
+    char *id;
+    bool is_evicted; /* it is a harpe_evicted_job */
+} harpe_table_entry;
+
+/* One piece of memory of about 150 bytes. */
 typedef struct harpe_evicted_job {
-    struct harpe_evicted_job *same_bucket;
+    harpe_table_entry entry;
     struct harpe_evicted_job *older, *newer; /* by time of eviction */
-    uint64_t hash;
     int64_t version;   /* of its last change; does not fall from older to newer */
     const char *group; /* NULL: none */
-    char id[];
+    char text[];       /* the id and the group */
 } harpe_evicted_job;
-
-/* Initialise it with zeros. */
-typedef struct harpe_evicted_jobs {
-    harpe_evicted_job **buckets;
-    harpe_evicted_job *oldest, *newest;
-    size_t count;
-} harpe_evicted_jobs;
 
 /* Sums over jobs. */
 typedef struct harpe_figure_sums {
@@ -108,6 +107,15 @@ typedef struct harpe_stored_job_request {
     bool is_within_round; /* the round was running */
 } harpe_stored_job_request;
 
+/* Files for people that a worker writes one after the other: the dumps of a job, or its profile. */
+typedef struct harpe_dump_queue {
+    harpe_dump *first; /* is being written, or waits to be tried again; NULL: none */
+    harpe_dump **end;
+    int new_count;   /* without those that were queued at the start */
+    bool has_failed; /* the last attempt has failed, and the failure was logged */
+    bool was_given_up;
+} harpe_dump_queue;
+
 typedef enum harpe_job_state {
     HARPE_JOB_REGISTERING, /* ranks register */
     HARPE_JOB_PREPARING,   /* a worker makes the scheduler, or replays the rounds after a restart */
@@ -120,9 +128,9 @@ typedef enum harpe_job_state {
 } harpe_job_state;
 
 struct harpe_job {
+    harpe_table_entry entry;
     harpe_jobs *jobs;
-    char *id;
-    harpe_job *same_bucket;   /* of the table */
+    char *id;                 /* the same as that of the entry */
     harpe_job *older, *newer; /* by time of registration; of evicted jobs `older` by eviction */
 
     harpe_job_info info;
@@ -155,7 +163,7 @@ struct harpe_job {
     bool is_finished;          /* the scheduler needs no more results, and keeps its schedules */
     bool refuses_job_requests;
     harpe_scheduler *scheduler; /* may be NULL in a finished job; belongs to the turn, if any */
-    char *state_text; /* the scheduler's state, stored with round + 1; NULL: nothing to store */
+    char *state_text; /* the scheduler's state, stored with round + 1; NULL: it is not kept */
     size_t state_length;
     int64_t state_round;   /* a replay with state_text begins with this round */
     harpe_turn *turn;      /* in flight */
@@ -172,64 +180,113 @@ struct harpe_job {
     int uncounted;     /* number of ranks whose result is not in the figures */
 
     /* Read from the store, and kept until the scheduler is made: */
-    char *saved_text;
-    size_t saved_length;
-    int64_t saved_round;
     harpe_stored_job_request *requests;
     size_t request_count, request_capacity;
 
-    int users;         /* pieces of work that read this job's ranks on a worker */
-    int operations;    /* in flight */
-    harpe_dump *dumps; /* the first is being written; the others wait for it */
-    harpe_dump **dumps_end;
-    int new_dumps;        /* number of dumps, without those that were queued at the start */
-    bool dump_has_failed; /* a dump has failed, and the failure was logged */
-    bool dumps_were_given_up;
-    bool is_restoring;                /* its dumps may be on disk already */
-    void *member, *account;           /* for src/server/fleet; NULL at first */
-    harpe_profile_dump *profile_dump; /* NULL: none waits or is being written */
+    int operations; /* in flight; an evicted job keeps its data until there is none */
+    harpe_dump_queue dumps, profiles;
+    bool is_restoring;      /* its dumps may be on disk already */
+    void *member, *account; /* for src/server/fleet; NULL at first */
 };
 
-/* The part that all operations have in common. An operation is a piece of work that the loop begins
- * and that ends later: it runs on a worker, or waits for the store. Most operations handle a call:
- * they decode the body (on a worker if the body is long), check and store the change, and answer
- * the call. A kind of operation with data of its own is a structure that begins with this one
- * (registration.c, results.c, dumps.c, and all turns). */
+/* A step of an operation. */
+typedef void harpe_step(harpe_operation *operation);
+
+/* A piece of work that the loop begins and that ends later: it runs on a worker, or waits for the
+ * store. Most operations handle a call: they decode the body (on a worker if the body is long),
+ * check and store the change, and answer the call. A member that an operation does not need is 0.
+ * Turns and dumps have more members, in structures that begin with this one. */
 struct harpe_operation {
-    harpe_operation *previous, *following;        /* of the operations in flight */
-    void (*free_own)(harpe_operation *operation); /* frees the kind's own data; NULL: none */
+    harpe_operation *previous, *following; /* of the operations in flight */
+    harpe_step *free_own;                  /* frees the members that not all have; NULL: none */
     harpe_jobs *jobs;
     harpe_job *job;          /* NULL: it belongs to no job */
+    bool is_request;         /* it was made for a call */
     harpe_call *call;        /* NULL: its client is gone, or the engine itself made the operation */
     harpe_call_list waiters; /* calls that are handled again when this operation has ended */
     char *body;              /* of the call */
     size_t length;
-    bool is_decoded;         /* the body is valid; a worker may write this */
-    harpe_problems problems; /* of the body; a worker may write them */
-    harpe_work work;
-    harpe_change change;
-    harpe_change *earlier; /* another change, stored just before `change`; NULL: none */
+    int64_t round; /* of the call */
+
+    harpe_step *work, *done; /* the next step on a worker, and what follows on the loop */
+    union {                  /* it is at one place at a time */
+        harpe_work worker;
+        harpe_change change;
+    };
+    harpe_change *earlier;    /* another change, stored just before `change`; NULL: none */
+    harpe_status status;      /* of the step that has ended; a worker may write it */
+    const harpe_error *error; /* if `status` is not HARPE_OK; valid during `done` */
+
+    /* The content of the body. A worker may write these members. */
+    bool is_decoded;         /* the body is valid */
+    harpe_problems problems; /* of the body */
+    union {
+        struct {
+            harpe_job_info job_info; /* of the job that registers */
+            char *group;             /* that its metadata names; NULL: none */
+        };
+        harpe_rank_info rank_info; /* of the rank that registers */
+        struct {
+            int rank;                   /* that sends the result */
+            bool is_plain;              /* see harpe_result_text */
+            bool is_same;               /* the stored result is equal */
+            harpe_result_totals totals; /* sums over the iterations of the result */
+        };
+        harpe_scheduler *scheduler; /* to be freed; NULL: none */
+        bool looks_at_all;          /* the sweep of dumps looks at all files */
+    };
 };
 
-/* The part that all turns have in common. A turn is an operation with the job's scheduler or its
- * round. A job has at most one turn at a time. Each kind of turn is a structure that begins with
- * this one. Only the file that begins turns of a kind knows the structure of that kind. */
+/* The result of a turn with the scheduler. A worker collects it, and the loop applies it. */
+typedef struct harpe_turn_outcome {
+    harpe_round_text *next; /* NULL: the schedules are as before */
+    bool is_finished;
+    char *state_text; /* NULL: the state is not kept */
+    size_t state_length;
+    harpe_figures figures;
+    bool has_figures;
+    harpe_conduct_sums conduct;
+    int64_t tokens_per_step;   /* 0: not known */
+    harpe_scheduler_file file; /* a file to write; path NULL: none */
+} harpe_turn_outcome;
+
+/* A stored result that is not in the figures yet. */
+typedef struct harpe_counted_result {
+    int rank;
+    bool is_read;
+    harpe_result_totals totals;
+} harpe_counted_result;
+
+/* An operation with the job's scheduler or its round. A job has at most one at a time. A member
+ * that a turn does not need is 0. The worker writes `error` and the members after `text`. */
 struct harpe_turn {
     harpe_operation operation;
-    bool only_reads;     /* it changes nothing that watchers see */
-    bool is_over;        /* the round was over when the turn began */
-    harpe_status status; /* of the work; written by the worker */
-    harpe_error error;   /* if the work has failed; written by the worker */
+    bool only_reads;  /* it changes nothing that watchers see */
+    bool is_over;     /* the round was over when the turn began */
+    bool wants_next;  /* after a job request the scheduler is asked for new schedules */
+    bool is_pipeline; /* reads a pipeline, not the frontier */
+    harpe_stored_job_request request;
+    harpe_change sums; /* of the results up to the last round, stored with the next one */
+    char *text;        /* of the sums, or of the job request */
+    harpe_error error; /* if the work has failed */
+    bool is_taken;     /* the scheduler has accepted the job request */
+    harpe_turn_outcome outcome;
+    harpe_scheduler *made; /* a new scheduler; NULL: the job keeps its own */
+    char *json;            /* the frontier or the pipeline */
+    harpe_counted_result *counted;
+    size_t counted_count;
 };
 
 typedef struct harpe_job_table {
-    harpe_job **buckets;
-    size_t bucket_count, count; /* count: with the jobs that are leaving */
+    harpe_table_entry **buckets;
+    size_t bucket_count, count; /* count: of all entries */
     uint64_t seed;
     harpe_job *newest; /* the job that registered last, of the jobs that are not evicted */
     int64_t first_serial, last_serial;
-    harpe_job *leaving;         /* evicted jobs that work may still use; the latest comes first */
-    harpe_evicted_jobs evicted; /* all others; requests about evicted jobs get 410 */
+    harpe_job *leaving; /* evicted jobs that work may still use; the latest comes first */
+    /* What is kept of all others; requests about evicted jobs get 410. */
+    harpe_evicted_job *oldest_evicted, *newest_evicted;
+    size_t evicted_count;
 } harpe_job_table;
 
 /* What the engine knows of the files that dumps have written. */
@@ -273,72 +330,50 @@ struct harpe_jobs {
 /* Makes an operation, and takes over `call` and its body. `call` NULL: the engine itself makes the
  * operation. If there is no memory, answers the call and returns NULL. */
 harpe_operation *harpe_operation_new(harpe_jobs *jobs, harpe_job *job, harpe_call *call);
-/* Makes an operation of a kind that has its own data: a structure of `size` bytes that begins with
- * a harpe_operation. The other bytes are 0. `free_own` frees the data of the kind. */
+/* Makes a structure of `size` bytes that begins with a harpe_operation. The other bytes are 0.
+ * `free_own` frees the data in them. */
 void *harpe_operation_new_kind(harpe_jobs *jobs, harpe_job *job, harpe_call *call, size_t size,
-                               void (*free_own)(harpe_operation *operation));
-/* Runs `work` on a worker of the pool, and then `done` on the loop. Both get the operation. */
-void harpe_operation_run(harpe_operation *operation, harpe_pool pool, void (*work)(void *user),
-                         void (*done)(void *user));
+                               harpe_step *free_own);
+/* Runs `work` on a worker of the pool, and then `done` on the loop. Ends the operation instead of
+ * `done` if it must not continue: if its client is gone, its job is evicted, or the server stops. A
+ * turn continues unless its job is evicted, and an operation of the engine continues always. */
+void harpe_operation_run(harpe_operation *operation, harpe_pool pool, harpe_step *work,
+                         harpe_step *done);
 /* Does the same as harpe_operation_run, in the pool for bodies. If the body is short, runs `work`
  * and `done` on the loop before it returns. */
-void harpe_operation_decode(harpe_operation *operation, void (*work)(void *user),
-                            void (*done)(void *user));
-/* Stores the operation's change, and then calls `done` with the operation. */
-void harpe_operation_store(harpe_operation *operation, harpe_change_kind kind,
-                           void (*done)(void *user, harpe_status status, const harpe_error *error));
-/* Returns true if the operation must not continue: its client is gone, its job is evicted, or the
- * server stops. In this case, answers the call and frees the operation. */
-bool harpe_operation_is_void(harpe_operation *operation);
+void harpe_operation_decode(harpe_operation *operation, harpe_step *work, harpe_step *done);
+/* Stores the operation's change, sets `status` and `error`, and then calls `done`. */
+void harpe_operation_store(harpe_operation *operation, harpe_change_kind kind, harpe_step *done);
 /* Frees `operation`. Its call is handled again when `other` has ended. */
 void harpe_operation_wait_for(harpe_operation *operation, harpe_operation *other);
 void harpe_call_wait_for(harpe_call *call, harpe_operation *other);
 /* Returns the call, which the caller answers. NULL: its client is gone. */
 harpe_call *harpe_operation_take_call(harpe_operation *operation);
-/* Frees the operation. The calls that waited for it are handled again. */
-void harpe_operation_end(harpe_operation *operation);
+/* Frees the operation, and returns its call, which the caller answers. NULL: its client is gone.
+ * The calls that waited for the operation are handled again. */
+harpe_call *harpe_operation_end(harpe_operation *operation);
+/* Answers 422 with the problems of the body, and frees the operation. */
+void harpe_operation_refuse(harpe_operation *operation);
 /* Frees all operations in flight, when the engine is freed. Answers their calls with 503. */
 void harpe_operations_drop(harpe_jobs *jobs);
 
-/* Begins a turn: a structure of `size` bytes that begins with a harpe_turn. The other bytes are 0.
- * `call` and `free_own` are those of harpe_operation_new_kind. */
-void *harpe_turn_new(harpe_job *job, harpe_call *call, size_t size,
-                     void (*free_own)(harpe_operation *operation));
+/* Begins a turn. If there is no memory, answers the call and returns NULL. */
+harpe_turn *harpe_turn_new(harpe_job *job, harpe_call *call);
 /* Frees the turn and marks its job. */
 void harpe_turn_end(harpe_turn *turn);
-/* Runs `work` on a worker of the pool and then `done` on the loop. */
-void harpe_turn_run_in(harpe_turn *turn, harpe_pool pool, void (*work)(void *user),
-                       void (*done)(void *user));
-/* Does the same as harpe_turn_run_in, in the pool of the job's scheduler. */
-void harpe_turn_run(harpe_turn *turn, void (*work)(void *user), void (*done)(void *user));
-/* Call this first in `done`. If the job was evicted while the work ran, ends the turn and returns
- * false. */
-bool harpe_turn_is_back(harpe_turn *turn);
+/* Does the same as harpe_operation_run, in the pool of the job's scheduler. */
+void harpe_turn_run(harpe_turn *turn, harpe_step *work, harpe_step *done);
 /* Stores the turn's error, makes the job fail, and ends the turn. */
 void harpe_turn_fail_job(harpe_turn *turn);
 
-/* The result of a turn with the scheduler. A worker collects it, and the loop applies it. */
-typedef struct harpe_turn_outcome {
-    harpe_round_text *next; /* NULL: the schedules are as before */
-    bool is_finished;
-    char *state_text; /* NULL: the state is not kept */
-    size_t state_length;
-    harpe_figures figures;
-    bool has_figures;
-    harpe_conduct_sums conduct;
-    int64_t tokens_per_step;   /* 0: not known */
-    harpe_scheduler_file file; /* a file to write; path NULL: none */
-} harpe_turn_outcome;
-
-/* Frees all texts and schedules of the outcome, and then sets its members to 0. */
+/* Frees all texts and schedules of the turn's outcome, and then sets its members to 0. */
 void harpe_turn_outcome_clear(harpe_turn_outcome *outcome);
-/* Collects the scheduler's new state, schedules, figures and file in `outcome`. `schedules` NULL:
- * the schedules have not changed. Call this on a worker. */
-harpe_status harpe_turn_conclude(harpe_turn *turn, harpe_turn_outcome *outcome,
-                                 harpe_scheduler *scheduler,
+/* Collects the scheduler's new state, schedules, figures and file in the turn's outcome.
+ * `schedules` NULL: the schedules have not changed. Call this on a worker. */
+harpe_status harpe_turn_conclude(harpe_turn *turn, harpe_scheduler *scheduler,
                                  const harpe_frequency_schedule *schedules);
 /* Applies the outcome to the job, and takes over the outcome's data. Call this on the loop. */
-void harpe_apply_turn(const harpe_turn *turn, harpe_turn_outcome *outcome);
+void harpe_apply_turn(harpe_turn *turn);
 
 /* Frees the job's scheduler on a worker, because the worker may have to wait until a program of the
  * scheduler has ended. Does not change job->scheduler. */
@@ -378,7 +413,7 @@ int64_t harpe_job_seen_s(const harpe_job *job);
  * memory. */
 harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info);
 void harpe_job_free(harpe_job *job);
-/* Frees all data that an evicted job does not need, unless a worker still reads the job. */
+/* Frees all data that an evicted job does not need. No operation may use the job. */
 void harpe_job_release(harpe_job *job);
 harpe_job_state harpe_job_state_of(const harpe_job *job);
 const char *harpe_job_state_name(harpe_job_state state);
@@ -446,6 +481,9 @@ void harpe_reply_wrong_group(harpe_call *call, const char *group, const char *sc
 
 /* Answers 422, or 503 if there was no memory to collect the problems. */
 void harpe_reply_problems(harpe_call *call, const harpe_problems *problems);
+/* Adds the problem that the job has no rank with this number. `place`: "body" or "query". */
+void harpe_add_unknown_rank(harpe_problems *problems, const char *place, int64_t rank,
+                            const harpe_job *job);
 void harpe_reply_evicted(harpe_call *call, const char *job_id);
 /* Returns the HTTP status for a scheduler's error. */
 int harpe_http_status_of(harpe_status status);
@@ -553,8 +591,8 @@ void harpe_dump_results(harpe_job *job, int64_t round, harpe_round_results *resu
  * if `otherwise` is earlier. */
 int64_t harpe_dumps_first_round(const harpe_job *job, int64_t otherwise);
 /* Starts to write the dumps that were queued while the job was restored. */
-void harpe_dumps_begin(const harpe_job *job);
-/* Stops trying to write dumps that have failed. The next server tries again. */
+void harpe_dumps_begin(harpe_job *job);
+/* Stops trying to write files that have failed. The next server tries again. */
 void harpe_dumps_give_up(harpe_job *job);
 /* Returns the path of the job's directory, which need not exist; NULL: none is possible, or memory
  * ran out. Free it with free(). Any thread. */
@@ -562,8 +600,6 @@ char *harpe_dump_directory(const harpe_jobs *jobs, const char *job_id);
 
 /* Takes over `file`, and writes it on a worker. */
 void harpe_dump_profile(harpe_job *job, harpe_scheduler_file *file);
-/* Stops trying to write a file. The next server tries again. */
-void harpe_profile_dump_give_up(const harpe_job *job);
 
 /* Makes the next sweep remove the dumped files of this job. If memory runs out, the files stay
  * until they are too old. */

@@ -229,21 +229,18 @@ static void remove_job(harpe_job *job) {
     harpe_job_refuse_held(job, 410, detail);
 }
 
-static void deletion_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    harpe_operation *operation = user;
+static void deletion_is_stored(harpe_operation *operation) {
     harpe_job *job = operation->job;
     harpe_call *call = harpe_operation_take_call(operation);
     job->eviction = NULL;
-    if (status != HARPE_OK) {
-        harpe_reply_not_stored(call, error);
+    if (operation->status != HARPE_OK) {
+        harpe_reply_not_stored(call, operation->error);
     } else {
         harpe_finished_add(job->jobs, &operation->change);
         remove_job(job);
         harpe_reply_null(call, -1);
-        /* If a turn is in flight, the job is released when the turn ends. */
-        if (!job->turn) harpe_job_release(job);
     }
-    harpe_operation_end(operation);
+    (void)harpe_operation_end(operation);
     harpe_job_wake(job);
 }
 
@@ -259,11 +256,10 @@ void harpe_evict(harpe_job *job, harpe_call *call) {
 
 /* ---- Idle jobs ------------------------------------------------------------------------------- */
 
-static void seen_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    (void)error;
-    harpe_operation *operation = user;
-    if (status == HARPE_OK) operation->job->stored_last_request_s = operation->change.round;
-    harpe_operation_end(operation);
+static void seen_is_stored(harpe_operation *operation) {
+    if (operation->status == HARPE_OK)
+        operation->job->stored_last_request_s = operation->change.round;
+    (void)harpe_operation_end(operation);
 }
 
 static void store_seen(harpe_job *job) {
@@ -274,11 +270,8 @@ static void store_seen(harpe_job *job) {
     harpe_operation_store(operation, HARPE_CHANGE_SEEN, seen_is_stored);
 }
 
-static void uptime_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    (void)status; /* if this fails, a restart loses a minute of uptime */
-    (void)error;
-    harpe_operation_end(user);
-}
+/* If this fails, a restart loses a minute of uptime. */
+static void uptime_is_stored(harpe_operation *operation) { (void)harpe_operation_end(operation); }
 
 static void store_uptime(harpe_jobs *jobs) {
     harpe_operation *operation = harpe_operation_new(jobs, NULL, NULL);

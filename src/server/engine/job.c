@@ -124,7 +124,8 @@ harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info) {
     job->id = id;
     job->round = job->sums_from = -1;
     job->figures.is_known = true;
-    job->dumps_end = &job->dumps;
+    job->dumps.end = &job->dumps.first;
+    job->profiles.end = &job->profiles.first;
     if (info) {
         job->info = *info;
         if (!harpe_job_read_words(job)) {
@@ -139,27 +140,24 @@ harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info) {
 }
 
 void harpe_job_release(harpe_job *job) {
-    if (job->users > 0) return;
     job_free_ranks(job);
     harpe_round_results_unref(job->results);
     harpe_round_text_unref(job->current);
     harpe_round_text_unref(job->next);
     harpe_job_end_scheduler(job);
     free(job->state_text);
-    free(job->saved_text);
     free(job->requests);
     free(job->failure);
     harpe_job_info_free(&job->info);
     job->results = NULL;
     job->current = job->next = NULL;
     job->scheduler = NULL;
-    job->state_text = job->saved_text = NULL;
+    job->state_text = NULL;
     job->requests = NULL;
     job->failure = NULL;
 }
 
 void harpe_job_free(harpe_job *job) {
-    job->users = 0;
     harpe_job_release(job);
     free(job->id);
     free(job->group);
@@ -208,114 +206,69 @@ const char *harpe_rank_state_name(const harpe_job *job, int rank) {
     return slot->has_reported ? "reported" : "served";
 }
 
-/* ---- The list of evicted jobs ---------------------------------------------------------------- */
-
-/* A list of evicted jobs by time, and a hash table of the same jobs. An entry is one piece of
- * memory of about 150 bytes. */
-
-enum { BUCKET_BITS = 15 };
-
-static harpe_evicted_job **evicted_bucket(const harpe_evicted_jobs *all, uint64_t hash) {
-    return &all->buckets[hash & ((1 << BUCKET_BITS) - 1)];
-}
-
-static void forget_oldest(harpe_evicted_jobs *all) {
-    harpe_evicted_job *job = all->oldest;
-    harpe_evicted_job **place = evicted_bucket(all, job->hash);
-    while (*place != job)
-        place = &(*place)->same_bucket;
-    *place = job->same_bucket;
-    all->oldest = job->newer;
-    if (job->newer)
-        job->newer->older = NULL;
-    else
-        all->newest = NULL;
-    all->count--;
-    free(job);
-}
-
-/* Remembers a job; `group` may be NULL. Returns false if memory runs out. */
-static bool evicted_jobs_add(harpe_evicted_jobs *all, const char *id, uint64_t hash,
-                             const char *group, int64_t version) {
-    size_t id_size = strlen(id) + 1, group_size = group ? strlen(group) + 1 : 0;
-    if (!all->buckets) all->buckets = harpe_calloc(1 << BUCKET_BITS, sizeof *all->buckets);
-    harpe_evicted_job *job = harpe_calloc(1, sizeof *job + id_size + group_size);
-    if (!job || !all->buckets) {
-        free(job);
-        return false;
-    }
-    memcpy(job->id, id, id_size);
-    if (group) job->group = memcpy(job->id + id_size, group, group_size);
-    harpe_evicted_job **bucket = evicted_bucket(all, hash);
-    job->hash = hash;
-    job->same_bucket = *bucket;
-    *bucket = job;
-    job->older = all->newest;
-    job->version = job->older && job->older->version > version ? job->older->version : version;
-    if (job->older)
-        job->older->newer = job;
-    else
-        all->oldest = job;
-    all->newest = job;
-    if (++all->count > HARPE_EVICTED_KEPT) forget_oldest(all);
-    return true;
-}
-
-/* `hash` is the hash of the id with which the job was added. */
-static bool evicted_jobs_have(const harpe_evicted_jobs *all, const char *id, uint64_t hash) {
-    const harpe_evicted_job *job = all->buckets ? *evicted_bucket(all, hash) : NULL;
-    while (job && strcmp(job->id, id) != 0)
-        job = job->same_bucket;
-    return job != NULL;
-}
-
-static void evicted_jobs_free(harpe_evicted_jobs *all) {
-    while (all->oldest)
-        forget_oldest(all);
-    free(all->buckets);
-    *all = (harpe_evicted_jobs){0};
-}
-
 /* ---- The table ------------------------------------------------------------------------------- */
 
 /* The table of jobs. The table finds a job by its id in constant time, and lists jobs in the order
- * of their registration. An evicted job stays in the table while work uses it. Then only its id
- * stays. */
+ * of their registration. An evicted job stays in the table while work uses it. Then only its id,
+ * its group and its version stay. */
 
 enum { FIRST_BUCKET_COUNT = 64 };
 
 /* Computes an FNV-1a hash. Clients can choose parts of an id. The random seed prevents clients from
  * choosing ids that all fall into one bucket. */
-static uint64_t hash_of(const harpe_job_table *table, const char *id) {
+static harpe_table_entry **bucket_of(const harpe_job_table *table, const char *id) {
     uint64_t hash = table->seed ^ 0xCBF29CE484222325U;
     for (const char *c = id; *c != '\0'; c++)
         hash = (hash ^ (unsigned char)*c) * 0x100000001B3U;
-    return hash ^ hash >> 32;
+    return &table->buckets[(hash ^ hash >> 32) & (table->bucket_count - 1)];
 }
 
-static size_t bucket_of(const harpe_job_table *table, const char *id) {
-    return (size_t)hash_of(table, id) & (table->bucket_count - 1);
+static void put(const harpe_job_table *table, harpe_table_entry *entry) {
+    harpe_table_entry **bucket = bucket_of(table, entry->id);
+    entry->same_bucket = *bucket;
+    *bucket = entry;
 }
 
 static bool grow(harpe_job_table *table) {
     size_t old_count = table->bucket_count;
-    harpe_job **old = table->buckets;
+    harpe_table_entry **old = table->buckets;
     size_t count = old_count > 0 ? 2 * old_count : FIRST_BUCKET_COUNT;
-    harpe_job **buckets = harpe_calloc(count, sizeof *buckets);
+    harpe_table_entry **buckets = harpe_calloc(count, sizeof *buckets);
     if (!buckets) return false;
     if (!old && !harpe_random_now(&table->seed, sizeof table->seed)) table->seed = 0;
     table->buckets = buckets;
     table->bucket_count = count;
     for (size_t b = 0; old && b < old_count; b++) {
-        for (harpe_job *job = old[b], *next; job; job = next) {
-            next = job->same_bucket;
-            harpe_job **bucket = &buckets[bucket_of(table, job->id)];
-            job->same_bucket = *bucket;
-            *bucket = job;
+        for (harpe_table_entry *entry = old[b], *next; entry; entry = next) {
+            next = entry->same_bucket;
+            put(table, entry);
         }
     }
     free(old);
     return true;
+}
+
+static bool put_new(harpe_job_table *table, harpe_table_entry *entry) {
+    if (table->count >= table->bucket_count && !grow(table)) return false;
+    put(table, entry);
+    table->count++;
+    return true;
+}
+
+static void take_out(harpe_job_table *table, const harpe_table_entry *entry) {
+    harpe_table_entry **place = bucket_of(table, entry->id);
+    while (*place != entry)
+        place = &(*place)->same_bucket;
+    *place = entry->same_bucket;
+    table->count--;
+}
+
+/* Returns NULL if no entry of the kind has this id. */
+static harpe_table_entry *find(const harpe_job_table *table, const char *id, bool is_evicted) {
+    harpe_table_entry *entry = table->buckets ? *bucket_of(table, id) : NULL;
+    while (entry && (entry->is_evicted != is_evicted || strcmp(entry->id, id) != 0))
+        entry = entry->same_bucket;
+    return entry;
 }
 
 /* Adds the job as the newest one. Jobs are added in the order of their registration, also when they
@@ -329,59 +282,74 @@ static void link_newest(harpe_job_table *table, harpe_job *job) {
     table->newest = job;
 }
 
-static void take_out_of_bucket(harpe_job_table *table, const harpe_job *job) {
-    harpe_job **place = &table->buckets[bucket_of(table, job->id)];
-    while (*place != job)
-        place = &(*place)->same_bucket;
-    *place = job->same_bucket;
-    table->count--;
+/* ---- Evicted jobs in the table --------------------------------------------------------------- */
+
+static void forget_oldest(harpe_job_table *table) {
+    harpe_evicted_job *job = table->oldest_evicted;
+    take_out(table, &job->entry);
+    table->oldest_evicted = job->newer;
+    job->newer->older = NULL;
+    table->evicted_count--;
+    free(job);
 }
 
-/* ---- Evicted jobs in the table --------------------------------------------------------------- */
+/* Remembers a job; `group` may be NULL. Returns false if memory runs out. */
+static bool add_evicted(harpe_job_table *table, const char *id, const char *group,
+                        int64_t version) {
+    size_t id_size = strlen(id) + 1, group_size = group ? strlen(group) + 1 : 0;
+    harpe_evicted_job *job = harpe_calloc(1, sizeof *job + id_size + group_size);
+    if (!job) return false;
+    job->entry = (harpe_table_entry){.id = memcpy(job->text, id, id_size), .is_evicted = true};
+    if (group) job->group = memcpy(job->text + id_size, group, group_size);
+    if (!put_new(table, &job->entry)) {
+        free(job);
+        return false;
+    }
+    job->older = table->newest_evicted;
+    job->version = job->older && job->older->version > version ? job->older->version : version;
+    if (job->older)
+        job->older->newer = job;
+    else
+        table->oldest_evicted = job;
+    table->newest_evicted = job;
+    if (++table->evicted_count > HARPE_EVICTED_KEPT) forget_oldest(table);
+    return true;
+}
 
 static bool is_in_use(const harpe_job *job) { return job->operations > 0 || job->is_marked; }
 
 /* Frees the evicted jobs that no work uses any more, and keeps their ids. */
 static void free_unused(harpe_job_table *table) {
     for (harpe_job **place = &table->leaving, *job; (job = *place);) {
-        if (is_in_use(job) || !evicted_jobs_add(&table->evicted, job->id, hash_of(table, job->id),
-                                                job->group, job->version)) {
+        if (is_in_use(job) || !add_evicted(table, job->id, job->group, job->version)) {
             place = &job->older;
             continue;
         }
         *place = job->older;
-        take_out_of_bucket(table, job);
+        take_out(table, &job->entry);
         harpe_job_free(job);
     }
 }
 
 bool harpe_job_table_add_evicted(harpe_job_table *table, const char *id) {
-    return (table->buckets || grow(table)) &&
-           evicted_jobs_add(&table->evicted, id, hash_of(table, id), NULL, 0);
+    return add_evicted(table, id, NULL, 0);
 }
 
 bool harpe_job_table_has_evicted(const harpe_job_table *table, const char *id) {
-    return evicted_jobs_have(&table->evicted, id, hash_of(table, id));
+    return find(table, id, true) != NULL;
 }
 
 /* ---- Jobs in the table ----------------------------------------------------------------------- */
 
 bool harpe_job_table_add(harpe_job_table *table, harpe_job *job) {
-    if (table->count >= table->bucket_count && !grow(table)) return false;
-    harpe_job **bucket = &table->buckets[bucket_of(table, job->id)];
-    job->same_bucket = *bucket;
-    *bucket = job;
-    table->count++;
+    job->entry.id = job->id;
+    if (!put_new(table, &job->entry)) return false;
     link_newest(table, job);
     return true;
 }
 
 harpe_job *harpe_job_table_find(const harpe_job_table *table, const char *id) {
-    if (table->bucket_count == 0) return NULL;
-    harpe_job *job = table->buckets[bucket_of(table, id)];
-    while (job && strcmp(job->id, id) != 0)
-        job = job->same_bucket;
-    return job;
+    return (harpe_job *)find(table, id, false);
 }
 
 static bool is_same(const char *a, const char *b) { return a && b ? strcmp(a, b) == 0 : a == b; }
@@ -411,18 +379,20 @@ void harpe_job_table_retire(harpe_job_table *table, harpe_job *job) {
 }
 
 void harpe_job_table_remove(harpe_job_table *table, harpe_job *job) {
-    take_out_of_bucket(table, job);
+    take_out(table, &job->entry);
     unlink_living(table, job);
 }
 
 void harpe_job_table_free(harpe_job_table *table) {
     for (size_t b = 0; b < table->bucket_count; b++) {
-        for (harpe_job *job = table->buckets[b], *next; job; job = next) {
-            next = job->same_bucket;
-            harpe_job_free(job);
+        for (harpe_table_entry *entry = table->buckets[b], *next; entry; entry = next) {
+            next = entry->same_bucket;
+            if (entry->is_evicted)
+                free(entry);
+            else
+                harpe_job_free((harpe_job *)entry);
         }
     }
     free(table->buckets);
-    evicted_jobs_free(&table->evicted);
     *table = (harpe_job_table){0};
 }

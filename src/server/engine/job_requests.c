@@ -20,17 +20,18 @@
 
 enum { REQUEST_BODY_BYTES = 4096 };
 
-typedef struct request_body {
-    harpe_scheduler_job_request kind;
-    double value;
-} request_body;
-
 typedef struct request_field {
     const char *name;
     harpe_scheduler_job_request kind;
     double minimum; /* the minimum itself is allowed, except 0 if `must_be_positive` */
     bool must_be_positive;
 } request_field;
+
+typedef struct request_body {
+    harpe_call_kind call;
+    harpe_scheduler_job_request kind;
+    double value;
+} request_body;
 
 static const request_field slowdown_field = {"slowdown", HARPE_JOB_REQUEST_SLOWDOWN, 1, false};
 static const request_field iteration_time_field = {"iteration_time",
@@ -41,13 +42,9 @@ static const request_field time_field = {"time", HARPE_JOB_REQUEST_PLAN_TIME, 0,
 static void read_field(harpe_fields *fields, size_t object, const harpe_place *place,
                        const request_field *field, request_body *out) {
     harpe_place member = harpe_place_member(place, field->name, strlen(field->name));
-    size_t node = harpe_json_member(fields->json, object, field->name);
-    if (node == 0) {
-        harpe_fields_problem(fields, &member, "value_error.missing", "field required");
-        return;
-    }
+    size_t node = harpe_fields_find(fields, object, &member, true);
     double value;
-    if (!harpe_value_double(fields, node, &member, &value)) return;
+    if (node == 0 || !harpe_value_double(fields, node, &member, &value)) return;
     if (!(value >= field->minimum) || value > 1e12) {
         harpe_fields_problem_context(
             fields, &member,
@@ -64,11 +61,17 @@ static void read_field(harpe_fields *fields, size_t object, const harpe_place *p
                                      json_pack("{s:i}", "limit_value", 0));
         return;
     }
-    *out = (request_body){field->kind, value};
+    out->kind = field->kind;
+    out->value = value;
 }
 
-static void read_straggler(harpe_fields *fields, size_t object, const harpe_place *place,
-                           void *out) {
+static void read_request(harpe_fields *fields, size_t object, const harpe_place *place, void *out) {
+    harpe_call_kind call = ((const request_body *)out)->call;
+    if (call != HARPE_CALL_STRAGGLER) {
+        read_field(fields, object, place, call == HARPE_CALL_PLAN ? &time_field : &watts_field,
+                   out);
+        return;
+    }
     bool has_time = harpe_json_member(fields->json, object, "iteration_time") != 0;
     if (has_time && harpe_json_member(fields->json, object, "slowdown") != 0) {
         harpe_fields_problem(fields, place, "value_error",
@@ -78,25 +81,14 @@ static void read_straggler(harpe_fields *fields, size_t object, const harpe_plac
     read_field(fields, object, place, has_time ? &iteration_time_field : &slowdown_field, out);
 }
 
-static void read_power_cap(harpe_fields *fields, size_t object, const harpe_place *place,
-                           void *out) {
-    read_field(fields, object, place, &watts_field, out);
-}
-
-static void read_plan(harpe_fields *fields, size_t object, const harpe_place *place, void *out) {
-    read_field(fields, object, place, &time_field, out);
-}
-
 static bool decode_request(const harpe_call *call, request_body *out, harpe_problems *problems) {
-    harpe_model_read *read = call->kind == HARPE_CALL_STRAGGLER   ? read_straggler
-                             : call->kind == HARPE_CALL_POWER_CAP ? read_power_cap
-                                                                  : read_plan;
     if (call->length > REQUEST_BODY_BYTES) {
         harpe_problems_add(problems, json_pack("[s]", "body"), "value_error",
                            "a job request is a small object");
         return false;
     }
-    return harpe_body_decode(call->body, call->length, read, out, problems);
+    *out = (request_body){.call = call->kind};
+    return harpe_body_decode(call->body, call->length, read_request, out, problems);
 }
 
 /* The engine shows the cap that the scheduler was given last. */
@@ -145,100 +137,83 @@ void harpe_take_frontier_request(harpe_job *job, harpe_call *call) {
 
 /* ---- Passing a request to the scheduler ------------------------------------------------------ */
 
-typedef struct request_turn {
-    harpe_turn turn;
-    char text[96]; /* of the change */
-    harpe_stored_job_request request;
-    bool wants_next; /* the scheduler is asked for new schedules in the same turn */
-    bool is_taken;   /* the scheduler has accepted the request; written by the worker */
-    harpe_turn_outcome outcome;
-} request_turn;
-
-static void free_request_turn(harpe_operation *operation) {
-    harpe_turn_outcome_clear(&((request_turn *)operation)->outcome);
-}
-
-/* Answers the call of the turn. With status 200 the answer is `json`, or null if `json` is NULL.
- * Otherwise it is the error `detail`. Takes over `json`. */
-static void answer(harpe_turn *turn, int http_status, char *json, const char *detail) {
-    harpe_call *call = harpe_operation_take_call(&turn->operation);
-    if (http_status != 200)
-        harpe_reply_detail(call, http_status, "%s", detail);
-    else if (!json)
-        harpe_reply_null(call, -1);
-    else
-        harpe_reply(call, 200, json, strlen(json), -1);
-    if (http_status != 200) free(json);
-}
-
-static void make_request(void *user) {
-    request_turn *self = user;
-    harpe_turn *turn = &self->turn;
-    harpe_scheduler *scheduler = turn->operation.job->scheduler;
-    const harpe_frequency_schedule *schedules = NULL;
-    harpe_error *error = &turn->error;
-    turn->status =
-        harpe_scheduler_handle_request(scheduler, self->request.kind, self->request.value, error);
-    if (turn->status != HARPE_OK) return;
-    self->is_taken = true;
-    if (self->wants_next) turn->status = harpe_scheduler_next(scheduler, &schedules, error);
-    if (turn->status == HARPE_OK)
-        turn->status = harpe_turn_conclude(turn, &self->outcome, scheduler, schedules);
-}
-
-static void request_is_made(void *user) {
-    request_turn *self = user;
-    harpe_turn *turn = &self->turn;
-    harpe_job *job = turn->operation.job;
-    job->users--;
-    if (job->is_evicted) {
-        harpe_reply_evicted(harpe_operation_take_call(&turn->operation), job->id);
-        harpe_turn_end(turn);
+/* Answers the call of the turn. If the turn's work succeeded, the answer is the turn's `json`, or
+ * null if this is NULL. */
+static void answer(harpe_turn *turn) {
+    harpe_operation *operation = &turn->operation;
+    harpe_call *call = harpe_operation_take_call(operation);
+    char *json = turn->json;
+    if (operation->status != HARPE_OK) {
+        harpe_reply_detail(call, harpe_http_status_of(operation->status), "%s",
+                           operation->error->message);
         return;
     }
-    if (turn->status == HARPE_NOT_SUPPORTED) job->refuses_job_requests = true;
-    int http_status = turn->status == HARPE_OK ? 200 : harpe_http_status_of(turn->status);
-    answer(turn, http_status, NULL, turn->error.message);
-    if (self->is_taken) note_cap(job, &self->request);
-    if (turn->status != HARPE_OK && self->is_taken) {
+    turn->json = NULL;
+    if (json)
+        harpe_reply(call, 200, json, strlen(json), -1);
+    else
+        harpe_reply_null(call, -1);
+}
+
+static void make_request(harpe_operation *operation) {
+    harpe_turn *turn = operation->job->turn;
+    harpe_scheduler *scheduler = operation->job->scheduler;
+    const harpe_frequency_schedule *schedules = NULL;
+    operation->status = harpe_scheduler_handle_request(scheduler, turn->request.kind,
+                                                       turn->request.value, &turn->error);
+    if (operation->status != HARPE_OK) return;
+    turn->is_taken = true;
+    if (turn->wants_next)
+        operation->status = harpe_scheduler_next(scheduler, &schedules, &turn->error);
+    if (operation->status == HARPE_OK)
+        operation->status = harpe_turn_conclude(turn, scheduler, schedules);
+}
+
+static void request_is_made(harpe_operation *operation) {
+    harpe_job *job = operation->job;
+    harpe_turn *turn = job->turn;
+    if (operation->status == HARPE_NOT_SUPPORTED) job->refuses_job_requests = true;
+    answer(turn);
+    if (turn->is_taken) note_cap(job, &turn->request);
+    if (operation->status != HARPE_OK && turn->is_taken) {
         harpe_turn_fail_job(turn);
         return;
     }
-    if (self->is_taken) harpe_apply_turn(turn, &self->outcome);
+    if (turn->is_taken) harpe_apply_turn(turn);
     harpe_turn_end(turn);
 }
 
-static void request_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    harpe_turn *turn = user;
-    if (status != HARPE_OK || turn->operation.job->jobs->is_stopping) {
-        answer(turn, 503, NULL,
-               status != HARPE_OK ? error->message : "the server is stopping: try again");
-        harpe_turn_end(turn);
+static void request_is_stored(harpe_operation *operation) {
+    harpe_turn *turn = operation->job->turn;
+    if (operation->status == HARPE_OK && !operation->jobs->is_stopping) {
+        operation->error = &turn->error;
+        harpe_turn_run(turn, make_request, request_is_made);
         return;
     }
-    harpe_turn_run(turn, make_request, request_is_made);
+    harpe_reply_detail(harpe_operation_take_call(operation), 503, "%s",
+                       operation->status != HARPE_OK ? operation->error->message
+                                                     : "the server is stopping: try again");
+    harpe_turn_end(turn);
 }
 
 /* The stored text is "VALUE within" if the job request came while its round ran. It is "VALUE
  * before" if the request came before the round was handed out. */
-static void store_request(request_turn *self) {
-    harpe_turn *turn = &self->turn;
+static void store_request(harpe_turn *turn) {
+    harpe_operation *operation = &turn->operation;
     harpe_text text = {0};
-    harpe_text_number(&text, self->request.value);
-    (void)snprintf(self->text, sizeof self->text, "%s %s", text.data ? text.data : "",
-                   self->request.is_within_round ? "within" : "before");
-    bool has_failed = text.failed;
-    harpe_text_free(&text);
-    if (has_failed) {
-        answer(turn, 503, NULL, "the server is out of memory: try again later");
+    harpe_text_number(&text, turn->request.value);
+    harpe_text_printf(&text, " %s", turn->request.is_within_round ? "within" : "before");
+    turn->text = text.data;
+    if (text.failed) {
+        harpe_reply_out_of_memory(harpe_operation_take_call(operation));
         harpe_turn_end(turn);
         return;
     }
-    turn->operation.change = (harpe_change){.round = self->request.round,
-                                            .number = self->request.kind,
-                                            .text = self->text,
-                                            .length = strlen(self->text)};
-    harpe_operation_store(&turn->operation, HARPE_CHANGE_JOB_REQUEST, request_is_stored);
+    operation->change = (harpe_change){.round = turn->request.round,
+                                       .number = turn->request.kind,
+                                       .text = text.data,
+                                       .length = text.length};
+    harpe_operation_store(operation, HARPE_CHANGE_JOB_REQUEST, request_is_stored);
 }
 
 harpe_status harpe_job_read_request(harpe_job *job, const harpe_change *record,
@@ -261,35 +236,18 @@ harpe_status harpe_job_read_request(harpe_job *job, const harpe_change *record,
 
 /* ---- The frontier ---------------------------------------------------------------------------- */
 
-typedef struct frontier_turn {
-    harpe_turn turn;
-    bool is_pipeline; /* true: reads a pipeline; false: reads the frontier */
-    int64_t number;   /* of the pipeline */
-    char *json;       /* written by the worker */
-} frontier_turn;
-
-static void free_frontier_turn(harpe_operation *operation) {
-    free(((frontier_turn *)operation)->json);
+static void read_frontier(harpe_operation *operation) {
+    harpe_turn *turn = operation->job->turn;
+    const harpe_scheduler *scheduler = operation->job->scheduler;
+    operation->status =
+        turn->is_pipeline
+            ? harpe_scheduler_pipeline(scheduler, operation->round, &turn->json, &turn->error)
+            : harpe_scheduler_frontier(scheduler, &turn->json, &turn->error);
 }
 
-static void read_frontier(void *user) {
-    frontier_turn *self = user;
-    harpe_turn *turn = &self->turn;
-    const harpe_scheduler *scheduler = turn->operation.job->scheduler;
-    turn->status =
-        self->is_pipeline
-            ? harpe_scheduler_pipeline(scheduler, self->number, &self->json, &turn->error)
-            : harpe_scheduler_frontier(scheduler, &self->json, &turn->error);
-}
-
-static void frontier_is_read(void *user) {
-    frontier_turn *self = user;
-    harpe_turn *turn = &self->turn;
-    char *json = self->json;
-    turn->operation.job->users--;
-    self->json = NULL;
-    int http_status = turn->status == HARPE_OK ? 200 : harpe_http_status_of(turn->status);
-    answer(turn, http_status, json, turn->error.message);
+static void frontier_is_read(harpe_operation *operation) {
+    harpe_turn *turn = operation->job->turn;
+    answer(turn);
     harpe_turn_end(turn);
 }
 
@@ -301,17 +259,15 @@ bool harpe_call_only_reads(const harpe_call *call) {
 
 static void begin_frontier(harpe_job *job, harpe_call *call) {
     bool is_pipeline = call->kind == HARPE_CALL_PIPELINE;
-    int64_t number = call->round;
-    frontier_turn *self = harpe_turn_new(job, call, sizeof *self, free_frontier_turn);
-    if (!self) return;
-    self->turn.only_reads = true;
-    self->is_pipeline = is_pipeline;
-    self->number = number;
-    harpe_turn_run(&self->turn, read_frontier, frontier_is_read);
+    harpe_turn *turn = harpe_turn_new(job, call);
+    if (!turn) return;
+    turn->only_reads = true;
+    turn->is_pipeline = is_pipeline;
+    harpe_turn_run(turn, read_frontier, frontier_is_read);
 }
 
 static void begin_job_request(harpe_job *job, harpe_call *call) {
-    request_body body = {0};
+    request_body body;
     harpe_problems problems = {0};
     /* The body was valid when the call was queued. */
     bool is_valid = decode_request(call, &body, &problems);
@@ -320,13 +276,12 @@ static void begin_job_request(harpe_job *job, harpe_call *call) {
         harpe_reply_out_of_memory(call);
         return;
     }
-    request_turn *self = harpe_turn_new(job, call, sizeof *self, free_request_turn);
-    if (!self) return;
-    bool is_over = self->turn.is_over;
-    self->request =
-        (harpe_stored_job_request){body.kind, body.value, job->round + is_over, !is_over};
-    self->wants_next = is_over || job->is_finished;
-    store_request(self);
+    harpe_turn *turn = harpe_turn_new(job, call);
+    if (!turn) return;
+    turn->request = (harpe_stored_job_request){body.kind, body.value, job->round + turn->is_over,
+                                               !turn->is_over};
+    turn->wants_next = turn->is_over || job->is_finished;
+    store_request(turn);
 }
 
 void harpe_begin_queued(harpe_job *job) {

@@ -233,16 +233,10 @@ static harpe_call *take_held(harpe_jobs *jobs) {
     return taken;
 }
 
-static void give_up_dumps(harpe_jobs *jobs) {
-    for (harpe_job *job = jobs->table.newest; job; job = job->older) {
-        harpe_dumps_give_up(job);
-        harpe_profile_dump_give_up(job);
-    }
-}
-
 harpe_call *harpe_jobs_retire(harpe_jobs *jobs) {
     jobs->is_stopping = true;
-    give_up_dumps(jobs);
+    for (harpe_job *job = jobs->table.newest; job; job = job->older)
+        harpe_dumps_give_up(job);
     harpe_timer_cancel(jobs->idle_timer);
     jobs->idle_timer = NULL;
     harpe_call *held = take_held(jobs);
@@ -251,11 +245,11 @@ harpe_call *harpe_jobs_retire(harpe_jobs *jobs) {
 }
 
 void harpe_jobs_stop(harpe_jobs *jobs) {
-    jobs->is_stopping = jobs->is_ending = true;
-    give_up_dumps(jobs);
-    harpe_timer_cancel(jobs->idle_timer);
-    jobs->idle_timer = NULL;
-    answer_held(jobs);
+    jobs->is_ending = true;
+    for (harpe_call *held = harpe_jobs_retire(jobs), *next; held; held = next) {
+        next = held->next;
+        harpe_reply_stopping(held);
+    }
     drain(jobs); /* the loop may not run any more */
 }
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps that operations of all kinds share. They run on a worker, or wait for the store. Those
- * with a call decode the body of the call (on a worker if
- * the body is long), store the change, and send the answer. Other calls about the same rank or job
- * can wait until the operation ends. The operation also ends normally if the client disconnects
- * meanwhile. This file decides nothing about jobs. */
+/* The steps that all operations share: to a worker and back, and through the store. Other calls
+ * about the same rank or job can wait until the operation ends. The operation also ends normally if
+ * the client disconnects meanwhile. This file decides nothing about jobs. */
 #include "server/engine/engine_internal.h"
 
 #include <stdlib.h>
@@ -18,11 +16,12 @@ enum { DECODED_ON_THE_LOOP = 4096 };
 /* ---- Operations ------------------------------------------------------------------------------ */
 
 static void free_operation(harpe_operation *operation) {
-    if (operation->job) operation->job->operations--;
-    harpe_problems_free(&operation->problems);
+    harpe_job *job = operation->job;
     if (operation->free_own) operation->free_own(operation);
+    harpe_problems_free(&operation->problems);
     free(operation->body);
     free(operation);
+    if (job && --job->operations == 0 && job->is_evicted) harpe_job_release(job);
 }
 
 static void leave_list(harpe_operation *operation) {
@@ -46,7 +45,7 @@ void harpe_operations_drop(harpe_jobs *jobs) {
 }
 
 void *harpe_operation_new_kind(harpe_jobs *jobs, harpe_job *job, harpe_call *call, size_t size,
-                               void (*free_own)(harpe_operation *operation)) {
+                               harpe_step *free_own) {
     harpe_operation *operation = harpe_calloc(1, size);
     if (!operation) {
         harpe_reply_out_of_memory(call);
@@ -58,6 +57,8 @@ void *harpe_operation_new_kind(harpe_jobs *jobs, harpe_job *job, harpe_call *cal
     if (job) job->operations++;
     operation->call = call;
     if (call) {
+        operation->is_request = true;
+        operation->round = call->round;
         operation->body = call->body;
         operation->length = call->length;
         call->body = NULL;
@@ -74,40 +75,6 @@ harpe_operation *harpe_operation_new(harpe_jobs *jobs, harpe_job *job, harpe_cal
     return harpe_operation_new_kind(jobs, job, call, sizeof(harpe_operation), NULL);
 }
 
-void harpe_operation_run(harpe_operation *operation, harpe_pool pool, void (*work)(void *user),
-                         void (*done)(void *user)) {
-    operation->work = (harpe_work){.work = work,
-                                   .done = done,
-                                   .user = operation,
-                                   .pool = (int)pool,
-                                   .subject = operation->job ? operation->job->id : NULL};
-    harpe_workers_submit(operation->jobs->options.workers, &operation->work);
-}
-
-void harpe_operation_decode(harpe_operation *operation, void (*work)(void *user),
-                            void (*done)(void *user)) {
-    if (operation->length > DECODED_ON_THE_LOOP) {
-        harpe_operation_run(operation, HARPE_POOL_DECODE, work, done);
-        return;
-    }
-    work(operation);
-    done(operation);
-}
-
-void harpe_operation_store(harpe_operation *operation, harpe_change_kind kind,
-                           void (*done)(void *user, harpe_status status,
-                                        const harpe_error *error)) {
-    harpe_change *change = &operation->change;
-    change->kind = kind;
-    change->job_id = operation->job ? operation->job->id : "";
-    change->done = done;
-    change->user = operation;
-    if (operation->earlier)
-        harpe_store_submit_both(operation->jobs->options.store, operation->earlier, change);
-    else
-        harpe_store_submit(operation->jobs->options.store, change);
-}
-
 harpe_call *harpe_operation_take_call(harpe_operation *operation) {
     harpe_call *call = operation->call;
     operation->call = NULL;
@@ -115,14 +82,21 @@ harpe_call *harpe_operation_take_call(harpe_operation *operation) {
     return call;
 }
 
-void harpe_operation_end(harpe_operation *operation) {
+harpe_call *harpe_operation_end(harpe_operation *operation) {
     harpe_jobs *jobs = operation->jobs;
+    harpe_call *call = harpe_operation_take_call(operation);
     harpe_call_list waiters = {0};
     leave_list(operation);
     for (harpe_call *waiter; (waiter = harpe_calls_take_first(&operation->waiters));)
         harpe_calls_append(&waiters, waiter);
     free_operation(operation);
     if (waiters.first) harpe_jobs_handle_again(jobs, &waiters);
+    return call;
+}
+
+void harpe_operation_refuse(harpe_operation *operation) {
+    harpe_reply_problems(harpe_operation_take_call(operation), &operation->problems);
+    (void)harpe_operation_end(operation);
 }
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
@@ -140,22 +114,81 @@ void harpe_operation_wait_for(harpe_operation *operation, harpe_operation *other
         operation->body = NULL;
         harpe_call_wait_for(call, other);
     }
-    harpe_operation_end(operation);
+    (void)harpe_operation_end(operation);
 }
 
-bool harpe_operation_is_void(harpe_operation *operation) {
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+/* Answers the call of an operation that must not continue, ends the operation, and returns true. */
+static bool is_void(harpe_operation *operation) {
     harpe_job *job = operation->job;
-    if (operation->call && !operation->jobs->is_stopping && job && job->eviction) {
-        harpe_operation_wait_for(operation, job->eviction);
+    bool is_stopping = operation->jobs->is_stopping, is_evicted = job && job->is_evicted;
+    if (job && job->turn && operation == &job->turn->operation) {
+        if (!is_evicted) return false;
+        harpe_reply_evicted(harpe_operation_take_call(operation), job->id);
+        harpe_turn_end(job->turn);
         return true;
     }
-    if (operation->call && !operation->jobs->is_stopping && !(job && job->is_evicted)) return false;
-    harpe_call *call = harpe_operation_take_call(operation);
-    bool is_stopping = operation->jobs->is_stopping;
+    bool waits = operation->call && !is_stopping && job && job->eviction;
+    if (waits) harpe_operation_wait_for(operation, job->eviction);
+    if (waits) return true;
+    if (!operation->is_request || (operation->call && !is_stopping && !is_evicted)) return false;
+    harpe_call *call = harpe_operation_end(operation);
     if (is_stopping)
         harpe_reply_stopping(call);
     else if (job)
         harpe_reply_evicted(call, job->id);
-    harpe_operation_end(operation);
     return true;
+}
+
+static void run_work(void *user) {
+    harpe_operation *operation = user;
+    operation->work(operation);
+}
+
+static void has_worked(void *user) {
+    harpe_operation *operation = user;
+    if (!is_void(operation)) operation->done(operation);
+}
+
+void harpe_operation_run(harpe_operation *operation, harpe_pool pool, harpe_step *work,
+                         harpe_step *done) {
+    operation->work = work;
+    operation->done = done;
+    operation->worker = (harpe_work){.work = run_work,
+                                     .done = has_worked,
+                                     .user = operation,
+                                     .pool = (int)pool,
+                                     .subject = operation->job ? operation->job->id : NULL};
+    harpe_workers_submit(operation->jobs->options.workers, &operation->worker);
+}
+
+void harpe_operation_decode(harpe_operation *operation, harpe_step *work, harpe_step *done) {
+    if (operation->length > DECODED_ON_THE_LOOP) {
+        harpe_operation_run(operation, HARPE_POOL_DECODE, work, done);
+        return;
+    }
+    work(operation);
+    operation->done = done;
+    has_worked(operation);
+}
+
+static void has_stored(void *user, harpe_status status, const harpe_error *error) {
+    harpe_operation *operation = user;
+    operation->status = status;
+    operation->error = error;
+    operation->done(operation);
+}
+
+void harpe_operation_store(harpe_operation *operation, harpe_change_kind kind, harpe_step *done) {
+    harpe_change *change = &operation->change;
+    operation->done = done;
+    change->kind = kind;
+    change->job_id = operation->job ? operation->job->id : "";
+    change->done = has_stored;
+    change->user = operation;
+    if (operation->earlier)
+        harpe_store_submit_both(operation->jobs->options.store, operation->earlier, change);
+    else
+        harpe_store_submit(operation->jobs->options.store, change);
 }

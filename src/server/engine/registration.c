@@ -44,11 +44,7 @@ static bool decode_end(const harpe_job *job, harpe_call *call, int *rank) {
         is_valid = harpe_body_decode(call->body, call->length, read_end, rank, &problems);
     }
     if (is_valid && *rank >= job->info.world_size) {
-        char message[96];
-        (void)snprintf(message, sizeof message, "rank %d is not in a job of %d ranks", *rank,
-                       job->info.world_size);
-        harpe_problems_add(&problems, json_pack("[s,s]", "body", "rank"), "assertion_error",
-                           message);
+        harpe_add_unknown_rank(&problems, "body", *rank, job);
         is_valid = false;
     }
     if (!is_valid) harpe_reply_problems(call, &problems);
@@ -77,16 +73,15 @@ void harpe_job_set_ended(harpe_job *job, int rank, bool has_ended) {
 
 /* ---- Requests to end ------------------------------------------------------------------------- */
 
-static void end_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    harpe_operation *operation = user;
+static void end_is_stored(harpe_operation *operation) {
     harpe_job *job = operation->job;
     int rank = operation->change.rank;
     bool has_ended = operation->change.kind == HARPE_CHANGE_END;
     harpe_call *call = harpe_operation_take_call(operation);
     harpe_rank *slot = harpe_job_rank(job, rank);
     if (slot) slot->operation = NULL;
-    if (status != HARPE_OK) {
-        harpe_reply_not_stored(call, error);
+    if (operation->status != HARPE_OK) {
+        harpe_reply_not_stored(call, operation->error);
     } else if (job->is_evicted) {
         harpe_reply_evicted(call, job->id);
     } else {
@@ -94,22 +89,15 @@ static void end_is_stored(void *user, harpe_status status, const harpe_error *er
         harpe_job_changed(job);
         harpe_reply_null(call, -1);
     }
-    harpe_operation_end(operation);
+    (void)harpe_operation_end(operation);
 }
 
 /* Stores the end or the return of a rank, and then answers the call of `operation`. */
 static void store_end(harpe_operation *operation, int rank, harpe_change_kind kind) {
     harpe_job *job = operation->job;
     harpe_job_rank(job, rank)->operation = operation;
-    operation->change.rank = rank;
-    operation->change.number = harpe_jobs_now_s(job->jobs);
+    operation->change = (harpe_change){.rank = rank, .number = harpe_jobs_now_s(job->jobs)};
     harpe_operation_store(operation, kind, end_is_stored);
-}
-
-/* Stores that a rank whose training had ended runs again. Then answers the call of `operation` and
- * ends the operation. */
-static void rank_register_again(harpe_operation *operation, int rank) {
-    store_end(operation, rank, HARPE_CHANGE_BACK);
 }
 
 void harpe_take_end(harpe_job *job, harpe_call *call) {
@@ -131,25 +119,7 @@ void harpe_take_end(harpe_job *job, harpe_call *call) {
 /* The longest metadata that is accepted. Clients normally send one or two lines. */
 enum { METADATA_BYTES = 65536 };
 
-typedef struct job_registration {
-    harpe_operation operation;
-    harpe_job_info info; /* of the body; written by the worker */
-    char *group;         /* that the metadata names; NULL: none */
-    char *scope;         /* of the call, whose client may be gone; NULL: all groups */
-} job_registration;
-
-typedef struct rank_registration {
-    harpe_operation operation;
-    harpe_rank_info info; /* of the body; written by the worker */
-} rank_registration;
-
 /* ---- Registering jobs ------------------------------------------------------------------------ */
-
-static harpe_call *end_operation(harpe_operation *operation) {
-    harpe_call *call = harpe_operation_take_call(operation);
-    harpe_operation_end(operation);
-    return call;
-}
 
 static void reply_id(harpe_call *call, const harpe_job *job) {
     json_t *id = json_string(job->id);
@@ -170,17 +140,17 @@ static void tell_too_many(const harpe_job *job) {
                    job->id, job->info.world_size, options->connections);
 }
 
-static void job_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    harpe_operation *operation = user;
+static void job_is_stored(harpe_operation *operation) {
     harpe_jobs *jobs = operation->jobs;
     harpe_job *job = operation->job;
     job->registration = NULL;
-    if (status != HARPE_OK) {
+    if (operation->status != HARPE_OK) {
+        const harpe_error *error = operation->error;
         harpe_job_table_remove(&jobs->table, job);
         jobs->counts.jobs--;
         operation->job = NULL;
         harpe_job_free(job);
-        harpe_reply_not_stored(end_operation(operation), error);
+        harpe_reply_not_stored(harpe_operation_end(operation), error);
         return;
     }
     job->is_stored = true;
@@ -189,19 +159,18 @@ static void job_is_stored(void *user, harpe_status status, const harpe_error *er
     harpe_log_line(&jobs->options.log, HARPE_LOG_INFO, "%s: registered, %d ranks", job->id,
                    job->info.world_size);
     tell_too_many(job);
-    reply_id(end_operation(operation), job);
+    reply_id(harpe_operation_end(operation), job);
 }
 
 /* Returns true if the registration has the key of an existing job of its group. This is the case
  * for the job's other ranks and for retries. Returns false for a new job. A job is also new if its
  * key belongs to an ended job with other degrees. Keys belong to a group, so that a group cannot
  * take the keys of another. */
-static bool job_is_known(job_registration *self) {
-    harpe_operation *operation = &self->operation;
-    const harpe_job_info *info = &self->info;
+static bool job_is_known(harpe_operation *operation) {
+    const harpe_job_info *info = &operation->job_info;
     const harpe_job_table *table = &operation->jobs->table;
     const harpe_job *job =
-        info->job_key ? harpe_job_table_find_key(table, info->job_key, self->group) : NULL;
+        info->job_key ? harpe_job_table_find_key(table, info->job_key, operation->group) : NULL;
     if (!job) return false;
     if (job->registration || job->eviction) {
         harpe_operation_wait_for(operation, job->registration ? job->registration : job->eviction);
@@ -212,9 +181,9 @@ static bool job_is_known(job_registration *self) {
                           info->tp_degree == job->info.tp_degree;
     if (!has_same_shape && harpe_job_has_ended(job)) return false;
     if (has_same_shape) {
-        reply_id(end_operation(operation), job);
+        reply_id(harpe_operation_end(operation), job);
     } else {
-        harpe_reply_detail(end_operation(operation), 409,
+        harpe_reply_detail(harpe_operation_end(operation), 409,
                            "the job of this job_key, %s, has other degrees: evict it or choose "
                            "another key",
                            job->id);
@@ -265,134 +234,112 @@ static char *record_of_job(const harpe_jobs *jobs, const harpe_job *job) {
     return text;
 }
 
-static bool job_is_within_limits(harpe_jobs *jobs, harpe_operation *operation,
-                                 const harpe_job_info *info) {
+/* Answers the registration and returns true if it exceeds a limit. */
+static bool exceeds_limits(harpe_operation *operation) {
+    const harpe_jobs *jobs = operation->jobs;
     const harpe_settings *settings = jobs->options.settings;
-    if (info->job_metadata && strlen(info->job_metadata) > METADATA_BYTES) {
+    const harpe_job_info *info = &operation->job_info;
+    bool is_long = info->job_metadata && strlen(info->job_metadata) > METADATA_BYTES;
+    if (is_long)
         harpe_problems_add_limit(&operation->problems, json_pack("[s,s]", "body", "job_metadata"),
                                  "value_error.any_str.max_length",
                                  "ensure this value has at most 65536 bytes", METADATA_BYTES);
-        harpe_reply_problems(harpe_operation_take_call(operation), &operation->problems);
-        return false;
-    }
-    if (info->world_size > settings->max_ranks_per_job) {
+    else if (info->world_size > settings->max_ranks_per_job)
         harpe_problems_add_limit(
             &operation->problems, json_pack("[s,s]", "body", "world_size"),
             "value_error.number.not_le",
             "more ranks than this server accepts in one job (max_ranks_per_job)",
             settings->max_ranks_per_job);
-        harpe_reply_problems(harpe_operation_take_call(operation), &operation->problems);
-        return false;
+    if (is_long || info->world_size > settings->max_ranks_per_job) {
+        harpe_operation_refuse(operation);
+        return true;
     }
-    if (jobs->counts.jobs >= (size_t)settings->max_jobs) {
-        harpe_reply_detail(harpe_operation_take_call(operation), 429,
-                           "this server accepts at most %lld jobs (max_jobs): evict one or wait",
-                           (long long)settings->max_jobs);
-        return false;
-    }
+    if (jobs->counts.jobs < (size_t)settings->max_jobs) return false;
+    harpe_reply_detail(harpe_operation_end(operation), 429,
+                       "this server accepts at most %lld jobs (max_jobs): evict one or wait",
+                       (long long)settings->max_jobs);
     return true;
 }
 
-static void decode_job(void *user) {
-    job_registration *self = user;
-    harpe_operation *operation = &self->operation;
-    operation->is_decoded = harpe_job_info_decode(operation->body, operation->length, &self->info,
-                                                  &operation->problems);
+static void decode_job(harpe_operation *operation) {
+    operation->is_decoded = harpe_job_info_decode(operation->body, operation->length,
+                                                  &operation->job_info, &operation->problems);
 }
 
 /* Answers the registration and returns true if the client's token is not for the job's group. */
-static bool is_out_of_scope(job_registration *self) {
-    harpe_operation *operation = &self->operation;
-    if (harpe_scope_covers(operation->jobs->groups, self->scope, self->group)) return false;
-    harpe_reply_wrong_group(harpe_operation_take_call(operation), self->group, self->scope);
-    harpe_operation_end(operation);
+static bool is_out_of_scope(harpe_operation *operation) {
+    const char *scope = operation->call->scope;
+    if (harpe_scope_covers(operation->jobs->groups, scope, operation->group)) return false;
+    harpe_reply_wrong_group(harpe_operation_take_call(operation), operation->group, scope);
+    (void)harpe_operation_end(operation);
     return true;
 }
 
-static void job_is_decoded(void *user) {
-    job_registration *self = user;
-    harpe_operation *operation = &self->operation;
+static void job_is_decoded(harpe_operation *operation) {
     harpe_jobs *jobs = operation->jobs;
-    harpe_job_info *info = &self->info;
-    if (harpe_operation_is_void(operation)) return;
     if (!operation->is_decoded) {
-        harpe_reply_problems(harpe_operation_take_call(operation), &operation->problems);
-        harpe_operation_end(operation);
+        harpe_operation_refuse(operation);
         return;
     }
-    if (!harpe_metadata_group(info->job_metadata, &self->group)) {
-        harpe_reply_out_of_memory(end_operation(operation));
+    if (!harpe_metadata_group(operation->job_info.job_metadata, &operation->group)) {
+        harpe_reply_out_of_memory(harpe_operation_end(operation));
         return;
     }
-    if (is_out_of_scope(self) || job_is_known(self)) return;
-    if (!job_is_within_limits(jobs, operation, info)) {
-        harpe_operation_end(operation);
-        return;
-    }
-    harpe_job *job = add_job(jobs, info);
+    if (is_out_of_scope(operation) || job_is_known(operation) || exceeds_limits(operation)) return;
+    harpe_job *job = add_job(jobs, &operation->job_info);
     free(operation->body);
     operation->body = job ? record_of_job(jobs, job) : NULL;
     if (!operation->body) {
         if (job) harpe_job_table_remove(&jobs->table, job);
         if (job) harpe_job_free(job);
-        harpe_reply_out_of_memory(end_operation(operation));
+        harpe_reply_out_of_memory(harpe_operation_end(operation));
         return;
     }
     jobs->counts.jobs++;
     job->registration = operation;
     operation->job = job;
     job->operations++;
-    operation->change.number = job->registered_s;
-    operation->change.round = job->last_request_s;
-    operation->change.text = operation->body;
-    operation->change.length = strlen(operation->body);
+    operation->change = (harpe_change){.number = job->registered_s,
+                                       .round = job->last_request_s,
+                                       .text = operation->body,
+                                       .length = strlen(operation->body)};
     harpe_operation_store(operation, HARPE_CHANGE_JOB, job_is_stored);
 }
 
-static void free_job_registration(harpe_operation *operation) {
-    job_registration *self = (job_registration *)operation;
-    harpe_job_info_free(&self->info);
-    free(self->group);
-    free(self->scope);
+static void free_job(harpe_operation *operation) {
+    harpe_job_info_free(&operation->job_info);
+    free(operation->group);
 }
 
 void harpe_register_job(harpe_jobs *jobs, harpe_call *call) {
-    job_registration *self =
-        harpe_operation_new_kind(jobs, NULL, call, sizeof *self, free_job_registration);
-    if (!self) return;
-    self->scope = call->scope ? strdup(call->scope) : NULL;
-    if (call->scope && !self->scope)
-        harpe_reply_out_of_memory(end_operation(&self->operation));
-    else
-        harpe_operation_decode(&self->operation, decode_job, job_is_decoded);
+    harpe_operation *operation = harpe_operation_new(jobs, NULL, call);
+    if (!operation) return;
+    operation->free_own = free_job;
+    harpe_operation_decode(operation, decode_job, job_is_decoded);
 }
 
 /* ---- Registering ranks ----------------------------------------------------------------------- */
 
-static void rank_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    rank_registration *self = user;
-    harpe_operation *operation = &self->operation;
+static void rank_is_stored(harpe_operation *operation) {
     harpe_job *job = operation->job;
-    const harpe_rank_info *info = &self->info;
+    harpe_rank_info *info = &operation->rank_info;
     harpe_rank *slot = harpe_job_rank(job, info->rank);
     slot->operation = NULL;
-    harpe_call *call = harpe_operation_take_call(operation);
-    if (status != HARPE_OK) {
+    if (operation->status != HARPE_OK) {
+        const harpe_error *error = operation->error;
         harpe_job_rank(job, (int)harpe_job_coordinate(job, info))->taken_by = 0;
-        harpe_operation_end(operation);
-        harpe_reply_not_stored(call, error);
+        harpe_reply_not_stored(harpe_operation_end(operation), error);
         return;
     }
-    slot->info = self->info;
-    self->info = (harpe_rank_info){0};
+    slot->info = *info;
+    *info = (harpe_rank_info){0};
     slot->is_registered = true;
     job->registered++;
     harpe_job_keep_held(job, slot->info.rank);
     harpe_job_changed(job);
     job->jobs->counts.ranks++;
     job->jobs->counts.registered_ranks++;
-    harpe_reply_null(call, -1);
-    harpe_operation_end(operation);
+    harpe_reply_null(harpe_operation_end(operation), -1);
     if (job->registered == job->info.world_size) harpe_dump_ranks(job);
 }
 
@@ -411,10 +358,9 @@ static void let_ask_again(harpe_job *job, int rank) {
 
 /* If nothing must be stored for the registration, answers it and returns true. Returns false for a
  * new rank with free coordinates, and for a rank that registers again after its end. */
-static bool rank_is_answered(rank_registration *self) {
-    harpe_operation *operation = &self->operation;
+static bool rank_is_answered(harpe_operation *operation) {
     harpe_job *job = operation->job;
-    const harpe_rank_info *info = &self->info;
+    const harpe_rank_info *info = &operation->rank_info;
     const harpe_rank *slot = harpe_job_rank(job, info->rank);
     int other = rank_at_place(job, info);
     if (slot && slot->is_registered) {
@@ -438,9 +384,9 @@ static bool rank_is_answered(rank_registration *self) {
 
 /* Returns the operation that is storing this rank, or a rank with the same coordinates. The
  * registration must wait for it. Returns NULL if there is no such operation. */
-static harpe_operation *rank_in_the_way(const rank_registration *self) {
-    const harpe_job *job = self->operation.job;
-    const harpe_rank_info *info = &self->info;
+static harpe_operation *rank_in_the_way(const harpe_operation *operation) {
+    const harpe_job *job = operation->job;
+    const harpe_rank_info *info = &operation->rank_info;
     const harpe_rank *slot = harpe_job_rank(job, info->rank);
     if (slot && slot->operation) return slot->operation;
     int other = rank_at_place(job, info);
@@ -448,58 +394,50 @@ static harpe_operation *rank_in_the_way(const rank_registration *self) {
     return slot && !slot->is_registered ? slot->operation : NULL;
 }
 
-static void rank_is_decoded(void *user) {
-    rank_registration *self = user;
-    harpe_operation *operation = &self->operation;
+static void rank_is_decoded(harpe_operation *operation) {
     harpe_job *job = operation->job;
-    harpe_rank_info *info = &self->info;
-    if (harpe_operation_is_void(operation)) return;
+    const harpe_rank_info *info = &operation->rank_info;
     if (!operation->is_decoded || !harpe_rank_info_fits(info, &job->info, &operation->problems)) {
-        harpe_reply_problems(harpe_operation_take_call(operation), &operation->problems);
-        harpe_operation_end(operation);
+        harpe_operation_refuse(operation);
         return;
     }
-    harpe_operation *other = rank_in_the_way(self);
+    harpe_operation *other = rank_in_the_way(operation);
     if (other) {
         harpe_operation_wait_for(operation, other);
         return;
     }
-    if (rank_is_answered(self)) {
-        harpe_operation_end(operation);
+    if (rank_is_answered(operation)) {
+        (void)harpe_operation_end(operation);
         return;
     }
     harpe_rank *slot = harpe_job_make_rank(job, info->rank);
     harpe_rank *place = harpe_job_make_rank(job, (int)harpe_job_coordinate(job, info));
     if (!slot || !place) {
-        harpe_reply_out_of_memory(end_operation(operation));
+        harpe_reply_out_of_memory(harpe_operation_end(operation));
         return;
     }
     if (slot->has_ended) {
         let_ask_again(job, info->rank);
-        rank_register_again(operation, info->rank);
+        store_end(operation, info->rank, HARPE_CHANGE_BACK);
         return;
     }
     slot->operation = operation;
     place->taken_by = info->rank + 1;
-    operation->change.rank = info->rank;
-    operation->change.text = operation->body;
-    operation->change.length = operation->length;
+    operation->change =
+        (harpe_change){.rank = info->rank, .text = operation->body, .length = operation->length};
     harpe_operation_store(operation, HARPE_CHANGE_RANK, rank_is_stored);
 }
 
-static void decode_rank(void *user) {
-    rank_registration *self = user;
-    harpe_operation *operation = &self->operation;
-    operation->is_decoded = harpe_rank_info_decode(operation->body, operation->length, &self->info,
-                                                   &operation->problems);
+static void decode_rank(harpe_operation *operation) {
+    operation->is_decoded = harpe_rank_info_decode(operation->body, operation->length,
+                                                   &operation->rank_info, &operation->problems);
 }
 
-static void free_rank_registration(harpe_operation *operation) {
-    harpe_rank_info_free(&((rank_registration *)operation)->info);
-}
+static void free_rank(harpe_operation *operation) { harpe_rank_info_free(&operation->rank_info); }
 
 void harpe_register_rank(harpe_job *job, harpe_call *call) {
-    rank_registration *self =
-        harpe_operation_new_kind(job->jobs, job, call, sizeof *self, free_rank_registration);
-    if (self) harpe_operation_decode(&self->operation, decode_rank, rank_is_decoded);
+    harpe_operation *operation = harpe_operation_new(job->jobs, job, call);
+    if (!operation) return;
+    operation->free_own = free_rank;
+    harpe_operation_decode(operation, decode_rank, rank_is_decoded);
 }

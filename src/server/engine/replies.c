@@ -69,6 +69,14 @@ void harpe_reply_problems(harpe_call *call, const harpe_problems *problems) {
     harpe_reply(call, 422, body, strlen(body), -1);
 }
 
+void harpe_add_unknown_rank(harpe_problems *problems, const char *place, int64_t rank,
+                            const harpe_job *job) {
+    char message[96];
+    (void)snprintf(message, sizeof message, "rank %lld is not in a job of %d ranks",
+                   (long long)rank, job->info.world_size);
+    harpe_problems_add(problems, json_pack("[s,s]", place, "rank"), "assertion_error", message);
+}
+
 void harpe_reply_out_of_memory(harpe_call *call) {
     harpe_reply_detail(call, 503, "the server is out of memory: try again later");
 }

@@ -161,11 +161,11 @@ static harpe_status load_result(loading *self, const harpe_change *record, harpe
 static harpe_status load_state(harpe_job *job, const harpe_change *record, harpe_error *error) {
     if (record->length < 2 || record->round > job->round)
         return unreadable(record, "a scheduler's state", error);
-    job->saved_text = harpe_calloc(record->length + 1, 1);
-    if (!job->saved_text) return harpe_fail_memory(error);
-    memcpy(job->saved_text, record->text, record->length);
-    job->saved_length = record->length;
-    job->saved_round = record->round;
+    job->state_text = harpe_calloc(record->length + 1, 1);
+    if (!job->state_text) return harpe_fail_memory(error);
+    memcpy(job->state_text, record->text, record->length);
+    job->state_length = record->length;
+    job->state_round = record->round;
     return HARPE_OK;
 }
 

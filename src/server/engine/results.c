@@ -165,20 +165,6 @@ harpe_status harpe_round_results_format(const harpe_stored_round *from,
  * them. It is the job's first turn and needs no scheduler, which may plan for minutes. Results that
  * come meanwhile are counted as usual. */
 
-typedef struct counted_result {
-    int rank;
-    bool is_read;
-    harpe_result_totals totals;
-} counted_result;
-
-typedef struct count_turn {
-    harpe_turn turn;
-    counted_result *results;
-    size_t count_stored;
-} count_turn;
-
-static void free_count(harpe_operation *operation) { free(((count_turn *)operation)->results); }
-
 /* A store of an older version has no sums. Then the scheduler's sums are needed, which come later.
  */
 static bool has_sums(const harpe_job *job) { return job->sums_from >= job->round - 1; }
@@ -197,75 +183,55 @@ static bool read_totals(const char *text, size_t length, harpe_result_totals *to
 }
 
 /* Reads the results. Runs on a worker. */
-static void count_stored(void *user) {
-    count_turn *self = user;
-    const harpe_job *job = self->turn.operation.job;
-    for (size_t i = 0; i < self->count_stored && self->turn.status == HARPE_OK; i++) {
-        counted_result *result = &self->results[i];
+static void count_stored(harpe_operation *operation) {
+    const harpe_job *job = operation->job;
+    harpe_turn *turn = job->turn;
+    for (size_t i = 0; i < turn->counted_count; i++) {
+        harpe_counted_result *result = &turn->counted[i];
         char *text = NULL;
         size_t length = 0;
-        self->turn.status =
-            harpe_store_read_result(job->jobs->options.store, job->id, job->round, result->rank,
-                                    &text, &length, &self->turn.error);
-        if (self->turn.status != HARPE_OK) return;
+        operation->status = harpe_store_read_result(job->jobs->options.store, job->id, job->round,
+                                                    result->rank, &text, &length, &turn->error);
+        if (operation->status != HARPE_OK) return;
         result->is_read = read_totals(text, length, &result->totals);
         free(text);
     }
 }
 
-static void is_counted(void *user) {
-    count_turn *self = user;
-    harpe_turn *turn = &self->turn;
-    harpe_job *job = turn->operation.job;
-    if (!harpe_turn_is_back(turn)) return;
-    if (turn->status != HARPE_OK)
+static void is_counted(harpe_operation *operation) {
+    harpe_job *job = operation->job;
+    const harpe_turn *turn = job->turn;
+    if (operation->status != HARPE_OK)
         harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING,
                        "%s: its energy lacks results of round %lld: %s", job->id,
-                       (long long)job->round, turn->error.message);
-    for (size_t i = 0; i < self->count_stored; i++) {
-        const counted_result *result = &self->results[i];
+                       (long long)job->round, operation->error->message);
+    for (size_t i = 0; i < turn->counted_count; i++) {
+        const harpe_counted_result *result = &turn->counted[i];
         harpe_job_rank(job, result->rank)->is_uncounted = false;
         if (result->is_read) harpe_job_count_result(job, result->rank, &result->totals);
     }
     job->uncounted = 0;
     if (has_sums(job)) job->figures.is_known = true;
-    harpe_turn_end(turn);
+    harpe_turn_end(job->turn);
 }
 
 void harpe_begin_count_stored(harpe_job *job) {
-    counted_result *results = harpe_calloc((size_t)job->uncounted, sizeof *results);
-    count_turn *self = results ? harpe_turn_new(job, NULL, sizeof *self, free_count) : NULL;
-    if (!self) {
-        free(results);
+    harpe_counted_result *counted = harpe_calloc((size_t)job->uncounted, sizeof *counted);
+    harpe_turn *turn = counted ? harpe_turn_new(job, NULL) : NULL;
+    if (!turn) {
+        free(counted);
         return;
     }
-    self->results = results;
+    turn->counted = counted;
     const harpe_rank *slot;
     for (int r = 0; (slot = harpe_job_next_rank(job, &r)); r++)
-        if (slot->is_uncounted) results[self->count_stored++].rank = r;
-    harpe_turn_run_in(&self->turn, HARPE_POOL_STORE, count_stored, is_counted);
+        if (slot->is_uncounted) counted[turn->counted_count++].rank = r;
+    harpe_operation_run(&turn->operation, HARPE_POOL_STORE, count_stored, is_counted);
 }
 
 /* The longest result, in bytes, that is scanned on the loop. The scan reads more than 1 GB/s, so
  * this takes less time than the exchange with a worker. */
 enum { SCANNED_ON_THE_LOOP = 128 << 10 };
-
-typedef enum comparison {
-    RESULT_EQUAL,
-    RESULT_DIFFERENT,
-    RESULT_NOT_STORED,
-    RESULT_UNREADABLE,
-} comparison;
-
-/* The worker writes all members except the round. */
-typedef struct result_report {
-    harpe_operation operation;
-    int rank;
-    int64_t round;              /* -1: the current one */
-    bool is_plain;              /* see harpe_result_text */
-    harpe_result_totals totals; /* sums over the iterations of the result */
-    comparison comparison;      /* with the stored result, if the rank has reported before */
-} result_report;
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
@@ -321,167 +287,136 @@ static bool texts_are_equal(const char *a, size_t a_length, const char *b, size_
     return is_equal;
 }
 
-static void compare(void *user) {
-    result_report *self = user;
-    const harpe_operation *operation = &self->operation;
+static void compare(harpe_operation *operation) {
     char *text = NULL;
     size_t length = 0;
-    harpe_status status =
-        harpe_store_read_result(operation->jobs->options.store, operation->job->id, self->round,
-                                self->rank, &text, &length, NULL);
-    self->comparison = status == HARPE_NOT_FOUND ? RESULT_NOT_STORED : RESULT_UNREADABLE;
-    if (status != HARPE_OK) return;
-    self->comparison = texts_are_equal(text, length, operation->body, operation->length)
-                           ? RESULT_EQUAL
-                           : RESULT_DIFFERENT;
+    operation->status =
+        harpe_store_read_result(operation->jobs->options.store, operation->job->id,
+                                operation->round, operation->rank, &text, &length, NULL);
+    if (operation->status != HARPE_OK) return;
+    operation->is_same = texts_are_equal(text, length, operation->body, operation->length);
     free(text);
 }
 
-static void is_compared(void *user) {
-    result_report *self = user;
-    harpe_operation *operation = &self->operation;
-    if (harpe_operation_is_void(operation)) return;
-    harpe_call *call = harpe_operation_take_call(operation);
-    long long round = (long long)self->round;
-    int rank = self->rank;
-    comparison found = self->comparison;
-    harpe_operation_end(operation);
-    switch (found) {
-    case RESULT_EQUAL: harpe_reply_null(call, round); break;
-    case RESULT_DIFFERENT:
-        harpe_reply_detail(call, 409, "rank %d has reported another result in round %lld", rank,
-                           round);
-        break;
-    case RESULT_NOT_STORED:
+static void is_compared(harpe_operation *operation) {
+    long long round = (long long)operation->round;
+    int rank = operation->rank;
+    bool is_same = operation->is_same;
+    harpe_status status = operation->status;
+    harpe_call *call = harpe_operation_end(operation);
+    if (status == HARPE_NOT_FOUND)
         harpe_reply_detail(call, 409, "rank %d's result of round %lld is no longer kept", rank,
                            round);
-        break;
-    case RESULT_UNREADABLE:
+    else if (status != HARPE_OK)
         harpe_reply_detail(call, 503, "the stored result could not be read, try again");
-        break;
-    }
+    else if (!is_same)
+        harpe_reply_detail(call, 409, "rank %d has reported another result in round %lld", rank,
+                           round);
+    else
+        harpe_reply_null(call, round);
 }
 
 /* ---- Storing --------------------------------------------------------------------------------- */
 
-static void result_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    result_report *self = user;
-    harpe_operation *operation = &self->operation;
+static void result_is_stored(harpe_operation *operation) {
     harpe_job *job = operation->job;
-    int rank = self->rank;
+    int rank = operation->rank;
     harpe_rank *slot = harpe_job_rank(job, rank);
     slot->operation = NULL;
-    harpe_call *call = harpe_operation_take_call(operation);
-    if (status != HARPE_OK) {
-        harpe_operation_end(operation);
-        harpe_reply_not_stored(call, error);
+    if (operation->status != HARPE_OK) {
+        const harpe_error *error = operation->error;
+        harpe_reply_not_stored(harpe_operation_end(operation), error);
         return;
     }
     job->results->texts[rank] =
-        (harpe_result_text){operation->body, operation->length, self->is_plain};
+        (harpe_result_text){operation->body, operation->length, operation->is_plain};
     operation->body = NULL;
     slot->has_reported = true;
     job->reported++;
-    harpe_job_count_result(job, rank, &self->totals);
+    harpe_job_count_result(job, rank, &operation->totals);
     harpe_job_changed(job);
     job->jobs->counts.results++;
-    harpe_reply_null(call, job->round);
-    harpe_operation_end(operation);
+    harpe_reply_null(harpe_operation_end(operation), job->round);
 }
 
-static void store_result(result_report *self) {
-    harpe_operation *operation = &self->operation;
+static void store_result(harpe_operation *operation) {
     harpe_job *job = operation->job;
     if (!job->results) job->results = harpe_round_results_new(job->info.world_size);
     if (!job->results) {
-        harpe_reply_out_of_memory(harpe_operation_take_call(operation));
-        harpe_operation_end(operation);
+        harpe_reply_out_of_memory(harpe_operation_end(operation));
         return;
     }
-    harpe_job_rank(job, self->rank)->operation = operation;
-    operation->change.round = job->round;
-    operation->change.rank = self->rank;
-    operation->change.text = operation->body;
-    operation->change.length = operation->length;
+    harpe_job_rank(job, operation->rank)->operation = operation;
+    operation->change = (harpe_change){.round = job->round,
+                                       .rank = operation->rank,
+                                       .text = operation->body,
+                                       .length = operation->length};
     harpe_operation_store(operation, HARPE_CHANGE_RESULT, result_is_stored);
 }
 
 /* Refuses a result that is invalid or too early, and returns true. */
-static bool is_refused(result_report *self) {
-    harpe_operation *operation = &self->operation;
+static bool is_refused(harpe_operation *operation) {
     const harpe_job *job = operation->job;
-    int rank = self->rank;
+    int rank = operation->rank;
     if (operation->is_decoded && rank >= job->info.world_size) {
-        char message[96];
-        (void)snprintf(message, sizeof message, "rank %d is not in a job of %d ranks", rank,
-                       job->info.world_size);
-        harpe_problems_add(&operation->problems, json_pack("[s,s]", "body", "rank"),
-                           "assertion_error", message);
+        harpe_add_unknown_rank(&operation->problems, "body", rank, job);
         operation->is_decoded = false;
     }
-    if (!operation->is_decoded) {
-        harpe_reply_problems(harpe_operation_take_call(operation), &operation->problems);
-    } else if (job->failure) {
-        harpe_reply_detail(harpe_operation_take_call(operation), 500, "%s", job->failure);
-    } else if (job->round < 0 || self->round > job->round) {
-        harpe_reply_detail(harpe_operation_take_call(operation), 409,
+    if (!operation->is_decoded)
+        harpe_operation_refuse(operation);
+    else if (job->failure)
+        harpe_reply_detail(harpe_operation_end(operation), 500, "%s", job->failure);
+    else if (job->round < 0 || operation->round > job->round)
+        harpe_reply_detail(harpe_operation_end(operation), 409,
                            "no schedule of this round was handed out yet: request one before "
                            "you send a result");
-    } else {
+    else
         return false;
-    }
-    harpe_operation_end(operation);
     return true;
 }
 
-static void result_is_decoded(void *user) {
-    result_report *self = user;
-    harpe_operation *operation = &self->operation;
+static void result_is_decoded(harpe_operation *operation) {
     harpe_job *job = operation->job;
-    if (harpe_operation_is_void(operation) || is_refused(self)) return;
-    const harpe_rank *slot = harpe_job_rank(job, self->rank);
-    harpe_rank_is_heard(job, self->rank);
+    if (is_refused(operation)) return;
+    const harpe_rank *slot = harpe_job_rank(job, operation->rank);
+    harpe_rank_is_heard(job, operation->rank);
     if (slot->operation) {
         harpe_operation_wait_for(operation, slot->operation);
         return;
     }
-    if (self->round < 0) self->round = job->round;
-    if (self->round < job->round || slot->has_reported) {
+    if (operation->round < 0) operation->round = job->round;
+    if (operation->round < job->round || slot->has_reported) {
         harpe_operation_run(operation, HARPE_POOL_STORE, compare, is_compared);
         return;
     }
-    store_result(self);
+    store_result(operation);
 }
 
 /* Decodes a result that the scan does not accept. */
-static void decode_result(void *user) {
-    result_report *self = user;
-    harpe_operation *operation = &self->operation;
-    operation->is_decoded = harpe_profiling_result_decode_totals(
-        operation->body, operation->length, &self->rank, &self->totals, &operation->problems);
+static void decode_result(harpe_operation *operation) {
+    operation->is_decoded =
+        harpe_profiling_result_decode_totals(operation->body, operation->length, &operation->rank,
+                                             &operation->totals, &operation->problems);
 }
 
 /* Returns false if the result must be decoded in full. */
-static bool scan_result(result_report *self) {
-    harpe_operation *operation = &self->operation;
-    self->is_plain = operation->is_decoded = harpe_profiling_result_scan_totals(
-        operation->body, operation->length, &self->rank, &self->totals);
-    return self->is_plain;
+static bool scan_result(harpe_operation *operation) {
+    operation->is_plain = operation->is_decoded = harpe_profiling_result_scan_totals(
+        operation->body, operation->length, &operation->rank, &operation->totals);
+    return operation->is_plain;
 }
 
-static void check_result(void *user) {
-    if (!scan_result(user)) decode_result(user);
+static void check_result(harpe_operation *operation) {
+    if (!scan_result(operation)) decode_result(operation);
 }
 
 void harpe_take_result(harpe_job *job, harpe_call *call) {
-    int64_t round = call->round;
-    result_report *self = harpe_operation_new_kind(job->jobs, job, call, sizeof *self, NULL);
-    if (!self) return;
-    self->round = round;
-    if (self->operation.length > SCANNED_ON_THE_LOOP)
-        harpe_operation_decode(&self->operation, check_result, result_is_decoded);
-    else if (scan_result(self))
-        result_is_decoded(self);
+    harpe_operation *operation = harpe_operation_new(job->jobs, job, call);
+    if (!operation) return;
+    if (operation->length > SCANNED_ON_THE_LOOP)
+        harpe_operation_decode(operation, check_result, result_is_decoded);
+    else if (scan_result(operation))
+        result_is_decoded(operation);
     else
-        harpe_operation_decode(&self->operation, decode_result, result_is_decoded);
+        harpe_operation_decode(operation, decode_result, result_is_decoded);
 }

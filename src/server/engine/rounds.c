@@ -358,16 +358,12 @@ static void reply_schedule(harpe_job *job, harpe_call *call) {
 
 static void refuse_rank(const harpe_job *job, harpe_call *call) {
     harpe_problems problems = {0};
-    json_t *location = json_pack("[s,s]", "query", "rank");
-    if (call->rank < 0) {
-        harpe_problems_add_limit(&problems, location, "value_error.number.not_ge",
+    if (call->rank < 0)
+        harpe_problems_add_limit(&problems, json_pack("[s,s]", "query", "rank"),
+                                 "value_error.number.not_ge",
                                  "ensure this value is greater than or equal to 0", 0);
-    } else {
-        char message[96];
-        (void)snprintf(message, sizeof message, "rank %lld is not in a job of %d ranks",
-                       (long long)call->rank, job->info.world_size);
-        harpe_problems_add(&problems, location, "assertion_error", message);
-    }
+    else
+        harpe_add_unknown_rank(&problems, "query", call->rank, job);
     harpe_reply_problems(call, &problems);
     harpe_problems_free(&problems);
 }
@@ -440,87 +436,70 @@ static void answer_all(harpe_job *job) {
     }
 }
 
-typedef struct hand_out_turn {
-    harpe_turn turn;
-    harpe_change sums;
-    char *sums_text;
-} hand_out_turn;
-
-static void free_hand_out(harpe_operation *operation) {
-    free(((hand_out_turn *)operation)->sums_text);
-}
-
-static void state_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    harpe_turn *turn = user;
+static void state_is_stored(harpe_operation *operation) {
+    const harpe_job *job = operation->job;
     /* The job continues. Without this state a restart replays more rounds. */
-    if (status != HARPE_OK) {
-        harpe_log_line(&turn->operation.job->jobs->options.log, HARPE_LOG_WARNING,
-                       "%s: the scheduler's state could not be stored: %s", turn->operation.job->id,
-                       error->message);
-    }
-    harpe_turn_end(turn);
+    if (operation->status != HARPE_OK)
+        harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING,
+                       "%s: the scheduler's state could not be stored: %s", job->id,
+                       operation->error->message);
+    harpe_turn_end(job->turn);
 }
 
-/* Makes the change that stores the sums of the results up to the round that is over. Returns false
+/* Makes the change that stores the sums of the results up to the round that is over. Returns NULL
  * if there is none; then a restart adds the results of that round to the sums before. */
-static bool make_sums(hand_out_turn *self) {
-    const harpe_job *job = self->turn.operation.job;
-    self->sums_text = job->round >= 0 ? harpe_job_save_sums(job) : NULL;
-    if (!self->sums_text) return false;
-    self->sums = (harpe_change){.kind = HARPE_CHANGE_SUMS,
+static harpe_change *make_sums(harpe_turn *turn) {
+    const harpe_job *job = turn->operation.job;
+    turn->text = job->round >= 0 ? harpe_job_save_sums(job) : NULL;
+    if (!turn->text) return NULL;
+    turn->sums = (harpe_change){.kind = HARPE_CHANGE_SUMS,
                                 .job_id = job->id,
                                 .round = job->round,
-                                .text = self->sums_text,
-                                .length = strlen(self->sums_text)};
-    return true;
+                                .text = turn->text,
+                                .length = strlen(turn->text)};
+    return &turn->sums;
 }
 
-/* Stores a record of the round. `number` tells the store which older data it can delete: see
- * harpe_change_kind. */
-static void store_round(hand_out_turn *self, harpe_change_kind kind, const char *text,
-                        size_t length, int64_t round, int64_t number,
-                        void (*done)(void *user, harpe_status status, const harpe_error *error)) {
-    harpe_operation *operation = &self->turn.operation;
-    operation->change =
-        (harpe_change){.round = round, .number = number, .text = text, .length = length};
-    operation->earlier = kind == HARPE_CHANGE_ROUND && make_sums(self) ? &self->sums : NULL;
-    harpe_operation_store(operation, kind, done);
-}
-
-static void round_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    hand_out_turn *self = user;
-    harpe_turn *turn = &self->turn;
-    harpe_job *job = turn->operation.job;
-    if (status != HARPE_OK) {
+static void round_is_stored(harpe_operation *operation) {
+    harpe_job *job = operation->job;
+    if (operation->status != HARPE_OK) {
         char detail[HARPE_ERROR_MESSAGE_SIZE + 64];
         (void)snprintf(detail, sizeof detail, "the round could not be stored, try again: %s",
-                       error->message);
+                       operation->error->message);
         job_refuse_asking(job, 503, detail);
-        harpe_turn_end(turn);
+        harpe_turn_end(job->turn);
         return;
     }
     begin_round(job);
     answer_all(job);
     harpe_job_changed(job);
-    if (job->state_text && !job->eviction && !job->jobs->is_stopping) {
-        int64_t last = job->round - 1;
-        store_round(self, HARPE_CHANGE_STATE, job->state_text, job->state_length, job->round,
-                    last - harpe_dumps_first_round(job, last), state_is_stored);
-    } else {
-        harpe_turn_end(turn);
+    if (!job->state_text || job->eviction || job->jobs->is_stopping) {
+        harpe_turn_end(job->turn);
+        return;
     }
+    int64_t last = job->round - 1;
+    operation->earlier = NULL;
+    /* `number` says which older data the store can delete: see harpe_change_kind. */
+    operation->change = (harpe_change){.round = job->round,
+                                       .number = last - harpe_dumps_first_round(job, last),
+                                       .text = job->state_text,
+                                       .length = job->state_length};
+    harpe_operation_store(operation, HARPE_CHANGE_STATE, state_is_stored);
 }
 
 static void begin_hand_out(harpe_job *job) {
-    hand_out_turn *self = harpe_turn_new(job, NULL, sizeof *self, free_hand_out);
-    if (!self) {
+    harpe_turn *turn = harpe_turn_new(job, NULL);
+    if (!turn) {
         job_refuse_asking(job, 503, "the server is out of memory: try again later");
         return;
     }
     bool is_as_before = job->next == job->current;
-    store_round(self, HARPE_CHANGE_ROUND, is_as_before ? "" : job->next->text,
-                is_as_before ? 0 : job->next->length, job->round + 1,
-                harpe_dumps_first_round(job, job->round + 1), round_is_stored);
+    turn->operation.earlier = make_sums(turn);
+    turn->operation.change = (harpe_change){.round = job->round + 1,
+                                            .number = harpe_dumps_first_round(job, job->round + 1),
+                                            .text = is_as_before ? "" : job->next->text,
+                                            .length = is_as_before ? 0 : job->next->length};
+    harpe_operation_store(&turn->operation, HARPE_CHANGE_ROUND, round_is_stored);
 }
 
 static bool has_job_request(const harpe_job *job) {

@@ -15,45 +15,46 @@
 
 /* ---- The end of schedulers ------------------------------------------------------------------- */
 
-/* Frees schedulers on a worker, because this may wait for the end of a scheduler's program. */
-
-typedef struct scheduler_end {
-    harpe_operation operation;
-    harpe_scheduler *scheduler;
-} scheduler_end;
-
-static void free_end(harpe_operation *operation) {
-    harpe_scheduler_free(((scheduler_end *)operation)->scheduler);
+static void end_scheduler(harpe_operation *operation) {
+    harpe_scheduler_free(operation->scheduler);
+    operation->scheduler = NULL;
 }
 
-static void end_scheduler(void *user) {
-    scheduler_end *self = user;
-    harpe_scheduler_free(self->scheduler);
-    self->scheduler = NULL;
-}
+static void has_ended(harpe_operation *operation) { (void)harpe_operation_end(operation); }
 
-static void has_ended(void *user) { harpe_operation_end(user); }
+static void free_scheduler(harpe_operation *operation) {
+    harpe_scheduler_free(operation->scheduler);
+}
 
 void harpe_job_end_scheduler(const harpe_job *job) {
     harpe_jobs *jobs = job->jobs;
-    scheduler_end *self = NULL;
-    if (job->scheduler && !jobs->is_ending)
-        self = harpe_operation_new_kind(jobs, NULL, NULL, sizeof *self, free_end);
-    if (!self) {
+    harpe_operation *operation =
+        job->scheduler && !jobs->is_ending ? harpe_operation_new(jobs, NULL, NULL) : NULL;
+    if (!operation) {
         harpe_scheduler_free(job->scheduler);
         return;
     }
-    self->scheduler = job->scheduler;
-    harpe_operation_run(&self->operation, HARPE_POOL_SCHEDULE, end_scheduler, has_ended);
+    operation->free_own = free_scheduler;
+    operation->scheduler = job->scheduler;
+    harpe_operation_run(operation, HARPE_POOL_SCHEDULE, end_scheduler, has_ended);
 }
 
 /* ---- Turns ----------------------------------------------------------------------------------- */
 
-void *harpe_turn_new(harpe_job *job, harpe_call *call, size_t size,
-                     void (*free_own)(harpe_operation *operation)) {
-    harpe_turn *turn = harpe_operation_new_kind(job->jobs, job, call, size, free_own);
+static void free_turn(harpe_operation *operation) {
+    harpe_turn *turn = (harpe_turn *)operation;
+    harpe_turn_outcome_clear(&turn->outcome);
+    harpe_scheduler_free(turn->made);
+    free(turn->text);
+    free(turn->json);
+    free(turn->counted);
+}
+
+harpe_turn *harpe_turn_new(harpe_job *job, harpe_call *call) {
+    harpe_turn *turn = harpe_operation_new_kind(job->jobs, job, call, sizeof *turn, free_turn);
     if (!turn) return NULL;
     turn->is_over = harpe_job_round_is_over(job);
+    turn->operation.error = &turn->error;
     job->turn = turn;
     return turn;
 }
@@ -61,34 +62,19 @@ void *harpe_turn_new(harpe_job *job, harpe_call *call, size_t size,
 void harpe_turn_end(harpe_turn *turn) {
     harpe_job *job = turn->operation.job;
     bool has_only_read = turn->only_reads;
-    harpe_operation_end(&turn->operation);
     job->turn = NULL;
-    if (job->is_evicted) {
-        harpe_scheduler_kind_forget(job->jobs->options.scheduler, job->id);
-        harpe_job_release(job);
-    }
+    if (job->is_evicted) harpe_scheduler_kind_forget(job->jobs->options.scheduler, job->id);
+    (void)harpe_operation_end(&turn->operation);
     if (has_only_read)
         harpe_job_wake(job);
     else
         harpe_job_changed(job);
 }
 
-void harpe_turn_run_in(harpe_turn *turn, harpe_pool pool, void (*work)(void *user),
-                       void (*done)(void *user)) {
-    turn->operation.job->users++;
-    harpe_operation_run(&turn->operation, pool, work, done);
-}
-
-void harpe_turn_run(harpe_turn *turn, void (*work)(void *user), void (*done)(void *user)) {
+void harpe_turn_run(harpe_turn *turn, harpe_step *work, harpe_step *done) {
     bool plans = harpe_scheduler_kind_plans(turn->operation.jobs->options.scheduler);
-    harpe_turn_run_in(turn, plans ? HARPE_POOL_PLAN : HARPE_POOL_SCHEDULE, work, done);
-}
-
-bool harpe_turn_is_back(harpe_turn *turn) {
-    turn->operation.job->users--;
-    if (!turn->operation.job->is_evicted) return true;
-    harpe_turn_end(turn);
-    return false;
+    harpe_operation_run(&turn->operation, plans ? HARPE_POOL_PLAN : HARPE_POOL_SCHEDULE, work,
+                        done);
 }
 
 /* ---- Failing --------------------------------------------------------------------------------- */
@@ -102,18 +88,18 @@ static bool jobs_are_lost(const harpe_store *store) {
  * state and cannot be asked again. After a restart a new scheduler is asked. If this server no
  * longer owns the store, the next leader asks a new scheduler, so the ranks are told to ask again.
  */
-static void failure_is_stored(void *user, harpe_status status, const harpe_error *error) {
-    harpe_turn *turn = user;
-    harpe_job *job = turn->operation.job;
-    if (status != HARPE_OK) {
+static void failure_is_stored(harpe_operation *operation) {
+    harpe_job *job = operation->job;
+    bool is_stored = operation->status == HARPE_OK;
+    if (!is_stored)
         harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING,
-                       "%s: its failure could not be stored: %s", job->id, error->message);
-    }
-    if (status != HARPE_OK && jobs_are_lost(job->jobs->options.store)) {
+                       "%s: its failure could not be stored: %s", job->id,
+                       operation->error->message);
+    if (!is_stored && jobs_are_lost(job->jobs->options.store)) {
         harpe_job_refuse_held(job, 503, "the server could not continue: try again");
     } else if (!job->is_evicted && !job->failure) {
-        job->failure = turn->operation.body;
-        turn->operation.body = NULL;
+        job->failure = operation->body;
+        operation->body = NULL;
         job->jobs->counts.failed++;
         harpe_job_end_scheduler(job);
         job->scheduler = NULL;
@@ -121,7 +107,7 @@ static void failure_is_stored(void *user, harpe_status status, const harpe_error
                        job->failure);
         harpe_job_refuse_held(job, 500, job->failure);
     }
-    harpe_turn_end(turn);
+    harpe_turn_end(job->turn);
 }
 
 void harpe_turn_fail_job(harpe_turn *turn) {
@@ -171,8 +157,8 @@ static harpe_status turn_observe(harpe_turn *turn, harpe_scheduler *scheduler, i
 
 /* Saves the state in the form in which it is stored: 'f' (finished) or 'r' (running), and then 's'
  * with the scheduler's own text, or '-' if the scheduler cannot save its state. */
-static harpe_status save_state(harpe_turn *turn, harpe_turn_outcome *outcome,
-                               const harpe_scheduler *scheduler) {
+static harpe_status save_state(harpe_turn *turn, const harpe_scheduler *scheduler) {
+    harpe_turn_outcome *outcome = &turn->outcome;
     char *own = NULL;
     size_t length = 0;
     harpe_status status = harpe_scheduler_save(scheduler, &own, &length, &turn->error);
@@ -198,9 +184,9 @@ void harpe_turn_outcome_clear(harpe_turn_outcome *outcome) {
     *outcome = (harpe_turn_outcome){0};
 }
 
-harpe_status harpe_turn_conclude(harpe_turn *turn, harpe_turn_outcome *outcome,
-                                 harpe_scheduler *scheduler,
+harpe_status harpe_turn_conclude(harpe_turn *turn, harpe_scheduler *scheduler,
                                  const harpe_frequency_schedule *schedules) {
+    harpe_turn_outcome *outcome = &turn->outcome;
     harpe_status status = HARPE_OK;
     if (schedules) {
         status = harpe_round_text_format(schedules, turn->operation.job->info.world_size,
@@ -212,15 +198,16 @@ harpe_status harpe_turn_conclude(harpe_turn *turn, harpe_turn_outcome *outcome,
     outcome->tokens_per_step = harpe_scheduler_tokens_per_step(scheduler);
     harpe_scheduler_take_file(scheduler, &outcome->file);
     if (status != HARPE_OK || harpe_scheduler_needs_history(scheduler)) return status;
-    return save_state(turn, outcome, scheduler);
+    return save_state(turn, scheduler);
 }
 
 static bool is_same_text(const harpe_round_text *a, const harpe_round_text *b) {
     return a && b && a->length == b->length && memcmp(a->text, b->text, a->length) == 0;
 }
 
-void harpe_apply_turn(const harpe_turn *turn, harpe_turn_outcome *outcome) {
+void harpe_apply_turn(harpe_turn *turn) {
     harpe_job *job = turn->operation.job;
+    harpe_turn_outcome *outcome = &turn->outcome;
     job->is_finished = outcome->is_finished;
     if (outcome->has_figures) harpe_job_take_figures(job, &outcome->figures);
     job->figures.is_known = true; /* a store of an older version has no other sums */
@@ -255,13 +242,6 @@ void harpe_apply_turn(const harpe_turn *turn, harpe_turn_outcome *outcome) {
  * saved. For a job without rounds it only asks for the first schedules. Runs on a worker, and does
  * not change the job. */
 
-/* The last state of the job's scheduler, from the store or from its last turn. */
-typedef struct saved_state {
-    const char *text; /* NULL: there is none */
-    size_t length;
-    int64_t round; /* the replay begins with this round */
-} saved_state;
-
 /* Passes stored job requests to the scheduler: either the requests that came while `round` ran, or
  * those that came before it was handed out. Returns the number of requests that the scheduler
  * accepted. A refused request is not an error, because the scheduler may have refused it before
@@ -286,9 +266,9 @@ static harpe_status observe_stored(harpe_turn *turn, harpe_scheduler *scheduler,
     return status;
 }
 
-static saved_state job_saved_state(const harpe_job *job) {
-    if (job->saved_text) return (saved_state){job->saved_text, job->saved_length, job->saved_round};
-    return (saved_state){job->state_text, job->state_length, job->state_round};
+/* Returns true if the last state of the job's scheduler says that it has finished. */
+static bool state_is_finished(const harpe_job *job) {
+    return job->state_text && job->state_text[0] == 'f';
 }
 
 /* Replays the rounds from `round` on. The scheduler has already chosen the schedules of `round`.
@@ -311,74 +291,55 @@ static harpe_status replay_rounds(harpe_turn *turn, harpe_scheduler *scheduler, 
     if (turn->is_over) return HARPE_OK;
     *schedules = NULL;
     int applied = apply_requests(job, scheduler, job->round, true);
-    saved_state saved = job_saved_state(job);
-    if (applied == 0 || !saved.text || saved.text[0] != 'f') return HARPE_OK;
+    if (applied == 0 || !state_is_finished(job)) return HARPE_OK;
     return harpe_scheduler_next(scheduler, schedules, &turn->error);
 }
 
 /* Handles a job whose scheduler had finished and whose state was not saved. The results of such a
  * job are deleted, so they cannot be replayed. The new scheduler is used only if it is finished
  * without any results. Otherwise the job continues without a scheduler. */
-static harpe_status make_finished(harpe_turn *turn, harpe_turn_outcome *outcome,
-                                  harpe_scheduler **scheduler) {
+static harpe_status make_finished(harpe_turn *turn, harpe_scheduler **scheduler) {
     const harpe_job *job = turn->operation.job;
     const harpe_frequency_schedule *schedules = NULL;
     harpe_status status = harpe_scheduler_next(*scheduler, &schedules, &turn->error);
     if (status != HARPE_OK) return status;
-    if (harpe_scheduler_is_finished(*scheduler))
-        return harpe_turn_conclude(turn, outcome, *scheduler, NULL);
+    if (harpe_scheduler_is_finished(*scheduler)) return harpe_turn_conclude(turn, *scheduler, NULL);
     harpe_scheduler_free(*scheduler);
     *scheduler = NULL;
-    outcome->is_finished = true;
-    saved_state saved = job_saved_state(job);
-    outcome->state_text = strdup(saved.text);
-    outcome->state_length = outcome->state_text ? saved.length : 0;
+    turn->outcome.is_finished = true;
+    turn->outcome.state_text = strdup(job->state_text);
+    turn->outcome.state_length = turn->outcome.state_text ? job->state_length : 0;
     return HARPE_OK;
 }
 
-/* Loads the saved state, if any, replays the stored rounds after it, and fills in `outcome`. May
+/* Loads the saved state, if any, replays the stored rounds after it, and fills in the outcome. May
  * free *scheduler and set it to NULL. If this fails, the caller frees *scheduler. Call this on a
  * worker. */
-static harpe_status turn_replay(harpe_turn *turn, harpe_turn_outcome *outcome,
-                                harpe_scheduler **scheduler) {
+static harpe_status turn_replay(harpe_turn *turn, harpe_scheduler **scheduler) {
     const harpe_job *job = turn->operation.job;
     const harpe_frequency_schedule *schedules = NULL;
-    saved_state saved = job_saved_state(job);
-    int64_t round = saved.text ? saved.round : 0;
+    const char *state = job->state_text;
+    int64_t round = state ? job->state_round : 0;
     harpe_status status = HARPE_OK;
-    if (saved.text && saved.text[0] == 'f' && saved.text[1] == '-')
-        return make_finished(turn, outcome, scheduler);
-    if (saved.text && saved.text[1] == 's') {
-        status = harpe_scheduler_load(*scheduler, saved.text + 2, saved.length - 2, &turn->error);
+    if (state_is_finished(job) && state[1] == '-') return make_finished(turn, scheduler);
+    if (state && state[1] == 's') {
+        status = harpe_scheduler_load(*scheduler, state + 2, job->state_length - 2, &turn->error);
     } else {
         (void)apply_requests(job, *scheduler, 0, false);
         status = harpe_scheduler_next(*scheduler, &schedules, &turn->error);
     }
     if (status == HARPE_OK) status = replay_rounds(turn, *scheduler, round, &schedules);
-    return status != HARPE_OK ? status : harpe_turn_conclude(turn, outcome, *scheduler, schedules);
+    return status != HARPE_OK ? status : harpe_turn_conclude(turn, *scheduler, schedules);
 }
 
 /* Two kinds of turns. A prepare turn makes the job's scheduler. An observe turn shows the results
  * of a round to the scheduler and asks for the next schedules. If the scheduler fails, the job
  * fails. rounds.c decides when such a turn begins. */
 
-typedef struct scheduler_turn {
-    harpe_turn turn;
-    harpe_turn_outcome outcome;
-    harpe_scheduler *made; /* NULL: the job keeps its scheduler */
-} scheduler_turn;
-
-static void free_scheduler_turn(harpe_operation *operation) {
-    scheduler_turn *self = (scheduler_turn *)operation;
-    harpe_turn_outcome_clear(&self->outcome);
-    harpe_scheduler_free(self->made);
-}
-
 /* ---- Making a scheduler ---------------------------------------------------------------------- */
 
 /* Makes a scheduler that has replayed all stored rounds. Runs on a worker. */
-static harpe_status make_scheduler(scheduler_turn *self) {
-    harpe_turn *turn = &self->turn;
+static harpe_status make_scheduler(harpe_turn *turn) {
     harpe_job *job = turn->operation.job;
     const harpe_jobs_options *options = &job->jobs->options;
     char *directory = NULL;
@@ -403,100 +364,83 @@ static harpe_status make_scheduler(scheduler_turn *self) {
                                 : harpe_fail_memory(&turn->error);
     free(ranks); /* the scheduler has copies */
     free(directory);
-    if (status == HARPE_OK) status = turn_replay(turn, &self->outcome, &scheduler);
+    if (status == HARPE_OK) status = turn_replay(turn, &scheduler);
     if (status != HARPE_OK)
         harpe_scheduler_free(scheduler);
     else
-        self->made = scheduler;
+        turn->made = scheduler;
     return status;
 }
 
-static void prepare(void *user) {
-    scheduler_turn *self = user;
-    self->turn.status = make_scheduler(self);
+static void prepare(harpe_operation *operation) {
+    operation->status = make_scheduler(operation->job->turn);
 }
 
-static bool was_finished(const harpe_job *job) {
-    saved_state saved = job_saved_state(job);
-    return saved.text && saved.text[0] == 'f' && job->current;
-}
-
-static void is_prepared(void *user) {
-    scheduler_turn *self = user;
-    harpe_turn *turn = &self->turn;
-    harpe_job *job = turn->operation.job;
-    if (!harpe_turn_is_back(turn)) return;
-    if (turn->status != HARPE_OK && was_finished(job)) {
+static void is_prepared(harpe_operation *operation) {
+    harpe_job *job = operation->job;
+    harpe_turn *turn = job->turn;
+    if (operation->status != HARPE_OK && state_is_finished(job) && job->current) {
         /* For example, the plan file may be missing now. The job's last schedules are stored. */
         harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING,
                        "%s: continues with its last schedules: %s", job->id, turn->error.message);
-        self->outcome.is_finished = true;
-    } else if (turn->status != HARPE_OK) {
+        turn->outcome.is_finished = true;
+    } else if (operation->status != HARPE_OK) {
         harpe_turn_fail_job(turn);
         return;
     }
-    job->scheduler = self->made;
-    self->made = NULL;
-    harpe_apply_turn(turn, &self->outcome);
+    job->scheduler = turn->made;
+    turn->made = NULL;
+    harpe_apply_turn(turn);
     job->is_ready = true;
-    free(job->saved_text);
     free(job->requests);
-    job->saved_text = NULL;
     job->requests = NULL;
     job->request_count = job->request_capacity = 0;
     harpe_turn_end(turn);
 }
 
 void harpe_begin_prepare(harpe_job *job) {
-    scheduler_turn *self = harpe_turn_new(job, NULL, sizeof *self, free_scheduler_turn);
-    if (self) harpe_turn_run(&self->turn, prepare, is_prepared);
+    harpe_turn *turn = harpe_turn_new(job, NULL);
+    if (turn) harpe_turn_run(turn, prepare, is_prepared);
 }
 
 /* ---- Observing a round ----------------------------------------------------------------------- */
 
-static harpe_status observe_and_ask(scheduler_turn *self) {
-    harpe_turn *turn = &self->turn;
+static harpe_status observe_and_ask(harpe_turn *turn) {
     const harpe_job *job = turn->operation.job;
     const harpe_frequency_schedule *schedules = NULL;
     harpe_status status = turn_observe(turn, job->scheduler, job->round, job->results);
     if (status == HARPE_OK) status = harpe_scheduler_next(job->scheduler, &schedules, &turn->error);
-    return status != HARPE_OK
-               ? status
-               : harpe_turn_conclude(turn, &self->outcome, job->scheduler, schedules);
+    return status != HARPE_OK ? status : harpe_turn_conclude(turn, job->scheduler, schedules);
 }
 
-static void observe(void *user) {
-    scheduler_turn *self = user;
-    harpe_turn *turn = &self->turn;
-    const harpe_job *job = turn->operation.job;
-    turn->status = observe_and_ask(self);
-    if (turn->status == HARPE_OK || !harpe_scheduler_is_lost(job->scheduler)) return;
+static void observe(harpe_operation *operation) {
+    const harpe_job *job = operation->job;
+    operation->status = observe_and_ask(job->turn);
+    if (operation->status == HARPE_OK || !harpe_scheduler_is_lost(job->scheduler)) return;
     harpe_log_line(&job->jobs->options.log, HARPE_LOG_WARNING,
                    "%s: %s; it is started again and the rounds are replayed", job->id,
-                   turn->error.message);
-    harpe_turn_outcome_clear(&self->outcome);
-    turn->status = make_scheduler(self);
+                   operation->error->message);
+    harpe_turn_outcome_clear(&job->turn->outcome);
+    operation->status = make_scheduler(job->turn);
 }
 
-static void has_observed(void *user) {
-    scheduler_turn *self = user;
-    harpe_turn *turn = &self->turn;
-    harpe_job *job = turn->operation.job;
-    if (!harpe_turn_is_back(turn)) return;
-    if (turn->status != HARPE_OK) {
+static void has_observed(harpe_operation *operation) {
+    harpe_job *job = operation->job;
+    harpe_turn *turn = job->turn;
+    if (operation->status != HARPE_OK) {
         harpe_turn_fail_job(turn);
         return;
     }
-    if (self->made) {
+    if (turn->made) {
         harpe_scheduler_free(job->scheduler);
-        job->scheduler = self->made;
-        self->made = NULL;
+        job->scheduler = turn->made;
+        turn->made = NULL;
     }
-    harpe_apply_turn(turn, &self->outcome);
+    harpe_apply_turn(turn);
     harpe_turn_end(turn);
 }
 
 void harpe_begin_observe(harpe_job *job) {
-    scheduler_turn *self = harpe_turn_new(job, NULL, sizeof *self, free_scheduler_turn);
-    if (self) harpe_turn_run(&self->turn, observe, has_observed);
+    harpe_turn *turn = harpe_turn_new(job, NULL);
+    if (turn) harpe_turn_run(turn, observe, has_observed);
 }

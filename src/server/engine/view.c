@@ -191,11 +191,15 @@ static void append_rank_states(harpe_text *text, const harpe_job *job) {
     }
 }
 
-static void append_row_members(harpe_text *text, const harpe_job *job) {
+static void append_row_beginning(harpe_text *text, const harpe_job *job) {
     append_summary(text, job, ROW_METADATA_BYTES);
     harpe_json_string(text,
                       ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
     harpe_json_string(text, ",\"failure\":", job->failure);
+}
+
+static void append_row_members(harpe_text *text, const harpe_job *job) {
+    append_row_beginning(text, job);
     harpe_json_raw(text, ",\"rank_states\":{");
     append_rank_states(text, job);
     harpe_json_raw(text, "}");
@@ -213,9 +217,25 @@ static char *finish(harpe_text *text) {
     return NULL;
 }
 
+/* Returns the head and then the rows, which are freed. */
+static char *put_together(harpe_text *head, harpe_text *rows) {
+    if (rows->length > 0) harpe_text_append(head, rows->data, rows->length);
+    head->failed = head->failed || rows->failed;
+    harpe_text_free(rows);
+    return finish(head);
+}
+
 /* Returns true if lists that a client with this scope gets contain the job. */
 static bool is_shown(const harpe_job *job, const char *scope) {
     return job->is_stored && harpe_job_is_in_scope(job, scope);
+}
+
+/* Appends the last member of a job, and returns the text. */
+static char *finish_with_report(harpe_text *text, const harpe_job *job) {
+    harpe_json_raw(text, ",\"report\":");
+    harpe_job_append_report(text, job);
+    harpe_json_raw(text, "}");
+    return finish(text);
 }
 
 /* Returns one job as JSON, with its report and with its ranks grouped by state. Returns NULL if
@@ -223,23 +243,14 @@ static bool is_shown(const harpe_job *job, const char *scope) {
 static char *job_row(const harpe_job *job) {
     harpe_text text = {0};
     append_row_members(&text, job);
-    harpe_json_raw(&text, ",\"report\":");
-    harpe_job_append_report(&text, job);
-    harpe_json_raw(&text, "}");
-    return finish(&text);
+    return finish_with_report(&text, job);
 }
 
 char *harpe_job_final_report(const harpe_job *job, int64_t evicted_s) {
     harpe_text text = {0};
-    append_summary(&text, job, ROW_METADATA_BYTES);
-    harpe_json_string(&text,
-                      ",\"scheduler\":", harpe_scheduler_kind_name(job->jobs->options.scheduler));
-    harpe_json_string(&text, ",\"failure\":", job->failure);
+    append_row_beginning(&text, job);
     append_int(&text, ",\"evicted_at\":", evicted_s);
-    harpe_json_raw(&text, ",\"report\":");
-    harpe_job_append_report(&text, job);
-    harpe_json_raw(&text, "}");
-    return finish(&text);
+    return finish_with_report(&text, job);
 }
 
 /* Writes the ids of the jobs that were evicted after version `since`. */
@@ -251,10 +262,10 @@ static void append_gone(harpe_text *text, const harpe_jobs *jobs, const char *sc
         harpe_json_string(text, comma, job->id);
         comma = ",";
     }
-    for (const harpe_evicted_job *job = jobs->table.evicted.newest; job && job->version > since;
+    for (const harpe_evicted_job *job = jobs->table.newest_evicted; job && job->version > since;
          job = job->older) {
         if (!harpe_scope_covers(jobs->groups, scope, job->group)) continue;
-        harpe_json_string(text, comma, job->id);
+        harpe_json_string(text, comma, job->entry.id);
         comma = ",";
     }
 }
@@ -343,10 +354,7 @@ char *harpe_jobs_piece(const harpe_jobs *jobs, const char *scope, int64_t from) 
     }
     harpe_text text = {0};
     harpe_text_printf(&text, "%" PRId64 "\n", job ? job->serial : -1);
-    if (rows.length > 0) harpe_text_append(&text, rows.data, rows.length);
-    text.failed = text.failed || rows.failed;
-    harpe_text_free(&rows);
-    return finish(&text);
+    return put_together(&text, &rows);
 }
 
 char *harpe_jobs_list(const harpe_jobs *jobs, const char *scope, const char *after, size_t offset,
@@ -370,10 +378,7 @@ char *harpe_jobs_list(const harpe_jobs *jobs, const char *scope, const char *aft
         harpe_text_printf(&text, "%" PRId64 ".%" PRId64 "\n", last->registered_s, last->serial);
     else
         harpe_json_raw(&text, "-\n");
-    if (rows.length > 0) harpe_text_append(&text, rows.data, rows.length);
-    text.failed = text.failed || rows.failed;
-    harpe_text_free(&rows);
-    return finish(&text);
+    return put_together(&text, &rows);
 }
 
 /* ---- Queries: the key ------------------------------------------------------------------------ */
@@ -550,7 +555,7 @@ char *harpe_jobs_query(const harpe_jobs *jobs, const char *scope, const char *qu
     search found = {0};
     harpe_figure_sums sums = {0};
     size_t all = 0, count = 0;
-    row *rows = harpe_calloc(jobs->table.count + 1, sizeof *rows);
+    row *rows = harpe_calloc(jobs->counts.jobs + 1, sizeof *rows);
     char *page = NULL;
     if (rows && begin_search(&found, *line ? line + 1 : "")) {
         for (const harpe_job *job = jobs->table.newest; job; job = job->older) {

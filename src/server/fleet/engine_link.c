@@ -20,8 +20,8 @@
 /* ---- Plans of a frontier --------------------------------------------------------------------- */
 
 /* Reads the plans from a job's frontier. A plan of the frontier has the time and energy of the
- * pipeline. The time and energy outside of it ("wish_outside") are added, as the scheduler adds
- * them when it compares a plan with a cap. */
+ * pipeline. The time and energy outside of it ("job_request_outside") are added, as the scheduler
+ * adds them when it compares a plan with a cap. */
 
 static double number_at(const json_t *object, const char *name, size_t index) {
     return json_number_value(json_array_get(json_object_get(object, name), index));
@@ -31,8 +31,8 @@ static harpe_status read_plans(const json_t *frontier, harpe_frontier_plans *out
                                harpe_error *error) {
     const json_t *list = json_object_get(frontier, "plans");
     size_t count = json_array_size(list);
-    double outside_s = number_at(frontier, "wish_outside", 0);
-    double outside_j = number_at(frontier, "wish_outside", 1);
+    double outside_s = number_at(frontier, "job_request_outside", 0);
+    double outside_j = number_at(frontier, "job_request_outside", 1);
     if (count == 0) return HARPE_OK;
     if (count > HARPE_FLEET_PLANS_MAX)
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "its frontier has more than %d plans",
@@ -59,8 +59,8 @@ harpe_status harpe_frontier_plans_read(const char *text, size_t length, harpe_fr
         json_is_object(frontier)
             ? read_plans(frontier, out, error)
             : harpe_fail(error, HARPE_INVALID_INPUT, "its frontier is not a JSON object");
-    const json_t *wishes = json_object_get(frontier, "wishes");
-    out->power_cap_w = json_number_value(json_object_get(wishes, "power_cap"));
+    const json_t *requests = json_object_get(frontier, "job_requests");
+    out->power_cap_w = json_number_value(json_object_get(requests, "power_cap"));
     json_decref(frontier);
     return status;
 }

@@ -31,13 +31,17 @@
 #define LOAD_AGAIN_NS INT64_C(5000000000)
 enum { LOOK_EVERY_MS = 500, RETIRED_MAX = 4 };
 
+/* An engine and its fleet. */
+typedef struct pair {
+    harpe_jobs *jobs;
+    harpe_steering *steering; /* NULL: it could not be loaded */
+} pair;
+
 struct harpe_lead {
     harpe_jobs_options engine;
-    harpe_jobs *jobs;         /* NULL: another server leads, or no server leads */
-    harpe_steering *steering; /* of `jobs` */
+    pair leading; /* zeros: another server leads, or no server leads */
     /* Engines from earlier times of leading that still finish their work. */
-    harpe_jobs *retired[RETIRED_MAX];
-    harpe_steering *retired_steering[RETIRED_MAX];
+    pair retired[RETIRED_MAX];
     int retired_count;
     bool is_stopping;
 
@@ -67,15 +71,15 @@ static void tick(void *user);
 
 /* ---- Looking at the state -------------------------------------------------------------------- */
 
-const harpe_jobs *harpe_lead_jobs(const harpe_lead *lead) { return lead->jobs; }
+const harpe_jobs *harpe_lead_jobs(const harpe_lead *lead) { return lead->leading.jobs; }
 
-const harpe_steering *harpe_lead_steering(const harpe_lead *lead) { return lead->steering; }
+const harpe_steering *harpe_lead_steering(const harpe_lead *lead) { return lead->leading.steering; }
 
 static bool is_shared(const harpe_lead *lead) { return lead->me.id != 0; }
 
 /* Returns true if this server may give answers at this moment. */
 static bool leads(const harpe_lead *lead) {
-    if (!lead->jobs) return false;
+    if (!lead->leading.jobs) return false;
     return !is_shared(lead) || harpe_clock_boot_ns() - lead->looked_ns < LEASE_NS;
 }
 
@@ -92,17 +96,17 @@ const char *harpe_lead_fault(const harpe_lead *lead) {
     if (!is_shared(lead)) return NULL;
     int64_t now_ns = harpe_clock_boot_ns();
     if (now_ns - lead->looked_ns >= DEAD_NS) return "the database does not answer this server";
-    if (!lead->jobs && now_ns - lead->led_ns >= DEAD_NS) return "no server leads";
+    if (!lead->leading.jobs && now_ns - lead->led_ns >= DEAD_NS) return "no server leads";
     return NULL;
 }
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
 static void handle_here(harpe_lead *lead, harpe_call *call) {
-    if (harpe_steering_takes(lead->steering, call))
-        harpe_steering_handle(lead->steering, call);
+    if (harpe_steering_takes(lead->leading.steering, call))
+        harpe_steering_handle(lead->leading.steering, call);
     else
-        harpe_jobs_handle(lead->jobs, call);
+        harpe_jobs_handle(lead->leading.jobs, call);
 }
 
 /* Gives a call to the engine, refuses it, or lets it wait until a server leads. */
@@ -136,42 +140,47 @@ static void place_waiting(harpe_lead *lead) {
     }
 }
 
+static void forget(const pair *of, harpe_call *call) {
+    harpe_steering_forget(of->steering, call);
+    harpe_jobs_forget(of->jobs, call);
+}
+
 void harpe_lead_forget(harpe_lead *lead, harpe_call *call) {
     if (call->list == &lead->waiting) {
         harpe_calls_remove(call);
         return;
     }
     /* The call is in at most one of these engines. */
-    if (lead->jobs) {
-        harpe_steering_forget(lead->steering, call);
-        harpe_jobs_forget(lead->jobs, call);
-    }
-    for (int i = 0; i < lead->retired_count; i++) {
-        harpe_steering_forget(lead->retired_steering[i], call);
-        harpe_jobs_forget(lead->retired[i], call);
-    }
+    if (lead->leading.jobs) forget(&lead->leading, call);
+    for (int i = 0; i < lead->retired_count; i++)
+        forget(&lead->retired[i], call);
 }
 
 void harpe_lead_delivered(harpe_lead *lead, const harpe_call *call, int64_t round,
                           bool has_arrived) {
-    if (lead->jobs)
-        harpe_jobs_delivered(lead->jobs, call->job_id, (int)call->rank, round, has_arrived);
+    if (lead->leading.jobs)
+        harpe_jobs_delivered(lead->leading.jobs, call->job_id, (int)call->rank, round, has_arrived);
 }
 
 /* ---- Beginning and end of the lead ----------------------------------------------------------- */
 
+/* Returns the held calls of ranks. */
+static harpe_call *retire(harpe_lead *lead) {
+    harpe_jobs *jobs = lead->leading.jobs;
+    lead->retired[lead->retired_count++] = lead->leading;
+    lead->leading = (pair){0};
+    return harpe_jobs_retire(jobs);
+}
+
 /* Makes the engine and the fleet, and loads both. */
 static harpe_status load_jobs(harpe_lead *lead, harpe_error *error) {
-    harpe_status status = harpe_jobs_new(&lead->engine, &lead->jobs, error);
+    harpe_status status = harpe_jobs_new(&lead->engine, &lead->leading.jobs, error);
     if (status != HARPE_OK) return status;
-    status = harpe_steering_new(&lead->engine, lead->jobs, &lead->steering, error);
+    status = harpe_steering_new(&lead->engine, lead->leading.jobs, &lead->leading.steering, error);
     if (status == HARPE_OK) return HARPE_OK;
     /* The engine has already given work to the loop and to the store, so it ends like one that has
      * led. It holds no calls. */
-    (void)harpe_jobs_retire(lead->jobs);
-    lead->retired_steering[lead->retired_count] = NULL;
-    lead->retired[lead->retired_count++] = lead->jobs;
-    lead->jobs = NULL;
+    (void)retire(lead);
     return status;
 }
 
@@ -191,31 +200,30 @@ static void begin_to_lead(harpe_lead *lead) {
 /* Stops leading. Held calls of ranks wait until a server leads. All other calls end. */
 static void stop_leading(harpe_lead *lead) {
     harpe_log_line(&lead->engine.log, HARPE_LOG_WARNING, "this server leads no longer");
-    harpe_jobs *jobs = lead->jobs;
-    harpe_steering_stop(lead->steering, false);
-    lead->retired_steering[lead->retired_count] = lead->steering;
-    lead->retired[lead->retired_count++] = jobs;
-    lead->jobs = NULL;
-    lead->steering = NULL;
-    harpe_call *held = harpe_jobs_retire(jobs);
+    harpe_steering_stop(lead->leading.steering, false);
+    harpe_call *held = retire(lead);
     for (harpe_call *next; held; held = next) {
         next = held->next;
         harpe_lead_handle(lead, held);
     }
 }
 
+static bool is_idle(const pair *of) {
+    return harpe_jobs_are_idle(of->jobs) && harpe_steering_is_idle(of->steering);
+}
+
+static void free_pair(const pair *of) {
+    harpe_steering_free(of->steering);
+    harpe_jobs_free(of->jobs);
+}
+
 static void free_idle_retired(harpe_lead *lead) {
     int left = 0;
-    for (int i = 0; i < lead->retired_count; i++) {
-        if (harpe_jobs_are_idle(lead->retired[i]) &&
-            harpe_steering_is_idle(lead->retired_steering[i])) {
-            harpe_steering_free(lead->retired_steering[i]);
-            harpe_jobs_free(lead->retired[i]);
-            continue;
-        }
-        lead->retired_steering[left] = lead->retired_steering[i];
-        lead->retired[left++] = lead->retired[i];
-    }
+    for (int i = 0; i < lead->retired_count; i++)
+        if (is_idle(&lead->retired[i]))
+            free_pair(&lead->retired[i]);
+        else
+            lead->retired[left++] = lead->retired[i];
     lead->retired_count = left;
 }
 
@@ -264,9 +272,10 @@ static void go_on(harpe_lead *lead) {
     free_idle_retired(lead);
     if (lead->leader.id != lead->me.id || !harpe_store_is_owned(lead->engine.store))
         lead->is_owner = false;
-    if (lead->jobs && !lead->is_owner) stop_leading(lead);
+    if (lead->leading.jobs && !lead->is_owner) stop_leading(lead);
     bool is_time = harpe_clock_boot_ns() >= lead->lead_at_ns;
-    if (!lead->jobs && lead->is_owner && is_time && may_lead_again(lead)) begin_to_lead(lead);
+    if (!lead->leading.jobs && lead->is_owner && is_time && may_lead_again(lead))
+        begin_to_lead(lead);
     place_waiting(lead);
 }
 
@@ -281,7 +290,7 @@ static void has_looked(void *user) {
 static void begin_to_look(harpe_lead *lead) {
     lead->is_looking = true;
     lead->beats_as = lead->is_owner ? lead->me.id : 0;
-    lead->may_own = !lead->is_owner && !lead->jobs && may_lead_again(lead) &&
+    lead->may_own = !lead->is_owner && !lead->leading.jobs && may_lead_again(lead) &&
                     harpe_clock_boot_ns() >= lead->lead_at_ns;
     lead->work =
         (harpe_work){.work = look, .done = has_looked, .user = lead, .pool = HARPE_POOL_STORE};
@@ -340,31 +349,25 @@ void harpe_lead_stop(harpe_lead *lead) {
     harpe_timer_cancel(lead->timer);
     lead->timer = NULL;
     place_waiting(lead);
-    if (lead->jobs) {
-        harpe_steering_stop(lead->steering, true);
-        harpe_jobs_stop(lead->jobs);
+    if (lead->leading.jobs) {
+        harpe_steering_stop(lead->leading.steering, true);
+        harpe_jobs_stop(lead->leading.jobs);
     }
     for (int i = 0; i < lead->retired_count; i++)
-        harpe_jobs_stop(lead->retired[i]);
+        harpe_jobs_stop(lead->retired[i].jobs);
 }
 
 bool harpe_lead_is_idle(const harpe_lead *lead) {
     for (int i = 0; i < lead->retired_count; i++)
-        if (!harpe_jobs_are_idle(lead->retired[i]) ||
-            !harpe_steering_is_idle(lead->retired_steering[i]))
-            return false;
-    return !lead->jobs ||
-           (harpe_jobs_are_idle(lead->jobs) && harpe_steering_is_idle(lead->steering));
+        if (!is_idle(&lead->retired[i])) return false;
+    return !lead->leading.jobs || is_idle(&lead->leading);
 }
 
 void harpe_lead_free(harpe_lead *lead) {
     if (!lead) return;
     harpe_lead_stop(lead);
-    harpe_steering_free(lead->steering);
-    harpe_jobs_free(lead->jobs);
-    for (int i = 0; i < lead->retired_count; i++) {
-        harpe_steering_free(lead->retired_steering[i]);
-        harpe_jobs_free(lead->retired[i]);
-    }
+    free_pair(&lead->leading);
+    for (int i = 0; i < lead->retired_count; i++)
+        free_pair(&lead->retired[i]);
     free(lead);
 }

@@ -83,20 +83,13 @@ static harpe_status check(host *self, const json_t *value, json_t *answer, harpe
     const harpe_scheduler_class *class = self->class;
     harpe_status status =
         class->check_args ? class->check_args(json_string_value(value), error) : HARPE_OK;
-    const struct {
-        const char *name;
-        bool is_there;
-    } functions[] = {
-        {"observe", class->observe != NULL},   {"is_finished", class->is_finished != NULL},
-        {"save", class->save != NULL},         {"load", class->load != NULL},
-        {"wish", class->job_request != NULL},  {"frontier", class->frontier != NULL},
-        {"pipeline", class->pipeline != NULL},
-    };
-    json_t *has = json_array();
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)
-        if (functions[i].is_there) (void)json_array_append_new(has, json_string(functions[i].name));
-    (void)json_object_set_new(answer, "name", json_string(class->name));
-    (void)json_object_set_new(answer, "has", has);
+    json_t *there = json_pack(
+        "{s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:b}", "name", class->name, "observe",
+        class->observe != NULL, "is_finished", class->is_finished != NULL, "save",
+        class->save != NULL, "load", class->load != NULL, "job_request", class->job_request != NULL,
+        "frontier", class->frontier != NULL, "pipeline", class->pipeline != NULL);
+    (void)json_object_update(answer, there);
+    json_decref(there);
     return status;
 }
 
@@ -241,7 +234,7 @@ static harpe_status answer_question(host *self, const json_t *question, json_t *
         status = next(self, answer, error);
     else if (class->observe && (value = json_object_get(question, "observe")))
         status = observe(self, value, error);
-    else if (class->job_request && (value = json_object_get(question, "wish")))
+    else if (class->job_request && (value = json_object_get(question, "job_request")))
         status = class->job_request(
             self->state, (harpe_scheduler_job_request)json_integer_value(json_array_get(value, 0)),
             json_number_value(json_array_get(value, 1)), error);

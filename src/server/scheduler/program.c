@@ -18,6 +18,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/text.h"
@@ -41,6 +42,7 @@ typedef struct program {
     const char *what; /* "scheduler program", for messages */
     const char *name; /* the program, the class or the file, for messages */
     int timeout_s;
+    bool is_library; /* a process of library_host.c */
     harpe_child child;
     json_t *schedules; /* the list in the last answer; NULL: it had none */
     bool is_finished;
@@ -192,21 +194,17 @@ static harpe_status parse_answer(program *self, const harpe_text *line, json_t *
     return status;
 }
 
-/* Takes `answer` over. */
-static harpe_status take_schedules(program *self, json_t *answer, harpe_error *error) {
+static harpe_status take_schedules(program *self, const json_t *answer, harpe_error *error) {
     json_t *schedules = json_object_get(answer, "schedules");
-    bool is_list = !schedules || json_is_array(schedules);
-    if (is_list) {
-        json_decref(self->schedules);
-        self->schedules = json_array_size(schedules) > 0 ? json_incref(schedules) : NULL;
-        self->is_finished = !self->schedules || json_is_true(json_object_get(answer, "finished"));
-        if (self->is_finished) harpe_child_stop(&self->child); /* no more questions follow */
-    }
-    json_decref(answer);
-    if (is_list) return HARPE_OK;
-    return harpe_fail(error, HARPE_INVALID_INPUT,
-                      "the %s '%.200s' answered with schedules that are not a list", self->what,
-                      self->name);
+    if (schedules && !json_is_array(schedules))
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "the %s '%.200s' answered with schedules that are not a list", self->what,
+                          self->name);
+    json_decref(self->schedules);
+    self->schedules = json_array_size(schedules) > 0 ? json_incref(schedules) : NULL;
+    self->is_finished = !self->schedules || json_is_true(json_object_get(answer, "finished"));
+    if (self->is_finished) harpe_child_stop(&self->child); /* no more questions follow */
+    return HARPE_OK;
 }
 
 static harpe_status ask_once(program *self, const char *question, size_t length, harpe_text *answer,
@@ -220,80 +218,102 @@ static harpe_status ask_once(program *self, const char *question, size_t length,
 
 /* ---- Questions ------------------------------------------------------------------------------- */
 
-/* Returns a line of JSON. Takes `question` over. */
-static char *line_of(json_t *question, size_t *length) {
-    char *text = question ? json_dumps(question, JSON_COMPACT) : NULL;
-    json_decref(question);
-    if (!text) return NULL;
-    *length = strlen(text);
-    char *line = realloc(text, *length + 2);
-    if (!line) {
-        free(text);
-        return NULL;
-    }
-    memcpy(line + *length, "\n", 2);
-    ++*length;
-    return line;
-}
-
-static harpe_status ask(program *self, json_t *question, json_t **answer, harpe_error *error) {
-    size_t length = 0;
-    char *line = line_of(question, &length);
-    if (!line) return harpe_fail_memory(error);
+/* Asks a question, and frees it. */
+static harpe_status ask(program *self, harpe_text *question, json_t **answer, harpe_error *error) {
     harpe_text said = {0};
-    harpe_status status = ask_once(self, line, length, &said, error);
-    if (status != HARPE_OK) {
+    harpe_text_append(question, "\n", 1);
+    harpe_status status = question->failed
+                              ? harpe_fail_memory(error)
+                              : ask_once(self, question->data, question->length, &said, error);
+    if (status != HARPE_OK && !question->failed) {
         char how[HOW_SIZE];
         harpe_child_end(&self->child, 0, how, sizeof how);
-    } else {
-        status = parse_answer(self, &said, answer, error);
     }
-    free(line);
+    if (status == HARPE_OK) status = parse_answer(self, &said, answer, error);
+    harpe_text_free(question);
     harpe_text_free(&said);
     return status;
 }
 
-/* Adds the JSON text of a model to a list. `status` and `json` are the result of formatting the
- * model. */
-static bool append_model(json_t *list, harpe_status status, char *json) {
-    if (status != HARPE_OK) return false;
-    json_t *value = json_loads(json, 0, NULL);
+/* Appends the JSON text of a value, which is taken over. `status` is that of making it. */
+static void append_json(harpe_text *line, const char *before, harpe_status status, char *json) {
+    harpe_text_append(line, before, strlen(before));
+    if (status == HARPE_OK && json) harpe_text_append(line, json, strlen(json));
+    line->failed = line->failed || status != HARPE_OK || !json;
     free(json);
-    return json_array_append_new(list, value) == 0;
 }
 
-static json_t *init_value(const harpe_scheduler_job *job) {
-    json_t *ranks = json_array();
-    bool failed = !ranks;
-    for (int r = 0; r < job->job->world_size && !failed; r++) {
-        char *json = NULL;
-        harpe_status status = harpe_rank_info_format(&job->ranks[r], &json, NULL);
-        failed = !append_model(ranks, status, json);
+/* A text of a setting may have more than one line. */
+static void append_setting(harpe_text *line, const char *before, const char *setting) {
+    json_t *value = json_loads(setting, 0, NULL);
+    append_json(line, before, HARPE_OK, json_dumps(value, JSON_COMPACT));
+    json_decref(value);
+}
+
+static harpe_text init_question(const harpe_scheduler_job *job, const char *directory) {
+    harpe_text line = {0};
+    char *json = NULL;
+    harpe_status status = harpe_job_info_format(job->job, &json, NULL);
+    append_json(&line, "{\"init\":{\"job_info\":", status, json);
+    for (int r = 0; r < job->job->world_size && !line.failed; r++) {
+        status = harpe_rank_info_format(&job->ranks[r], &json, NULL);
+        append_json(&line, r == 0 ? ",\"rank_infos\":[" : ",", status, json);
     }
-    char *info = NULL;
-    if (harpe_job_info_format(job->job, &info, NULL)) failed = true;
-    json_t *value =
-        failed ? NULL
-               : json_pack("{s:o, s:O, s:o, s:o}", "job_info", json_loads(info, 0, NULL),
-                           "rank_infos", ranks, "settings", json_loads(job->settings_json, 0, NULL),
-                           "args", json_loads(job->args_json, 0, NULL));
-    free(info);
-    json_decref(ranks);
-    return value;
+    append_setting(&line, "],\"settings\":", job->settings_json);
+    append_setting(&line, ",\"args\":", job->args_json);
+    if (directory) harpe_json_string(&line, ",\"directory\":", directory);
+    harpe_text_append(&line, "}}", 2);
+    return line;
 }
 
-static json_t *observe_value(const harpe_profiling_result *results, size_t count) {
-    json_t *list = json_array();
-    bool failed = !list;
-    for (size_t r = 0; r < count && !failed; r++) {
+static harpe_text observe_question(const harpe_profiling_result *results, size_t count) {
+    harpe_text line = {0};
+    for (size_t r = 0; r < count && !line.failed; r++) {
         char *json = NULL;
         harpe_status status = harpe_profiling_result_format(&results[r], &json, NULL);
-        failed = !append_model(list, status, json);
+        append_json(&line, r == 0 ? "{\"observe\":[" : ",", status, json);
     }
-    if (!failed) return list;
-    json_decref(list);
-    return NULL;
+    harpe_text_append(&line, "]}", 2);
+    return line;
 }
+
+static void pass_log(const program *self, const json_t *answer) {
+    size_t index;
+    const json_t *entry;
+    if (!self->job) return;
+    json_array_foreach(json_object_get(answer, "log"), index, entry) {
+        json_int_t level = json_integer_value(json_array_get(entry, 0));
+        const char *line = json_string_value(json_array_get(entry, 1));
+        bool is_level = level >= HARPE_LOG_DEBUG && level <= HARPE_LOG_ERROR;
+        if (line)
+            harpe_log_line(&self->job->log, is_level ? (harpe_log_level)level : HARPE_LOG_INFO,
+                           "%s", line);
+    }
+}
+
+/* Asks a shared object. The caller frees the answer. If the answer is an error, returns it. */
+static harpe_status ask_library(const void *state, harpe_text question, json_t **answer,
+                                harpe_error *error) {
+    program *self = (program *)state; /* the server sees no change of it */
+    harpe_status status = ask(self, &question, answer, error);
+    if (status != HARPE_OK) return status;
+    pass_log(self, *answer);
+    const json_t *finished = json_object_get(*answer, "finished");
+    if (finished) self->is_finished = json_is_true(finished);
+    return HARPE_OK;
+}
+
+/* Asks a question whose answer only changes the state. */
+static harpe_status tell(program *self, harpe_text question, harpe_error *error) {
+    json_t *answer = NULL;
+    harpe_status status = self->is_library ? ask_library(self, question, &answer, error)
+                                           : ask(self, &question, &answer, error);
+    if (status == HARPE_OK && !self->is_library) status = take_schedules(self, answer, error);
+    json_decref(answer);
+    return status;
+}
+
+/* ---- The process of a job -------------------------------------------------------------------- */
 
 static void free_program(program *self) {
     harpe_child_stop(&self->child);
@@ -315,19 +335,35 @@ static harpe_status new_program(const program *from, harpe_children *children, c
     return status;
 }
 
-static harpe_status new_for_job(const harpe_scheduler_job *job, program **out, harpe_error *error) {
+static void destroy(void *state) { free_program(state); }
+
+static harpe_status start(const harpe_scheduler_job *job, bool is_library, void **state,
+                          harpe_error *error) {
     const harpe_host_job *host = (const harpe_host_job *)job;
-    program constants = {.job = job,
-                         .command = host->command,
-                         .what = host->what,
-                         .name = host->name,
-                         .timeout_s = host->timeout_s};
-    return new_program(&constants, host->children, host->job_id, out, error);
+    program *self;
+    const program constants = {.job = job,
+                               .command = host->command,
+                               .what = host->what,
+                               .name = host->name,
+                               .timeout_s = host->timeout_s,
+                               .is_library = is_library};
+    harpe_status status = new_program(&constants, host->children, host->job_id, &self, error);
+    if (status != HARPE_OK) return status;
+    status = tell(self, init_question(job, is_library ? job->directory : NULL), error);
+    if (status != HARPE_OK) {
+        free_program(self);
+        return status;
+    }
+    *state = self;
+    return HARPE_OK;
+}
+
+static harpe_status observe(void *state, const harpe_profiling_result *results, size_t count,
+                            harpe_error *error) {
+    return tell(state, observe_question(results, count), error);
 }
 
 /* ---- A program ------------------------------------------------------------------------------- */
-
-static void destroy(void *state) { free_program(state); }
 
 static harpe_status check_args(const char *args_json, harpe_error *error) {
     json_t *args = json_loads(args_json, JSON_REJECT_DUPLICATES, NULL);
@@ -338,19 +374,7 @@ static harpe_status check_args(const char *args_json, harpe_error *error) {
 }
 
 static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_error *error) {
-    json_t *answer = NULL;
-    program *self;
-    harpe_status status = new_for_job(job, &self, error);
-    if (status != HARPE_OK) return status;
-    json_t *question = json_pack("{s:o}", "init", init_value(job));
-    status = ask(self, question, &answer, error);
-    if (status == HARPE_OK) status = take_schedules(self, answer, error);
-    if (status != HARPE_OK) {
-        free_program(self);
-        return status;
-    }
-    *state = self;
-    return HARPE_OK;
+    return start(job, false, state, error);
 }
 
 static harpe_status write_schedule(const json_t *schedule, harpe_schedule_writer *writer,
@@ -382,14 +406,6 @@ static harpe_status write_schedules(const json_t *schedules, harpe_schedule_writ
 
 static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, harpe_error *error) {
     return write_schedules(((const program *)state)->schedules, writer, error);
-}
-
-static harpe_status observe(void *state, const harpe_profiling_result *results, size_t count,
-                            harpe_error *error) {
-    json_t *answer = NULL;
-    json_t *question = json_pack("{s:o}", "observe", observe_value(results, count));
-    harpe_status status = ask(state, question, &answer, error);
-    return status != HARPE_OK ? status : take_schedules(state, answer, error);
 }
 
 bool harpe_program_is_running(const void *state) {
@@ -440,41 +456,8 @@ char *harpe_library_from_hex(const char *hex, size_t *length) {
 
 /* ---- Asking a shared object ------------------------------------------------------------------ */
 
-static void pass_log(const program *self, const json_t *answer) {
-    size_t index;
-    const json_t *entry;
-    if (!self->job) return;
-    json_array_foreach(json_object_get(answer, "log"), index, entry) {
-        json_int_t level = json_integer_value(json_array_get(entry, 0));
-        const char *line = json_string_value(json_array_get(entry, 1));
-        bool is_level = level >= HARPE_LOG_DEBUG && level <= HARPE_LOG_ERROR;
-        if (line)
-            harpe_log_line(&self->job->log, is_level ? (harpe_log_level)level : HARPE_LOG_INFO,
-                           "%s", line);
-    }
-}
-
-/* Asks a question. The caller frees the answer. If the answer is an error, returns that error. */
-static harpe_status ask_library(const void *state, json_t *question, json_t **answer,
-                                harpe_error *error) {
-    program *self = (program *)state; /* the server sees no change of it */
-    harpe_status status = ask(self, question, answer, error);
-    if (status != HARPE_OK) return status;
-    pass_log(self, *answer);
-    const json_t *finished = json_object_get(*answer, "finished");
-    if (finished) self->is_finished = json_is_true(finished);
-    return HARPE_OK;
-}
-
-static harpe_status tell_library(void *state, json_t *question, harpe_error *error) {
-    json_t *answer = NULL;
-    harpe_status status = ask_library(state, question, &answer, error);
-    if (status == HARPE_OK) json_decref(answer);
-    return status;
-}
-
 /* Asks a question and returns the "text" of the answer, to be freed with free(). */
-static harpe_status ask_library_text(const void *state, json_t *question, char **text,
+static harpe_status ask_library_text(const void *state, harpe_text question, char **text,
                                      harpe_error *error) {
     json_t *answer = NULL;
     harpe_status status = ask_library(state, question, &answer, error);
@@ -489,43 +472,34 @@ static harpe_status ask_library_text(const void *state, json_t *question, char *
 
 /* ---- The class of a shared object ------------------------------------------------------------ */
 
+/* Returns the question {"NAME": VALUE}. */
+static harpe_text question_of(const char *name, const char *value) {
+    harpe_text line = {0};
+    harpe_text_printf(&line, "{\"%s\":", name);
+    harpe_text_append(&line, value, strlen(value));
+    harpe_text_append(&line, "}", 1);
+    return line;
+}
+
 static harpe_status library_create(const harpe_scheduler_job *job, void **state,
                                    harpe_error *error) {
-    program *self;
-    harpe_status status = new_for_job(job, &self, error);
-    if (status != HARPE_OK) return status;
-    json_t *init = init_value(job);
-    if (init && job->directory)
-        (void)json_object_set_new(init, "directory", json_string(job->directory));
-    status = tell_library(self, json_pack("{s:o}", "init", init), error);
-    if (status != HARPE_OK) {
-        free_program(self);
-        return status;
-    }
-    *state = self;
-    return HARPE_OK;
+    return start(job, true, state, error);
 }
 
 static harpe_status library_next_schedule(void *state, harpe_schedule_writer *writer,
                                           harpe_error *error) {
     json_t *answer = NULL;
-    harpe_status status = ask_library(state, json_pack("{s:b}", "next", 1), &answer, error);
+    harpe_status status = ask_library(state, question_of("next", "true"), &answer, error);
     if (status != HARPE_OK) return status;
     status = write_schedules(json_object_get(answer, "schedules"), writer, error);
     json_decref(answer);
     return status;
 }
 
-static harpe_status library_observe(void *state, const harpe_profiling_result *results,
-                                    size_t count, harpe_error *error) {
-    json_t *list = observe_value(results, count);
-    return tell_library(state, json_pack("{s:o}", "observe", list), error);
-}
-
 static harpe_status library_save(const void *state, char **text, size_t *length,
                                  harpe_error *error) {
     char *hex;
-    harpe_status status = ask_library_text(state, json_pack("{s:b}", "save", 1), &hex, error);
+    harpe_status status = ask_library_text(state, question_of("save", "true"), &hex, error);
     if (status != HARPE_OK) return status;
     char *bytes = harpe_library_from_hex(hex, length);
     free(hex);
@@ -535,37 +509,36 @@ static harpe_status library_save(const void *state, char **text, size_t *length,
 }
 
 static harpe_status library_load(void *state, const char *text, size_t length, harpe_error *error) {
-    char *hex = harpe_library_to_hex(text, length);
-    if (!hex) return harpe_fail_memory(error);
-    json_t *question = json_pack("{s:s}", "load", hex);
-    free(hex);
-    return tell_library(state, question, error);
+    harpe_text question = {0};
+    append_json(&question, "{\"load\":\"", HARPE_OK, harpe_library_to_hex(text, length));
+    harpe_text_append(&question, "\"}", 2);
+    return tell(state, question, error);
 }
 
 static harpe_status library_job_request(void *state, harpe_scheduler_job_request request,
                                         double value, harpe_error *error) {
-    return tell_library(state, json_pack("{s:[i, f]}", "wish", (int)request, value), error);
+    harpe_text question = {0};
+    harpe_text_printf(&question, "{\"job_request\":[%d,", (int)request);
+    harpe_text_number(&question, value);
+    harpe_text_append(&question, "]}", 2);
+    return tell(state, question, error);
 }
 
 static harpe_status library_frontier(const void *state, char **json, harpe_error *error) {
-    return ask_library_text(state, json_pack("{s:b}", "frontier", 1), json, error);
+    return ask_library_text(state, question_of("frontier", "true"), json, error);
 }
 
 static harpe_status library_pipeline(const void *state, int64_t number, char **json,
                                      harpe_error *error) {
-    return ask_library_text(state, json_pack("{s:I}", "pipeline", (json_int_t)number), json, error);
+    char text[24];
+    (void)snprintf(text, sizeof text, "%lld", (long long)number);
+    return ask_library_text(state, question_of("pipeline", text), json, error);
 }
 
 /* ---- Examining a shared object --------------------------------------------------------------- */
 
 static bool has(const json_t *answer, const char *function) {
-    size_t index;
-    const json_t *entry;
-    json_array_foreach(json_object_get(answer, "has"), index, entry) {
-        if (strcmp(json_string_value(entry) ? json_string_value(entry) : "", function) == 0)
-            return true;
-    }
-    return false;
+    return json_is_true(json_object_get(answer, function));
 }
 
 /* Returns the class. The class has an optional function only if the shared object has the
@@ -576,12 +549,12 @@ static harpe_scheduler_class class_of(const json_t *answer, const char *name) {
         .name = name,
         .create = library_create,
         .next_schedule = library_next_schedule,
-        .observe = has(answer, "observe") ? library_observe : NULL,
+        .observe = has(answer, "observe") ? observe : NULL,
         .destroy = destroy,
         .is_finished = has(answer, "is_finished") ? is_finished : NULL,
         .save = has(answer, "save") ? library_save : NULL,
         .load = has(answer, "load") ? library_load : NULL,
-        .job_request = has(answer, "wish") ? library_job_request : NULL,
+        .job_request = has(answer, "job_request") ? library_job_request : NULL,
         .frontier = has(answer, "frontier") ? library_frontier : NULL,
         .pipeline = has(answer, "pipeline") ? library_pipeline : NULL,
     };
@@ -596,7 +569,10 @@ harpe_status harpe_library_look(const char *command, const char *path, const cha
     program *self;
     harpe_status status = new_program(&constants, children, "", &self, error);
     if (status != HARPE_OK) return status;
-    status = ask_library(self, json_pack("{s:s}", "check", args_json), &answer, error);
+    harpe_text question = {0};
+    harpe_json_string(&question, "{\"check\":", args_json);
+    harpe_text_append(&question, "}", 1);
+    status = ask_library(self, question, &answer, error);
     if (status == HARPE_OK) {
         const char *said = json_string_value(json_object_get(answer, "name"));
         *name = said ? strdup(said) : NULL;

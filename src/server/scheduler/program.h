@@ -5,11 +5,11 @@
  * job. The questions to a program stand in program.c. These are the questions to a shared object,
  * and the answers:
  *
- * {"check": args}         once, without a job -> {"name": N, "has": [functions that are there]}
+ * {"check": args}         once, without a job -> {"name": N, FUNCTION: whether it is there ...}
  * {"init": {...}}         as for programs, with "directory" -> {"finished": B}
  * {"next": true}          -> {"schedules": [...], "finished": B}
  * {"observe": [...]}      -> {"finished": B}
- * {"wish": [WHICH, V]}    -> {"finished": B}
+ * {"job_request": [W, V]} -> {"finished": B}
  * {"save": true}          -> {"text": HEX}
  * {"load": HEX}           -> {"finished": B}
  * {"frontier": true}      -> {"text": JSON}

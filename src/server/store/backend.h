@@ -18,13 +18,15 @@ typedef struct harpe_store_backend {
     /* Writes the list `changes` in one transaction. When it returns, either all changes are
      * durable, or none is stored. Called only on the store's thread. */
     harpe_status (*write)(void *state, const harpe_change *changes, harpe_error *error);
-    /* Can be called on any thread, also during a write. */
-    harpe_status (*load)(void *state, const char *job_id, harpe_record_reader *record, void *user,
-                         harpe_error *error);
-    harpe_status (*load_notes)(void *state, harpe_record_reader *record, void *user,
-                               harpe_error *error);
-    harpe_status (*read_result)(void *state, const char *job_id, int64_t round, int rank,
-                                char **text, size_t *length, harpe_error *error);
+    /* The next three can be called on any thread, also during a write. If begin_read succeeds, only
+     * its thread reads until it calls end_read, with the status of what it has read. In a snapshot,
+     * changes that other servers make meanwhile are not visible. */
+    harpe_status (*begin_read)(void *state, bool takes_snapshot, harpe_error *error);
+    /* Runs the statements harpe_schema_reads[first] up to `end` (not included) with the values of
+     * `key` as parameters. Calls `record` for every row until it fails. */
+    harpe_status (*read)(void *state, size_t first, size_t end, const harpe_change *key,
+                         harpe_record_reader *record, void *user, harpe_error *error);
+    harpe_status (*end_read)(void *state, harpe_status status, harpe_error *error);
     /* Checks that the store is still in the place where it was opened. Called on the store's
      * thread, between writes. NULL if no other program can move or remove the store. */
     harpe_status (*check)(void *state, harpe_error *error);
@@ -40,33 +42,6 @@ typedef struct harpe_store_backend {
     void (*disown)(void *state);
     bool (*is_owned)(const void *state);
 } harpe_store_backend;
-
-/* ---- Reading (store_read.c) ------------------------------------------------------------------ */
-
-typedef harpe_status harpe_id_reader(void *user, int64_t number, const char *id,
-                                     harpe_error *error);
-
-/* How a back-end runs the statements that read. */
-typedef struct harpe_store_rows {
-    void *state;
-    /* Runs `sql`, whose rows have a number and an id, with $1 = job_id (NULL: it has no $1). Calls
-     * `each` for every row until it fails. */
-    harpe_status (*ids)(void *state, const char *sql, const char *job_id, harpe_id_reader *each,
-                        void *user, harpe_error *error);
-    /* Runs the statements harpe_schema_reads[first] up to `end` (not included) with $1 = number.
-     * Calls `record` for every row until it fails. The records are of the job `id`. */
-    harpe_status (*records)(void *state, size_t first, size_t end, int64_t number, const char *id,
-                            harpe_record_reader *record, void *user, harpe_error *error);
-} harpe_store_rows;
-
-/* Does the work of harpe_store_load. */
-harpe_status harpe_store_load_rows(const harpe_store_rows *rows, const char *job_id,
-                                   harpe_record_reader *record, void *user, harpe_error *error);
-/* Copies the text of a result, and adds a NUL. */
-harpe_status harpe_store_copy_result(const void *bytes, size_t size, char **text, size_t *length,
-                                     harpe_error *error);
-/* Fails with HARPE_NOT_FOUND. */
-harpe_status harpe_store_no_result(const char *job_id, int64_t round, int rank, harpe_error *error);
 
 extern const harpe_store_backend harpe_store_sqlite;
 extern const harpe_store_backend harpe_store_postgres;

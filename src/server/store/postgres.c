@@ -87,14 +87,6 @@ static bool pg_to_bool(const PGresult *result, int row, int column) {
  * for these its own error comes first. */
 enum { PG_SILENCE_S = 40 };
 
-/* The arguments of PQexecParams. */
-typedef struct pg_parameters {
-    int count;
-    const Oid *types;
-    const char *const *values;
-    const int *lengths, *formats;
-} pg_parameters;
-
 /* Waits for the socket. Returns the events that occurred, or 0 if none occurred within the
  * limit. */
 static int wait_for_bytes(const PGconn *connection, bool has_unsent) {
@@ -157,6 +149,35 @@ static harpe_status take_last(PGconn *connection, PGresult **last, harpe_error *
 
 /* ---- Statements ------------------------------------------------------------------------------ */
 
+/* The types of parameters. PostgreSQL's catalogue has these numbers in all versions. */
+enum { PG_BYTEA = 17, PG_INT8 = 20, PG_TEXT = 25 };
+
+/* The parameters of all statements that read and write: the members of a change. */
+typedef struct pg_values {
+    pg_int8 round, rank, number;
+    const char *values[HARPE_SCHEMA_PARAMETER_COUNT];
+    int lengths[HARPE_SCHEMA_PARAMETER_COUNT];
+} pg_values;
+
+static const Oid PARAMETER_TYPES[HARPE_SCHEMA_PARAMETER_COUNT] = {PG_TEXT, PG_INT8, PG_INT8,
+                                                                  PG_INT8, PG_BYTEA};
+static const int PARAMETER_FORMATS[HARPE_SCHEMA_PARAMETER_COUNT] = {0, 1, 1, 1, 1};
+
+/* The values point into `out` and to memory of the change. */
+static void set_values(pg_values *out, const harpe_change *change) {
+    *out = (pg_values){.round = pg_from_int(change->round),
+                       .rank = pg_from_int(change->rank),
+                       .number = pg_from_int(change->number),
+                       .values = {change->job_id, out->round.bytes, out->rank.bytes,
+                                  out->number.bytes, change->text ? change->text : ""},
+                       .lengths = {0, 8, 8, 8, (int)change->length}};
+}
+
+static bool send_query(PGconn *connection, const char *sql, const pg_values *given) {
+    return PQsendQueryParams(connection, sql, HARPE_SCHEMA_PARAMETER_COUNT, PARAMETER_TYPES,
+                             given->values, given->lengths, PARAMETER_FORMATS, 1) == 1;
+}
+
 /* Runs one or more statements without parameters whose rows are not needed. */
 static harpe_status pg_execute(PGconn *connection, const char *sql, harpe_error *error) {
     PGresult *result = NULL;
@@ -166,16 +187,14 @@ static harpe_status pg_execute(PGconn *connection, const char *sql, harpe_error 
     return status;
 }
 
-/* Runs one statement and returns its rows in binary form. `parameters` NULL: the statement has no
- * parameters. The caller must clear *rows in any case. */
-static harpe_status pg_query(PGconn *connection, const char *sql, const pg_parameters *parameters,
+/* Runs one statement and returns its rows in binary form. Its parameters are the members of
+ * `change`; NULL: it has none. The caller must clear *rows in any case. */
+static harpe_status pg_query(PGconn *connection, const char *sql, const harpe_change *change,
                              PGresult **rows, harpe_error *error) {
-    static const pg_parameters none;
-    const pg_parameters *given = parameters ? parameters : &none;
+    pg_values given;
+    set_values(&given, change ? change : &(harpe_change){0});
     *rows = NULL;
-    if (PQsendQueryParams(connection, sql, given->count, given->types, given->values,
-                          given->lengths, given->formats, 1) != 1)
-        return pg_fail(connection, error);
+    if (!send_query(connection, sql, &given)) return pg_fail(connection, error);
     return take_last(connection, rows, error);
 }
 
@@ -209,9 +228,6 @@ static harpe_status pg_end_pipeline(PGconn *connection, harpe_error *error) {
 }
 
 /* ---- Connections ----------------------------------------------------------------------------- */
-
-/* The types of parameters. PostgreSQL's catalogue has these numbers in all versions. */
-enum { PG_BYTEA = 17, PG_INT8 = 20, PG_TEXT = 25 };
 
 /* Harpe's advisory lock has two numbers: this one ("harp" in ASCII), and 0. The session that writes
  * jobs holds it. */
@@ -320,16 +336,19 @@ static harpe_status create_or_check(PGconn *connection, harpe_error *error) {
     harpe_status status = pg_query(connection,
                                    "SELECT to_regnamespace('harpe') IS NOT NULL,"
                                    " to_regclass('harpe.format') IS NOT NULL,"
-                                   " to_regclass('harpe.lead') IS NOT NULL"
-                                   " AND to_regclass('harpe.ends') IS NOT NULL",
+                                   " to_regclass('harpe.job_requests') IS NOT NULL",
                                    NULL, &rows, error);
     bool has_schema = status == HARPE_OK && pg_to_bool(rows, 0, 0);
     bool has_format = status == HARPE_OK && pg_to_bool(rows, 0, 1);
-    bool has_all = status == HARPE_OK && pg_to_bool(rows, 0, 2);
+    bool has_requests = status == HARPE_OK && pg_to_bool(rows, 0, 2);
     PQclear(rows);
-    if (status == HARPE_OK && has_format) status = check_version(connection, error);
-    if (status != HARPE_OK || has_all) return status;
-    return create_all(connection, has_schema, error);
+    if (status == HARPE_OK && !has_format) return create_all(connection, has_schema, error);
+    if (status == HARPE_OK) status = check_version(connection, error);
+    if (status != HARPE_OK || has_requests) return status;
+    return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                      "PostgreSQL database %s: was written by a Harpe that was not released, and "
+                      "cannot be read; use another database, or DROP SCHEMA harpe CASCADE",
+                      PQdb(connection));
 }
 
 /* Checks that the tables are Harpe's and have a known version. If they are missing, creates them.
@@ -346,13 +365,13 @@ static harpe_status pg_create_tables(PGconn *connection, harpe_error *error) {
 
 /* ---- Reading records ------------------------------------------------------------------------- */
 
-/* Reads records back from PostgreSQL. A job's statements are sent as one pipeline. Each row is
- * passed on when it arrives, so that the memory does not grow with the size of the store. */
+/* Reads records back from PostgreSQL. The statements of a call are sent as one pipeline. Each row
+ * is passed on when it arrives, so that the memory does not grow with the size of the store. */
 
 /* Calls `record` for every row of one statement when the row arrives. If `record` fails, still
  * reads the remaining rows. */
-static harpe_status read_records(PGconn *connection, harpe_change_kind kind, const char *job_id,
-                                 harpe_record_reader *record, void *user, harpe_error *error) {
+static harpe_status read_rows(PGconn *connection, size_t which, const harpe_change *key,
+                              harpe_record_reader *record, void *user, harpe_error *error) {
     harpe_status status = HARPE_OK;
     (void)PQsetSingleRowMode(connection);
     for (;;) {
@@ -363,8 +382,8 @@ static harpe_status read_records(PGconn *connection, harpe_change_kind kind, con
         if (status == HARPE_OK) status = pg_check(connection, result, error);
         for (int i = 0; i < PQntuples(result) && status == HARPE_OK; i++) {
             harpe_change change = {
-                .kind = kind,
-                .job_id = job_id,
+                .kind = harpe_schema_reads[which].kind,
+                .job_id = PQgetisnull(result, i, 4) ? key->job_id : PQgetvalue(result, i, 4),
                 .round = pg_to_int(result, i, 0),
                 .rank = (int)pg_to_int(result, i, 1),
                 .number = pg_to_int(result, i, 2),
@@ -375,94 +394,6 @@ static harpe_status read_records(PGconn *connection, harpe_change_kind kind, con
         }
         PQclear(result);
     }
-}
-
-/* Runs the statements in one round trip. */
-static harpe_status read_range(void *state, size_t first, size_t end, int64_t number,
-                               const char *id, harpe_record_reader *record, void *user,
-                               harpe_error *error) {
-    static const Oid types[] = {PG_INT8};
-    static const int lengths[] = {8};
-    static const int formats[] = {1};
-    pg_int8 key = pg_from_int(number);
-    const char *values[] = {key.bytes};
-    PGconn *connection = state;
-    bool is_sent = PQenterPipelineMode(connection) == 1;
-    for (size_t i = first; i < end && is_sent; i++) {
-        is_sent = PQsendQueryParams(connection, harpe_schema_reads[i].sql, 1, types, values,
-                                    lengths, formats, 1) == 1;
-    }
-    if (!is_sent || PQpipelineSync(connection) != 1) return pg_fail(connection, error);
-    harpe_status status = HARPE_OK;
-    for (size_t i = first; i < end && status == HARPE_OK; i++)
-        status = read_records(connection, harpe_schema_reads[i].kind, id, record, user, error);
-    if (status != HARPE_OK) return status;
-    return pg_end_pipeline(connection, error);
-}
-
-static harpe_status read_ids(void *state, const char *sql, const char *job_id,
-                             harpe_id_reader *each, void *user, harpe_error *error) {
-    const char *values[] = {job_id};
-    const pg_parameters parameters = {.count = job_id ? 1 : 0, .values = values};
-    PGresult *rows;
-    harpe_status status = pg_query(state, sql, &parameters, &rows, error);
-    int count = PQntuples(rows);
-    for (int i = 0; i < count && status == HARPE_OK; i++)
-        status = each(user, pg_to_int(rows, i, 0), PQgetvalue(rows, i, 1), error);
-    PQclear(rows);
-    return status;
-}
-
-/* Loads all records from one snapshot, so changes that other servers make meanwhile are not
- * visible. The server and its clients wait for this function, so the time of each statement is
- * limited. If this fails, close the connection, because it may be in the middle of an answer. */
-static harpe_status pg_load(PGconn *connection, const char *job_id, harpe_record_reader *record,
-                            void *user, harpe_error *error) {
-    const harpe_store_rows rows = {connection, read_ids, read_range};
-    harpe_status status = pg_execute(connection,
-                                     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
-                                     "SET LOCAL statement_timeout = '30s'",
-                                     error);
-    if (status == HARPE_OK) status = harpe_store_load_rows(&rows, job_id, record, user, error);
-    if (status != HARPE_OK) return status;
-    return pg_execute(connection, "COMMIT", error);
-}
-
-static harpe_status pg_load_notes(PGconn *connection, harpe_record_reader *record, void *user,
-                                  harpe_error *error) {
-    static const pg_parameters none = {.count = 0};
-    PGresult *rows;
-    harpe_status status = pg_query(connection, HARPE_SCHEMA_NOTES, &none, &rows, error);
-    int count = PQntuples(rows);
-    for (int i = 0; i < count && status == HARPE_OK; i++) {
-        harpe_change change = {.kind = HARPE_CHANGE_NOTE,
-                               .job_id = PQgetvalue(rows, i, 0),
-                               .text = PQgetvalue(rows, i, 1),
-                               .length = (size_t)PQgetlength(rows, i, 1)};
-        status = record(user, &change, error);
-    }
-    PQclear(rows);
-    return status;
-}
-
-static harpe_status pg_read_result(PGconn *connection, const char *job_id, int64_t round, int rank,
-                                   char **text, size_t *length, harpe_error *error) {
-    static const Oid types[] = {PG_TEXT, PG_INT8, PG_INT8};
-    static const int lengths[] = {0, 8, 8};
-    static const int formats[] = {0, 1, 1};
-    pg_int8 round_value = pg_from_int(round);
-    pg_int8 rank_value = pg_from_int(rank);
-    const char *values[] = {job_id, round_value.bytes, rank_value.bytes};
-    const pg_parameters parameters = {3, types, values, lengths, formats};
-    PGresult *rows;
-    harpe_status status = pg_query(connection, HARPE_SCHEMA_RESULT, &parameters, &rows, error);
-    if (status == HARPE_OK)
-        status = PQntuples(rows) == 0 ? harpe_store_no_result(job_id, round, rank, error)
-                                      : harpe_store_copy_result(PQgetvalue(rows, 0, 0),
-                                                                (size_t)PQgetlength(rows, 0, 0),
-                                                                text, length, error);
-    PQclear(rows);
-    return status;
 }
 
 enum { LONGEST_TEXT = 1000000000 }; /* a bytea, with its header, is below 1 GiB */
@@ -479,6 +410,7 @@ typedef struct postgres_store {
     int64_t pause_ns, not_before_ns;
     harpe_error lost;     /* the reason why the connection was lost; used until not_before_ns */
     PGconn *reader;       /* NULL: not needed yet, or lost */
+    bool has_snapshot;    /* the reader is in a transaction */
     pthread_mutex_t lock; /* protects the reader */
     PGconn *watcher;      /* of harpe_store_watch; NULL: not needed yet, or lost */
 } postgres_store;
@@ -497,12 +429,9 @@ static statement_name name_of(size_t index) {
 }
 
 static harpe_status prepare_writes(PGconn *connection, harpe_error *error) {
-    static const Oid types[HARPE_SCHEMA_PARAMETER_COUNT] = {
-        PG_TEXT, PG_INT8, PG_INT8, PG_INT8, PG_BYTEA,
-    };
     for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++) {
         harpe_status status = pg_prepare(connection, name_of(i).text, harpe_schema_writes[i].sql,
-                                         HARPE_SCHEMA_PARAMETER_COUNT, types, error);
+                                         HARPE_SCHEMA_PARAMETER_COUNT, PARAMETER_TYPES, error);
         if (status != HARPE_OK) return status;
     }
     return HARPE_OK;
@@ -510,18 +439,12 @@ static harpe_status prepare_writes(PGconn *connection, harpe_error *error) {
 
 /* Puts the statements of one change into the pipeline. */
 static bool send_change(PGconn *connection, const harpe_change *change) {
-    static const int formats[HARPE_SCHEMA_PARAMETER_COUNT] = {0, 1, 1, 1, 1};
-    pg_int8 round = pg_from_int(change->round);
-    pg_int8 rank = pg_from_int(change->rank);
-    pg_int8 number = pg_from_int(change->number);
-    const char *values[HARPE_SCHEMA_PARAMETER_COUNT] = {
-        change->job_id, round.bytes, rank.bytes, number.bytes, change->text ? change->text : "",
-    };
-    int lengths[HARPE_SCHEMA_PARAMETER_COUNT] = {0, 8, 8, 8, (int)change->length};
+    pg_values given;
+    set_values(&given, change);
     for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++) {
         if (harpe_schema_writes[i].kind != change->kind) continue;
-        if (!PQsendQueryPrepared(connection, name_of(i).text, HARPE_SCHEMA_PARAMETER_COUNT, values,
-                                 lengths, formats, 0))
+        if (!PQsendQueryPrepared(connection, name_of(i).text, HARPE_SCHEMA_PARAMETER_COUNT,
+                                 given.values, given.lengths, PARAMETER_FORMATS, 0))
             return false;
     }
     return true;
@@ -639,18 +562,14 @@ static harpe_status read_leader(PGconn *connection, const char *sql, harpe_store
  * not lead any more. */
 static harpe_status proclaim(PGconn *connection, const harpe_store_server *server,
                              harpe_error *error) {
-    static const Oid types[] = {PG_INT8, PG_TEXT};
-    static const int formats[] = {1, 0}, lengths[] = {8, 0};
-    pg_int8 id = pg_from_int(server->id);
-    const char *values[] = {id.bytes, server->address};
-    const pg_parameters parameters = {2, types, values, lengths, formats};
+    const harpe_change change = {.job_id = server->address, .number = server->id};
     PGresult *rows;
     harpe_status status = pg_query(
         connection,
-        "INSERT INTO lead (is_one, server, beat, address) VALUES (true, $1, 0, $2)"
+        "INSERT INTO lead (is_one, server, beat, address) VALUES (true, $4, 0, $1)"
         " ON CONFLICT (is_one) DO UPDATE SET server = excluded.server, beat = lead.beat + 1,"
         " address = excluded.address, since = now()",
-        &parameters, &rows, error);
+        &change, &rows, error);
     PQclear(rows);
     return status;
 }
@@ -772,44 +691,51 @@ static void drop_reader(postgres_store *store) {
 }
 
 /* Opens the reading connection when it is first needed. Call it with the lock held. A connection
- * that was idle for long may have been lost without notice. */
-static harpe_status need_reader(postgres_store *store, harpe_error *error) {
-    if (store->reader && pg_execute(store->reader, "SELECT 1", NULL) != HARPE_OK)
-        drop_reader(store);
-    if (store->reader) return HARPE_OK;
-    return pg_connect(store->where, &store->reader, error);
-}
-
-static harpe_status load(void *state, const char *job_id, harpe_record_reader *record, void *user,
-                         harpe_error *error) {
-    postgres_store *store = state;
-    harpe_lock(&store->lock);
-    harpe_status status = need_reader(store, error);
-    if (status == HARPE_OK) {
-        status = pg_load(store->reader, job_id, record, user, error);
-        if (status != HARPE_OK) drop_reader(store);
-    }
-    harpe_unlock(&store->lock);
+ * that was idle for long may have been lost without notice. The server and its clients wait while a
+ * snapshot is read, so the time of each of its statements is limited. */
+static harpe_status need_reader(postgres_store *store, bool takes_snapshot, harpe_error *error) {
+    const char *begin = takes_snapshot ? "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
+                                         "SET LOCAL statement_timeout = '30s'"
+                                       : "SELECT 1";
+    store->has_snapshot = takes_snapshot;
+    if (store->reader && pg_execute(store->reader, begin, NULL) == HARPE_OK) return HARPE_OK;
+    drop_reader(store);
+    harpe_status status = pg_connect(store->where, &store->reader, error);
+    if (status == HARPE_OK && takes_snapshot) status = pg_execute(store->reader, begin, error);
     return status;
 }
 
-static harpe_status load_notes(void *state, harpe_record_reader *record, void *user,
-                               harpe_error *error) {
+static harpe_status begin_read(void *state, bool takes_snapshot, harpe_error *error) {
     postgres_store *store = state;
     harpe_lock(&store->lock);
-    harpe_status status = need_reader(store, error);
-    if (status == HARPE_OK) status = pg_load_notes(store->reader, record, user, error);
-    harpe_unlock(&store->lock);
+    harpe_status status = need_reader(store, takes_snapshot, error);
+    if (status != HARPE_OK) harpe_unlock(&store->lock);
     return status;
 }
 
-static harpe_status read_result(void *state, const char *job_id, int64_t round, int rank,
-                                char **text, size_t *length, harpe_error *error) {
+/* Runs the statements in one round trip. */
+static harpe_status read_range(void *state, size_t first, size_t end, const harpe_change *key,
+                               harpe_record_reader *record, void *user, harpe_error *error) {
+    PGconn *connection = ((postgres_store *)state)->reader;
+    pg_values given;
+    set_values(&given, key);
+    bool is_sent = PQenterPipelineMode(connection) == 1;
+    for (size_t i = first; i < end && is_sent; i++)
+        is_sent = send_query(connection, harpe_schema_reads[i].sql, &given);
+    if (!is_sent || PQpipelineSync(connection) != 1) return pg_fail(connection, error);
+    harpe_status status = HARPE_OK;
+    for (size_t i = first; i < end && status == HARPE_OK; i++)
+        status = read_rows(connection, i, key, record, user, error);
+    if (status != HARPE_OK) return status;
+    return pg_end_pipeline(connection, error);
+}
+
+/* After a failure the connection may be in the middle of an answer. */
+static harpe_status end_read(void *state, harpe_status status, harpe_error *error) {
     postgres_store *store = state;
-    harpe_lock(&store->lock);
-    harpe_status status = need_reader(store, error);
-    if (status == HARPE_OK)
-        status = pg_read_result(store->reader, job_id, round, rank, text, length, error);
+    if (status == HARPE_OK && store->has_snapshot)
+        status = pg_execute(store->reader, "COMMIT", error);
+    if (status != HARPE_OK) drop_reader(store);
     harpe_unlock(&store->lock);
     return status;
 }
@@ -820,9 +746,9 @@ const harpe_store_backend harpe_store_postgres = {
     .open = open_postgres,
     .close = close_postgres,
     .write = write_batch,
-    .load = load,
-    .load_notes = load_notes,
-    .read_result = read_result,
+    .begin_read = begin_read,
+    .read = read_range,
+    .end_read = end_read,
     .own = own,
     .watch = watch,
     .disown = disown,

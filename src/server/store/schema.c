@@ -11,7 +11,7 @@
     "INSERT INTO heard (job, uptime_s) SELECT number, $2 FROM jobs WHERE id = $1" \
     " ON CONFLICT (job) DO UPDATE SET uptime_s = excluded.uptime_s"
 
-const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
+const harpe_schema_statement harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
     {HARPE_CHANGE_JOB, "INSERT INTO jobs (id, registered_at, text) VALUES ($1, $4, $5)"
                        " ON CONFLICT (id) DO UPDATE SET registered_at = excluded.registered_at, "
                        "text = excluded.text"},
@@ -46,10 +46,11 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
     /* Only the last job request of each kind is kept. The requests are read back in the order in
      * which they came. */
     {HARPE_CHANGE_JOB_REQUEST,
-     "INSERT INTO wishes (job, wish, place, round, text)"
-     " SELECT number, $4, (SELECT 1 + coalesce(max(place), 0) FROM wishes WHERE job = number),"
+     "INSERT INTO job_requests (job, kind, place, round, text)"
+     " SELECT number, $4, (SELECT 1 + coalesce(max(place), 0) FROM job_requests WHERE job = "
+     "number),"
      " $2, $5 FROM jobs WHERE id = $1"
-     " ON CONFLICT (job, wish) DO UPDATE SET place = excluded.place, round = excluded.round,"
+     " ON CONFLICT (job, kind) DO UPDATE SET place = excluded.place, round = excluded.round,"
      " text = excluded.text"},
 
     {HARPE_CHANGE_END,
@@ -71,7 +72,7 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
     {HARPE_CHANGE_DELETED, "DELETE FROM results WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM states WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM job_sums WHERE job = " JOB_NUMBER},
-    {HARPE_CHANGE_DELETED, "DELETE FROM wishes WHERE job = " JOB_NUMBER},
+    {HARPE_CHANGE_DELETED, "DELETE FROM job_requests WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM ends WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM heard WHERE job = " JOB_NUMBER},
     {HARPE_CHANGE_DELETED, "DELETE FROM jobs WHERE id = $1"},
@@ -89,27 +90,41 @@ const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT] = {
     {HARPE_CHANGE_NOTE, "DELETE FROM notes WHERE key = $1 AND length(text) = 0"},
 };
 
-const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT] = {
-    {HARPE_CHANGE_JOB,
-     "SELECT coalesce((SELECT uptime_s FROM heard WHERE job = $1), CAST(-1 AS BIGINT)), " NOTHING
-     ", registered_at, text FROM jobs WHERE number = $1"},
+#define ROWS(round, rank, number, text, id, of) \
+    "SELECT " round ", " rank ", " number ", " text ", " id " FROM " of
+
+const harpe_schema_statement harpe_schema_reads[HARPE_SCHEMA_READ_COUNT] = {
+    {HARPE_CHANGE_JOB, ROWS("coalesce((SELECT uptime_s FROM heard WHERE job = $4), CAST(-1 AS "
+                            "BIGINT))",
+                            NOTHING, "registered_at", "text", "NULL", "jobs WHERE number = $4")},
     {HARPE_CHANGE_RANK,
-     "SELECT " NOTHING ", rank, " NOTHING ", text FROM ranks WHERE job = $1 ORDER BY rank"},
+     ROWS(NOTHING, "rank", NOTHING, "text", "NULL", "ranks WHERE job = $4 ORDER BY rank")},
     {HARPE_CHANGE_ROUND,
-     "SELECT round, " NOTHING ", " NOTHING ", text FROM rounds WHERE job = $1 ORDER BY round"},
+     ROWS("round", NOTHING, NOTHING, "text", "NULL", "rounds WHERE job = $4 ORDER BY round")},
     {HARPE_CHANGE_RESULT,
-     "SELECT round, rank, " NOTHING ", NULL FROM results WHERE job = $1 ORDER BY round, rank"},
-    {HARPE_CHANGE_STATE, "SELECT round, " NOTHING ", " NOTHING ", text FROM states WHERE job = $1"},
-    {HARPE_CHANGE_SUMS,
-     "SELECT round, " NOTHING ", " NOTHING ", text FROM job_sums WHERE job = $1"},
+     ROWS("round", "rank", NOTHING, "NULL", "NULL", "results WHERE job = $4 ORDER BY round, rank")},
+    {HARPE_CHANGE_STATE, ROWS("round", NOTHING, NOTHING, "text", "NULL", "states WHERE job = $4")},
+    {HARPE_CHANGE_SUMS, ROWS("round", NOTHING, NOTHING, "text", "NULL", "job_sums WHERE job = $4")},
     {HARPE_CHANGE_JOB_REQUEST,
-     "SELECT round, " NOTHING ", wish, text FROM wishes WHERE job = $1 ORDER BY place"},
+     ROWS("round", NOTHING, "kind", "text", "NULL", "job_requests WHERE job = $4 ORDER BY place")},
     {HARPE_CHANGE_END,
-     "SELECT " NOTHING ", rank, ended_at, NULL FROM ends WHERE job = $1 ORDER BY rank"},
-    {HARPE_CHANGE_FAILED, "SELECT " NOTHING ", " NOTHING ", " NOTHING
-                          ", failed FROM jobs WHERE number = $1 AND failed IS NOT NULL"},
-    {HARPE_CHANGE_SEEN, "SELECT " NOTHING ", " NOTHING
-                        ", seen_at, NULL FROM jobs WHERE number = $1 AND seen_at IS NOT NULL"},
+     ROWS(NOTHING, "rank", "ended_at", "NULL", "NULL", "ends WHERE job = $4 ORDER BY rank")},
+    {HARPE_CHANGE_FAILED, ROWS(NOTHING, NOTHING, NOTHING, "failed", "NULL",
+                               "jobs WHERE number = $4 AND failed IS NOT NULL")},
+    {HARPE_CHANGE_SEEN, ROWS(NOTHING, NOTHING, "seen_at", "NULL", "NULL",
+                             "jobs WHERE number = $4 AND seen_at IS NOT NULL")},
+
+    {HARPE_CHANGE_JOB, ROWS(NOTHING, NOTHING, "number", "NULL", "id", "jobs ORDER BY number")},
+    {HARPE_CHANGE_JOB, ROWS(NOTHING, NOTHING, "number", "NULL", "id", "jobs WHERE id = $1")},
+    {HARPE_CHANGE_DELETED,
+     ROWS(NOTHING, NOTHING, "deleted_at", "NULL", "id", "deleted ORDER BY number")},
+    {HARPE_CHANGE_DELETED,
+     ROWS(NOTHING, NOTHING, "deleted_at", "NULL", "id", "deleted WHERE id = $1")},
     {HARPE_CHANGE_FINISHED,
-     "SELECT uptime_s, " NOTHING ", finished_at, text FROM finished WHERE number = $1"},
+     ROWS("uptime_s", NOTHING, "finished_at", "text", "id", "finished ORDER BY number")},
+    {HARPE_CHANGE_UPTIME, ROWS(NOTHING, NOTHING, "seconds", "NULL", "''", "uptime")},
+    {HARPE_CHANGE_NOTE, ROWS(NOTHING, NOTHING, NOTHING, "text", "key", "notes ORDER BY key")},
+    {HARPE_CHANGE_RESULT, ROWS(NOTHING, NOTHING, NOTHING, "results.text", "NULL",
+                               "results JOIN jobs ON jobs.number = results.job"
+                               " WHERE jobs.id = $1 AND results.round = $2 AND results.rank = $3")},
 };

@@ -30,8 +30,8 @@ enum { HARPE_SCHEMA_VERSION = 1 };
     " text " BYTES " NOT NULL);" \
     "CREATE TABLE IF NOT EXISTS job_sums (job BIGINT PRIMARY KEY, round BIGINT NOT NULL," \
     " text " BYTES " NOT NULL);" \
-    "CREATE TABLE IF NOT EXISTS wishes (job BIGINT, wish BIGINT, place BIGINT NOT NULL," \
-    " round BIGINT NOT NULL, text " BYTES " NOT NULL, PRIMARY KEY (job, wish));" \
+    "CREATE TABLE IF NOT EXISTS job_requests (job BIGINT, kind BIGINT, place BIGINT NOT NULL," \
+    " round BIGINT NOT NULL, text " BYTES " NOT NULL, PRIMARY KEY (job, kind));" \
     "CREATE TABLE IF NOT EXISTS ends (job BIGINT, rank BIGINT, ended_at BIGINT NOT NULL," \
     " PRIMARY KEY (job, rank));" \
     "CREATE TABLE IF NOT EXISTS deleted (number " COUNTED_KEY ", id TEXT NOT NULL UNIQUE," \
@@ -58,40 +58,34 @@ enum {
     HARPE_SCHEMA_PARAMETER_COUNT,
 };
 
-/* A change of `kind` is written by all statements of that kind, in the order of the list. */
-typedef struct harpe_schema_write {
+typedef struct harpe_schema_statement {
     harpe_change_kind kind;
     const char *sql;
-} harpe_schema_write;
+} harpe_schema_statement;
 
+/* A change of `kind` is written by all statements of that kind, in the order of the list. */
 enum { HARPE_SCHEMA_WRITE_COUNT = 34 };
-extern const harpe_schema_write harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT];
+extern const harpe_schema_statement harpe_schema_writes[HARPE_SCHEMA_WRITE_COUNT];
 
-/* Reads the records of the job whose number is $1: rows of round, rank, number, text. text is NULL
- * if the record has no text. The texts of results are not read. The rows are in the order of
- * harpe_store_load. The statements after those of a job read the final report whose number is $1.
- */
-enum { HARPE_SCHEMA_JOB_READ_COUNT = 10, HARPE_SCHEMA_READ_COUNT = 11 };
-extern const harpe_schema_write harpe_schema_reads[HARPE_SCHEMA_READ_COUNT];
-
-/* These statements read number and id of every job, the oldest first, or of the job with the id
- * $1. */
-#define HARPE_SCHEMA_JOBS "SELECT number, id FROM jobs ORDER BY number"
-#define HARPE_SCHEMA_ONE_JOB "SELECT number, id FROM jobs WHERE id = $1"
-/* These statements read deleted_at and id of every deleted job, the oldest first, or of the deleted
- * job with the id $1. */
-#define HARPE_SCHEMA_DELETED "SELECT deleted_at, id FROM deleted ORDER BY number"
-#define HARPE_SCHEMA_ONE_DELETED "SELECT deleted_at, id FROM deleted WHERE id = $1"
-/* This statement reads the number and id of each final report, the oldest first. */
-#define HARPE_SCHEMA_FINISHED "SELECT number, id FROM finished ORDER BY number"
-/* Reads the seconds for which servers have run with the store, and an empty id. There may be no
- * row. */
-#define HARPE_SCHEMA_UPTIME "SELECT seconds, '' FROM uptime"
-/* Reads key and text of every note, by key. */
-#define HARPE_SCHEMA_NOTES "SELECT key, text FROM notes ORDER BY key"
-/* Reads the text of the result of job $1, round $2, rank $3. */
-#define HARPE_SCHEMA_RESULT \
-    "SELECT results.text FROM results JOIN jobs ON jobs.number = results.job" \
-    " WHERE jobs.id = $1 AND results.round = $2 AND results.rank = $3"
+/* Each of these reads records of `kind`: rows of round, rank, number, text and id. text is NULL if
+ * the record has no text, and id if it is that of the parameters. */
+enum {
+    /* The records of the job with the number $4, in the order of harpe_store_load. The texts of
+     * results are not read. */
+    HARPE_READ_OF_JOB,
+    HARPE_READ_OF_JOB_END = HARPE_READ_OF_JOB + 10,
+    /* All jobs, the oldest first, or the job with the id $1. `number` is the job's number. */
+    HARPE_READ_JOBS = HARPE_READ_OF_JOB_END,
+    HARPE_READ_ONE_JOB,
+    /* All deleted jobs, the oldest first, or the one with the id $1. */
+    HARPE_READ_DELETED,
+    HARPE_READ_ONE_DELETED,
+    HARPE_READ_FINISHED, /* the final reports, the oldest first */
+    HARPE_READ_UPTIME,   /* there may be none */
+    HARPE_READ_NOTES,    /* by key */
+    HARPE_READ_RESULT,   /* with its text: of the job with the id $1, round $2, rank $3 */
+    HARPE_SCHEMA_READ_COUNT,
+};
+extern const harpe_schema_statement harpe_schema_reads[HARPE_SCHEMA_READ_COUNT];
 
 #endif

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/wait.h"
@@ -101,15 +102,14 @@ harpe_status harpe_sqlite_prepare(const harpe_sqlite *store, const char *sql, sq
     return harpe_sqlite_fail(store, error);
 }
 
-harpe_status harpe_sqlite_integer(const harpe_sqlite *store, const char *sql, int64_t *value,
-                                  harpe_error *error) {
+harpe_status harpe_sqlite_integers(const harpe_sqlite *store, const char *sql, int64_t *values,
+                                   int count, harpe_error *error) {
     sqlite3_stmt *statement = NULL;
     harpe_status status = harpe_sqlite_prepare(store, sql, &statement, error);
     if (status != HARPE_OK) return status;
-    if (sqlite3_step(statement) == SQLITE_ROW)
-        *value = sqlite3_column_int64(statement, 0);
-    else
-        status = harpe_sqlite_fail(store, error);
+    if (sqlite3_step(statement) != SQLITE_ROW) status = harpe_sqlite_fail(store, error);
+    for (int i = 0; i < count && status == HARPE_OK; i++)
+        values[i] = sqlite3_column_int64(statement, i);
     sqlite3_finalize(statement);
     return status;
 }
@@ -117,21 +117,15 @@ harpe_status harpe_sqlite_integer(const harpe_sqlite *store, const char *sql, in
 /* ---- Opening --------------------------------------------------------------------------------- */
 
 harpe_status harpe_sqlite_identify(const harpe_sqlite *store, bool *is_new, harpe_error *error) {
-    int64_t application_id = 0;
-    int64_t version = 0;
-    int64_t table_count = 0;
-    int64_t has_record = 0;
-    harpe_status status =
-        harpe_sqlite_integer(store, "PRAGMA application_id", &application_id, error);
-    if (status == HARPE_OK)
-        status = harpe_sqlite_integer(store, "PRAGMA user_version", &version, error);
-    if (status == HARPE_OK)
-        status =
-            harpe_sqlite_integer(store, "SELECT count(*) FROM sqlite_master", &table_count, error);
-    if (status == HARPE_OK)
-        status = harpe_sqlite_integer(
-            store, "SELECT count(*) FROM sqlite_master WHERE name = 'store'", &has_record, error);
+    int64_t found[4] = {0};
+    harpe_status status = harpe_sqlite_integers(
+        store,
+        "SELECT (SELECT application_id FROM pragma_application_id),"
+        " (SELECT user_version FROM pragma_user_version), count(*),"
+        " coalesce(sum(name IN ('store', 'job_requests')), 0) FROM sqlite_master",
+        found, 4, error);
     if (status != HARPE_OK) return status;
+    int64_t application_id = found[0], version = found[1], table_count = found[2];
     *is_new = application_id == 0 && version == 0 && table_count == 0;
     if (*is_new) return HARPE_OK;
     if (application_id != APPLICATION_ID) {
@@ -144,7 +138,7 @@ harpe_status harpe_sqlite_identify(const harpe_sqlite *store, bool *is_new, harp
                           "use the newer Harpe, or another file",
                           store->name, (long long)version, HARPE_SCHEMA_VERSION);
     }
-    if (has_record == 0) {
+    if (found[3] < 2) {
         return harpe_fail(error, HARPE_NOT_SUPPORTED,
                           "%s: was written by a Harpe that was not released, and cannot be read; "
                           "use another file",
@@ -250,7 +244,8 @@ static harpe_status set_in_use(harpe_sqlite *store, bool in_use, harpe_error *er
     harpe_status status = harpe_sqlite_execute(store, sql, error);
     if (status != HARPE_OK) return status;
     store->record.commits++;
-    if (store->path) harpe_commit_record_update(store->path, store->record_file, &store->record);
+    if (*store->path.text)
+        harpe_commit_record_update(store->path.text, store->record_file, &store->record);
     return HARPE_OK;
 }
 
@@ -287,15 +282,16 @@ static harpe_status write_log_again(harpe_sqlite *store, harpe_error *error) {
 static harpe_status begin_use(harpe_sqlite *store, harpe_error *error) {
     harpe_status status = write_log_again(store, error);
     if (status == HARPE_OK) status = empty_log(store, error);
-    if (status == HARPE_OK) status = harpe_commit_record_make(store->path, &store->record, error);
     if (status == HARPE_OK)
-        status = harpe_commit_record_open(store->path, &store->record_file, error);
+        status = harpe_commit_record_make(store->path.text, &store->record, error);
+    if (status == HARPE_OK)
+        status = harpe_commit_record_open(store->path.text, &store->record_file, error);
     if (status == HARPE_OK) status = set_in_use(store, true, error);
     if (status == HARPE_OK) status = empty_log(store, error);
     if (status != HARPE_OK) return status;
     store->log_frames = 0;
     store->record.base = store->record.commits;
-    harpe_commit_record_update(store->path, store->record_file, &store->record);
+    harpe_commit_record_update(store->path.text, store->record_file, &store->record);
     store->database.path = sqlite3_db_filename(store->db, "main");
     store->log.path = sqlite3_filename_wal(store->database.path);
     (void)sqlite3_file_control(store->db, "main", SQLITE_FCNTL_FILE_POINTER, &store->database.file);
@@ -315,17 +311,25 @@ static void end_use(harpe_sqlite *store) {
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
-static harpe_status prepare_statements(harpe_sqlite *store, harpe_error *error) {
+static harpe_status prepare_all(const harpe_sqlite *store, const harpe_schema_statement *from,
+                                size_t count, harpe_sqlite_statement *to, harpe_error *error) {
     harpe_status status = HARPE_OK;
-    for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT && status == HARPE_OK; i++) {
-        status = harpe_sqlite_prepare(store, harpe_schema_writes[i].sql, &store->writes[i], error);
+    for (size_t i = 0; i < count && status == HARPE_OK; i++) {
+        status = harpe_sqlite_prepare(store, from[i].sql, &to[i].prepared, error);
         for (int p = 0; p < HARPE_SCHEMA_PARAMETER_COUNT && status == HARPE_OK; p++) {
             char name[] = {'$', (char)('1' + p), '\0'};
-            store->parameters[i][p] = sqlite3_bind_parameter_index(store->writes[i], name);
+            to[i].parameters[p] = sqlite3_bind_parameter_index(to[i].prepared, name);
         }
     }
-    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT && status == HARPE_OK; i++)
-        status = harpe_sqlite_prepare(store, harpe_schema_reads[i].sql, &store->reads[i], error);
+    return status;
+}
+
+static harpe_status prepare_statements(harpe_sqlite *store, harpe_error *error) {
+    harpe_status status =
+        prepare_all(store, harpe_schema_writes, HARPE_SCHEMA_WRITE_COUNT, store->writes, error);
+    if (status == HARPE_OK)
+        status =
+            prepare_all(store, harpe_schema_reads, HARPE_SCHEMA_READ_COUNT, store->reads, error);
     if (status == HARPE_OK)
         status = harpe_sqlite_prepare(store, "UPDATE store SET commits = ?1", &store->count, error);
     return status;
@@ -335,46 +339,39 @@ static void close_sqlite(void *state) {
     harpe_sqlite *store = state;
     harpe_sqlite_backups_stop(store->backups);
     for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++)
-        sqlite3_finalize(store->writes[i]);
+        sqlite3_finalize(store->writes[i].prepared);
     for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT; i++)
-        sqlite3_finalize(store->reads[i]);
+        sqlite3_finalize(store->reads[i].prepared);
     sqlite3_finalize(store->count);
-    if (store->path) end_use(store);
+    if (*store->path.text) end_use(store);
     sqlite3_close(store->db);
     if (store->record_file >= 0) (void)close(store->record_file);
     pthread_mutex_destroy(&store->lock);
-    free(store->path);
-    free(store->name);
     free(store);
 }
 
 static harpe_status start(harpe_sqlite *store, const char *path, harpe_error *error) {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    bool had_log = store->path && harpe_store_size_of(store->path, HARPE_STORE_LOG) > 0;
-    harpe_sqlite_read_alone(store);
+    bool is_file = *store->path.text != '\0';
+    bool had_log = is_file && harpe_store_size_of(store->path.text, HARPE_STORE_LOG) > 0;
+    if (is_file) harpe_sqlite_read_alone(store);
     if (sqlite3_open_v2(path, &store->db, flags, harpe_store_vfs(path)) != SQLITE_OK)
         return harpe_sqlite_fail(store, error);
     sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
     harpe_status status = set_up(store, had_log, error);
     (void)sqlite3_wal_hook(store->db, note_log, store);
-    if (status == HARPE_OK && store->path) status = begin_use(store, error);
+    if (status == HARPE_OK && is_file) status = begin_use(store, error);
     if (status == HARPE_OK) status = prepare_statements(store, error);
     return status;
 }
 
-/* Opens the database. Takes over `name` and `file` (the real path of the file). If one of them is
- * NULL, fails because there is no memory. */
-static harpe_status open_database(const char *path, char *name, char *file, void **state,
-                                  harpe_error *error) {
-    harpe_sqlite *store = calloc(1, sizeof *store);
-    if (!store || !path || !name) {
-        free(store);
-        free(name);
-        free(file);
-        return harpe_fail_memory(error);
-    }
-    store->name = name;
-    store->path = file;
+/* Opens the database `path`. `where` names it in messages. `file` is its real path, or empty. */
+static harpe_status open_database(const char *path, const char *where, const char *file,
+                                  void **state, harpe_error *error) {
+    harpe_sqlite *store = harpe_calloc(1, sizeof *store);
+    if (!store) return harpe_fail_memory(error);
+    (void)snprintf(store->name, sizeof store->name, "%s", where);
+    store->path = harpe_store_beside(file, "");
     store->record_file = -1;
     store->has_unfinished_start = true;
     pthread_mutex_init(&store->lock, NULL);
@@ -401,15 +398,14 @@ static bool accepts_sqlite(const char *where) {
  * does not exist or belongs to another user. */
 static void tighten(const char *path, const char *suffix, harpe_log log) {
     struct stat info;
-    char *file = harpe_store_beside(path, suffix);
-    if (!file) return;
+    harpe_store_name name = harpe_store_beside(path, suffix);
+    const char *file = name.text;
     bool is_open = stat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
                    (info.st_mode & 0077) != 0;
     if (is_open && chmod(file, info.st_mode & 0700) == 0) {
         harpe_log_line(&log, HARPE_LOG_WARNING, "%.300s: had mode %04o, now %04o", file,
                        (unsigned)info.st_mode & 07777U, (unsigned)info.st_mode & 0700U);
     }
-    free(file);
 }
 
 /* Makes the file of the database if it is missing, because SQLite would make it readable for other
@@ -431,23 +427,16 @@ static harpe_status open_sqlite(const char *where, harpe_log log, void **state,
                           "store '%s' names no file; use sqlite:FILE", where);
     }
     /* A name with a slash has no special meaning for SQLite, unlike ":memory:" or "file:...". */
-    char *plain_path = NULL;
-    char *name = NULL;
     bool is_plain = *path == '/' || harpe_store_files_of(path);
-    if (asprintf(&plain_path, "%s%s", is_plain ? "" : "./", path) < 0) plain_path = NULL;
-    if (asprintf(&name, "sqlite:%s", path) < 0) name = NULL;
-    char *file = plain_path ? harpe_store_real_path(plain_path) : NULL;
-    harpe_status status = file ? harpe_store_check_kinds(file, error) : HARPE_OK;
-    if (file && status == HARPE_OK) status = harpe_sqlite_admit_files(file, error);
-    if (status != HARPE_OK) {
-        free(file);
-        free(name);
-        free(plain_path);
-        return status;
-    }
-    if (file) protect(file, log);
-    status = open_database(file, name, file, state, error);
-    free(plain_path);
+    harpe_store_name plain = harpe_store_beside(is_plain ? "" : "./", path);
+    harpe_store_name file = harpe_store_real_path(plain.text);
+    char name[sizeof file + 8];
+    (void)snprintf(name, sizeof name, "sqlite:%s", path);
+    harpe_status status = harpe_store_check_kinds(file.text, error);
+    if (status == HARPE_OK) status = harpe_sqlite_admit_files(file.text, error);
+    if (status != HARPE_OK) return status;
+    protect(file.text, log);
+    status = open_database(file.text, name, file.text, state, error);
     if (status == HARPE_OK) harpe_sqlite_backups_start(*state, log);
     return status;
 }
@@ -457,31 +446,33 @@ static bool accepts_memory(const char *where) { return strcmp(where, "memory") =
 static harpe_status open_memory(const char *where, harpe_log log, void **state,
                                 harpe_error *error) {
     (void)log;
-    return open_database(":memory:", strdup(where), NULL, state, error);
+    return open_database(":memory:", where, "", state, error);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-/* Writes one change with one statement. A parameter that the statement does not have has the index
- * 0. SQLite refuses to bind it, and this error is ignored. */
-static harpe_status write_one(const harpe_sqlite *store, size_t index, const harpe_change *change,
-                              harpe_error *error) {
-    sqlite3_stmt *statement = store->writes[index];
-    const int *parameters = store->parameters[index];
+/* Binds the members of a change. A parameter that the statement does not have has the index 0.
+ * SQLite refuses to bind it, and this error is ignored. */
+static int bind(const harpe_sqlite_statement *statement, const harpe_change *change) {
+    sqlite3_stmt *prepared = statement->prepared;
+    const int *parameters = statement->parameters;
     const char *text = change->text ? change->text : "";
-    (void)sqlite3_bind_text(statement, parameters[HARPE_SCHEMA_JOB_ID], change->job_id, -1,
+    (void)sqlite3_bind_text(prepared, parameters[HARPE_SCHEMA_JOB_ID], change->job_id, -1,
                             SQLITE_STATIC);
-    (void)sqlite3_bind_int64(statement, parameters[HARPE_SCHEMA_ROUND], change->round);
-    (void)sqlite3_bind_int64(statement, parameters[HARPE_SCHEMA_RANK], change->rank);
-    (void)sqlite3_bind_int64(statement, parameters[HARPE_SCHEMA_NUMBER], change->number);
-    int result = SQLITE_OK;
-    if (parameters[HARPE_SCHEMA_TEXT] != 0) {
-        result = sqlite3_bind_blob64(statement, parameters[HARPE_SCHEMA_TEXT], text, change->length,
-                                     SQLITE_STATIC);
-    }
-    if (result == SQLITE_OK) result = sqlite3_step(statement);
+    (void)sqlite3_bind_int64(prepared, parameters[HARPE_SCHEMA_ROUND], change->round);
+    (void)sqlite3_bind_int64(prepared, parameters[HARPE_SCHEMA_RANK], change->rank);
+    (void)sqlite3_bind_int64(prepared, parameters[HARPE_SCHEMA_NUMBER], change->number);
+    if (parameters[HARPE_SCHEMA_TEXT] == 0) return SQLITE_OK;
+    return sqlite3_bind_blob64(prepared, parameters[HARPE_SCHEMA_TEXT], text, change->length,
+                               SQLITE_STATIC);
+}
+
+static harpe_status write_one(const harpe_sqlite *store, const harpe_sqlite_statement *statement,
+                              const harpe_change *change, harpe_error *error) {
+    int result = bind(statement, change);
+    if (result == SQLITE_OK) result = sqlite3_step(statement->prepared);
     harpe_status status = result == SQLITE_DONE ? HARPE_OK : harpe_sqlite_fail(store, error);
-    (void)sqlite3_reset(statement);
+    (void)sqlite3_reset(statement->prepared);
     return status;
 }
 
@@ -490,7 +481,7 @@ static harpe_status write_changes(const harpe_sqlite *store, const harpe_change 
     for (const harpe_change *change = changes; change; change = change->next) {
         for (size_t i = 0; i < HARPE_SCHEMA_WRITE_COUNT; i++) {
             if (harpe_schema_writes[i].kind != change->kind) continue;
-            harpe_status status = write_one(store, i, change, error);
+            harpe_status status = write_one(store, &store->writes[i], change, error);
             if (status != HARPE_OK) return status;
         }
     }
@@ -517,7 +508,8 @@ static harpe_status write_transaction(harpe_sqlite *store, const harpe_change *c
         return status;
     }
     store->record.commits++;
-    if (store->path) harpe_commit_record_update(store->path, store->record_file, &store->record);
+    if (*store->path.text)
+        harpe_commit_record_update(store->path.text, store->record_file, &store->record);
     /* If the name now leads to another file, the commit is in the wrong file and counts as
      * failed. */
     return renew_files(store, error);
@@ -543,119 +535,55 @@ static harpe_status check(void *state, harpe_error *error) {
 
 static int64_t free_bytes(void *state) {
     const harpe_sqlite *store = state;
-    return harpe_store_free_bytes(store->path);
+    return harpe_store_free_bytes(store->path.text);
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-static harpe_status read_records(const harpe_sqlite *store, size_t index, int64_t job,
-                                 const char *job_id, harpe_record_reader *record, void *user,
-                                 harpe_error *error) {
-    sqlite3_stmt *statement = store->reads[index];
+static harpe_status read_rows(const harpe_sqlite *store, size_t which, const harpe_change *key,
+                              harpe_record_reader *record, void *user, harpe_error *error) {
+    sqlite3_stmt *rows = store->reads[which].prepared;
     harpe_status status = HARPE_OK;
-    int result = sqlite3_bind_int64(statement, 1, job);
-    if (result == SQLITE_OK) result = sqlite3_step(statement);
-    for (; result == SQLITE_ROW && status == HARPE_OK; result = sqlite3_step(statement)) {
-        const char *text = sqlite3_column_blob(statement, 3); /* NULL when empty */
+    int result = bind(&store->reads[which], key);
+    if (result == SQLITE_OK) result = sqlite3_step(rows);
+    for (; result == SQLITE_ROW && status == HARPE_OK; result = sqlite3_step(rows)) {
+        const char *text = sqlite3_column_blob(rows, 3); /* NULL when empty */
+        const char *id = (const char *)sqlite3_column_text(rows, 4);
         harpe_change change = {
-            .kind = harpe_schema_reads[index].kind,
-            .job_id = job_id,
-            .round = sqlite3_column_int64(statement, 0),
-            .rank = sqlite3_column_int(statement, 1),
-            .number = sqlite3_column_int64(statement, 2),
+            .kind = harpe_schema_reads[which].kind,
+            .job_id = id ? id : key->job_id,
+            .round = sqlite3_column_int64(rows, 0),
+            .rank = sqlite3_column_int(rows, 1),
+            .number = sqlite3_column_int64(rows, 2),
             .text = text ? text : "",
-            .length = (size_t)sqlite3_column_bytes(statement, 3),
+            .length = (size_t)sqlite3_column_bytes(rows, 3),
         };
-        status = record(user, &change, error);
-    }
-    if (status == HARPE_OK && result != SQLITE_DONE) status = harpe_sqlite_fail(store, error);
-    (void)sqlite3_reset(statement);
-    return status;
-}
-
-static harpe_status read_range(void *state, size_t first, size_t end, int64_t number,
-                               const char *id, harpe_record_reader *record, void *user,
-                               harpe_error *error) {
-    harpe_status status = HARPE_OK;
-    for (size_t i = first; i < end && status == HARPE_OK; i++)
-        status = read_records(state, i, number, id, record, user, error);
-    return status;
-}
-
-static harpe_status read_ids(void *state, const char *sql, const char *job_id,
-                             harpe_id_reader *each, void *user, harpe_error *error) {
-    const harpe_sqlite *store = state;
-    sqlite3_stmt *statement = NULL;
-    harpe_status status = harpe_sqlite_prepare(store, sql, &statement, error);
-    if (status != HARPE_OK) return status;
-    if (job_id) (void)sqlite3_bind_text(statement, 1, job_id, -1, SQLITE_STATIC);
-    int result = sqlite3_step(statement);
-    for (; result == SQLITE_ROW && status == HARPE_OK; result = sqlite3_step(statement)) {
-        const char *id = (const char *)sqlite3_column_text(statement, 1);
-        status = id ? each(user, sqlite3_column_int64(statement, 0), id, error)
-                    : harpe_fail_memory(error);
-    }
-    if (status == HARPE_OK && result != SQLITE_DONE) status = harpe_sqlite_fail(store, error);
-    sqlite3_finalize(statement);
-    return status;
-}
-
-static harpe_status sqlite_load(void *state, const char *job_id, harpe_record_reader *record,
-                                void *user, harpe_error *error) {
-    harpe_sqlite *store = state;
-    const harpe_store_rows rows = {store, read_ids, read_range};
-    harpe_lock(&store->lock);
-    harpe_status status = harpe_store_load_rows(&rows, job_id, record, user, error);
-    harpe_unlock(&store->lock);
-    return status;
-}
-
-static harpe_status sqlite_load_notes(void *state, harpe_record_reader *record, void *user,
-                                      harpe_error *error) {
-    harpe_sqlite *store = state;
-    sqlite3_stmt *statement = NULL;
-    harpe_lock(&store->lock);
-    harpe_status status = harpe_sqlite_prepare(store, HARPE_SCHEMA_NOTES, &statement, error);
-    int result = status == HARPE_OK ? sqlite3_step(statement) : SQLITE_DONE;
-    for (; result == SQLITE_ROW && status == HARPE_OK; result = sqlite3_step(statement)) {
-        const char *text = sqlite3_column_blob(statement, 1); /* NULL when empty */
-        harpe_change change = {.kind = HARPE_CHANGE_NOTE,
-                               .job_id = (const char *)sqlite3_column_text(statement, 0),
-                               .text = text ? text : "",
-                               .length = (size_t)sqlite3_column_bytes(statement, 1)};
         status = change.job_id ? record(user, &change, error) : harpe_fail_memory(error);
     }
     if (status == HARPE_OK && result != SQLITE_DONE) status = harpe_sqlite_fail(store, error);
-    sqlite3_finalize(statement);
-    harpe_unlock(&store->lock);
+    (void)sqlite3_reset(rows);
     return status;
 }
 
-static harpe_status find_result(const harpe_sqlite *store, const char *job_id, int64_t round,
-                                int rank, char **text, size_t *length, harpe_error *error) {
-    sqlite3_stmt *statement = NULL;
-    harpe_status status = harpe_sqlite_prepare(store, HARPE_SCHEMA_RESULT, &statement, error);
-    if (status != HARPE_OK) return status;
-    (void)sqlite3_bind_text(statement, 1, job_id, -1, SQLITE_STATIC);
-    (void)sqlite3_bind_int64(statement, 2, round);
-    (void)sqlite3_bind_int64(statement, 3, rank);
-    int result = sqlite3_step(statement);
-    if (result == SQLITE_ROW)
-        status = harpe_store_copy_result(sqlite3_column_blob(statement, 0),
-                                         (size_t)sqlite3_column_bytes(statement, 0), text, length,
-                                         error);
-    else
-        status = result == SQLITE_DONE ? harpe_store_no_result(job_id, round, rank, error)
-                                       : harpe_sqlite_fail(store, error);
-    sqlite3_finalize(statement);
-    return status;
-}
-
-static harpe_status sqlite_read_result(void *state, const char *job_id, int64_t round, int rank,
-                                       char **text, size_t *length, harpe_error *error) {
+static harpe_status begin_read(void *state, bool takes_snapshot, harpe_error *error) {
     harpe_sqlite *store = state;
+    (void)takes_snapshot; /* no other server writes, and this one waits for the lock */
+    (void)error;
     harpe_lock(&store->lock);
-    harpe_status status = find_result(store, job_id, round, rank, text, length, error);
+    return HARPE_OK;
+}
+
+static harpe_status read_range(void *state, size_t first, size_t end, const harpe_change *key,
+                               harpe_record_reader *record, void *user, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    for (size_t i = first; i < end && status == HARPE_OK; i++)
+        status = read_rows(state, i, key, record, user, error);
+    return status;
+}
+
+static harpe_status end_read(void *state, harpe_status status, harpe_error *error) {
+    harpe_sqlite *store = state;
+    (void)error;
     harpe_unlock(&store->lock);
     return status;
 }
@@ -666,9 +594,9 @@ const harpe_store_backend harpe_store_sqlite = {
     .open = open_sqlite,
     .close = close_sqlite,
     .write = write_batch,
-    .load = sqlite_load,
-    .load_notes = sqlite_load_notes,
-    .read_result = sqlite_read_result,
+    .begin_read = begin_read,
+    .read = read_range,
+    .end_read = end_read,
     .check = check,
     .free_bytes = free_bytes,
 };
@@ -679,7 +607,7 @@ const harpe_store_backend harpe_store_memory = {
     .open = open_memory,
     .close = close_sqlite,
     .write = write_batch,
-    .load = sqlite_load,
-    .load_notes = sqlite_load_notes,
-    .read_result = sqlite_read_result,
+    .begin_read = begin_read,
+    .read = read_range,
+    .end_read = end_read,
 };

@@ -158,7 +158,7 @@ enum {
 struct harpe_sqlite_backups {
     harpe_sqlite *store;
     harpe_log log;
-    char *socket_path, *copy_path;
+    harpe_store_name socket_path, copy_path;
     int listener, stop;
     atomic_bool is_stopping;
     pthread_t thread;
@@ -172,9 +172,9 @@ static harpe_status check_room(const harpe_sqlite_backups *self, harpe_error *er
     int64_t pages = 0;
     harpe_sqlite *store = self->store;
     harpe_lock(&store->lock);
-    harpe_status status = harpe_sqlite_integer(store, "PRAGMA page_count", &pages, error);
+    harpe_status status = harpe_sqlite_integers(store, "PRAGMA page_count", &pages, 1, error);
     harpe_unlock(&store->lock);
-    int64_t free_bytes = harpe_store_free_bytes(store->path);
+    int64_t free_bytes = harpe_store_free_bytes(store->path.text);
     if (status != HARPE_OK || free_bytes < 0) return status;
     int64_t needed = pages * HARPE_SQLITE_PAGE_BYTES + SPARE_BYTES;
     if (free_bytes >= needed) return HARPE_OK;
@@ -232,7 +232,7 @@ static bool pause_copy(void *user) {
 static harpe_status fill_copy(harpe_sqlite_backups *self, harpe_error *error) {
     harpe_sqlite *store = self->store;
     harpe_lock(&store->lock);
-    int result = harpe_sqlite_copy(store->db, self->copy_path, pause_copy, self);
+    int result = harpe_sqlite_copy(store->db, self->copy_path.text, pause_copy, self);
     harpe_unlock(&store->lock);
     if (result == SQLITE_OK) return HARPE_OK;
     return harpe_fail(error, HARPE_IO_ERROR, "%s: the backup failed: %s", store->name,
@@ -241,11 +241,8 @@ static harpe_status fill_copy(harpe_sqlite_backups *self, harpe_error *error) {
 
 static void remove_copy(const harpe_sqlite_backups *self) {
     static const char *const suffixes[] = {"", HARPE_STORE_LOG, HARPE_STORE_JOURNAL};
-    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
-        char *name = harpe_store_beside(self->copy_path, suffixes[i]);
-        if (name) harpe_store_remove(name);
-        free(name);
-    }
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
+        harpe_store_remove(harpe_store_beside(self->copy_path.text, suffixes[i]).text);
 }
 
 /* Makes a copy and opens a descriptor of it. The file name of the copy is already removed on
@@ -254,12 +251,12 @@ static harpe_status make_copy(harpe_sqlite_backups *self, int *file, harpe_error
     harpe_status status = check_room(self, error);
     if (status != HARPE_OK) return status;
     remove_copy(self);
-    int failure = harpe_store_create(self->copy_path);
-    if (failure) return harpe_fail_errno(error, failure, "%s", self->copy_path);
+    const char *path = self->copy_path.text;
+    int failure = harpe_store_create(path);
+    if (failure) return harpe_fail_errno(error, failure, "%s", path);
     status = fill_copy(self, error);
-    if (status == HARPE_OK) *file = harpe_store_open_file(self->copy_path);
-    if (status == HARPE_OK && *file < 0)
-        status = harpe_fail_errno(error, errno, "%s", self->copy_path);
+    if (status == HARPE_OK) *file = harpe_store_open_file(path);
+    if (status == HARPE_OK && *file < 0) status = harpe_fail_errno(error, errno, "%s", path);
     remove_copy(self);
     return status;
 }
@@ -316,25 +313,22 @@ static void *serve_backups(void *user) {
 static void free_backups(harpe_sqlite_backups *self) {
     if (self->listener >= 0) (void)close(self->listener);
     if (self->stop >= 0) (void)close(self->stop);
-    free(self->socket_path);
-    free(self->copy_path);
     free(self);
 }
 
 static harpe_status start(harpe_sqlite_backups *self, harpe_error *error) {
-    if (!self->socket_path || !self->copy_path) return harpe_fail_memory(error);
     /* This server has the store open, so files with these names were left by a server that was
      * killed. */
-    harpe_store_remove(self->socket_path);
+    harpe_store_remove(self->socket_path.text);
     remove_copy(self);
     self->stop = eventfd(0, EFD_CLOEXEC);
     if (self->stop < 0) return harpe_fail_errno(error, errno, "cannot make an eventfd");
     harpe_status status =
-        store_control_listen(self->socket_path, WAITING_CLIENTS, &self->listener, error);
+        store_control_listen(self->socket_path.text, WAITING_CLIENTS, &self->listener, error);
     if (status != HARPE_OK) return status;
     int failed = harpe_thread_start(&self->thread, "harpe-backup", serve_backups, self);
     if (!failed) return HARPE_OK;
-    harpe_store_remove(self->socket_path);
+    harpe_store_remove(self->socket_path.text);
     return harpe_fail_errno(error, failed, "cannot start a thread");
 }
 
@@ -345,8 +339,8 @@ void harpe_sqlite_backups_start(harpe_sqlite *store, harpe_log log) {
     self->store = store;
     self->log = log;
     self->listener = self->stop = -1;
-    self->socket_path = harpe_store_beside(store->path, HARPE_STORE_CONTROL);
-    self->copy_path = harpe_store_beside(store->path, HARPE_STORE_SNAPSHOT);
+    self->socket_path = harpe_store_beside(store->path.text, HARPE_STORE_CONTROL);
+    self->copy_path = harpe_store_beside(store->path.text, HARPE_STORE_SNAPSHOT);
     if (start(self, &error) == HARPE_OK) {
         store->backups = self;
         return;
@@ -362,6 +356,6 @@ void harpe_sqlite_backups_stop(harpe_sqlite_backups *backups) {
     backups->is_stopping = true;
     (void)eventfd_write(backups->stop, 1);
     harpe_thread_join(backups->thread);
-    harpe_store_remove(backups->socket_path);
+    harpe_store_remove(backups->socket_path.text);
     free_backups(backups);
 }

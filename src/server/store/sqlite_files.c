@@ -81,60 +81,51 @@ int64_t harpe_store_free_bytes(const char *path) {
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
-char *harpe_store_beside(const char *path, const char *suffix) {
-    char *name;
-    return asprintf(&name, "%s%s", path, suffix) < 0 ? NULL : name;
+harpe_store_name harpe_store_beside(const char *path, const char *suffix) {
+    harpe_store_name name;
+    (void)snprintf(name.text, sizeof name.text, "%s%s", path, suffix);
+    return name;
 }
 
-/* Returns `path` with all symbolic links in its directory resolved. The last part is not
- * changed. */
-static char *with_real_directory(const char *path) {
-    char *parent = harpe_path_parent(path);
-    char *directory = parent ? realpath(parent, NULL) : NULL;
-    free(parent);
-    if (!directory) return strdup(path);
-    const char *slash = strrchr(path, '/');
-    char *real = harpe_path_join(directory, "/", slash ? slash + 1 : path);
-    free(directory);
-    return real;
-}
-
-/* Returns the target of the symbolic link `path`, as a path that this process can use. Returns NULL
- * if `path` is not a link. */
-static char *follow(const char *path) {
+/* Replaces the symbolic link `name` by its target, as a path that this process can use. Returns
+ * false if it is not a link. */
+static bool follow(harpe_store_name *name) {
     char target[PATH_MAX];
-    ssize_t length = readlink(path, target, sizeof target - 1);
-    if (length <= 0) return NULL;
+    ssize_t length = readlink(name->text, target, sizeof target - 1);
+    if (length <= 0) return false;
     target[length] = '\0';
-    char *parent = *target == '/' ? strdup("") : harpe_path_parent(path);
-    char *followed = parent ? harpe_path_join(parent, *target == '/' ? "" : "/", target) : NULL;
-    free(parent);
-    return followed;
+    char *slash = *target == '/' ? NULL : strrchr(name->text, '/');
+    size_t kept = slash ? (size_t)(slash + 1 - name->text) : 0;
+    (void)snprintf(name->text + kept, sizeof name->text - kept, "%s", target);
+    return true;
+}
+
+/* Returns `name` with all symbolic links in its directory resolved. The last part is not changed.
+ */
+static harpe_store_name with_real_directory(harpe_store_name name) {
+    char directory[PATH_MAX];
+    char *slash = strrchr(name.text, '/');
+    *slash = '\0';
+    bool is_found = realpath(slash == name.text ? "/" : name.text, directory) != NULL;
+    *slash = '/';
+    return is_found ? harpe_store_beside(directory, slash) : name;
 }
 
 /* Also follows a link to a file that does not exist yet, because SQLite makes the file there. */
-char *harpe_store_real_path(const char *path) {
-    if (harpe_store_files_of(path)) return strdup(path);
-    char *real = realpath(path, NULL);
-    if (real) return real;
-    char *at = strdup(path);
-    for (int links = 0; at && links < LINKS_AT_MOST; links++) {
-        char *next = follow(at);
-        if (!next) break;
-        free(at);
-        at = next;
-    }
-    real = at ? with_real_directory(at) : NULL;
-    free(at);
-    return real;
+harpe_store_name harpe_store_real_path(const char *path) {
+    char real[PATH_MAX];
+    if (harpe_store_files_of(path)) return harpe_store_beside(path, "");
+    if (realpath(path, real)) return harpe_store_beside(real, "");
+    harpe_store_name name = harpe_store_beside(strchr(path, '/') ? "" : "./", path);
+    int links = 0;
+    while (links < LINKS_AT_MOST && follow(&name))
+        links++;
+    return with_real_directory(name);
 }
 
 off_t harpe_store_size_of(const char *path, const char *suffix) {
     struct stat info;
-    char *name = harpe_store_beside(path, suffix);
-    off_t size = name && look_at(name, &info) == 0 ? info.st_size : 0;
-    free(name);
-    return size;
+    return look_at(harpe_store_beside(path, suffix).text, &info) == 0 ? info.st_size : 0;
 }
 
 /* Without this check, SQLite and the function that reads the record would wait for a pipe, or use a
@@ -144,10 +135,8 @@ harpe_status harpe_store_check_kinds(const char *path, harpe_error *error) {
                                            HARPE_STORE_JOURNAL, HARPE_STORE_COMMITS};
     if (harpe_store_files_of(path)) return HARPE_OK;
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
-        char *name = harpe_store_beside(path, suffixes[i]);
-        if (!name) return harpe_fail_memory(error);
-        harpe_status status = harpe_file_check_regular(name, error);
-        free(name);
+        harpe_status status =
+            harpe_file_check_regular(harpe_store_beside(path, suffixes[i]).text, error);
         if (status != HARPE_OK && status != HARPE_NOT_FOUND) return status;
     }
     return HARPE_OK;
@@ -218,51 +207,43 @@ static harpe_status write_record(const char *name, const char *text, harpe_error
 
 harpe_status harpe_commit_record_read(const char *path, harpe_commit_record *out,
                                       harpe_error *error) {
-    char *name = harpe_store_beside(path, HARPE_STORE_COMMITS);
+    harpe_store_name name = harpe_store_beside(path, HARPE_STORE_COMMITS);
     char *text = NULL;
-    if (!name) return harpe_fail_memory(error);
-    harpe_status status = read_record(name, &text, error);
+    harpe_status status = read_record(name.text, &text, error);
     bool is_other =
         status == HARPE_LIMIT_EXCEEDED || (status == HARPE_OK && !parse_record(text, out));
     if (is_other)
         status = harpe_fail(error, HARPE_INVALID_INPUT,
-                            "%s: is not the record of a store's commits", name);
+                            "%s: is not the record of a store's commits", name.text);
     free(text);
-    free(name);
     return status;
 }
 
 harpe_status harpe_commit_record_make(const char *path, const harpe_commit_record *record,
                                       harpe_error *error) {
     char text[RECORD_SIZE];
-    char *name = harpe_store_beside(path, HARPE_STORE_COMMITS);
-    if (!name) return harpe_fail_memory(error);
     format_record(record, text);
-    harpe_status status = write_record(name, text, error);
-    free(name);
-    return status;
+    return write_record(harpe_store_beside(path, HARPE_STORE_COMMITS).text, text, error);
 }
 
 harpe_status harpe_commit_record_open(const char *path, int *file, harpe_error *error) {
+    harpe_store_name name = harpe_store_beside(path, HARPE_STORE_COMMITS);
     *file = -1;
     if (harpe_store_files_of(path)) return HARPE_OK;
-    char *name = harpe_store_beside(path, HARPE_STORE_COMMITS);
-    if (!name) return harpe_fail_memory(error);
-    *file = open(name, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-    harpe_status status = *file < 0 ? harpe_fail_errno(error, errno, "%s", name) : HARPE_OK;
-    free(name);
-    return status;
+    *file = open(name.text, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    return *file < 0 ? harpe_fail_errno(error, errno, "%s", name.text) : HARPE_OK;
 }
 
 void harpe_commit_record_update(const char *path, int file, const harpe_commit_record *record) {
     const harpe_store_files *files = harpe_store_files_of(path);
     char text[RECORD_SIZE];
     format_record(record, text);
-    char *name = files ? harpe_store_beside(path, HARPE_STORE_COMMITS) : NULL;
-    if (name) (void)files->write(name, text, strlen(text), false);
-    free(name);
-    if (files) return;
-    ssize_t written = pwrite(file, text, strlen(text), 0);
+    ssize_t written;
+    if (files)
+        written = files->write(harpe_store_beside(path, HARPE_STORE_COMMITS).text, text,
+                               strlen(text), false);
+    else
+        written = pwrite(file, text, strlen(text), 0);
     (void)written;
 }
 
@@ -392,12 +373,12 @@ int harpe_sqlite_open_unchanging(const char *path, sqlite3 **db) {
 }
 
 void harpe_sqlite_read_alone(harpe_sqlite *store) {
-    harpe_sqlite view = {.name = store->name};
+    const char *path = store->path.text;
+    harpe_sqlite view = {0};
     bool in_use;
-    if (!store->path || harpe_store_size_of(store->path, "") == 0 ||
-        harpe_store_size_of(store->path, HARPE_STORE_LOG) == 0)
+    if (harpe_store_size_of(path, "") == 0 || harpe_store_size_of(path, HARPE_STORE_LOG) == 0)
         return;
-    store->has_alone = harpe_sqlite_open_unchanging(store->path, &view.db) == SQLITE_OK &&
+    store->has_alone = harpe_sqlite_open_unchanging(path, &view.db) == SQLITE_OK &&
                        harpe_sqlite_read_record(&view, &store->alone, &in_use, NULL) == HARPE_OK;
     (void)sqlite3_close(view.db);
 }
@@ -411,7 +392,7 @@ bool harpe_sqlite_is_older_than_log(const harpe_sqlite *store, const harpe_commi
 
 static harpe_status compare(const harpe_sqlite *store, const harpe_commit_record *here,
                             const harpe_commit_record *beside, harpe_error *error) {
-    const char *path = store->path;
+    const char *path = store->path.text;
     if (beside->commits == 0) return HARPE_OK; /* such a record is not used */
     if (harpe_sqlite_is_older_than_log(store, beside))
         return harpe_fail(error, HARPE_INVALID_INPUT,
@@ -439,13 +420,13 @@ harpe_status harpe_sqlite_admit(harpe_sqlite *store, bool had_log, harpe_error *
     harpe_status status = harpe_sqlite_read_record(store, &here, &in_use, error);
     if (status != HARPE_OK) return status;
     store->record = here;
-    status = harpe_commit_record_read(store->path, &beside, error);
+    status = harpe_commit_record_read(store->path.text, &beside, error);
     if (status == HARPE_OK) return compare(store, &here, &beside, error);
     if (status != HARPE_NOT_FOUND && status != HARPE_INVALID_INPUT) return status;
     if (in_use && !had_log)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%.400s: is a copy of a store that a server had open, without its log "
                           "%.400s%s, so the newest commits are missing; " REMEDY,
-                          store->path, store->path, HARPE_STORE_LOG);
+                          store->path.text, store->path.text, HARPE_STORE_LOG);
     return HARPE_OK;
 }

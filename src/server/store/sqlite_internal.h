@@ -67,11 +67,10 @@ typedef struct harpe_commit_record {
     int64_t base; /* number of the commits that are in the database even without its log */
 } harpe_commit_record;
 
-/* Returns the path with all symbolic links resolved. The file need not exist. Free the path with
- * free(). Returns NULL if memory runs out. */
-char *harpe_store_real_path(const char *path);
-/* Returns `path` with `suffix` at its end. NULL: out of memory. */
-char *harpe_store_beside(const char *path, const char *suffix);
+/* Returns the path with all symbolic links resolved. The file need not exist. */
+harpe_store_name harpe_store_real_path(const char *path);
+/* Returns `path` with `suffix` at its end. */
+harpe_store_name harpe_store_beside(const char *path, const char *suffix);
 /* Returns the size of the file `path` with this suffix, or 0 if there is no such file. */
 off_t harpe_store_size_of(const char *path, const char *suffix);
 /* Refuses a pipe, a directory or a device in the place of the database or of a file beside it. */
@@ -118,20 +117,23 @@ harpe_status harpe_file_state_check(const harpe_file_state *state, harpe_error *
 
 typedef struct harpe_sqlite_backups harpe_sqlite_backups;
 
+typedef struct harpe_sqlite_statement {
+    sqlite3_stmt *prepared;
+    int parameters[HARPE_SCHEMA_PARAMETER_COUNT]; /* 0: the statement does not have it */
+} harpe_sqlite_statement;
+
 typedef struct harpe_sqlite {
     sqlite3 *db;
-    char *name;           /* "sqlite:harpe.db" */
     pthread_mutex_t lock; /* protects the connection: one transaction or read at a time */
-    sqlite3_stmt *writes[HARPE_SCHEMA_WRITE_COUNT];
-    int parameters[HARPE_SCHEMA_WRITE_COUNT]
-                  [HARPE_SCHEMA_PARAMETER_COUNT]; /* 0: the statement does not have it */
-    sqlite3_stmt *reads[HARPE_SCHEMA_READ_COUNT];
+    harpe_sqlite_statement writes[HARPE_SCHEMA_WRITE_COUNT], reads[HARPE_SCHEMA_READ_COUNT];
     sqlite3_stmt *count;       /* sets the number of the last commit */
     int64_t log_frames;        /* pages in the write-ahead log */
     bool has_unfinished_start; /* the file is not yet known to be a store of Harpe */
 
+    char name[sizeof(harpe_store_name) + 8]; /* "sqlite:harpe.db" */
+
     /* The members below belong to a store in a file. */
-    char *path;                /* all symbolic links resolved; NULL: in memory */
+    harpe_store_name path;     /* all symbolic links resolved; empty: in memory */
     harpe_commit_record alone; /* the record in the file without its log, before it was opened */
     bool has_alone;
     harpe_commit_record record; /* of the last commit */
@@ -145,9 +147,9 @@ harpe_status harpe_sqlite_fail(const harpe_sqlite *store, harpe_error *error);
 harpe_status harpe_sqlite_prepare(const harpe_sqlite *store, const char *sql, sqlite3_stmt **out,
                                   harpe_error *error);
 harpe_status harpe_sqlite_execute(const harpe_sqlite *store, const char *sql, harpe_error *error);
-/* Runs `sql`, and reads the integer that it returns. */
-harpe_status harpe_sqlite_integer(const harpe_sqlite *store, const char *sql, int64_t *value,
-                                  harpe_error *error);
+/* Runs `sql`, and reads the first `count` integers of its row. */
+harpe_status harpe_sqlite_integers(const harpe_sqlite *store, const char *sql, int64_t *values,
+                                   int count, harpe_error *error);
 /* Fails if the file is not a store of Harpe with a known version. An empty file is also accepted,
  * and sets *is_new. */
 harpe_status harpe_sqlite_identify(const harpe_sqlite *store, bool *is_new, harpe_error *error);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loop queues changes. The store's thread takes a batch of queued changes, and the back-end
  * writes the batch in one transaction (group commit). Then the loop acknowledges the changes. This
- * file is the layer between the engine and the databases, and does not use SQL. */
+ * file is the layer between the engine and the databases, and does not use SQL. It also decides
+ * which statements read records back, and in which order. */
 #include "server/store/store.h"
 
 #include <errno.h>
@@ -13,11 +14,13 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/wait.h"
 #include "server/store/backend.h"
+#include "server/store/schema.h"
 
 /* Limits of batches. The size of a batch is limited, so that its first change does not wait long.
  * Larger batches are not faster. If the loop is busy, a few batches can wait for their
@@ -389,19 +392,107 @@ bool harpe_store_flush(harpe_store *store, int64_t wait_ms) {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
+static harpe_status read_rows(const harpe_store *store, size_t which, const harpe_change *key,
+                              harpe_record_reader *record, void *user, harpe_error *error) {
+    return store->backend->read(store->state, which, which + 1, key, record, user, error);
+}
+
+typedef struct job_list {
+    harpe_arena ids;
+    harpe_change *jobs;
+    size_t count, capacity;
+} job_list;
+
+static harpe_status list_job(void *user, const harpe_change *record, harpe_error *error) {
+    job_list *list = user;
+    const char *id = record->job_id;
+    harpe_change job = {.job_id = harpe_arena_strdup(&list->ids, id, strlen(id)),
+                        .number = record->number};
+    if (!job.job_id || !HARPE_ARRAY_RESERVE(list->jobs, list->capacity, list->count + 1))
+        return harpe_fail_memory(error);
+    list->jobs[list->count++] = job;
+    return HARPE_OK;
+}
+
+/* Lists the jobs before it reads their records, because a connection answers one question after the
+ * other. */
+static harpe_status load_jobs(const harpe_store *store, size_t which, const harpe_change *key,
+                              harpe_record_reader *record, void *user, harpe_error *error) {
+    job_list list = {0};
+    harpe_status status = read_rows(store, which, key, list_job, &list, error);
+    for (size_t i = 0; i < list.count && status == HARPE_OK; i++)
+        status = store->backend->read(store->state, HARPE_READ_OF_JOB, HARPE_READ_OF_JOB_END,
+                                      &list.jobs[i], record, user, error);
+    harpe_arena_free(&list.ids);
+    free(list.jobs);
+    return status;
+}
+
+static harpe_status load_one(const harpe_store *store, const harpe_change *key,
+                             harpe_record_reader *record, void *user, harpe_error *error) {
+    harpe_status status = load_jobs(store, HARPE_READ_ONE_JOB, key, record, user, error);
+    if (status != HARPE_OK) return status;
+    return read_rows(store, HARPE_READ_ONE_DELETED, key, record, user, error);
+}
+
+static harpe_status load_all(const harpe_store *store, const harpe_change *key,
+                             harpe_record_reader *record, void *user, harpe_error *error) {
+    harpe_status status = read_rows(store, HARPE_READ_UPTIME, key, record, user, error);
+    if (status == HARPE_OK) status = load_jobs(store, HARPE_READ_JOBS, key, record, user, error);
+    if (status == HARPE_OK) status = read_rows(store, HARPE_READ_DELETED, key, record, user, error);
+    if (status == HARPE_OK)
+        status = read_rows(store, HARPE_READ_FINISHED, key, record, user, error);
+    return status;
+}
+
 harpe_status harpe_store_load(harpe_store *store, const char *job_id, harpe_record_reader *record,
                               void *user, harpe_error *error) {
-    return store->backend->load(store->state, job_id, record, user, error);
+    const harpe_change key = {.job_id = job_id};
+    harpe_status status = store->backend->begin_read(store->state, true, error);
+    if (status != HARPE_OK) return status;
+    status = (job_id ? load_one : load_all)(store, &key, record, user, error);
+    return store->backend->end_read(store->state, status, error);
+}
+
+static harpe_status read_alone(harpe_store *store, size_t which, const harpe_change *key,
+                               harpe_record_reader *record, void *user, harpe_error *error) {
+    harpe_status status = store->backend->begin_read(store->state, false, error);
+    if (status != HARPE_OK) return status;
+    status = read_rows(store, which, key, record, user, error);
+    return store->backend->end_read(store->state, status, error);
 }
 
 harpe_status harpe_store_load_notes(harpe_store *store, harpe_record_reader *record, void *user,
                                     harpe_error *error) {
-    return store->backend->load_notes(store->state, record, user, error);
+    const harpe_change key = {0};
+    return read_alone(store, HARPE_READ_NOTES, &key, record, user, error);
+}
+
+typedef struct result_copy {
+    char *text;
+    size_t length;
+} result_copy;
+
+static harpe_status copy_result(void *user, const harpe_change *record, harpe_error *error) {
+    result_copy *copy = user;
+    copy->text = harpe_calloc(record->length + 1, 1);
+    if (!copy->text) return harpe_fail_memory(error);
+    memcpy(copy->text, record->text, record->length);
+    copy->length = record->length;
+    return HARPE_OK;
 }
 
 harpe_status harpe_store_read_result(harpe_store *store, const char *job_id, int64_t round,
                                      int rank, char **text, size_t *length, harpe_error *error) {
-    return store->backend->read_result(store->state, job_id, round, rank, text, length, error);
+    const harpe_change key = {.job_id = job_id, .round = round, .rank = rank};
+    result_copy copy = {0};
+    harpe_status status = read_alone(store, HARPE_READ_RESULT, &key, copy_result, &copy, error);
+    if (status == HARPE_OK && !copy.text)
+        return harpe_fail(error, HARPE_NOT_FOUND, "job %s has no result of rank %d for round %lld",
+                          job_id, rank, (long long)round);
+    *text = copy.text;
+    *length = copy.length;
+    return status;
 }
 
 /* ---- Owning ---------------------------------------------------------------------------------- */

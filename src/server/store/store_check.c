@@ -77,8 +77,8 @@ static const struct {
      "results belong to no job"},
     {"SELECT count(*) FROM states WHERE job NOT IN (SELECT number FROM jobs)",
      "states of schedulers belong to no job"},
-    {"SELECT count(*) FROM wishes WHERE job NOT IN (SELECT number FROM jobs)",
-     "wishes belong to no job"},
+    {"SELECT count(*) FROM job_requests WHERE job NOT IN (SELECT number FROM jobs)",
+     "job requests belong to no job"},
     {"SELECT count(*) FROM ends WHERE job NOT IN (SELECT number FROM jobs)",
      "ends of ranks belong to no job"},
     {"SELECT count(*) FROM jobs WHERE length((SELECT text FROM rounds WHERE job = number"
@@ -96,7 +96,7 @@ static harpe_status check_rules(const harpe_store_file *file, harpe_store_report
                                 harpe_error *error) {
     for (size_t i = 0; i < sizeof RULES / sizeof RULES[0]; i++) {
         int64_t count = 0;
-        harpe_status status = harpe_sqlite_integer(&file->view, RULES[i].sql, &count, error);
+        harpe_status status = harpe_sqlite_integers(&file->view, RULES[i].sql, &count, 1, error);
         if (status != HARPE_OK) return status;
         if (count > 0) add_problem(report, "%" PRId64 " %s", count, RULES[i].what);
     }
@@ -126,7 +126,7 @@ static harpe_status check_range(const harpe_store_file *file, const char *table,
     (void)snprintf(sql, sizeof sql,
                    "SELECT count(*) FROM %s WHERE job = %" PRId64 " AND (rank < 0 OR rank >= %d)",
                    table, number, world_size);
-    harpe_status status = harpe_sqlite_integer(&file->view, sql, &count, error);
+    harpe_status status = harpe_sqlite_integers(&file->view, sql, &count, 1, error);
     if (count > 0)
         add_problem(report, "job %.200s: %" PRId64 " %s are of ranks that it does not have", id,
                     count, table);
@@ -205,11 +205,7 @@ static harpe_status check_job(const harpe_store_file *file, sqlite3_stmt *jobs, 
     return status;
 }
 
-static const char *sql_of_ranks(void) {
-    for (size_t i = 0; i < HARPE_SCHEMA_READ_COUNT; i++)
-        if (harpe_schema_reads[i].kind == HARPE_CHANGE_RANK) return harpe_schema_reads[i].sql;
-    return "";
-}
+enum { READ_RANKS = HARPE_READ_OF_JOB + 1 };
 
 static harpe_status check_jobs(const harpe_store_file *file, harpe_store_report *report,
                                harpe_error *error) {
@@ -217,7 +213,8 @@ static harpe_status check_jobs(const harpe_store_file *file, harpe_store_report 
     harpe_status status = harpe_sqlite_prepare(
         &file->view, "SELECT number, id, text FROM jobs ORDER BY number", &jobs, error);
     if (status == HARPE_OK)
-        status = harpe_sqlite_prepare(&file->view, sql_of_ranks(), &ranks, error);
+        status =
+            harpe_sqlite_prepare(&file->view, harpe_schema_reads[READ_RANKS].sql, &ranks, error);
     while (status == HARPE_OK && sqlite3_step(jobs) == SQLITE_ROW)
         status = check_job(file, jobs, ranks, report, error);
     sqlite3_finalize(ranks);
@@ -244,7 +241,7 @@ static harpe_status count(const harpe_store_file *file, harpe_store_report *repo
     };
     harpe_status status = HARPE_OK;
     for (size_t i = 0; i < sizeof counts / sizeof counts[0] && status == HARPE_OK; i++)
-        status = harpe_sqlite_integer(&file->view, counts[i].sql, counts[i].value, error);
+        status = harpe_sqlite_integers(&file->view, counts[i].sql, counts[i].value, 1, error);
     return status;
 }
 

@@ -114,8 +114,6 @@ static void store_file_close(harpe_store_file *file) {
     if (file->lock >= 0) (void)close(file->lock);
     if (file->copy) (void)unlink(file->copy);
     free(file->copy);
-    free(file->view.path);
-    free(file->view.name);
     *file = (harpe_store_file){.lock = -1};
 }
 
@@ -124,23 +122,21 @@ static void store_file_close(harpe_store_file *file) {
  * of `near`, and opens the copy. */
 static harpe_status store_file_open(const char *path, const char *near, harpe_store_file *out,
                                     harpe_error *error) {
-    harpe_store_file self = {.lock = -1, .view.record_file = -1};
+    harpe_store_file self = {
+        .lock = -1, .view.record_file = -1, .view.path = harpe_store_real_path(path)};
+    const char *real = self.view.path.text;
     int given = -1;
-    self.view.path = harpe_store_real_path(path);
-    self.view.name = strdup(path);
-    char *socket = self.view.path ? harpe_store_beside(self.view.path, HARPE_STORE_CONTROL) : NULL;
-    harpe_status status = HARPE_OK;
-    if (!socket || !self.view.name) status = harpe_fail_memory(error);
-    if (status == HARPE_OK) status = harpe_store_control_ask(socket, ANSWER_S, &given, error);
+    (void)snprintf(self.view.name, sizeof self.view.name, "%s", path);
+    harpe_status status = harpe_store_control_ask(
+        harpe_store_beside(real, HARPE_STORE_CONTROL).text, ANSWER_S, &given, error);
     if (status == HARPE_OK) {
         status = open_copy(&self, given, near, error);
+        (void)close(given);
     } else if (status == HARPE_NOT_FOUND) {
-        status = harpe_file_check_regular(self.view.path, error);
-        if (status == HARPE_OK) status = harpe_store_check_kinds(self.view.path, error);
-        if (status == HARPE_OK) status = open_alone(&self, self.view.path, error);
+        status = harpe_file_check_regular(real, error);
+        if (status == HARPE_OK) status = harpe_store_check_kinds(real, error);
+        if (status == HARPE_OK) status = open_alone(&self, real, error);
     }
-    if (given >= 0) (void)close(given);
-    free(socket);
     bool is_empty = false;
     if (status == HARPE_OK) status = harpe_sqlite_identify(&self.view, &is_empty, error);
     if (status == HARPE_OK && is_empty)
@@ -227,15 +223,10 @@ static bool is_of_store(const char *target, const char *path) {
  * open. */
 static harpe_status refuse_store_as_target(const char *path, const char *target,
                                            harpe_error *error) {
-    char *store = harpe_store_real_path(path);
-    char *there = harpe_store_real_path(target);
-    harpe_status status = store && there ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK && is_of_store(there, store))
-        status = harpe_fail(error, HARPE_ALREADY_EXISTS,
-                            "%.600s: is a file of the store itself; use another name", target);
-    free(store);
-    free(there);
-    return status;
+    harpe_store_name store = harpe_store_real_path(path), there = harpe_store_real_path(target);
+    if (!is_of_store(there.text, store.text)) return HARPE_OK;
+    return harpe_fail(error, HARPE_ALREADY_EXISTS,
+                      "%.600s: is a file of the store itself; use another name", target);
 }
 
 /* Renames the copy to `target`. Call it when the whole copy is on disk. */
@@ -262,15 +253,19 @@ static harpe_status refuse_problems(const char *path, const harpe_store_report *
                       first);
 }
 
-/* Copies the store and checks the copy. */
+/* Copies the store, checks the copy, and reads its record. */
 static harpe_status copy_and_check(const harpe_store_file *file, const char *temporary,
-                                   harpe_store_report *report, harpe_error *error) {
+                                   harpe_store_report *report, harpe_commit_record *record,
+                                   harpe_error *error) {
     harpe_store_file copy;
+    bool in_use;
     harpe_status status = store_file_copy(file, temporary, error);
     if (status != HARPE_OK) return status;
     status = store_file_open(temporary, temporary, &copy, error);
     if (status == HARPE_OK) {
         status = harpe_store_file_check(&copy, report, error);
+        if (status == HARPE_OK && report->problems == 0)
+            status = harpe_sqlite_read_record(&copy.view, record, &in_use, error);
         store_file_close(&copy);
     }
     if (status == HARPE_OK) status = refuse_problems(file->view.name, report, error);
@@ -284,8 +279,10 @@ static harpe_status check_missing(const harpe_store_file *file, harpe_error *err
     return harpe_sqlite_admit(&view, file->had_log, error);
 }
 
-harpe_status harpe_store_backup(const char *path, const char *target, bool replaces,
-                                harpe_store_report *report, harpe_error *error) {
+/* Does the work of harpe_store_backup, and reads the record of the copy. */
+static harpe_status back_up(const char *path, const char *target, bool replaces,
+                            harpe_store_report *report, harpe_commit_record *record,
+                            harpe_error *error) {
     harpe_store_file file;
     harpe_status status = refuse_store_as_target(path, target, error);
     if (status == HARPE_OK) status = check_target(target, replaces, error);
@@ -296,7 +293,7 @@ harpe_status harpe_store_backup(const char *path, const char *target, bool repla
     status = store_file_open(path, target, &file, error);
     if (status == HARPE_OK) {
         status = check_missing(&file, error);
-        if (status == HARPE_OK) status = copy_and_check(&file, temporary, report, error);
+        if (status == HARPE_OK) status = copy_and_check(&file, temporary, report, record, error);
         store_file_close(&file);
     }
     if (status == HARPE_OK) status = put_in_place(temporary, target, replaces, error);
@@ -305,55 +302,49 @@ harpe_status harpe_store_backup(const char *path, const char *target, bool repla
     return status;
 }
 
+harpe_status harpe_store_backup(const char *path, const char *target, bool replaces,
+                                harpe_store_report *report, harpe_error *error) {
+    harpe_commit_record record;
+    return back_up(path, target, replaces, report, &record, error);
+}
+
 /* ---- Names for what is kept ------------------------------------------------------------------ */
 
 enum { NAMES_AT_MOST = 100000 }; /* number of names with the same second */
 
-/* Returns true if a file has this name, or if this cannot be found out. */
+/* Returns true if a file of a store has this name. */
 static bool is_taken(const char *name) {
     static const char *const suffixes[] = {"", HARPE_STORE_COMMITS, HARPE_STORE_LOG,
                                            HARPE_STORE_JOURNAL};
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         struct stat info;
-        char *one = harpe_store_beside(name, suffixes[i]);
-        bool is_free = one && lstat(one, &info) != 0;
-        free(one);
-        if (!is_free) return true;
+        if (lstat(harpe_store_beside(name, suffixes[i]).text, &info) == 0) return true;
     }
     return false;
 }
 
 /* Returns a name that no file of a store has, such as PATH.WORD-20261122-140500. If the name is
- * taken, adds .2, .3 and so on. Returns NULL if memory runs out. */
-static char *name_for(const char *path, const char *word) {
+ * taken, adds .2, .3 and so on. */
+static harpe_store_name name_for(const char *path, const char *word) {
     char when[32];
     struct tm local;
+    harpe_store_name name;
     time_t now = harpe_clock_wall_whole_s();
     if (!localtime_r(&now, &local) || strftime(when, sizeof when, "%Y%m%d-%H%M%S", &local) == 0)
         (void)snprintf(when, sizeof when, "%lld", (long long)now);
-    for (int i = 1; i < NAMES_AT_MOST; i++) {
-        char *name;
-        int length = i == 1 ? asprintf(&name, "%s.%s-%s", path, word, when)
-                            : asprintf(&name, "%s.%s-%s.%d", path, word, when, i);
-        if (length < 0) return NULL;
-        if (!is_taken(name)) return name;
-        free(name);
-    }
-    return NULL;
+    (void)snprintf(name.text, sizeof name.text, "%s.%s-%s", path, word, when);
+    for (int i = 2; is_taken(name.text) && i < NAMES_AT_MOST; i++)
+        (void)snprintf(name.text, sizeof name.text, "%s.%s-%s.%d", path, word, when, i);
+    return name;
 }
 
 /* If `moves` is true, renames PATH+suffix to KEPT+suffix. Otherwise gives the file this second
  * name. A missing file is not an error. */
 static harpe_status keep(const char *path, const char *kept, const char *suffix, bool moves,
                          harpe_error *error) {
-    char *from = harpe_store_beside(path, suffix);
-    char *to = harpe_store_beside(kept, suffix);
-    harpe_status status = from && to ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK && (moves ? rename(from, to) : link(from, to)) != 0 && errno != ENOENT)
-        status = harpe_fail_errno(error, errno, "cannot keep %s as %s", from, to);
-    free(from);
-    free(to);
-    return status;
+    harpe_store_name from = harpe_store_beside(path, suffix), to = harpe_store_beside(kept, suffix);
+    if ((moves ? rename : link)(from.text, to.text) == 0 || errno == ENOENT) return HARPE_OK;
+    return harpe_fail_errno(error, errno, "cannot keep %s as %s", from.text, to.text);
 }
 
 /* ---- Restoring ------------------------------------------------------------------------------- */
@@ -372,11 +363,9 @@ static harpe_status give_to_owner(const char *path, int file, harpe_error *error
 }
 
 static harpe_status refuse_if_served(const char *path, harpe_error *error) {
-    char *socket = harpe_store_beside(path, HARPE_STORE_CONTROL);
     int connection = -1;
-    if (!socket) return harpe_fail_memory(error);
-    harpe_status status = harpe_store_control_connect(socket, 1, &connection, NULL);
-    free(socket);
+    harpe_status status = harpe_store_control_connect(
+        harpe_store_beside(path, HARPE_STORE_CONTROL).text, 1, &connection, NULL);
     if (connection >= 0) (void)close(connection);
     if (status != HARPE_OK) return HARPE_OK; /* the lock reports the reason */
     return harpe_fail(error, HARPE_ALREADY_EXISTS, "%.600s: a server has it open; stop it first",
@@ -410,11 +399,9 @@ static harpe_status exchange(const char *path, const char *temporary, int file, 
 }
 
 static harpe_status give_record_to_owner(const char *path, harpe_error *error) {
-    char *name = harpe_store_beside(path, HARPE_STORE_COMMITS);
-    int file = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
+    int file = open(harpe_store_beside(path, HARPE_STORE_COMMITS).text, O_RDONLY | O_CLOEXEC);
     harpe_status status = file >= 0 ? give_to_owner(path, file, error) : HARPE_OK;
     if (file >= 0) (void)close(file);
-    free(name);
     return status;
 }
 
@@ -428,21 +415,7 @@ static harpe_status lock_old(const char *path, int *lock, harpe_error *error) {
     return store_lock(*lock, path, true, error);
 }
 
-/* Makes a copy of the backup beside the store, checks it, and reads its record. */
-static harpe_status prepare(const char *backup, const char *temporary, harpe_store_report *report,
-                            harpe_commit_record *record, harpe_error *error) {
-    harpe_store_file copy;
-    bool in_use;
-    harpe_status status = harpe_store_backup(backup, temporary, false, report, error);
-    if (status != HARPE_OK) return status;
-    status = store_file_open(temporary, temporary, &copy, error);
-    if (status != HARPE_OK) return status;
-    status = harpe_sqlite_read_record(&copy.view, record, &in_use, error);
-    store_file_close(&copy);
-    return status;
-}
-
-static harpe_status replace(const char *path, const char *temporary, char *kept,
+static harpe_status replace(const char *path, const char *temporary, const char *kept,
                             const harpe_commit_record *record, harpe_error *error) {
     int lock = -1;
     harpe_status status = refuse_if_served(path, error);
@@ -456,26 +429,24 @@ static harpe_status replace(const char *path, const char *temporary, char *kept,
     return status;
 }
 
-harpe_status harpe_store_restore(const char *path, const char *backup, char **replaced,
+harpe_status harpe_store_restore(const char *path, const char *backup, harpe_store_name *replaced,
                                  harpe_store_report *report, harpe_error *error) {
     harpe_commit_record record = {0};
-    char *real = harpe_store_real_path(path);
-    char *temporary = real ? harpe_path_temporary(real) : NULL;
-    char *kept = real ? name_for(real, "replaced") : NULL;
-    harpe_status status = real && temporary && kept ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK) status = refuse_if_served(real, error);
-    if (status == HARPE_OK) status = harpe_store_check_kinds(real, error);
-    if (status == HARPE_OK) {
-        harpe_temporary_sweep(real);
-        bool was_there = access(real, F_OK) == 0;
-        status = prepare(backup, temporary, report, &record, error);
-        if (status == HARPE_OK) status = replace(real, temporary, kept, &record, error);
-        (void)unlink(temporary);
-        *replaced = status || !was_there ? NULL : kept;
-    }
-    if (status != HARPE_OK || *replaced != kept) free(kept);
+    harpe_store_name real = harpe_store_real_path(path);
+    harpe_store_name kept = name_for(real.text, "replaced");
+    replaced->text[0] = '\0';
+    harpe_status status = refuse_if_served(real.text, error);
+    if (status == HARPE_OK) status = harpe_store_check_kinds(real.text, error);
+    if (status != HARPE_OK) return status;
+    char *temporary = harpe_path_temporary(real.text);
+    if (!temporary) return harpe_fail_memory(error);
+    harpe_temporary_sweep(real.text);
+    bool was_there = access(real.text, F_OK) == 0;
+    status = back_up(backup, temporary, false, report, &record, error);
+    if (status == HARPE_OK) status = replace(real.text, temporary, kept.text, &record, error);
+    (void)unlink(temporary);
     free(temporary);
-    free(real);
+    if (status == HARPE_OK && was_there) *replaced = kept;
     return status;
 }
 
@@ -498,14 +469,11 @@ static harpe_status accept_nothing(const char *path, const char *kept, int64_t *
 /* Copies the log, because the server will overwrite the part of the log after its last intact
  * commit. */
 static harpe_status copy_log(const char *path, const char *kept, harpe_error *error) {
-    char *from = harpe_store_beside(path, HARPE_STORE_LOG);
-    char *to = harpe_store_beside(kept, HARPE_STORE_LOG);
-    int log = from ? open(from, O_RDONLY | O_CLOEXEC) : -1;
-    harpe_status status = from && to ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK && log >= 0) status = store_copy_bytes(log, to, error);
-    if (log >= 0) (void)close(log);
-    free(from);
-    free(to);
+    int log = open(harpe_store_beside(path, HARPE_STORE_LOG).text, O_RDONLY | O_CLOEXEC);
+    if (log < 0) return HARPE_OK;
+    harpe_status status =
+        store_copy_bytes(log, harpe_store_beside(kept, HARPE_STORE_LOG).text, error);
+    (void)close(log);
     return status;
 }
 
@@ -549,22 +517,17 @@ static harpe_status accept_rest(const char *path, const char *kept, int64_t *com
     return status != HARPE_OK ? status : give_record_to_owner(path, error);
 }
 
-harpe_status harpe_store_accept(const char *path, char **kept, int64_t *commits, int64_t *missing,
-                                harpe_error *error) {
-    char *real = harpe_store_real_path(path);
-    char *name = real ? name_for(real, "before-accept") : NULL;
-    harpe_status status = name ? refuse_if_served(real, error) : harpe_fail_memory(error);
-    if (status == HARPE_OK) status = harpe_store_check_kinds(real, error);
+harpe_status harpe_store_accept(const char *path, harpe_store_name *kept, int64_t *commits,
+                                int64_t *missing, harpe_error *error) {
+    harpe_store_name real = harpe_store_real_path(path);
+    *kept = name_for(real.text, "before-accept");
+    harpe_status status = refuse_if_served(real.text, error);
+    if (status == HARPE_OK) status = harpe_store_check_kinds(real.text, error);
     *commits = 0;
     if (status == HARPE_OK)
-        status = harpe_store_size_of(real, "") > 0
-                     ? accept_rest(real, name, commits, missing, error)
-                     : accept_nothing(real, name, missing, error);
-    *kept = NULL;
-    if (status == HARPE_OK && *missing != 0)
-        *kept = name;
-    else
-        free(name);
-    free(real);
+        status = harpe_store_size_of(real.text, "") > 0
+                     ? accept_rest(real.text, kept->text, commits, missing, error)
+                     : accept_nothing(real.text, kept->text, missing, error);
+    if (status == HARPE_OK && *missing == 0) kept->text[0] = '\0';
     return status;
 }

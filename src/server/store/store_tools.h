@@ -4,6 +4,7 @@
 #ifndef HARPE_SERVER_STORE_STORE_TOOLS_H
 #define HARPE_SERVER_STORE_STORE_TOOLS_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,6 +12,12 @@
 #include <harpe/status.h>
 
 #include "base/text.h"
+
+/* The name of a file of a store. The system refuses a name that does not fit, because it has more
+ * than PATH_MAX bytes. */
+typedef struct harpe_store_name {
+    char text[PATH_MAX + 128];
+} harpe_store_name;
 
 /* The contents of a store and its problems. */
 typedef struct harpe_store_report {
@@ -34,16 +41,16 @@ harpe_status harpe_store_examine(const char *path, harpe_store_report *report, h
 harpe_status harpe_store_backup(const char *path, const char *target, bool replaces,
                                 harpe_store_report *report, harpe_error *error);
 
-/* Replaces the store `path` by a copy of `backup`. Sets `*replaced` to the new name of the old
- * store, or to NULL if there was none. Free it with free(). Fails while a server has `path` open,
- * and if the backup has problems. */
-harpe_status harpe_store_restore(const char *path, const char *backup, char **replaced,
+/* Replaces the store `path` by a copy of `backup`. `*replaced` becomes the new name of the old
+ * store, or empty if there was none. Fails while a server has `path` open, and if the backup has
+ * problems. */
+harpe_status harpe_store_restore(const char *path, const char *backup, harpe_store_name *replaced,
                                  harpe_store_report *report, harpe_error *error);
 /* Accepts that the newest commits of a store are missing, so that the next server starts with it.
- * First keeps the store's log or record under another name, and sets `*kept` to that name, or to
- * NULL if there is no such file. The caller frees it with free(). `*commits` becomes the number of
- * commits in the store, and `*missing` the number of missing commits (-1: not known). */
-harpe_status harpe_store_accept(const char *path, char **kept, int64_t *commits, int64_t *missing,
-                                harpe_error *error);
+ * First keeps the store's log or record under another name, which `*kept` becomes. It is empty if
+ * there is no such file. `*commits` becomes the number of commits in the store, and `*missing` the
+ * number of missing commits (-1: not known). */
+harpe_status harpe_store_accept(const char *path, harpe_store_name *kept, int64_t *commits,
+                                int64_t *missing, harpe_error *error);
 
 #endif

@@ -271,7 +271,7 @@ harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error 
     json_t *json = json_pack("{s:s,s:I,s:o,s:o,s:o,s:o}", "phase", PHASES[self->phase], "round",
                              (json_int_t)self->round, "measured", show_history(self), "saved",
                              show_saved(self, &figures), "baseline", show_baseline(&figures),
-                             "wishes", show_requests(&self->requests));
+                             "job_requests", show_requests(&self->requests));
     if (json && self->explorer) json_object_set_new(json, "sweep", show_sweep(self->explorer));
     if (json && self->explorer && !self->args.learns_by_sweep)
         json_object_set_new(json, "exploration", show_exploration(self));
@@ -286,7 +286,7 @@ harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error 
             (json_int_t)self->running, "blocking_power", self->blocking_power_w, "all_maximum",
             show_plan(&self->plans->all_maximum), "one_clock", show_one_clock(self->plans),
             "outside", self->outside_time_s + self->shift_time_s,
-            self->outside_energy_j + self->shift_energy_j, "wish_outside",
+            self->outside_energy_j + self->shift_energy_j, "job_request_outside",
             harpe_perseus_outside(self).time_s, harpe_perseus_outside(self).energy_j,
             "undisturbed_time", self->plans->undisturbed_s);
         json_object_update(json, plans);

@@ -2,7 +2,7 @@
 /* Reads and writes the optimizer's profile file, so that a repeated job need not measure again.
  * Every number is checked on reading. harpe_power_limit_profile_check decides whether the file
  * fits the machine. */
-#include "powerlimit/profile_file.h"
+#include "power_limit/profile_file.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/text.h"
 
 enum {
@@ -167,17 +168,13 @@ void harpe_power_limit_profile_clear(harpe_power_limit_profile *profile) {
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-/* Appends a JSON string. The model's name comes from the driver, so it may contain any byte. */
-static void append_quoted(harpe_text *text, const char *bytes) {
-    harpe_text_printf(text, "\"");
-    for (const char *c = bytes; *c; c++) {
-        unsigned char byte = (unsigned char)*c;
-        if (byte == '"' || byte == '\\')
-            harpe_text_printf(text, "\\%c", byte);
-        else
-            harpe_text_printf(text, "%c", byte < 0x20 || byte >= 0x7f ? '?' : byte);
-    }
-    harpe_text_printf(text, "\"");
+/* Returns the name of a model as the file contains it; NULL: no memory. The name comes from the
+ * driver, so it may contain any byte. */
+static char *written_model(const char *model) {
+    char *copy = strdup(model);
+    for (char *c = copy; c && *c; c++)
+        if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f) *c = '?';
+    return copy;
 }
 
 harpe_status harpe_power_limit_profile_write(const char *path,
@@ -187,18 +184,17 @@ harpe_status harpe_power_limit_profile_write(const char *path,
     harpe_text_printf(&text, "{\n  \"measurements\": [");
     for (size_t i = 0; i < profile->count; i++) {
         const harpe_power_limit_measurement *one = &profile->measurements[i];
-        harpe_text_printf(&text, "%s\n    {\"power_limit\": %d, \"energy\": ", i > 0 ? "," : "",
+        harpe_text_printf(&text, "%s\n    {\"power_limit\": %d", i > 0 ? "," : "",
                           one->power_limit_w);
-        harpe_text_number(&text, one->energy_j);
-        harpe_text_printf(&text, ", \"time\": ");
-        harpe_text_number(&text, one->time_s);
+        harpe_json_number(&text, ", \"energy\": ", one->energy_j);
+        harpe_json_number(&text, ", \"time\": ", one->time_s);
         harpe_text_printf(&text, "}");
     }
     harpe_text_printf(&text, "\n  ]");
-    if (profile->device_model) {
-        harpe_text_printf(&text, ",\n  \"device_model\": ");
-        append_quoted(&text, profile->device_model);
-    }
+    char *model = profile->device_model ? written_model(profile->device_model) : NULL;
+    text.failed = text.failed || (profile->device_model && !model);
+    if (model) harpe_json_string(&text, ",\n  \"device_model\": ", model);
+    free(model);
     harpe_text_printf(&text, ",\n  \"minimum_w\": %d,\n  \"maximum_w\": %d\n}\n",
                       profile->minimum_w, profile->maximum_w);
     harpe_status status = text.failed ? harpe_fail_memory(error)
@@ -209,17 +205,11 @@ harpe_status harpe_power_limit_profile_write(const char *path,
 
 /* ---- Comparison with this machine ------------------------------------------------------------ */
 
-/* Returns true if the recorded name is that of this model. Compares with the name in the form in
- * which the file contains it, because append_quoted replaces some bytes. */
 static bool is_same_model(const char *recorded, const char *actual) {
-    size_t length = strlen(actual);
-    if (strlen(recorded) != length) return strcmp(recorded, actual) == 0;
-    for (size_t i = 0; i < length; i++) {
-        unsigned char byte = (unsigned char)actual[i];
-        bool is_replaced = byte < 0x20 || byte >= 0x7f;
-        if (recorded[i] != actual[i] && !(is_replaced && recorded[i] == '?')) return false;
-    }
-    return true;
+    char *written = written_model(actual);
+    bool is_same = strcmp(recorded, actual) == 0 || (written && strcmp(recorded, written) == 0);
+    free(written);
+    return is_same;
 }
 
 harpe_status harpe_power_limit_profile_check(const harpe_power_limit_profile *profile,

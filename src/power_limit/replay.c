@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers the optimizer's windows from a recorded log instead of measuring. The replay records the
  * limits that were set. It never invents a value that the log does not have. */
-#include "powerlimit/replay.h"
+#include "power_limit/replay.h"
 
 #include <stdio.h>
 #include <stdlib.h>

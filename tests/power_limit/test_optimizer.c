@@ -7,8 +7,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "powerlimit/measured_logs.h"
-#include "powerlimit/meeting.h"
+#include "power_limit/measured_logs.h"
+#include "power_limit/meeting.h"
 
 /* ---- A scripted device ----------------------------------------------------------------------- */
 
@@ -16,6 +16,7 @@ typedef enum call { CALL_SET, CALL_BEGIN, CALL_END, CALL_CHECK, CALL_NONE } call
 
 typedef struct scripted {
     harpe_power_limit_device device;
+    harpe_power_limit_options options;
     int sets_w[256];
     int set_count;
     int restores, windows_open, errors_logged, warnings_logged;
@@ -129,12 +130,12 @@ static void script(scripted *self, int minimum_w, int maximum_w) {
                                               .restore = restore,
                                               .check_window = check_window,
                                               .limit_in_force = limit_in_force};
-}
-
-static harpe_power_limit_options defaults(scripted *self) {
-    return (harpe_power_limit_options){
+    self->options = (harpe_power_limit_options){
         .wait_steps = -1, .warmup_steps = -1, .profile_steps = -1, .log = {write_log, self}};
 }
+
+OWNER(harpe_power_limit_optimizer)
+#define owned_optimizer OWNED(harpe_power_limit_optimizer)
 
 static harpe_power_limit_optimizer *construct(const harpe_power_limit_device *device,
                                               const harpe_power_limit_options *options) {
@@ -143,6 +144,13 @@ static harpe_power_limit_optimizer *construct(const harpe_power_limit_device *de
     if (harpe_power_limit_optimizer_new(device, options, &optimizer, &error) != HARPE_OK)
         fail_msg("%s", error.message);
     return optimizer;
+}
+
+OWNER(harpe_power_limit_replay)
+#define owned_replay OWNED(harpe_power_limit_replay)
+
+static harpe_power_limit_optimizer *begin(const scripted *self) {
+    return construct(&self->device, &self->options);
 }
 
 static void run_steps(harpe_power_limit_optimizer *optimizer, int count) {
@@ -175,9 +183,8 @@ static void assert_state(const harpe_power_limit_optimizer *optimizer,
 TEST(the_state_tells_phase_limit_and_steps) {
     scripted self;
     script(&self, 150, 200);
-    harpe_power_limit_options options = defaults(&self);
-    options.selector = harpe_selector_energy();
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    self.options.selector = harpe_selector_energy();
+    harpe_power_limit_optimizer *optimizer = begin(&self);
     assert_state(optimizer, HARPE_POWER_LIMIT_READY, 200, 2);
     run_steps(optimizer, 2);
     assert_state(optimizer, HARPE_POWER_LIMIT_WARMUP, 200, 10);
@@ -198,9 +205,8 @@ TEST(the_state_tells_phase_limit_and_steps) {
 TEST(one_epoch_tries_every_limit_then_holds_the_optimum) {
     scripted self;
     script(&self, 100, 200);
-    harpe_power_limit_options options = defaults(&self);
-    options.selector = harpe_selector_energy();
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    self.options.selector = harpe_selector_energy();
+    harpe_power_limit_optimizer *optimizer = begin(&self);
     assert_int_equal(harpe_power_limit_current_w(optimizer), 200);
     run_steps(optimizer, 2 + 5 * 50 - 1);
     assert_false(harpe_power_limit_is_done(optimizer));
@@ -223,43 +229,6 @@ TEST(one_epoch_tries_every_limit_then_holds_the_optimum) {
     assert_int_equal(self.errors_logged, 0);
 }
 
-TEST(the_lowest_limit_is_tried_when_the_step_misses_it) {
-    scripted self;
-    script(&self, 110, 200);
-    harpe_power_limit_options options = defaults(&self);
-    options.step_w = 40;
-    options.selector = harpe_selector_time();
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
-    run_steps(optimizer, 300);
-    assert_sets(self.sets_w, (size_t)self.set_count, "200 160 120 110 200");
-    harpe_power_limit_optimizer_free(optimizer);
-}
-
-TEST(a_range_of_one_limit_is_measured_once) {
-    scripted self;
-    script(&self, 200, 200);
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, NULL);
-    run_steps(optimizer, 52);
-    assert_true(harpe_power_limit_is_done(optimizer));
-    assert_sets(self.sets_w, (size_t)self.set_count, "200");
-    harpe_power_limit_optimizer_free(optimizer);
-}
-
-TEST(no_wait_and_no_warmup_work) {
-    scripted self;
-    script(&self, 100, 150);
-    harpe_power_limit_options options = defaults(&self);
-    options.wait_steps = 0;
-    options.warmup_steps = 0;
-    options.profile_steps = 1;
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
-    run_steps(optimizer, 3);
-    assert_false(harpe_power_limit_is_done(optimizer));
-    run_steps(optimizer, 1);
-    assert_true(harpe_power_limit_is_done(optimizer));
-    harpe_power_limit_optimizer_free(optimizer);
-}
-
 static int choose_first(void *user, const harpe_power_limit_measurement *all, size_t count) {
     (void)all;
     *(size_t *)user = count;
@@ -276,20 +245,18 @@ TEST(the_users_selector_is_asked) {
     scripted self;
     script(&self, 100, 150);
     size_t seen = 0;
-    harpe_power_limit_options options = defaults(&self);
-    options.selector = (harpe_power_limit_selector){choose_first, &seen};
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    self.options.selector = (harpe_power_limit_selector){choose_first, &seen};
+    owned_optimizer optimizer = begin(&self);
     run_steps(optimizer, 200);
     assert_int_equal(seen, 3);
     assert_int_equal(harpe_power_limit_optimum_w(optimizer), 125);
     harpe_power_limit_optimizer_free(optimizer);
     script(&self, 100, 150);
-    options.selector = (harpe_power_limit_selector){choose_nothing, NULL};
-    optimizer = construct(&self.device, &options);
+    self.options.selector = (harpe_power_limit_selector){choose_nothing, NULL};
+    optimizer = begin(&self);
     run_steps(optimizer, 200);
     assert_int_equal(harpe_power_limit_optimum_w(optimizer), 150);
     assert_int_equal(self.warnings_logged, 1);
-    harpe_power_limit_optimizer_free(optimizer);
 }
 
 TEST(leaving_in_mid_window_closes_it_and_restores) {
@@ -333,14 +300,13 @@ static const harpe_power_limit_options by_default = {
     .wait_steps = -1, .warmup_steps = -1, .profile_steps = -1};
 
 static void check_sequence(int epoch_steps, const char *expected) {
-    harpe_power_limit_replay *replay = open_measured_log("V100+resnet18+gpu0.csv");
+    owned_replay replay = open_measured_log("V100+resnet18+gpu0.csv");
     int optimum_w = 0;
     assert_true(replay_to_the_end(replay, by_default, epoch_steps, &optimum_w));
     size_t count = 0;
     const int *sets_w = harpe_power_limit_replay_sets(replay, &count);
     assert_sets(sets_w, count, expected);
     assert_int_equal(optimum_w, 150);
-    harpe_power_limit_replay_free(replay);
 }
 
 TEST(a_measured_log_gives_the_published_sequence) {
@@ -358,7 +324,7 @@ typedef struct expected_optimum {
 } expected_optimum;
 
 static void check_optimum(const char *log, const expected_optimum *expected) {
-    harpe_power_limit_replay *replay = open_measured_log(log);
+    owned_replay replay = open_measured_log(log);
     harpe_power_limit_options options = by_default;
     harpe_selector_parameters parameters = {.eta = expected->parameter,
                                             .world_size =
@@ -376,7 +342,6 @@ static void check_optimum(const char *log, const expected_optimum *expected) {
     int optimum_w = 0;
     assert_true(replay_to_the_end(replay, options, 0, &optimum_w));
     assert_int_equal(optimum_w, expected->optimum_w);
-    harpe_power_limit_replay_free(replay);
 }
 
 TEST(measured_logs_give_the_published_optima) {
@@ -393,37 +358,6 @@ TEST(measured_logs_give_the_published_optima) {
         check_optimum("A40+resnet18+gpu0,1,2,3.csv", &a40[i]);
 }
 
-/* The properties of every run, however often epochs end. */
-static void check_rules(const int *sets_w, size_t count, bool done) {
-    int lowest_w = 250;
-    for (size_t i = 0; i < count; i++) {
-        assert_in_range(sets_w[i], 100, 250);
-        if (i > 0) assert_int_not_equal(sets_w[i], sets_w[i - 1]);
-        bool is_last = done && i + 1 == count;
-        if (sets_w[i] < lowest_w && !is_last) {
-            assert_int_equal(sets_w[i], lowest_w - 25); /* none is omitted */
-            lowest_w = sets_w[i];
-        } else if (!is_last) {
-            assert_true(sets_w[i] == 250 || sets_w[i] == lowest_w);
-        }
-    }
-    assert_true(!done || lowest_w == 100);
-}
-
-TEST(epochs_of_any_length_obey_the_rules) {
-    for (int epoch_steps = 1; epoch_steps <= 300; epoch_steps++) {
-        harpe_power_limit_replay *replay = open_measured_log("V100+resnet18+gpu0.csv");
-        int optimum_w = 0;
-        bool done = replay_to_the_end(replay, by_default, epoch_steps, &optimum_w);
-        size_t count = 0;
-        const int *sets_w = harpe_power_limit_replay_sets(replay, &count);
-        assert_int_equal(done, epoch_steps > 50); /* 1 to set, 50 to settle and measure */
-        assert_int_equal(optimum_w, done ? 150 : 0);
-        check_rules(sets_w, count, done);
-        harpe_power_limit_replay_free(replay);
-    }
-}
-
 /* ---- Faults ---------------------------------------------------------------------------------- */
 
 static void check_fault(call failing, int fail_at) {
@@ -431,8 +365,7 @@ static void check_fault(call failing, int fail_at) {
     script(&self, 100, 200);
     self.failing = failing;
     self.fail_at = fail_at;
-    harpe_power_limit_options options = defaults(&self);
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    harpe_power_limit_optimizer *optimizer = begin(&self);
     for (int step = 1; step <= 600; step++) {
         harpe_power_limit_on_step_begin(optimizer);
         if (step % 190 == 0) harpe_power_limit_on_epoch_end(optimizer);
@@ -466,8 +399,7 @@ TEST(a_fault_that_also_keeps_limits_from_being_put_back_is_one_line) {
     self.failing = CALL_SET;
     self.fail_at = 2;
     self.restore_fails = true;
-    harpe_power_limit_options options = defaults(&self);
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    harpe_power_limit_optimizer *optimizer = begin(&self);
     run_steps(optimizer, 300);
     assert_int_equal(self.errors_logged, 1);
     assert_non_null(strstr(self.last_error, "GPU 0 is lost"));
@@ -481,8 +413,7 @@ TEST(a_fault_that_also_keeps_limits_from_being_put_back_is_one_line) {
 TEST(every_step_of_a_window_is_checked) {
     scripted self;
     script(&self, 100, 200);
-    harpe_power_limit_options options = defaults(&self);
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    owned_optimizer optimizer = begin(&self);
     run_steps(optimizer, 2 + 10 + 20);
     assert_int_equal(self.calls[CALL_CHECK], 20);
     run_steps(optimizer, 300);
@@ -490,10 +421,9 @@ TEST(every_step_of_a_window_is_checked) {
     harpe_power_limit_optimizer_free(optimizer);
     script(&self, 100, 200);
     self.device.check_window = NULL; /* a device need not have this function */
-    optimizer = construct(&self.device, &options);
+    optimizer = begin(&self);
     run_steps(optimizer, 300);
     assert_true(harpe_power_limit_is_done(optimizer));
-    harpe_power_limit_optimizer_free(optimizer);
 }
 
 TEST(a_first_set_that_fails_is_the_constructors_error) {
@@ -515,8 +445,7 @@ TEST(numbers_that_cannot_be_true_are_never_recorded) {
         scripted self;
         script(&self, 100, 200);
         self.energy_factor = factors[i];
-        harpe_power_limit_options options = defaults(&self);
-        harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+        harpe_power_limit_optimizer *optimizer = begin(&self);
         run_steps(optimizer, 600);
         size_t count = 1;
         (void)harpe_power_limit_measurements(optimizer, &count);
@@ -527,40 +456,31 @@ TEST(numbers_that_cannot_be_true_are_never_recorded) {
     }
 }
 
-static void refuse(scripted *self, harpe_power_limit_options options) {
-    harpe_power_limit_optimizer *optimizer = NULL;
-    assert_int_equal(harpe_power_limit_optimizer_new(&self->device, &options, &optimizer, NULL),
-                     HARPE_INVALID_ARGUMENT);
-    assert_null(optimizer);
-    assert_int_equal(self->set_count, 0);
-}
-
 TEST(bad_values_are_refused) {
-    scripted self;
-    script(&self, 100, 200);
-    harpe_power_limit_options options = defaults(&self);
-    options.wait_steps = -2;
-    refuse(&self, options);
-    options = defaults(&self);
-    options.warmup_steps = -2;
-    refuse(&self, options);
-    options = defaults(&self);
-    options.profile_steps = 0;
-    refuse(&self, options);
-    options = defaults(&self);
-    options.step_w = -25;
-    refuse(&self, options);
-    options = defaults(&self);
-    options.world_size = -1;
-    refuse(&self, options);
-    options = defaults(&self);
-    self.device.minimum_w = 0;
-    refuse(&self, options);
-    self.device.minimum_w = 201;
-    refuse(&self, options);
-    self.device.minimum_w = 100;
-    self.device.gpu_count = 0;
-    refuse(&self, options);
+    const struct {
+        harpe_power_limit_options options;
+        int minimum_w, gpu_count;
+    } cases[] = {
+        {{.profile_steps = 1, .wait_steps = -2}, 100, 1},
+        {{.profile_steps = 1, .warmup_steps = -2}, 100, 1},
+        {{.profile_steps = 0}, 100, 1},
+        {{.profile_steps = 1, .step_w = -25}, 100, 1},
+        {{.profile_steps = 1, .world_size = -1}, 100, 1},
+        {{.profile_steps = 1}, 0, 1},
+        {{.profile_steps = 1}, 201, 1},
+        {{.profile_steps = 1}, 100, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        scripted self;
+        script(&self, cases[i].minimum_w, 200);
+        self.device.gpu_count = cases[i].gpu_count;
+        harpe_power_limit_optimizer *optimizer = NULL;
+        assert_int_equal(
+            harpe_power_limit_optimizer_new(&self.device, &cases[i].options, &optimizer, NULL),
+            HARPE_INVALID_ARGUMENT);
+        assert_null(optimizer);
+        assert_int_equal(self.set_count, 0);
+    }
     assert_int_equal(harpe_power_limit_optimizer_new(NULL, NULL, NULL, NULL),
                      HARPE_INVALID_ARGUMENT);
 }
@@ -580,9 +500,8 @@ static void check_outside_limit(int outside_w, const char *expected) {
     scripted self;
     script(&self, 100, 200);
     self.outside_w = outside_w;
-    harpe_power_limit_options options = defaults(&self);
-    options.selector = harpe_selector_time();
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    self.options.selector = harpe_selector_time();
+    harpe_power_limit_optimizer *optimizer = begin(&self);
     bool is_lower = outside_w < 200;
     int highest_w = is_lower ? outside_w : 200;
     assert_state(optimizer, HARPE_POWER_LIMIT_READY, highest_w, 2);
@@ -634,8 +553,7 @@ TEST(a_limit_that_stops_being_in_force_stops_the_optimizer) {
             if (is_raised) self.raised_at = at;
             if (!is_raised) self.change_at = at;
             self.changed_w = 90;
-            harpe_power_limit_options options = defaults(&self);
-            harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+            harpe_power_limit_optimizer *optimizer = begin(&self);
             run_steps(optimizer, 2 + 5 * 50);
             size_t count = 0;
             (void)harpe_power_limit_measurements(optimizer, &count);
@@ -660,38 +578,33 @@ TEST(a_limit_that_comes_down_in_the_end_stops_the_optimizer) {
     script(&self, 100, 200);
     self.change_at = 5 * 41; /* at the last limit, whose window does not show it */
     self.changed_w = 150;
-    harpe_power_limit_options options = defaults(&self);
-    options.selector = harpe_selector_time(); /* 200 W */
-    options.profile_path = path;
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    self.options.selector = harpe_selector_time(); /* 200 W */
+    self.options.profile_path = path;
+    owned_optimizer optimizer = begin(&self);
     run_steps(optimizer, 300);
     assert_true(harpe_power_limit_has_failed(optimizer));
     assert_int_equal(harpe_power_limit_optimum_w(optimizer), 0);
     assert_non_null(strstr(self.last_error, "set to 200 W, but only 150 W are in force"));
     assert_int_equal(access(path, F_OK), -1);
-    harpe_power_limit_optimizer_free(optimizer);
 }
 
 TEST(limits_that_a_driver_rounds_alike_are_one) {
     scripted self;
     script(&self, 180, 200);
     self.multiple_w = 5;
-    harpe_power_limit_options options = defaults(&self);
-    options.step_w = 3;
-    options.selector = harpe_selector_energy();
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    self.options.step_w = 3;
+    self.options.selector = harpe_selector_energy();
+    owned_optimizer optimizer = begin(&self);
     run_steps(optimizer, 2 + 8 * 50);
     assert_true(harpe_power_limit_is_done(optimizer));
     assert_measured(optimizer, "200 195 190 185 180");
-    harpe_power_limit_optimizer_free(optimizer);
 }
 
 TEST(a_raised_limit_is_noticed_after_the_optimum_is_set) {
     scripted self;
     script(&self, 200, 200);
     self.raised_at = 43; /* 41 in the window, and 1 when the limit is set */
-    harpe_power_limit_options options = defaults(&self);
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    owned_optimizer optimizer = begin(&self);
     run_steps(optimizer, 52);
     assert_true(harpe_power_limit_is_done(optimizer));
     run_steps(optimizer, 1);
@@ -701,13 +614,12 @@ TEST(a_raised_limit_is_noticed_after_the_optimum_is_set) {
     assert_int_equal(self.restores, 1);
     harpe_power_limit_optimizer_free(optimizer);
     script(&self, 200, 200);
-    optimizer = construct(&self.device, &options);
+    optimizer = begin(&self);
     run_steps(optimizer, 1000); /* it is not asked at each step */
     assert_true(self.in_force_calls < 100);
     self.outside_w = 150; /* the job still draws no more than its limit */
     run_steps(optimizer, 1000);
     assert_true(harpe_power_limit_is_done(optimizer));
-    harpe_power_limit_optimizer_free(optimizer);
 }
 
 /* ---- Profiles -------------------------------------------------------------------------------- */
@@ -719,23 +631,22 @@ TEST(a_saved_profile_is_used_at_once) {
     snprintf(path, sizeof path, "%s/p.json", folder);
     scripted self;
     script(&self, 100, 200);
-    harpe_power_limit_options options = defaults(&self);
-    options.selector = harpe_selector_energy();
-    options.profile_path = path;
-    options.device_model = "A model";
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    self.options.selector = harpe_selector_energy();
+    self.options.profile_path = path;
+    self.options.device_model = "A model";
+    harpe_power_limit_optimizer *optimizer = begin(&self);
     run_steps(optimizer, 300);
     assert_true(harpe_power_limit_is_done(optimizer));
     harpe_power_limit_optimizer_free(optimizer);
-    script(&self, 100, 200);
-    optimizer = construct(&self.device, &options);
+    self.set_count = 0;
+    optimizer = begin(&self);
     assert_true(harpe_power_limit_is_done(optimizer));
     assert_sets(self.sets_w, (size_t)self.set_count, "100");
     harpe_power_limit_optimizer_free(optimizer);
-    script(&self, 100, 200);
-    options.device_model = "Another model";
+    self.set_count = 0;
+    self.options.device_model = "Another model";
     harpe_power_limit_optimizer *none = NULL;
-    assert_int_equal(harpe_power_limit_optimizer_new(&self.device, &options, &none, NULL),
+    assert_int_equal(harpe_power_limit_optimizer_new(&self.device, &self.options, &none, NULL),
                      HARPE_INVALID_INPUT);
     assert_int_equal(self.set_count, 0);
     unlink(path);
@@ -754,17 +665,15 @@ static void check_profile_below(int outside_w, const char *sets, const char *mea
     scripted self;
     script(&self, 100, 200);
     self.outside_w = outside_w;
-    harpe_power_limit_options options = defaults(&self);
-    options.selector = harpe_selector_time();
-    options.profile_path = path;
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    self.options.selector = harpe_selector_time();
+    self.options.profile_path = path;
+    owned_optimizer optimizer = begin(&self);
     assert_int_equal(harpe_power_limit_is_done(optimizer), *measured != '\0');
     assert_sets(self.sets_w, (size_t)self.set_count, sets);
     assert_measured(optimizer, measured);
     run_steps(optimizer, 300);
     assert_true(harpe_power_limit_is_done(optimizer));
     assert_int_equal(harpe_power_limit_optimum_w(optimizer), self.sets_w[self.set_count - 1]);
-    harpe_power_limit_optimizer_free(optimizer);
     unlink(path);
 }
 
@@ -779,14 +688,12 @@ TEST(loaded_limits_above_another_limit_are_not_used) {
 TEST(a_profile_that_cannot_be_saved_is_only_a_warning) {
     scripted self;
     script(&self, 100, 200);
-    harpe_power_limit_options options = defaults(&self);
-    options.profile_path = "/nowhere/at/all/p.json";
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, &options);
+    self.options.profile_path = "/nowhere/at/all/p.json";
+    owned_optimizer optimizer = begin(&self);
     run_steps(optimizer, 300);
     assert_true(harpe_power_limit_is_done(optimizer));
     assert_int_equal(self.warnings_logged, 1);
     assert_int_equal(self.restores, 0);
-    harpe_power_limit_optimizer_free(optimizer);
 }
 
 /* ---- Ranks ----------------------------------------------------------------------------------- */
@@ -796,7 +703,6 @@ enum { RANKS = 4 };
 typedef struct rank {
     meeting *meeting;
     scripted self;
-    harpe_power_limit_options options;
     harpe_status constructed;
     bool done, failed;
     int optimum_w;
@@ -807,8 +713,8 @@ typedef struct rank {
 
 static void *run_rank(void *argument) {
     rank *one = argument;
-    one->constructed =
-        harpe_power_limit_optimizer_new(&one->self.device, &one->options, &one->optimizer, NULL);
+    one->constructed = harpe_power_limit_optimizer_new(&one->self.device, &one->self.options,
+                                                       &one->optimizer, NULL);
     if (one->constructed != HARPE_OK) return NULL;
     for (int step = 1; step <= 600; step++) {
         harpe_power_limit_on_step_begin(one->optimizer);
@@ -829,9 +735,8 @@ static void prepare_ranks(rank *ranks, meeting *all) {
     for (int i = 0; i < RANKS; i++) {
         ranks[i] = (rank){.meeting = all};
         script(&ranks[i].self, 100, 200);
-        ranks[i].options = defaults(&ranks[i].self);
-        ranks[i].options.all_reduce = all_reduce;
-        ranks[i].options.all_reduce_user = all;
+        ranks[i].self.options.all_reduce = all_reduce;
+        ranks[i].self.options.all_reduce_user = all;
     }
 }
 
@@ -896,7 +801,7 @@ TEST(ranks_that_choose_differently_hold_the_highest) {
     int choices[RANKS] = {1, 1, 2, 1};
     prepare_ranks(ranks, &all);
     for (int i = 0; i < RANKS; i++)
-        ranks[i].options.selector = (harpe_power_limit_selector){choose_own, &choices[i]};
+        ranks[i].self.options.selector = (harpe_power_limit_selector){choose_own, &choices[i]};
     run_ranks(ranks, &all);
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(ranks[i].optimum_w, 200);
@@ -906,12 +811,12 @@ TEST(ranks_with_different_settings_are_refused_together) {
     rank ranks[RANKS];
     meeting all;
     prepare_ranks(ranks, &all);
-    ranks[1].options.warmup_steps = 3;
+    ranks[1].self.options.warmup_steps = 3;
     run_ranks(ranks, &all);
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(ranks[i].constructed, HARPE_INVALID_ARGUMENT);
     prepare_ranks(ranks, &all);
-    ranks[1].options.profile_steps = 0; /* cannot start at all */
+    ranks[1].self.options.profile_steps = 0; /* cannot start at all */
     run_ranks(ranks, &all);
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(ranks[i].constructed, i == 1 ? HARPE_INVALID_ARGUMENT : HARPE_UNAVAILABLE);
@@ -927,7 +832,7 @@ TEST(a_profile_that_one_rank_lacks_is_used_by_none) {
     meeting all;
     prepare_ranks(ranks, &all);
     for (int i = 1; i < RANKS; i++)
-        ranks[i].options.profile_path = path;
+        ranks[i].self.options.profile_path = path;
     run_ranks(ranks, &all);
     for (int i = 0; i < RANKS; i++) {
         assert_int_equal(ranks[i].measurement_count, 5);
@@ -983,7 +888,7 @@ TEST(a_rank_without_its_limit_stops_all) {
     meeting all;
     prepare_ranks(ranks, &all);
     for (int i = 0; i < RANKS; i++) {
-        ranks[i].options.step_w = 3;
+        ranks[i].self.options.step_w = 3;
         ranks[i].self.multiple_w = i == 2 ? 5 : 0;
     }
     run_ranks(ranks, &all);

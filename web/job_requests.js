@@ -6,7 +6,7 @@ import { confirmed } from "./confirm.js";
 import { h, setText } from "./dom.js";
 import { joules, seconds, watts } from "./format.js";
 import { describePlan, planNumber } from "./frontier_chart.js";
-import { outsideOf, wishOutsideOf } from "./savings.js";
+import { outsideOf, requestOutsideOf } from "./savings.js";
 
 const KINDS = {
     plan: {
@@ -29,11 +29,11 @@ const KINDS = {
 
 /** Returns the part of an iteration's time that neither a plan nor a job request explains. The page shows predicted times with it,
  * and the server expects times without it. */
-const unexplainedTime = (frontier) => outsideOf(frontier).time - wishOutsideOf(frontier).time;
+const unexplainedTime = (frontier) => outsideOf(frontier).time - requestOutsideOf(frontier).time;
 
 /** Returns the value of each job request that would select a plan, computed as the server does, but with a predicted time. */
 function valuesFor(frontier, index) {
-    const outside = wishOutsideOf(frontier);
+    const outside = requestOutsideOf(frontier);
     const plan = frontier.plans[index];
     const time = plan.time + outside.time;
     const undisturbed = frontier.undisturbed_time + outside.time;
@@ -58,7 +58,7 @@ function roundUp(value) {
 }
 
 /** Calls `afterwards()` after the server has accepted a request. */
-export function wishForms(jobId, afterwards) {
+export function requestForms(jobId, afterwards) {
     const status = h("p", { class: "note", role: "status" });
     const inputs = {};
     const touched = new Set();
@@ -76,8 +76,8 @@ export function wishForms(jobId, afterwards) {
             setText(status, `✖ ${error.message}`);
         }
     }
-    const element = h("div", { class: "wishes" }, Object.entries(KINDS).map(([kind, { label, unit, button, min }]) => {
-        const id = `wish-${kind}`;
+    const element = h("div", { class: "requests" }, Object.entries(KINDS).map(([kind, { label, unit, button, min }]) => {
+        const id = `request-${kind}`;
         inputs[kind] = h("input", { id, type: "number", min, step: "any", required: true,
                                     oninput: () => touched.add(kind) });
         return h("form", { onsubmit: (event) => {

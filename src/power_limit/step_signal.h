@@ -3,8 +3,8 @@
  * run`). step_signal.c is the program's side, and src/cli/marked_command.c is the runner's side.
  * Counts in shared memory are exact even if the runner reads them rarely. The program needs no
  * descriptor to write these counts. */
-#ifndef HARPE_POWERLIMIT_STEP_SIGNAL_H
-#define HARPE_POWERLIMIT_STEP_SIGNAL_H
+#ifndef HARPE_POWER_LIMIT_STEP_SIGNAL_H
+#define HARPE_POWER_LIMIT_STEP_SIGNAL_H
 
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -43,8 +43,9 @@ typedef struct harpe_step_memory {
  * `*is_runners` becomes true if a runner has given the memory. Then only this runner may wait for
  * the marks. */
 harpe_step_memory *harpe_step_memory_own(bool *is_runners);
-/* Adds `steps` marks to a memory, and wakes the runner. */
+/* Adds `steps` marks to a memory, or the end of an epoch, and wakes the runner. */
 void harpe_step_memory_add(harpe_step_memory *shared, uint64_t steps);
+void harpe_step_memory_end_epoch(harpe_step_memory *shared);
 /* Adds `steps` marks to the memory that a runner has given this process, or that
  * harpe_step_memory_own has made, and wakes the runner. Does nothing if there is no such memory. */
 void harpe_step_memory_count(uint64_t steps);

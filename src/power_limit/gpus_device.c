@@ -16,71 +16,12 @@
 #include "gpu/gpus_internal.h"
 #include "gpu/settings.h"
 #include "monitor/monitor.h"
-#include "powerlimit/guard.h"
+#include "power_limit/guard.h"
 
-#define SHORTEST_NS INT64_C(1000000000) /* from one reading of the power to the next */
+#define MEAN_WINDOW "power since the last call"
+#define SHORTEST_S 1.0 /* from one call to the next */
 
 enum { RESTORE_MS = 3000 };
-
-/* ---- Mean power ------------------------------------------------------------------------------ */
-
-/* Measures the mean power of several GPUs between two readings of their energy counters. These move
- * every 10 to 100 ms, so a short time gives no power. A sample of the present power would not do
- * instead of a counter: a fleet counts a member with the highest power that it has reported, so
- * single samples would make it count with its peaks. */
-typedef struct power_meter {
-    harpe_energy_source source;
-    int count;
-    bool has_reading;
-    int64_t read_ns; /* time of the last reading, on the clock of the GPUs */
-    struct gpu_meter {
-        harpe_counter counter;
-        harpe_counter_reading last;
-    } * gpu; /* of each GPU */
-} power_meter;
-
-static harpe_status prepare_meter(power_meter *meter, harpe_gpus *gpus, harpe_error *error) {
-    meter->source = harpe_energy_source_of_gpus(gpus);
-    meter->gpu = harpe_calloc((size_t)harpe_gpus_count(gpus), sizeof *meter->gpu);
-    if (!meter->gpu) return harpe_fail_memory(error);
-    meter->count = harpe_gpus_count(gpus);
-    for (int gpu = 0; gpu < meter->count; gpu++)
-        pthread_mutex_init(&meter->gpu[gpu].counter.lock, NULL);
-    return HARPE_OK;
-}
-
-static void clear_meter(power_meter *meter) {
-    for (int gpu = 0; gpu < meter->count; gpu++)
-        pthread_mutex_destroy(&meter->gpu[gpu].counter.lock);
-    free(meter->gpu);
-}
-
-/* Writes the sum of the mean powers of all GPUs since the last reading, in W. Writes 0 at the first
- * reading, if the last reading was less than a second ago, and if a counter is missing or has run
- * backwards. One thread at a time. */
-static harpe_status read_meter(power_meter *meter, double *power_w, harpe_error *error) {
-    const harpe_energy_source *source = &meter->source;
-    int64_t now_ns = source->clock_ns(source->user);
-    int64_t passed_ns = now_ns - meter->read_ns;
-    bool is_known = meter->has_reading && passed_ns >= SHORTEST_NS;
-    double energy_j = 0;
-    meter->has_reading = false; /* a reading of only some counters is of no use */
-    *power_w = 0;
-    for (int gpu = 0; gpu < meter->count; gpu++) {
-        struct gpu_meter *one = &meter->gpu[gpu];
-        harpe_counter_reading last = one->last;
-        harpe_status status =
-            harpe_counter_read(&one->counter, source, gpu, now_ns, &one->last, error);
-        if (status == HARPE_NOT_SUPPORTED) return HARPE_OK;
-        if (status != HARPE_OK) return status;
-        is_known = is_known && one->last.breaks == last.breaks;
-        energy_j += (double)(one->last.energy_mj - last.energy_mj) * 1e-3;
-    }
-    meter->has_reading = true;
-    meter->read_ns = now_ns;
-    if (is_known) *power_w = energy_j / ((double)passed_ns * 1e-9);
-    return HARPE_OK;
-}
 
 /* ---- The device ------------------------------------------------------------------------------ */
 
@@ -93,7 +34,6 @@ struct harpe_power_limit_gpus {
     int *leases;               /* socket of each GPU's lease, -1: none; NULL: no agent */
     char agent[HARPE_LEASE_SOCKET_SIZE];
     char window[64]; /* name of the open window */
-    power_meter meter;
     int limit_w; /* limit that was set last; 0: none, or a subclass in Python sets limits itself */
 };
 
@@ -223,9 +163,19 @@ static harpe_status gpus_end_window(void *user, const char *name, bool cancel, d
     return status;
 }
 
+/* Energy counters move every 10 to 100 ms, so a short time gives no power. Samples of the power do
+ * not do instead of counters: a fleet counts a member with the highest power that it has reported,
+ * so single samples would make it count with its peaks. */
 static harpe_status gpus_mean_power(void *user, double *power_w, harpe_error *error) {
     harpe_power_limit_gpus *all = user;
-    return read_meter(&all->meter, power_w, error);
+    harpe_window_measurement since = {0};
+    *power_w = 0;
+    if (harpe_monitor_is_sampled(all->monitor)) return HARPE_OK;
+    /* Fails at the first call, and if a counter has restarted. */
+    (void)harpe_monitor_end(all->monitor, MEAN_WINDOW, false, &since, NULL);
+    if (since.time_s >= SHORTEST_S) *power_w = since.total_gpu_energy_j / since.time_s;
+    harpe_window_measurement_clear(&since);
+    return harpe_monitor_begin(all->monitor, MEAN_WINDOW, true, error);
 }
 
 /* Ends the leases, and waits a short time until the guards have restored the GPUs. */
@@ -350,7 +300,6 @@ static harpe_status prepare(harpe_power_limit_gpus *all, bool with_guard, harpe_
         harpe_monitor_options options = {.gpus = all->gpus};
         status = harpe_monitor_new(&options, &all->monitor, error);
     }
-    if (status == HARPE_OK) status = prepare_meter(&all->meter, all->gpus, error);
     if (status == HARPE_OK) status = take_control(all, with_guard, error);
     return status == HARPE_OK ? enable_persistence(all, error) : status;
 }
@@ -394,6 +343,5 @@ void harpe_power_limit_gpus_free(harpe_power_limit_gpus *gpus) {
     harpe_guard_stop(gpus->guard, restored == HARPE_OK);
     harpe_power_claims_release(&gpus->claims, restored == HARPE_OK);
     harpe_monitor_free(gpus->monitor);
-    clear_meter(&gpus->meter);
     free(gpus);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The profile file of the power limit optimizer: the measurements of an earlier run of the same
  * job. It is interchangeable with the published tool's file; Harpe also records the GPU model.
- * Private to src/powerlimit and its tests. */
-#ifndef HARPE_POWERLIMIT_PROFILE_FILE_H
-#define HARPE_POWERLIMIT_PROFILE_FILE_H
+ * Private to src/power_limit and its tests. */
+#ifndef HARPE_POWER_LIMIT_PROFILE_FILE_H
+#define HARPE_POWER_LIMIT_PROFILE_FILE_H
 
 #include <stddef.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The power limit optimizer in a fleet: a scripted device, a scripted server, one rank or several.
  * The limits that are set, and that no step waits for the server. */
-#include "powerlimit/fleet_server.h"
-#include "powerlimit/meeting.h"
-#include "powerlimit/optimizer_internal.h"
+#include "power_limit/fleet_server.h"
+#include "power_limit/meeting.h"
+#include "power_limit/optimizer.h"
 
 /* Short times, so that the tests are short. */
 static const harpe_power_member_times quick = {
@@ -160,89 +160,85 @@ static void train_until(job *self, int limit_w) {
     REPEAT_UNTIL(self->rank.limit_w == limit_w, train(&self->rank));
 }
 
-WORLD_TEST(the_limit_follows_the_server) {
-    job self;
-    begin(&self);
-    fleet_server *server = &self.server;
-    self.fleet.group = "row1";
-    self.fleet.weight = 2;
-    construct(&self.rank);
+/* A test with a job whose server runs. */
+#define JOB_TEST(name) \
+    static void name##_on(job *self, fleet_server *server); \
+    WORLD_TEST(name) { \
+        job self; \
+        begin(&self); \
+        name##_on(&self, &self.server); \
+        end(&self); \
+    } \
+    static void name##_on(job *self, fleet_server *server __attribute__((unused)))
+
+JOB_TEST(the_limit_follows_the_server) {
+    self->fleet.group = "row1";
+    self->fleet.weight = 2;
+    construct(&self->rank);
     WAIT_FOR(strstr(server->declaration, "600")); /* 2 GPUs of 300 W */
     assert_non_null(strstr(server->declaration, "row1"));
     server->plan = 3;
-    measure(&self.rank);
-    assert_int_equal(self.rank.limit_w, 300); /* the own choice, until the server has answered */
-    train_until(&self, 150);
-    assert_int_equal(harpe_power_limit_optimum_w(self.rank.optimizer), 300);
-    assert_int_equal(harpe_power_limit_current_w(self.rank.optimizer), 150);
-    assert_true(harpe_power_limit_is_done(self.rank.optimizer));
+    measure(&self->rank);
+    assert_int_equal(self->rank.limit_w, 300); /* the own choice, until the server has answered */
+    train_until(self, 150);
+    assert_int_equal(harpe_power_limit_optimum_w(self->rank.optimizer), 300);
+    assert_int_equal(harpe_power_limit_current_w(self->rank.optimizer), 150);
+    assert_true(harpe_power_limit_is_done(self->rank.optimizer));
     /* Each change is reported at once, and the answer to that report is obeyed. */
     WAIT_FOR(strstr(server->report, "\"plan\":3"));
     server->plan = 1;
-    train_until(&self, 250);
+    train_until(self, 250);
     WAIT_FOR(strstr(server->report, "\"plan\":1"));
-    finish(&self.rank);
+    finish(&self->rank);
     assert_int_equal(server->removed, 1);
-    end(&self);
 }
 
-WORLD_TEST(no_limit_is_higher_than_the_own_choice) {
-    job self;
-    begin(&self);
-    fleet_server *server = &self.server;
+JOB_TEST(no_limit_is_higher_than_the_own_choice) {
     harpe_selector_parameters parameters = {.maximum_slowdown = 1.1};
-    assert_int_equal(harpe_selector_max_slowdown(&parameters, &self.rank.options.selector, NULL),
+    assert_int_equal(harpe_selector_max_slowdown(&parameters, &self->rank.options.selector, NULL),
                      HARPE_OK);
-    construct(&self.rank);
-    measure(&self.rank);
-    int own_w = harpe_power_limit_optimum_w(self.rank.optimizer);
+    construct(&self->rank);
+    measure(&self->rank);
+    int own_w = harpe_power_limit_optimum_w(self->rank.optimizer);
     assert_in_range(own_w, 101, 299);
     WAIT_FOR(strstr(server->declaration, "most_w"));
     /* The server asks for the fastest plan, as it does without a budget. When the second report
      * comes, the member has read the answer to the first one. */
     int reported = server->reported;
     WAIT_FOR(server->reported >= reported + 2);
-    int sets = self.rank.set_count;
-    step(&self.rank, 1000);
-    assert_int_equal(self.rank.set_count, sets);
-    assert_int_equal(self.rank.limit_w, own_w);
-    end(&self);
+    int sets = self->rank.set_count;
+    step(&self->rank, 1000);
+    assert_int_equal(self->rank.set_count, sets);
+    assert_int_equal(self->rank.limit_w, own_w);
 }
 
-WORLD_TEST(steps_do_not_wait_for_a_server_that_hangs) {
-    job self;
-    begin(&self);
-    self.rank.times.answer_s = 1e5; /* a step that waited for the server would not end */
-    self.rank.times.leave_s = 0.05;
-    set_fleet_mode(&self.server, FLEET_HANGS, NULL);
-    construct(&self.rank);
-    WAIT_FOR(self.server.unanswered >= 1);
-    measure(&self.rank);
-    step(&self.rank, 100000);
-    assert_int_equal(self.rank.limit_w, 300);
-    end(&self);
+JOB_TEST(steps_do_not_wait_for_a_server_that_hangs) {
+    self->rank.times.answer_s = 1e5; /* a step that waited for the server would not end */
+    self->rank.times.leave_s = 0.05;
+    set_fleet_mode(server, FLEET_HANGS, NULL);
+    construct(&self->rank);
+    WAIT_FOR(server->unanswered >= 1);
+    measure(&self->rank);
+    step(&self->rank, 100000);
+    assert_int_equal(self->rank.limit_w, 300);
 }
 
-WORLD_TEST(a_fault_of_the_gpu_ends_the_steering) {
-    job self;
-    begin(&self);
-    fleet_server *server = &self.server;
-    construct(&self.rank);
+JOB_TEST(a_fault_of_the_gpu_ends_the_steering) {
+    construct(&self->rank);
     server->plan = 2;
-    measure(&self.rank);
-    train_until(&self, 200);
-    self.rank.fails_at_w = 150;
+    measure(&self->rank);
+    train_until(self, 200);
+    self->rank.fails_at_w = 150;
     server->plan = 3;
-    REPEAT_UNTIL(harpe_power_limit_has_failed(self.rank.optimizer), train(&self.rank));
-    assert_non_null(strstr(self.rank.last_error, "GPU 0 is lost"));
-    assert_int_equal(self.rank.restores, 1);
+    REPEAT_UNTIL(harpe_power_limit_has_failed(self->rank.optimizer), train(&self->rank));
+    assert_non_null(strstr(self->rank.last_error, "GPU 0 is lost"));
+    assert_int_equal(self->rank.restores, 1);
     WAIT_FOR(strstr(server->declaration, "600"));
     /* The job draws power and reports it. */
     watch_fleet(server, "\"plan\":0,\"power\":123");
     WAIT_FOR(server->seen >= 1);
-    finish(&self.rank);
+    finish(&self->rank);
     assert_int_equal(server->removed, 1);
-    end(&self);
 }
 
 WORLD_TEST(a_loaded_profile_is_declared_at_once) {

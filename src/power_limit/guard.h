@@ -2,9 +2,9 @@
 /* The guard is a helper process (base/helper_process.h) that outlives the trainer. It restores the
  * power limits if the trainer has ended without restoring them. It claims the GPUs and holds the
  * saved settings of each (gpu/saved_settings.h); if there is no guard, the trainer holds the
- * claims. Private to src/powerlimit, to the node agent and to the program. */
-#ifndef HARPE_POWERLIMIT_GUARD_H
-#define HARPE_POWERLIMIT_GUARD_H
+ * claims. Private to src/power_limit, to the node agent and to the program. */
+#ifndef HARPE_POWER_LIMIT_GUARD_H
+#define HARPE_POWER_LIMIT_GUARD_H
 
 #include <limits.h>
 #include <stdbool.h>

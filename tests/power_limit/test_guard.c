@@ -2,7 +2,7 @@
 /* The guard in a world: it restores limits however the trainer ends, and only then. The trainer,
  * the guard, or both are killed between any two turns. test_guard.py has what needs real
  * processes. */
-#include "powerlimit/emulated_training.h"
+#include "power_limit/emulated_training.h"
 
 enum { DOOMED_MAX = 2 };
 
@@ -56,9 +56,8 @@ static void restore_by_hand(void) {
     if (harpe_saved_settings_recover(gpus, &how, &error) != HARPE_OK) fail_msg("%s", error.message);
 }
 
-static void a_killed_trainer_s_limits_come_back(void **state) {
+WORLD_TEST(a_killed_trainer_s_limits_come_back) {
     int changed = 0;
-    (void)state;
     for (int i = 0; i < 12; i++) {
         use_faults(i % 4 == 0 ? "slow_set=200" : "");
         start_training(1000, (planned_fault){0});
@@ -70,8 +69,7 @@ static void a_killed_trainer_s_limits_come_back(void **state) {
     assert_true(changed > 3);
 }
 
-static void whatever_order_they_die_in_the_limits_come_back(void **state) {
-    (void)state;
+WORLD_TEST(whatever_order_they_die_in_the_limits_come_back) {
     for (int i = 0; i < 12; i++) {
         use_faults(i % 4 == 0 ? "slow_set=200" : "");
         start_training(1000, (planned_fault){0});
@@ -91,8 +89,7 @@ static void whatever_order_they_die_in_the_limits_come_back(void **state) {
     }
 }
 
-static void killed_guards_are_replaced(void **state) {
-    (void)state;
+WORLD_TEST(killed_guards_are_replaced) {
     pid_t trainer = start_changing(), guard = find_guard();
     for (int i = 0; i < 4; i++) {
         kill_now(guard);
@@ -103,8 +100,7 @@ static void killed_guards_are_replaced(void **state) {
     assert_restored();
 }
 
-static void next_start_knows_what_was_found(void **state) {
-    (void)state;
+WORLD_TEST_OF(next_start_knows_what_was_found, one_v100) {
     for (int i = 0; i < 2; i++) {
         pid_t trainer = start_changing();
         kill_after(0, find_guard(), trainer);
@@ -128,14 +124,12 @@ static int end_with(const char *faults) {
     return harpe_world_exit_status(guard);
 }
 
-static void a_limit_that_comes_back_late_is_back(void **state) {
-    (void)state;
+WORLD_TEST(a_limit_that_comes_back_late_is_back) {
     assert_int_equal(end_with("slow_set=32000"), 0); /* longer than a guard tries again */
     assert_restored();
 }
 
-static void a_limit_that_never_comes_back_is_a_failure(void **state) {
-    (void)state;
+WORLD_TEST(a_limit_that_never_comes_back_is_a_failure) {
     assert_int_equal(end_with("no_permission"), EXIT_FAILURE);
     assert_false(are_all_back());
     assert_true(has_record());
@@ -144,9 +138,8 @@ static void a_limit_that_never_comes_back_is_a_failure(void **state) {
 }
 
 /* A record is removed with its restored setting, for each GPU separately. */
-static void a_lost_gpu_keeps_its_record(void **state) {
+WORLD_TEST_OF(a_lost_gpu_keeps_its_record, three_v100) {
     static const char *const faults[] = {"lost_after=1@0", "lost_after=1@1", "lost_after=1@2"};
-    (void)state;
     for (int lost = 0; lost < 3; lost++) {
         pid_t trainer = start_changing(), guard = find_guard();
         use_faults(faults[lost]);
@@ -163,8 +156,7 @@ static void a_lost_gpu_keeps_its_record(void **state) {
     }
 }
 
-static void a_second_optimizer_on_the_same_gpus_is_refused(void **state) {
-    (void)state;
+WORLD_TEST(a_second_optimizer_on_the_same_gpus_is_refused) {
     pid_t first = start_changing();
     start_training(1, (planned_fault){0});
     assert_true(harpe_world_await(training.process, INT64_MAX));
@@ -175,16 +167,4 @@ static void a_second_optimizer_on_the_same_gpus_is_refused(void **state) {
     assert_restored();
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(a_killed_trainer_s_limits_come_back),
-        IN_WORLD(whatever_order_they_die_in_the_limits_come_back),
-        IN_WORLD(killed_guards_are_replaced),
-        IN_WORLD_OF(next_start_knows_what_was_found, one_v100),
-        IN_WORLD(a_limit_that_comes_back_late_is_back),
-        IN_WORLD(a_limit_that_never_comes_back_is_a_failure),
-        IN_WORLD_OF(a_lost_gpu_keeps_its_record, three_v100),
-        IN_WORLD(a_second_optimizer_on_the_same_gpus_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -19,7 +19,7 @@
  *
  * If the server gives no limit for hold_s, the job runs its own limit again.
  * The log gets a line when the outcome changes, not for each attempt. */
-#include "powerlimit/member.h"
+#include "power_limit/member.h"
 
 #include <errno.h>
 #include <math.h>
@@ -76,6 +76,7 @@ typedef struct member_talk {
                                * reading is of no use */
     double pause_s;           /* before the next attempt */
     unsigned random;
+    char reason[HARPE_REASON_SIZE]; /* why the last request was refused or lost */
 } member_talk;
 
 struct harpe_power_member {
@@ -365,11 +366,6 @@ void harpe_power_member_forget_terms(harpe_power_limit_fleet *terms) {
 
 typedef enum outcome { ACCEPTED, FORGOTTEN, REFUSED, LOST, ENDED } outcome;
 
-typedef struct reply {
-    outcome outcome;
-    char reason[HARPE_REASON_SIZE]; /* set if REFUSED or LOST */
-} reply;
-
 /* A server counts a member as silent after 30 s. A report comes much more often, because a job
  * follows a new budget only with its next report. */
 const harpe_power_member_times harpe_power_member_usual_times = {
@@ -463,29 +459,29 @@ static void tell_kept(harpe_power_member *member) {
     talk->pause_s = first_pause_s(member);
 }
 
-static void tell_lost(harpe_power_member *member, member_contact contact, const char *reason) {
+static void tell_lost(harpe_power_member *member, member_contact contact) {
     member_talk *talk = &member->talk;
     bool is_new = talk->contact != CONTACT_LOST && talk->contact != CONTACT_REFUSED;
     if (is_new) talk->lost_since_ns = harpe_clock_ns();
     if (talk->contact == contact) return;
     talk->contact = contact;
     say(member, HARPE_LOG_WARNING, "no power limits from the fleet for now, training continues: %s",
-        reason);
+        talk->reason);
 }
 
 /* Logs a change of the outcome, and waits if the request has failed. Returns true if the request
  * was accepted. */
-static bool settle(harpe_power_member *member, const reply *got) {
+static bool settle(harpe_power_member *member, outcome got) {
     member_talk *talk = &member->talk;
-    switch (got->outcome) {
+    switch (got) {
     case ACCEPTED: tell_kept(member); return true;
     case REFUSED:
-        tell_lost(member, CONTACT_REFUSED, got->reason);
+        tell_lost(member, CONTACT_REFUSED);
         rest(member, member->times.refused_s, false);
         return false;
     case LOST: {
         double jitter = 0.5 + (double)rand_r(&talk->random) / RAND_MAX / 2;
-        tell_lost(member, CONTACT_LOST, got->reason);
+        tell_lost(member, CONTACT_LOST);
         rest(member, talk->pause_s * jitter, false);
         talk->pause_s =
             talk->pause_s * 2 < member->times.retry_s ? talk->pause_s * 2 : member->times.retry_s;
@@ -499,9 +495,9 @@ static bool settle(harpe_power_member *member, const reply *got) {
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
-static void set_nonsense(reply *got, long http_status) {
-    got->outcome = LOST;
-    harpe_tell_nonsense(http_status, got->reason);
+static outcome nonsense(harpe_power_member *member, long http_status) {
+    harpe_tell_nonsense(http_status, member->talk.reason);
+    return LOST;
 }
 
 static outcome outcome_of(long http_status) {
@@ -519,33 +515,33 @@ static outcome outcome_of(long http_status) {
 }
 
 /* Sends a request about the member. `*answer` is valid if the outcome is ACCEPTED. */
-static void send_request(harpe_power_member *member, const char *method, const harpe_text *body,
-                         harpe_answer *answer, reply *got) {
+static outcome send_request(harpe_power_member *member, const char *method, const harpe_text *body,
+                            harpe_answer *answer) {
     harpe_request request = {.path = "/fleet/members/",
                              .segment = member->terms->member,
                              .body = body ? body->data : NULL,
                              .method = method};
     if (body && body->failed) {
-        *got = (reply){LOST, "out of memory"};
-        return;
+        (void)strcpy(member->talk.reason, "out of memory");
+        return LOST;
     }
-    *got = (reply){.outcome = LOST};
-    switch (harpe_exchange(member->talk.connection, &request, answer, got->reason)) {
-    case HARPE_EXCHANGE_ACCEPTED: got->outcome = ACCEPTED; break;
-    case HARPE_EXCHANGE_REFUSED: got->outcome = outcome_of(answer->http_status); break;
-    case HARPE_EXCHANGE_INTERRUPTED: got->outcome = ENDED; break;
+    switch (harpe_exchange(member->talk.connection, &request, answer, member->talk.reason)) {
+    case HARPE_EXCHANGE_ACCEPTED: return ACCEPTED;
+    case HARPE_EXCHANGE_REFUSED: return outcome_of(answer->http_status);
+    case HARPE_EXCHANGE_INTERRUPTED: return ENDED;
     case HARPE_EXCHANGE_NONSENSE:
-    case HARPE_EXCHANGE_UNANSWERED: break;
+    case HARPE_EXCHANGE_UNANSWERED:
+    default: return LOST;
     }
 }
 
 /* Sends a request whose answer has no content. */
-static void send_without_content(harpe_power_member *member, const char *method,
-                                 const harpe_text *body, reply *got) {
+static outcome send_without_content(harpe_power_member *member, const char *method,
+                                    const harpe_text *body) {
     harpe_answer answer;
-    send_request(member, method, body, &answer, got);
-    if (got->outcome == ACCEPTED && strncmp(answer.body, "null", 4) != 0)
-        set_nonsense(got, answer.http_status);
+    outcome got = send_request(member, method, body, &answer);
+    bool has_content = got == ACCEPTED && strncmp(answer.body, "null", 4) != 0;
+    return has_content ? nonsense(member, answer.http_status) : got;
 }
 
 /* ---- Declaring ------------------------------------------------------------------------------- */
@@ -558,16 +554,15 @@ static member_standing wanted_standing(const harpe_power_member *member) {
 static void declare(harpe_power_member *member, member_standing standing) {
     member_talk *talk = &member->talk;
     harpe_text body = {0};
-    reply got;
     if (standing == STEERED)
         harpe_member_declare(member->terms, atomic_load(&member->plans), &body);
     else
         harpe_member_declare_unsteered(member->terms, member->job.highest_w, &body);
     talk->may_be_known = true;
-    send_without_content(member, "PUT", &body, &got);
+    outcome got = send_without_content(member, "PUT", &body);
     harpe_text_free(&body);
-    if (got.outcome == FORGOTTEN) got.outcome = REFUSED; /* it is the route that is not known */
-    if (settle(member, &got)) talk->standing = standing;
+    if (got == FORGOTTEN) got = REFUSED; /* it is the route that is not known */
+    if (settle(member, got)) talk->standing = standing;
 }
 
 /* ---- Reporting ------------------------------------------------------------------------------- */
@@ -610,23 +605,21 @@ static bool report(harpe_power_member *member) {
     size_t plan = 0;
     harpe_text body = {0};
     harpe_answer answer;
-    reply got;
     /* If the plan changes after this line, measured_w returns -1. */
     uint64_t changes = atomic_load(&member->changes);
     size_t running = is_steered ? atomic_load(&member->plan) : 0;
     double power_w = measured_w(member, changes);
     if (talk->asked_ns == 0) talk->asked_ns = harpe_clock_ns();
     harpe_member_report(running, power_w, &body);
-    send_request(member, "POST", &body, &answer, &got);
+    outcome got = send_request(member, "POST", &body, &answer);
     harpe_text_free(&body);
-    if (got.outcome == ACCEPTED &&
-        !harpe_member_read_answer(answer.body, answer.length, count, &plan))
-        set_nonsense(&got, answer.http_status);
-    if (got.outcome == FORGOTTEN) {
+    if (got == ACCEPTED && !harpe_member_read_answer(answer.body, answer.length, count, &plan))
+        got = nonsense(member, answer.http_status);
+    if (got == FORGOTTEN) {
         tell_forgotten(member);
         rest(member, first_pause_s(member), false);
     }
-    if (!settle(member, &got)) return false;
+    if (!settle(member, got)) return false;
     talk->has_told_forgotten = false;
     talk->asked_ns = 0;
     atomic_store(&member->told, is_steered ? (int64_t)plan : -1);
@@ -636,14 +629,13 @@ static bool report(harpe_power_member *member) {
 /* ---- The end --------------------------------------------------------------------------------- */
 
 static void leave(harpe_power_member *member) {
-    reply got;
     if (!member->talk.may_be_known) return;
-    send_without_content(member, "DELETE", NULL, &got);
-    if (got.outcome == ACCEPTED || got.outcome == FORGOTTEN) return;
+    outcome got = send_without_content(member, "DELETE", NULL);
+    if (got == ACCEPTED || got == FORGOTTEN) return;
     say(member, HARPE_LOG_WARNING,
         "the server may still count this member (%s): when the server answers, "
         "remove it with 'harpe fleet member remove'",
-        got.outcome == ENDED ? "it does not answer" : got.reason);
+        got == ENDED ? "it does not answer" : member->talk.reason);
 }
 
 /* ---- The thread ------------------------------------------------------------------------------ */

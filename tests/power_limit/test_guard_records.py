@@ -15,7 +15,7 @@ import kills
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
 
-# The messages of src/powerlimit/guard.h. The header: magic, version, size of a GPU's record, number
+# The messages of src/power_limit/guard.h. The header: magic, version, size of a GPU's record, number
 # of GPUs, the trainer's process, and the path of the driver's library. A GPU's record: its UUID,
 # whether the rest is known, the original limit, the limit of a frequency controller, and the original
 # persistence mode.

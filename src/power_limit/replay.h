@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A power limit device that replays a recorded log, so that the optimizer can run again on old
- * measurements. Private to src/powerlimit, the program and tests. */
-#ifndef HARPE_POWERLIMIT_REPLAY_H
-#define HARPE_POWERLIMIT_REPLAY_H
+ * measurements. Private to src/power_limit, the program and tests. */
+#ifndef HARPE_POWER_LIMIT_REPLAY_H
+#define HARPE_POWER_LIMIT_REPLAY_H
 
 #include <stddef.h>
 

@@ -6,7 +6,7 @@
  * end, and restores the GPUs if the trainer has not restored them. Its process runs the program
  * harpe, or the node agent's program, and does no other work. While the trainer runs, the guard
  * changes nothing, except settings that a dead job has left changed. */
-#include "powerlimit/guard.h"
+#include "power_limit/guard.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Faults of GPUs, end to end: training under the optimizer always runs to its end. One line reports
  * the fault, no wrong number is shown or saved, and the limits are restored. */
-#include "powerlimit/emulated_training.h"
+#include "power_limit/emulated_training.h"
 
 #include <math.h>
 
@@ -57,16 +57,16 @@ static void assert_done(void) {
     assert_restored();
 }
 
+static const world_machine mixed = {.gpus = "1xV100,1xA40", .begin = begin_gpus, .end = end_gpus};
+
 /* ---- Faults from the start ------------------------------------------------------------------- */
 
-static void without_faults_everything_is_measured(void **state) {
-    (void)state;
+WORLD_TEST(without_faults_everything_is_measured) {
     train_with("", (planned_fault){0});
     assert_done();
 }
 
-static void what_the_driver_never_permits_is_told(void **state) {
-    (void)state;
+WORLD_TEST(what_the_driver_never_permits_is_told) {
     train_with("no_permission", (planned_fault){0});
     assert_stopped("GPU 0 (Tesla V100", "run as root");
     assert_said("NVML_ERROR_NO_PERMISSION");
@@ -79,15 +79,13 @@ static void what_the_driver_never_permits_is_told(void **state) {
     assert_restored();
 }
 
-static void persistence_mode_that_is_not_supported_does_not_matter(void **state) {
-    (void)state;
+WORLD_TEST(persistence_mode_that_is_not_supported_does_not_matter) {
     train_with("not_supported=persistence", (planned_fault){0});
     use_faults("");
     assert_done();
 }
 
-static void different_models_are_refused(void **state) {
-    (void)state;
+WORLD_TEST_OF(different_models_are_refused, mixed) {
     train_with("", (planned_fault){0});
     assert_stopped("not all one model", "CUDA_VISIBLE_DEVICES");
     assert_said("Tesla V100");
@@ -95,9 +93,8 @@ static void different_models_are_refused(void **state) {
     assert_restored();
 }
 
-static void limits_above_the_enforced_limit_are_one(void **state) {
+WORLD_TEST(limits_above_the_enforced_limit_are_one) {
     static const int limits_w[] = {210, 200, 175, 150};
-    (void)state;
     train_with("enforced_limit=210", (planned_fault){0});
     assert_int_equal(training.line_count, 1);
     assert_said("GPU 0 is limited to 210 W");
@@ -106,7 +103,7 @@ static void limits_above_the_enforced_limit_are_one(void **state) {
     assert_restored();
 }
 
-static void limits_without_effect_are_told(void **state) {
+WORLD_TEST_OF(limits_without_effect_are_told, one_v100) {
     static const struct {
         const char *faults, *accepted, *is;
         uint32_t limit_mw;
@@ -114,7 +111,6 @@ static void limits_without_effect_are_told(void **state) {
     } cases[] = {
         {"limit_floor=230", "accepted a power limit of 225 W", "the limit is 230 W", 230000, 3},
         {"limit_floor=1000", "accepted a power limit of 275 W", "the limit is 300 W", 300000, 1}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         use_faults("");
         found[0].limit_mw = cases[i].limit_mw;
@@ -131,16 +127,14 @@ static void limits_without_effect_are_told(void **state) {
 /* At the second limit: one step sets it, 10 let it settle, and a window is open during 40. */
 static planned_fault in_mid_window(const char *list) { return (planned_fault){list, 275, 20}; }
 
-static void a_limit_that_comes_down_in_mid_window_is_told(void **state) {
-    (void)state;
+WORLD_TEST(a_limit_that_comes_down_in_mid_window_is_told) {
     train_with("", in_mid_window("enforced_limit=260"));
     assert_stopped("GPU 0: its power limit was set to 275 W", "only 260 W are in force");
     assert_measured(1);
     assert_restored();
 }
 
-static void permission_may_be_taken_away_and_given_back(void **state) {
-    (void)state;
+WORLD_TEST_OF(permission_may_be_taken_away_and_given_back, one_v100) {
     train_with("", in_mid_window("no_permission"));
     assert_stopped("NVML_ERROR_NO_PERMISSION", "not all limits could be restored yet");
     assert_measured(2);
@@ -149,9 +143,8 @@ static void permission_may_be_taken_away_and_given_back(void **state) {
     assert_restored();
 }
 
-static void an_energy_counter_that_restarts_spoils_its_window(void **state) {
+WORLD_TEST(an_energy_counter_that_restarts_spoils_its_window) {
     static const int steps[] = {14, 30, 49};
-    (void)state;
     /* Early in the window, the counter soon passes its first value again: the difference looks
      * right but is wrong. */
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
@@ -162,17 +155,15 @@ static void an_energy_counter_that_restarts_spoils_its_window(void **state) {
     }
 }
 
-static void a_lost_gpu_holds_up_no_other(void **state) {
-    (void)state;
+WORLD_TEST_OF(a_lost_gpu_holds_up_no_other, three_v100) {
     train_with("", in_mid_window("lost_after=25@2"));
     assert_stopped("GPU 2 (Tesla V100", "NVML_ERROR_GPU_IS_LOST");
     WAIT_FOR(find_guard() < 0); /* it does not wait for the lost GPU */
     assert_true(is_back(0) && is_back(1));
 }
 
-static void set_calls_of_200_ms_are_in_no_measurement(void **state) {
+WORLD_TEST(set_calls_of_200_ms_are_in_no_measurement) {
     harpe_power_limit_measurement quick[LIMITS];
-    (void)state;
     train_with("", (planned_fault){0});
     assert_done();
     memcpy(quick, training.rows, sizeof quick);
@@ -182,21 +173,4 @@ static void set_calls_of_200_ms_are_in_no_measurement(void **state) {
         assert_true(fabs(training.rows[i].time_s - quick[i].time_s) < 0.001);
 }
 
-static const world_machine mixed = {.gpus = "1xV100,1xA40", .begin = begin_gpus, .end = end_gpus};
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(without_faults_everything_is_measured),
-        IN_WORLD(what_the_driver_never_permits_is_told),
-        IN_WORLD(persistence_mode_that_is_not_supported_does_not_matter),
-        IN_WORLD_OF(different_models_are_refused, mixed),
-        IN_WORLD(limits_above_the_enforced_limit_are_one),
-        IN_WORLD_OF(limits_without_effect_are_told, one_v100),
-        IN_WORLD(a_limit_that_comes_down_in_mid_window_is_told),
-        IN_WORLD_OF(permission_may_be_taken_away_and_given_back, one_v100),
-        IN_WORLD(an_energy_counter_that_restarts_spoils_its_window),
-        IN_WORLD_OF(a_lost_gpu_holds_up_no_other, three_v100),
-        IN_WORLD(set_calls_of_200_ms_are_in_no_measurement),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+int main(void) { return run_listed_tests(); }

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "powerlimit/replay.h"
+#include "power_limit/replay.h"
 
 /* Skips the test if the log does not exist. */
 static inline harpe_power_limit_replay *open_measured_log(const char *name) {

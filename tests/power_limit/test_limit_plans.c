@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "powerlimit/member.h"
+#include "power_limit/member.h"
 
 typedef harpe_power_limit_measurement measurement;
 
@@ -184,13 +184,12 @@ TEST(a_job_without_plans_declares_its_highest_power) {
 }
 
 TEST(a_report_has_the_power_if_it_is_known) {
-    harpe_text text = {0};
+    AT_END(harpe_text_free) harpe_text text = {0};
     harpe_member_report(3, 512.5, &text);
     assert_string_equal(text.data, "{\"plan\":3,\"power\":512.5}");
     harpe_text_free(&text);
     harpe_member_report(0, -1, &text);
     assert_string_equal(text.data, "{\"plan\":0}");
-    harpe_text_free(&text);
 }
 
 TEST(only_an_answer_with_a_plan_is_one) {

@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-#include "powerlimit/profile_file.h"
+#include "power_limit/profile_file.h"
 
 static harpe_status parse(const char *text, harpe_power_limit_profile *out, harpe_error *error) {
     return harpe_power_limit_profile_parse(text, strlen(text), "p.json", out, error);

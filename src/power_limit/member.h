@@ -5,8 +5,8 @@
  *
  * The measurements of a power limit optimizer become the plans that the member declares: one plan
  * for each power limit, fastest first. docs/fleet.md describes the requests. */
-#ifndef HARPE_POWERLIMIT_MEMBER_H
-#define HARPE_POWERLIMIT_MEMBER_H
+#ifndef HARPE_POWER_LIMIT_MEMBER_H
+#define HARPE_POWER_LIMIT_MEMBER_H
 
 #include <stdbool.h>
 #include <stddef.h>

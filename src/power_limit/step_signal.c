@@ -5,7 +5,7 @@
  * once, to map the memory. Its device and inode are checked first, because a launcher may have
  * closed the descriptor and reused its number. In this case the memory is opened through the
  * runner's descriptor. */
-#include "powerlimit/step_signal.h"
+#include "power_limit/step_signal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -176,11 +176,14 @@ void harpe_power_limit_end_source(harpe_step_source source) {
     if (shared) (void)atomic_compare_exchange_strong(&shared->source, &ended, 0);
 }
 
-void harpe_power_limit_mark_epoch(void) {
-    harpe_step_memory *shared = find_memory();
-    if (!shared) return;
+void harpe_step_memory_end_epoch(harpe_step_memory *shared) {
     uint64_t epoch = atomic_load(&shared->epochs);
     atomic_store(&shared->steps_at_epoch[epoch % HARPE_STEP_EPOCHS], atomic_load(&shared->steps));
     atomic_fetch_add(&shared->epochs, 1);
     ring(shared);
+}
+
+void harpe_power_limit_mark_epoch(void) {
+    harpe_step_memory *shared = find_memory();
+    if (shared) harpe_step_memory_end_epoch(shared);
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The required behaviour of the power limit optimizer, implemented a second time: its state machine
 from the table in docs/power-limit.md, and its choice directly from the formulas. Shares nothing
-with src/powerlimit."""
+with src/power_limit."""
 import csv
 import re
 
