@@ -18,7 +18,7 @@ static void require(bool holds) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     harpe_lease_record record;
     if (!harpe_lease_files_parse((const char *)data, size, &record)) return 0;
-    require(record.id > 0 && record.since_s >= 0 && record.control < HARPE_LEASE_CONTROLS);
+    require(record.id > 0 && record.since_s >= 0 && record.control < HARPE_SAVED_KINDS);
     require(record.holder.process >= 1 && record.helper.process >= 0); /* 0: none yet */
     require(memchr(record.uuid, '\0', sizeof record.uuid));
     require(memchr(record.command, '\0', sizeof record.command));

@@ -306,10 +306,10 @@ static harpe_status check_rate(harpe_agent_client *client, harpe_error *error) {
                       (unsigned long)client->peer.user, per_second);
 }
 
-static harpe_status read_control(const json_t *request, harpe_lease_control *out,
+static harpe_status read_control(const json_t *request, harpe_saved_settings_kind *out,
                                  harpe_error *error) {
     const char *name = json_string_value(json_object_get(request, "control"));
-    if (harpe_lease_control_find(name, out)) return HARPE_OK;
+    if (harpe_saved_settings_kind_find(name, out)) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                       "a lease is of \"clocks\" or \"power\", not of '%.40s'", name ? name : "");
 }
@@ -331,7 +331,7 @@ static harpe_status prepare_lease(harpe_agent_client *client, const json_t *requ
     if (status == HARPE_OK &&
         harpe_agent_device_node(&agent->policy, agent->gpus, asker->gpu, path, sizeof path))
         status = harpe_agent_check_node(path, &client->node, error);
-    if (status == HARPE_OK && asker->control == HARPE_LEASE_CLOCKS)
+    if (status == HARPE_OK && asker->control == HARPE_SAVED_CLOCKS)
         status = check_memory(client->memory, error);
     if (status == HARPE_OK)
         status = harpe_agent_zeusd_check_free(agent->zeusd, asker->gpu, asker->control, error);

@@ -283,7 +283,7 @@ harpe_gpu_sample harpe_agent_samples_last(harpe_agent_samples *samples, int gpu)
 typedef struct harpe_lease_record {
     uint64_t id;
     char uuid[96];
-    harpe_lease_control control;
+    harpe_saved_settings_kind control;
     int64_t since_s; /* seconds since 1970 */
     harpe_process_identity holder;
     harpe_process_identity helper; /* process 0: not started, or not known */
@@ -295,7 +295,7 @@ typedef struct harpe_lease_record {
 /* Writes the file completely or not at all. */
 harpe_status harpe_lease_files_write(int directory, const harpe_lease_record *record,
                                      harpe_error *error);
-void harpe_lease_files_remove(int directory, const char *uuid, harpe_lease_control control);
+void harpe_lease_files_remove(int directory, const char *uuid, harpe_saved_settings_kind control);
 
 /* Calls `each` for each readable file, and removes the others. */
 void harpe_lease_files_read(int directory,
@@ -313,7 +313,7 @@ typedef struct harpe_lease_entry harpe_lease_entry;
  * harpe_agent_leases_leave was called. */
 typedef struct harpe_lease_asker {
     int gpu;
-    harpe_lease_control control;
+    harpe_saved_settings_kind control;
     harpe_peer peer; /* closed by the owner */
     int memory;      /* descriptor of the slot, closed by the owner; -1: none */
     int64_t dwell_ns, poll_ns;
@@ -370,8 +370,8 @@ typedef struct harpe_lease_view {
 } harpe_lease_view;
 
 /* Describes the lease of a GPU and kind of control. Returns false if there is none. */
-bool harpe_agent_leases_view(const harpe_agent_leases *leases, int gpu, harpe_lease_control control,
-                             harpe_lease_view *out);
+bool harpe_agent_leases_view(const harpe_agent_leases *leases, int gpu,
+                             harpe_saved_settings_kind control, harpe_lease_view *out);
 
 /* Lists the leases as a JSON array. If `user` is not -1, lists only the leases of this user. The
  * GPUs' clocks in the list come from the last samples. */
@@ -432,13 +432,13 @@ int harpe_agent_zeusd_end(harpe_agent_zeusd *zeusd, int gpu);
 /* Fails with HARPE_ALREADY_EXISTS and a line that names the holder if a client of zeusd's routes
  * holds this control of the GPU. `zeusd` may be NULL. */
 harpe_status harpe_agent_zeusd_check_free(harpe_agent_zeusd *zeusd, int gpu,
-                                          harpe_lease_control control, harpe_error *error);
+                                          harpe_saved_settings_kind control, harpe_error *error);
 /* Lists the clients that hold settings as a JSON array. If `user` is not -1, lists only the clients
  * of this user. `zeusd` may be NULL. */
 json_t *harpe_agent_zeusd_show(harpe_agent_zeusd *zeusd, int64_t user);
-/* Watches a process for which an earlier agent has changed settings, and restores them when the
+/* Watches the process that a record of an earlier agent names, and restores its settings when the
  * process ends. `zeusd` may be NULL. */
-void harpe_agent_zeusd_recover_after(harpe_agent_zeusd *zeusd, int64_t process);
+void harpe_agent_zeusd_recover_after(harpe_agent_zeusd *zeusd, const harpe_saved_settings *state);
 /* The agent calls these functions in this order when it ends. It calls the last two after
  * harpe_workers_close, and the last one only if harpe_workers_close returned true. NULL is allowed.
  */

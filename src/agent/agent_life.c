@@ -169,18 +169,12 @@ static harpe_status open_state(harpe_agent *agent, harpe_error *error) {
 static void report_record(void *user, const harpe_saved_settings *state, const harpe_gpu_info *info,
                           harpe_saved_settings_outcome outcome, const harpe_error *error) {
     harpe_agent *agent = user;
-    char what[160];
-    harpe_saved_settings_describe(state, what, sizeof what);
-    if (outcome == HARPE_SAVED_RESTORED)
-        harpe_log_line(&agent->options.log, HARPE_LOG_WARNING,
-                       "GPU %d: restored what process %lld had left changed: %s",
-                       info ? info->driver_index : -1, (long long)state->trainer, what);
-    else if (outcome == HARPE_SAVED_IN_USE)
-        harpe_agent_zeusd_recover_after(agent->zeusd, state->trainer);
-    else if (outcome == HARPE_SAVED_FAILED)
-        harpe_log_line(&agent->options.log, HARPE_LOG_ERROR,
-                       "GPU %d: what process %lld had left changed could not be restored: %s",
-                       info ? info->driver_index : -1, (long long)state->trainer, error->message);
+    char line[sizeof error->message + 128];
+    if (outcome == HARPE_SAVED_IN_USE) harpe_agent_zeusd_recover_after(agent->zeusd, state);
+    if (harpe_saved_settings_tell(state, info, outcome, error, line, sizeof line))
+        harpe_log_line(&agent->options.log,
+                       outcome == HARPE_SAVED_FAILED ? HARPE_LOG_ERROR : HARPE_LOG_WARNING, "%s",
+                       line);
 }
 
 /* Restores GPUs that dead jobs have left changed, and watches running processes for which an
@@ -222,7 +216,7 @@ static harpe_status start(harpe_agent *agent, harpe_error *error) {
         status = harpe_agent_policy_check(&agent->policy, agent->gpus, &agent->options.log, error);
     if (status == HARPE_OK) status = open_state(agent, error);
     if (status != HARPE_OK) return status;
-    int threads = HARPE_LEASE_CONTROLS * harpe_gpus_count(agent->gpus);
+    int threads = HARPE_SAVED_KINDS * harpe_gpus_count(agent->gpus);
     status = harpe_workers_new(agent->loop, pools, threads, &agent->workers, error);
     if (status != HARPE_OK) return status;
     limit_workers(agent, threads);

@@ -27,7 +27,7 @@ struct harpe_agent_zeusd {
 /* ---- Rules ----------------------------------------------------------------------------------- */
 
 static harpe_status may_set(void *user, const harpe_zeusd_holder *holder, int gpu,
-                            harpe_zeusd_setting setting, harpe_error *error) {
+                            harpe_setting setting, harpe_error *error) {
     const harpe_agent_zeusd *zeusd = user;
     (void)gpu;
     (void)setting;
@@ -38,37 +38,9 @@ static harpe_status may_set(void *user, const harpe_zeusd_holder *holder, int gp
                       (unsigned long)holder->uid);
 }
 
-static harpe_status refuse(const char *what, uint32_t asked, const char *unit, const char *rule,
-                           uint32_t limit, harpe_error *error) {
-    return harpe_fail(error, HARPE_PERMISSION_DENIED,
-                      "the node agent refuses %s of %u %s: its rule %s is %u", what, asked, unit,
-                      rule, limit);
-}
-
 static harpe_lease_terms terms_of(const harpe_agent_zeusd *zeusd, int gpu) {
     return harpe_agent_policy_terms(&zeusd->agent->policy,
                                     harpe_gpu_info_at(zeusd->agent->gpus, gpu));
-}
-
-static harpe_status check_rules(const harpe_lease_terms *terms, const harpe_zeusd_change *change,
-                                harpe_error *error) {
-    uint32_t limit_mw = change->values[0], maximum_mhz = change->values[1];
-    if (change->setting == HARPE_ZEUSD_POWER_LIMIT) {
-        if (terms->lowest_mw > 0 && limit_mw < terms->lowest_mw)
-            return refuse("a power limit", limit_mw, "mW", "lowest_power_limit_w",
-                          terms->lowest_mw / 1000, error);
-        if (terms->highest_mw > 0 && limit_mw > terms->highest_mw)
-            return refuse("a power limit", limit_mw, "mW", "highest_power_limit_w",
-                          terms->highest_mw / 1000, error);
-    } else if (change->setting == HARPE_ZEUSD_GRAPHICS_CLOCKS && !change->is_reset) {
-        if (terms->lowest_mhz > 0 && maximum_mhz < terms->lowest_mhz)
-            return refuse("a clock", maximum_mhz, "MHz", "lowest_clock_mhz", terms->lowest_mhz,
-                          error);
-        if (terms->highest_mhz > 0 && maximum_mhz > terms->highest_mhz)
-            return refuse("a clock", maximum_mhz, "MHz", "highest_clock_mhz", terms->highest_mhz,
-                          error);
-    }
-    return HARPE_OK;
 }
 
 static harpe_default_locks default_locks(void *user, int gpu) { return terms_of(user, gpu).locks; }
@@ -78,11 +50,15 @@ static harpe_status set(void *user, const harpe_zeusd_change *asked, harpe_error
     harpe_agent_zeusd *zeusd = user;
     harpe_lease_terms terms = terms_of(zeusd, asked->gpu);
     const harpe_default_locks *locks = &terms.locks;
-    bool is_memory = asked->setting == HARPE_ZEUSD_MEMORY_CLOCKS;
+    bool is_memory = asked->setting == HARPE_SET_MEMORY_CLOCKS;
     uint32_t minimum_mhz = is_memory ? locks->memory_minimum_mhz : locks->graphics_minimum_mhz;
     uint32_t maximum_mhz = is_memory ? locks->memory_maximum_mhz : locks->graphics_maximum_mhz;
     harpe_zeusd_change change = *asked;
-    harpe_status status = check_rules(&terms, asked, error);
+    harpe_status status = HARPE_OK;
+    if (asked->setting == HARPE_SET_POWER_LIMIT)
+        status = harpe_lease_terms_check(&terms, asked->setting, asked->values[0], error);
+    else if (asked->setting == HARPE_SET_GRAPHICS_CLOCKS && !asked->is_reset)
+        status = harpe_lease_terms_check(&terms, asked->setting, asked->values[1], error);
     if (status != HARPE_OK) return status;
     if (change.is_reset && maximum_mhz > 0) {
         change.is_reset = false;
@@ -94,10 +70,6 @@ static harpe_status set(void *user, const harpe_zeusd_change *asked, harpe_error
 
 /* ---- Holders --------------------------------------------------------------------------------- */
 
-static harpe_lease_control control_of(const harpe_zeusd_held *held) {
-    return held->kind == HARPE_SAVED_CLOCKS ? HARPE_LEASE_CLOCKS : HARPE_LEASE_POWER;
-}
-
 /* Copies the holders. Returns their number; at most MOST_HELD. */
 static size_t list_holders(harpe_agent_zeusd *zeusd, harpe_zeusd_held held[MOST_HELD]) {
     size_t count = zeusd ? harpe_zeusd_settings_list(zeusd->settings, held, MOST_HELD) : 0;
@@ -105,15 +77,15 @@ static size_t list_holders(harpe_agent_zeusd *zeusd, harpe_zeusd_held held[MOST_
 }
 
 harpe_status harpe_agent_zeusd_check_free(harpe_agent_zeusd *zeusd, int gpu,
-                                          harpe_lease_control control, harpe_error *error) {
+                                          harpe_saved_settings_kind control, harpe_error *error) {
     harpe_zeusd_held held[MOST_HELD];
     size_t count = list_holders(zeusd, held);
     for (size_t i = 0; i < count; i++) {
-        if (held[i].gpu != gpu || control_of(&held[i]) != control) continue;
+        if (held[i].gpu != gpu || held[i].kind != control) continue;
         return harpe_fail(error, HARPE_ALREADY_EXISTS,
                           "GPU %d: its %s is set by process %ld (uid %lu) through zeusd's routes",
                           harpe_gpu_info_at(zeusd->agent->gpus, gpu)->driver_index,
-                          control == HARPE_LEASE_CLOCKS ? "clock" : "power limit",
+                          control == HARPE_SAVED_CLOCKS ? "clock" : "power limit",
                           (long)held[i].process, (unsigned long)held[i].uid);
     }
     return HARPE_OK;
@@ -137,8 +109,8 @@ json_t *harpe_agent_zeusd_show(harpe_agent_zeusd *zeusd, int64_t user) {
                       harpe_gpu_info_at(zeusd->agent->gpus, held[i].gpu)->driver_index, "uuid",
                       harpe_gpu_info_at(zeusd->agent->gpus, held[i].gpu)->uuid, "state",
                       held[i].is_ending ? "ending" : "held", "control",
-                      harpe_lease_control_name(control_of(&held[i])), "process",
-                      (int)held[i].process, "uid", (json_int_t)held[i].uid, "restores", restores));
+                      harpe_saved_settings_kind_name(held[i].kind), "process", (int)held[i].process,
+                      "uid", (json_int_t)held[i].uid, "restores", restores));
     }
     return list;
 }
@@ -214,8 +186,8 @@ harpe_status harpe_agent_zeusd_start(harpe_agent *agent, harpe_error *error) {
     return status;
 }
 
-void harpe_agent_zeusd_recover_after(harpe_agent_zeusd *zeusd, int64_t process) {
-    if (zeusd) harpe_zeusd_settings_recover_after(zeusd->settings, (pid_t)process);
+void harpe_agent_zeusd_recover_after(harpe_agent_zeusd *zeusd, const harpe_saved_settings *state) {
+    if (zeusd) harpe_zeusd_settings_recover_after(zeusd->settings, state);
 }
 
 void harpe_agent_zeusd_stop_accepting(harpe_agent_zeusd *zeusd) {

@@ -17,11 +17,10 @@
 
 enum { LARGEST_FILE = 8192 };
 
-static void make_name(const char *uuid, harpe_lease_control control,
+static void make_name(const char *uuid, harpe_saved_settings_kind control,
                       char name[HARPE_SAVED_NAME_SIZE + 8]) {
     char base[HARPE_SAVED_NAME_SIZE];
-    harpe_saved_settings_name(
-        uuid, control == HARPE_LEASE_CLOCKS ? HARPE_SAVED_CLOCKS : HARPE_SAVED_POWER, base);
+    harpe_saved_settings_name(uuid, control, base);
     (void)snprintf(name, HARPE_SAVED_NAME_SIZE + 8, "%s" SUFFIX, base);
 }
 
@@ -35,10 +34,10 @@ static json_t *show_process(const harpe_process_identity *process) {
 static char *print_record(const harpe_lease_record *record) {
     json_t *json =
         json_pack("{s:I,s:s,s:s,s:I,s:o,s:o,s:I,s:s,s:s}", "lease", (json_int_t)record->id, "gpu",
-                  record->uuid, "control", harpe_lease_control_name(record->control), "since_s",
-                  (json_int_t)record->since_s, "holder", show_process(&record->holder), "helper",
-                  show_process(&record->helper), "uid", (json_int_t)record->user, "command",
-                  record->command, "job", record->job);
+                  record->uuid, "control", harpe_saved_settings_kind_name(record->control),
+                  "since_s", (json_int_t)record->since_s, "holder", show_process(&record->holder),
+                  "helper", show_process(&record->helper), "uid", (json_int_t)record->user,
+                  "command", record->command, "job", record->job);
     char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
     json_decref(json);
     return text;
@@ -56,7 +55,7 @@ harpe_status harpe_lease_files_write(int directory, const harpe_lease_record *re
                    : HARPE_OK;
 }
 
-void harpe_lease_files_remove(int directory, const char *uuid, harpe_lease_control control) {
+void harpe_lease_files_remove(int directory, const char *uuid, harpe_saved_settings_kind control) {
     char name[HARPE_SAVED_NAME_SIZE + 8];
     make_name(uuid, control, name);
     (void)unlinkat(directory, name, 0);
@@ -101,7 +100,7 @@ bool harpe_lease_files_parse(const char *text, size_t length, harpe_lease_record
                     "control", &control, "since_s", &since_s, "holder", &holder, "helper", &helper,
                     "uid", &user, "command", &command, "job", &job) == 0 &&
         id > 0 && user >= 0 && user < UINT32_MAX && since_s >= 0 &&
-        harpe_lease_control_find(control, &record.control) &&
+        harpe_saved_settings_kind_find(control, &record.control) &&
         read_process(holder, 1, &record.holder) && read_process(helper, 0, &record.helper) &&
         copy(uuid, record.uuid, sizeof record.uuid) &&
         copy(command, record.command, sizeof record.command) &&

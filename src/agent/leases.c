@@ -50,7 +50,7 @@ typedef enum entry_state {
 struct harpe_lease_entry {
     harpe_agent_leases *all;
     int gpu;
-    harpe_lease_control control;
+    harpe_saved_settings_kind control;
     entry_state state;
     harpe_lease_record record;   /* valid while the state is not IS_FREE */
     harpe_lease_asker *starting; /* waits for the start; NULL: it has left */
@@ -71,12 +71,12 @@ struct harpe_lease_entry {
     int64_t dwell_ns, poll_ns;
     int socket;
     harpe_error result;
-    int restored; /* number of records that the agent has restored */
+    bool is_restored; /* the agent has restored settings */
 };
 
 struct harpe_agent_leases {
     const harpe_agent *agent;
-    harpe_lease_entry *entries; /* for each GPU, HARPE_LEASE_CONTROLS entries */
+    harpe_lease_entry *entries; /* for each GPU, HARPE_SAVED_KINDS entries */
     size_t count;
     uint64_t last_id;
     bool is_closed;
@@ -92,16 +92,12 @@ static void say(const harpe_lease_entry *entry, harpe_log_level level, const cha
     harpe_log_line(&entry->all->agent->options.log, level,
                    "lease %" PRIu64 ", GPU %d (%s), %s, process %d (%s, uid %u%s%s): %s",
                    record->id, info_of(entry)->driver_index, record->uuid,
-                   harpe_lease_control_name(entry->control), (int)record->holder.process,
+                   harpe_saved_settings_kind_name(entry->control), (int)record->holder.process,
                    record->command, record->user, *record->job ? ", " : "", record->job, what);
 }
 
 static bool is_unrestored(const harpe_lease_entry *entry) {
     return entry->failure.status != HARPE_OK;
-}
-
-static harpe_saved_settings_kind kind_of(harpe_lease_control control) {
-    return control == HARPE_LEASE_CLOCKS ? HARPE_SAVED_CLOCKS : HARPE_SAVED_POWER;
 }
 
 /* ---- Answers --------------------------------------------------------------------------------- */
@@ -132,7 +128,7 @@ static void refuse_taken(harpe_lease_entry *entry, harpe_lease_asker *asker) {
     reason.status = harpe_fail(&reason, HARPE_ALREADY_EXISTS,
                                "GPU %d: its %s is lent to process %d (%s, uid %u%s%s) since %s",
                                info_of(entry)->driver_index,
-                               entry->control == HARPE_LEASE_CLOCKS ? "clock" : "power limit",
+                               entry->control == HARPE_SAVED_CLOCKS ? "clock" : "power limit",
                                (int)record->holder.process, record->command, record->user,
                                *record->job ? ", " : "", record->job, since);
     refuse(entry->all, asker, &reason);
@@ -161,7 +157,7 @@ static void start_helper(void *user) {
     int32_t helper = 0;
     harpe_error *error = &entry->result;
     entry->socket = -1;
-    harpe_status status = entry->control == HARPE_LEASE_CLOCKS
+    harpe_status status = entry->control == HARPE_SAVED_CLOCKS
                               ? start_controller(entry, &helper, error)
                               : harpe_guard_lend(entry->all->agent->gpus, entry->gpu,
                                                  (pid_t)entry->record.holder.process, entry->holder,
@@ -177,44 +173,13 @@ static void start_helper(void *user) {
 
 /* ---- Restoring (on a worker) ----------------------------------------------------------------- */
 
-/* Returns true if a record is of the lease that ends. A job that does not use the agent may have a
- * record of the same GPU. */
-static bool is_over(void *user, const harpe_saved_settings *state) {
-    const harpe_lease_entry *entry = user;
-    return state->kind == kind_of(entry->control) && strcmp(state->uuid, entry->record.uuid) == 0 &&
-           state->trainer == entry->record.holder.process;
-}
-
-static void note_outcome(void *user, const harpe_saved_settings *state, const harpe_gpu_info *info,
-                         harpe_saved_settings_outcome outcome, const harpe_error *error) {
-    harpe_lease_entry *entry = user;
-    (void)info;
-    if (!is_over(user, state)) return;
-    if (outcome == HARPE_SAVED_RESTORED) entry->restored++;
-    if (outcome == HARPE_SAVED_FAILED) entry->result = *error;
-    if (outcome == HARPE_SAVED_ELSEWHERE)
-        entry->result.status =
-            harpe_fail(&entry->result, HARPE_GPU_LOST,
-                       "GPU %s is lost: it is restored when it has been reset", state->uuid);
-}
-
-/* Restores settings that the helper process has left changed. Usually there are none. */
+/* Restores settings that the helper process has left changed. Usually there are none. A job that
+ * does not use the agent may have a record of the same GPU, which is left alone. */
 static void restore_rest(void *user) {
     harpe_lease_entry *entry = user;
-    harpe_saved_settings_recovery how = {.is_over = is_over, .report = note_outcome, .user = entry};
-    harpe_saved_settings saved;
-    harpe_error error;
-    entry->restored = 0;
-    entry->result = (harpe_error){.status = HARPE_OK};
-    harpe_status status = harpe_saved_settings_recover(entry->all->agent->gpus, &how, &error);
-    /* This is a failure of another GPU, or a failure before any GPU was tried. It concerns this
-     * lease only if this GPU still has a record. */
-    if (status != HARPE_OK && entry->restored == 0 && entry->result.status == HARPE_OK &&
-        harpe_saved_settings_find(entry->all->agent->gpus, entry->gpu, kind_of(entry->control),
-                                  &saved, NULL)) {
-        entry->result = error;
-        entry->result.status = status;
-    }
+    entry->result.status =
+        harpe_saved_settings_end(entry->all->agent->gpus, entry->gpu, entry->control,
+                                 entry->record.holder.process, &entry->is_restored, &entry->result);
 }
 
 /* ---- The life of an entry -------------------------------------------------------------------- */
@@ -257,7 +222,7 @@ static void map_slot(harpe_lease_entry *entry, int memory) {
  * descriptor. */
 static void map_slot_of_helper(harpe_lease_entry *entry) {
     struct stat status;
-    if (entry->control != HARPE_LEASE_CLOCKS) return;
+    if (entry->control != HARPE_SAVED_CLOCKS) return;
     int memory = harpe_process_take_descriptor(entry->helper, HARPE_HELPER_MEMORY);
     if (memory < 0) return; /* the agent lacks the capability CAP_SYS_PTRACE */
     int seals = fcntl(memory, F_GET_SEALS);
@@ -300,9 +265,9 @@ static void restored(void *user) {
     bool was_unrestored = is_unrestored(entry);
     entry->failure = entry->result;
     all->counts.not_restored += is_unrestored(entry) - was_unrestored;
-    all->counts.restored_by_agent += entry->restored > 0;
+    all->counts.restored_by_agent += entry->is_restored;
     if (!is_unrestored(entry)) {
-        if (entry->restored > 0)
+        if (entry->is_restored)
             say(entry, HARPE_LOG_WARNING, "ended; the agent has restored the GPU");
         else if (entry->was_granted)
             say(entry, HARPE_LOG_INFO, "ended; the GPU is restored");
@@ -490,7 +455,7 @@ static void join_queue(harpe_lease_entry *entry, harpe_lease_asker *asker) {
 }
 
 void harpe_agent_leases_ask(harpe_agent_leases *leases, harpe_lease_asker *asker) {
-    size_t index = (size_t)asker->gpu * HARPE_LEASE_CONTROLS + (size_t)asker->control;
+    size_t index = (size_t)asker->gpu * HARPE_SAVED_KINDS + (size_t)asker->control;
     harpe_lease_entry *entry = &leases->entries[index];
     harpe_error reason = {.status = HARPE_OK};
     if (leases->is_closed) {
@@ -564,10 +529,10 @@ static uint32_t wanted_mhz_of(const harpe_lease_entry *entry) {
     return has_holder ? harpe_clock_request_mhz(atomic_load(&entry->slot->request)) : 0;
 }
 
-bool harpe_agent_leases_view(const harpe_agent_leases *leases, int gpu, harpe_lease_control control,
-                             harpe_lease_view *out) {
+bool harpe_agent_leases_view(const harpe_agent_leases *leases, int gpu,
+                             harpe_saved_settings_kind control, harpe_lease_view *out) {
     const harpe_lease_entry *entry =
-        &leases->entries[(size_t)gpu * HARPE_LEASE_CONTROLS + (size_t)control];
+        &leases->entries[(size_t)gpu * HARPE_SAVED_KINDS + (size_t)control];
     if (entry->state == IS_FREE) return false;
     *out = (harpe_lease_view){.record = &entry->record,
                               .is_lent = entry->state == IS_LENT,
@@ -580,8 +545,8 @@ bool harpe_agent_leases_view(const harpe_agent_leases *leases, int gpu, harpe_le
 static void describe_restore(const harpe_lease_entry *entry, char *text, size_t size) {
     harpe_saved_settings saved;
     text[0] = '\0';
-    if (harpe_saved_settings_find(entry->all->agent->gpus, entry->gpu, kind_of(entry->control),
-                                  &saved, NULL))
+    if (harpe_saved_settings_find(entry->all->agent->gpus, entry->gpu, entry->control, &saved,
+                                  NULL))
         harpe_saved_settings_describe(&saved, text, size);
 }
 
@@ -593,7 +558,7 @@ static json_t *clock_or_null(bool is_known, uint64_t mhz) {
 /* Adds the clock that the holder wants and the clock that the GPU has. */
 static void show_clocks(const harpe_lease_entry *entry, harpe_agent_samples *samples,
                         json_t *shown) {
-    if (entry->control != HARPE_LEASE_CLOCKS) return;
+    if (entry->control != HARPE_SAVED_CLOCKS) return;
     harpe_gpu_sample sample = harpe_agent_samples_last(samples, entry->gpu);
     uint32_t wanted_mhz = wanted_mhz_of(entry);
     uint64_t held_mhz = 0;
@@ -612,8 +577,8 @@ static json_t *show(const harpe_lease_entry *entry) {
         waiting++;
     return json_pack("{s:I,s:i,s:s,s:s,s:s,s:i,s:i,s:s,s:s,s:I,s:i,s:i,s:b,s:s}", "lease",
                      (json_int_t)record->id, "gpu", info_of(entry)->driver_index, "uuid",
-                     record->uuid, "control", harpe_lease_control_name(entry->control), "state",
-                     states[entry->is_to_end ? IS_ENDING : entry->state], "process",
+                     record->uuid, "control", harpe_saved_settings_kind_name(entry->control),
+                     "state", states[entry->is_to_end ? IS_ENDING : entry->state], "process",
                      (int)record->holder.process, "uid", (int)record->user, "command",
                      record->command, "job", record->job, "since_s", (json_int_t)record->since_s,
                      "helper", (int)record->helper.process, "waiting", waiting, "unrestored",
@@ -667,19 +632,18 @@ harpe_status harpe_agent_leases_new(const harpe_agent *agent, harpe_agent_leases
                                     harpe_error *error) {
     size_t gpus = (size_t)harpe_gpus_count(agent->gpus);
     harpe_agent_leases *leases = harpe_calloc(1, sizeof *leases);
-    if (leases)
-        leases->entries = harpe_calloc(gpus * HARPE_LEASE_CONTROLS, sizeof *leases->entries);
+    if (leases) leases->entries = harpe_calloc(gpus * HARPE_SAVED_KINDS, sizeof *leases->entries);
     if (!leases || !leases->entries) {
         free(leases);
         return harpe_fail_memory(error);
     }
     leases->agent = agent;
-    leases->count = gpus * HARPE_LEASE_CONTROLS;
+    leases->count = gpus * HARPE_SAVED_KINDS;
     for (size_t i = 0; i < leases->count; i++) {
         leases->entries[i] =
             (harpe_lease_entry){.all = leases,
-                                .gpu = (int)(i / HARPE_LEASE_CONTROLS),
-                                .control = (harpe_lease_control)(i % HARPE_LEASE_CONTROLS),
+                                .gpu = (int)(i / HARPE_SAVED_KINDS),
+                                .control = (harpe_saved_settings_kind)(i % HARPE_SAVED_KINDS),
                                 .helper = -1,
                                 .memory = -1,
                                 .holder = -1,

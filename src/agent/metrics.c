@@ -262,7 +262,8 @@ static void add_answers(metrics_page *page) {
 /* ---- Leases ---------------------------------------------------------------------------------- */
 
 static bool find_lease(const metrics_page *page, int gpu, int control, harpe_lease_view *out) {
-    return harpe_agent_leases_view(page->agent->leases, gpu, (harpe_lease_control)control, out);
+    return harpe_agent_leases_view(page->agent->leases, gpu, (harpe_saved_settings_kind)control,
+                                   out);
 }
 
 static void add_wanted(metrics_page *page) {
@@ -270,7 +271,7 @@ static void add_wanted(metrics_page *page) {
     add_head(page, "wanted_graphics_clock_hertz", GAUGE,
              "Graphics clock that the holder of the GPU's lease requested last.");
     for (int gpu = 0; gpu < page->gpus; gpu++) {
-        if (!find_lease(page, gpu, HARPE_LEASE_CLOCKS, &lease) || lease.wanted_mhz == 0) continue;
+        if (!find_lease(page, gpu, HARPE_SAVED_CLOCKS, &lease) || lease.wanted_mhz == 0) continue;
         begin_sample(page, "wanted_graphics_clock_hertz", gpu);
         end_sample(page, (double)lease.wanted_mhz * 1e6);
     }
@@ -294,7 +295,7 @@ static void add_lease(metrics_page *page, const char *name, int gpu, int control
     if (!find_lease(page, gpu, control, &lease) || !lease.is_lent) return;
     (void)snprintf(number, sizeof number, "%lu", (unsigned long)lease.record->user);
     begin_sample(page, name, gpu);
-    add_label(page, "control", harpe_lease_control_name((harpe_lease_control)control));
+    add_label(page, "control", harpe_saved_settings_kind_name((harpe_saved_settings_kind)control));
     add_label(page, "uid", number);
     add_label(page, "user", harpe_user_names_find(page->agent->names, lease.record->user));
     add_label(page, "job", lease.record->job);
@@ -303,24 +304,25 @@ static void add_lease(metrics_page *page, const char *name, int gpu, int control
 
 static void add_leases(metrics_page *page) {
     add_head(page, "lease", GAUGE, "1 for each lease, with its kind of control and its holder.");
-    for (int i = 0; i < page->gpus * HARPE_LEASE_CONTROLS; i++)
-        add_lease(page, "lease", i / HARPE_LEASE_CONTROLS, i % HARPE_LEASE_CONTROLS, false);
+    for (int i = 0; i < page->gpus * HARPE_SAVED_KINDS; i++)
+        add_lease(page, "lease", i / HARPE_SAVED_KINDS, i % HARPE_SAVED_KINDS, false);
     add_head(page, "lease_start_time_seconds", GAUGE,
              "Time at which each lease was granted, in seconds since 1970.");
-    for (int i = 0; i < page->gpus * HARPE_LEASE_CONTROLS; i++)
-        add_lease(page, "lease_start_time_seconds", i / HARPE_LEASE_CONTROLS,
-                  i % HARPE_LEASE_CONTROLS, true);
+    for (int i = 0; i < page->gpus * HARPE_SAVED_KINDS; i++)
+        add_lease(page, "lease_start_time_seconds", i / HARPE_SAVED_KINDS, i % HARPE_SAVED_KINDS,
+                  true);
 }
 
 static void add_not_restored(metrics_page *page) {
     add_head(page, "gpu_not_restored", GAUGE,
              "1 if the agent could not restore the settings of an ended lease; it tries again.");
-    for (int i = 0; i < page->gpus * HARPE_LEASE_CONTROLS; i++) {
+    for (int i = 0; i < page->gpus * HARPE_SAVED_KINDS; i++) {
         harpe_lease_view lease = {.is_unrestored = false};
-        int control = i % HARPE_LEASE_CONTROLS;
-        bool has_lease = find_lease(page, i / HARPE_LEASE_CONTROLS, control, &lease);
-        begin_sample(page, "gpu_not_restored", i / HARPE_LEASE_CONTROLS);
-        add_label(page, "control", harpe_lease_control_name((harpe_lease_control)control));
+        int control = i % HARPE_SAVED_KINDS;
+        bool has_lease = find_lease(page, i / HARPE_SAVED_KINDS, control, &lease);
+        begin_sample(page, "gpu_not_restored", i / HARPE_SAVED_KINDS);
+        add_label(page, "control",
+                  harpe_saved_settings_kind_name((harpe_saved_settings_kind)control));
         end_sample(page, has_lease && lease.is_unrestored);
     }
 }
@@ -365,9 +367,9 @@ static void add_counts(metrics_page *page) {
 
 void harpe_agent_metrics_prepare(harpe_agent *agent) {
     harpe_lease_view lease;
-    for (int i = 0; i < harpe_gpus_count(agent->gpus) * HARPE_LEASE_CONTROLS; i++)
-        if (harpe_agent_leases_view(agent->leases, i / HARPE_LEASE_CONTROLS,
-                                    (harpe_lease_control)(i % HARPE_LEASE_CONTROLS), &lease))
+    for (int i = 0; i < harpe_gpus_count(agent->gpus) * HARPE_SAVED_KINDS; i++)
+        if (harpe_agent_leases_view(agent->leases, i / HARPE_SAVED_KINDS,
+                                    (harpe_saved_settings_kind)(i % HARPE_SAVED_KINDS), &lease))
             (void)harpe_user_names_find(agent->names, lease.record->user);
 }
 

@@ -518,7 +518,7 @@ static void tell_failure(harpe_zeusd_gpu *gpu) {
 /* Returns the write that has waited longest, or NULL if no write waits. */
 static harpe_zeusd_write *oldest_write(harpe_zeusd_gpu *gpu) {
     harpe_zeusd_write *oldest = NULL;
-    for (int i = 0; i < HARPE_ZEUSD_SETTINGS; i++) {
+    for (int i = 0; i < HARPE_SETTINGS; i++) {
         harpe_zeusd_write *write = &gpu->queued[i];
         if (write->client && (!oldest || write->number < oldest->number)) oldest = write;
     }
@@ -543,7 +543,7 @@ static void end_writing(void *user) {
 /* Submits the write that has waited longest. */
 static void submit_write(harpe_zeusd_gpu *gpu) {
     harpe_zeusd_write *next = oldest_write(gpu);
-    gpu->writes = (harpe_zeusd_setting)(next - gpu->queued);
+    gpu->writes = (harpe_setting)(next - gpu->queued);
     gpu->being_written.client = next->client;
     gpu->being_written.is_reset = next->is_reset;
     memcpy(gpu->being_written.values, next->values, sizeof next->values);
@@ -576,7 +576,7 @@ static void begin_writing(harpe_zeusd_gpu *gpu) {
     harpe_agent_samples_ask(server->options.samples, &gpu->look);
 }
 
-void harpe_zeusd_gpu_write(harpe_zeusd_gpu *gpu, harpe_zeusd_setting setting, bool is_reset,
+void harpe_zeusd_gpu_write(harpe_zeusd_gpu *gpu, harpe_setting setting, bool is_reset,
                            const uint32_t values[2], harpe_zeusd_client *client,
                            harpe_zeusd_part *part) {
     harpe_zeusd_server *server = gpu->server;
@@ -600,7 +600,7 @@ void harpe_zeusd_gpus_free(harpe_zeusd_server *server) {
         pthread_mutex_destroy(&server->gpu[i].counter.lock);
         harpe_agent_samples_leave(&server->gpu[i].look);
         harpe_zeusd_client_leave(server->gpu[i].being_written.client);
-        for (int setting = 0; setting < HARPE_ZEUSD_SETTINGS; setting++)
+        for (int setting = 0; setting < HARPE_SETTINGS; setting++)
             harpe_zeusd_client_leave(server->gpu[i].queued[setting].client);
     }
     free(server->gpu);

@@ -129,19 +129,11 @@ typedef struct harpe_zeusd_holder {
     const char *subject; /* user of the token; NULL: no token was needed */
 } harpe_zeusd_holder;
 
-typedef enum harpe_zeusd_setting {
-    HARPE_ZEUSD_PERSISTENCE,
-    HARPE_ZEUSD_POWER_LIMIT,
-    HARPE_ZEUSD_GRAPHICS_CLOCKS,
-    HARPE_ZEUSD_MEMORY_CLOCKS,
-    HARPE_ZEUSD_SETTINGS,
-} harpe_zeusd_setting;
-
 /* A change to one GPU. */
 typedef struct harpe_zeusd_change {
     const harpe_zeusd_holder *holder;
     int gpu; /* index in the server's harpe_gpus */
-    harpe_zeusd_setting setting;
+    harpe_setting setting;
     bool is_reset;      /* of clocks; then the values are 0 */
     uint32_t values[2]; /* limit in mW; 0 or 1; lowest and highest clock in MHz */
 } harpe_zeusd_change;
@@ -152,7 +144,7 @@ typedef struct harpe_zeusd_change {
 typedef struct harpe_zeusd_ops {
     /* Called on the loop's thread before a write is queued. Must return at once. */
     harpe_status (*may_set)(void *user, const harpe_zeusd_holder *holder, int gpu,
-                            harpe_zeusd_setting setting, harpe_error *error);
+                            harpe_setting setting, harpe_error *error);
     /* Called on a worker, one at a time for each GPU. */
     harpe_status (*set)(void *user, const harpe_zeusd_change *change, harpe_error *error);
     void *user;
@@ -247,10 +239,11 @@ harpe_status harpe_zeusd_settings_put_back(harpe_zeusd_settings *settings, harpe
 /* Frees the object and restores nothing. No work of the workers may run. NULL is allowed. */
 void harpe_zeusd_settings_free(harpe_zeusd_settings *settings);
 
-/* Waits for the end of a process and then calls harpe_saved_settings_recover on a worker. Call it
- * when the daemon starts, for each record that an earlier daemon has left for a process that still
- * runs (HARPE_SAVED_IN_USE). Does nothing if the process has ended or is watched already. */
-void harpe_zeusd_settings_recover_after(harpe_zeusd_settings *settings, pid_t process);
+/* Waits for the end of the process that a record names, and then restores its settings on a worker.
+ * Call it when the daemon starts, for each record of a process that still runs
+ * (HARPE_SAVED_IN_USE), because an earlier daemon may have left it. */
+void harpe_zeusd_settings_recover_after(harpe_zeusd_settings *settings,
+                                        const harpe_saved_settings *state);
 
 /* Restores the settings that clients hold on a GPU (-1: on all GPUs), although these clients run.
  * Returns the number of holders. Does not wait until the settings are restored. */
@@ -298,7 +291,7 @@ typedef struct harpe_zeusd_route {
     harpe_zeusd_action action;
     const harpe_zeusd_field *fields; /* NULL: the query is not read */
     harpe_zeusd_read read;
-    unsigned settings; /* of a write: a set of 1 << harpe_zeusd_setting */
+    unsigned settings; /* of a write: a set of 1 << harpe_setting */
     bool is_reset;
 } harpe_zeusd_route;
 
@@ -387,8 +380,8 @@ typedef struct harpe_zeusd_gpu {
     bool is_writing;        /* a write runs, or is about to */
     harpe_sample_wait look; /* at all GPUs, before the write */
     harpe_work write_work;
-    harpe_zeusd_setting writes; /* the setting that is being written */
-    harpe_zeusd_write queued[HARPE_ZEUSD_SETTINGS], being_written;
+    harpe_setting writes; /* the setting that is being written */
+    harpe_zeusd_write queued[HARPE_SETTINGS], being_written;
     harpe_status write_status;
     harpe_error write_error;
     int64_t told_ns; /* time of the last log line about a failed write */
@@ -499,7 +492,7 @@ harpe_zeusd_gpu *harpe_zeusd_gpu_find(harpe_zeusd_server *server, uint64_t id);
 /* Starts a reading of the GPU if a request or a stream waits for one and no reading runs. */
 void harpe_zeusd_gpu_read(harpe_zeusd_gpu *gpu);
 /* Queues a write. `part` waits for its outcome; it may be NULL. */
-void harpe_zeusd_gpu_write(harpe_zeusd_gpu *gpu, harpe_zeusd_setting setting, bool is_reset,
+void harpe_zeusd_gpu_write(harpe_zeusd_gpu *gpu, harpe_setting setting, bool is_reset,
                            const uint32_t values[2], harpe_zeusd_client *client,
                            harpe_zeusd_part *part);
 /* Makes the holder of a request. Returns NULL if memory runs out. The caller releases the holder

@@ -42,10 +42,10 @@ static const harpe_zeusd_field cpu_energy_fields[] = {{"cpu_ids", HARPE_ZEUSD_TE
                                                       {NULL, HARPE_ZEUSD_TEXT, false}};
 
 enum {
-    PERSISTENCE = 1 << HARPE_ZEUSD_PERSISTENCE,
-    POWER_LIMIT = 1 << HARPE_ZEUSD_POWER_LIMIT,
-    GRAPHICS = 1 << HARPE_ZEUSD_GRAPHICS_CLOCKS,
-    MEMORY = 1 << HARPE_ZEUSD_MEMORY_CLOCKS,
+    PERSISTENCE = 1 << HARPE_SET_PERSISTENCE,
+    POWER_LIMIT = 1 << HARPE_SET_POWER_LIMIT,
+    GRAPHICS = 1 << HARPE_SET_GRAPHICS_CLOCKS,
+    MEMORY = 1 << HARPE_SET_MEMORY_CLOCKS,
 };
 
 #define WRITE(name, fields_of, settings_of, resets) \
@@ -310,16 +310,16 @@ static void write_one(harpe_zeusd_gpu *gpu, const query *q, harpe_zeusd_client *
     uint32_t values[2] = {0, 0};
     harpe_error error;
     take_values(q, values);
-    for (int setting = 0; setting < HARPE_ZEUSD_SETTINGS; setting++) {
+    for (int setting = 0; setting < HARPE_SETTINGS; setting++) {
         if ((q->route->settings & (1U << setting)) == 0) continue;
         harpe_zeusd_part *own = (*part)++;
         own->id = gpu->id;
-        harpe_status status = ops->may_set(ops->user, &client->holder, gpu->gpu,
-                                           (harpe_zeusd_setting)setting, &error);
+        harpe_status status =
+            ops->may_set(ops->user, &client->holder, gpu->gpu, (harpe_setting)setting, &error);
         bool waits = status == HARPE_OK && is_blocking(q);
         if (status == HARPE_OK)
-            harpe_zeusd_gpu_write(gpu, (harpe_zeusd_setting)setting, q->route->is_reset, values,
-                                  client, waits ? own : NULL);
+            harpe_zeusd_gpu_write(gpu, (harpe_setting)setting, q->route->is_reset, values, client,
+                                  waits ? own : NULL);
         if (!waits) harpe_zeusd_part_end(own, status, &error, NULL);
     }
 }

@@ -43,10 +43,8 @@ typedef struct held_slot {
 
     /* Held during driver calls, so only workers lock it. Protects the next members. */
     pthread_mutex_t busy;
-    harpe_gpu_claim *claim; /* NULL: not held */
-    harpe_saved_settings before;
-    bool locks_graphics, locks_memory; /* such a lock may be set */
-    int64_t recovered_ns; /* when the settings of dead jobs were last restored for this slot */
+    harpe_holding *holding; /* NULL: not held */
+    unsigned locked;        /* set of 1 << harpe_setting: such a lock may be set */
 
     /* Protected by settings->mutex, which is held only for moments. */
     bool is_held;
@@ -54,8 +52,11 @@ typedef struct held_slot {
     pid_t process;
     uid_t uid;
     int pidfd; /* -1: not held */
+    /* A process that a record of an earlier daemon names, and its pidfd (-1: there is none). */
+    pid_t former;
+    int former_fd;
     int64_t since_ns;
-    uint64_t holding; /* number of this holding, from 1 */
+    uint64_t number; /* of this holding, from 1 */
     harpe_saved_settings shown;
     bool is_posted;
     harpe_posted posted;
@@ -63,30 +64,16 @@ typedef struct held_slot {
     /* Of the loop's thread. */
     harpe_watch *watch;
     int watched_fd;   /* a copy of pidfd; -1: none */
-    uint64_t watched; /* the holding that is watched */
+    uint64_t watched; /* the number of the holding that is watched */
     harpe_timer *again;
     int64_t pause_ms;
     bool is_working;
     harpe_work work;
     harpe_status result; /* of the work */
-    bool has_put_back;
+    bool has_put_back, has_recovered;
     harpe_error error;
     harpe_zeusd_held ended; /* the holder whose settings the work restores */
 } held_slot;
-
-/* A process that a record of an earlier daemon names. */
-typedef struct former_holder {
-    harpe_zeusd_settings *settings;
-    struct former_holder *next;
-    pid_t process;
-    int pidfd;
-    harpe_watch *watch;
-    harpe_timer *again;
-    harpe_work work;
-    bool is_working;
-    harpe_status status;
-    harpe_error error;
-} former_holder;
 
 struct harpe_zeusd_settings {
     harpe_loop *loop;
@@ -94,17 +81,18 @@ struct harpe_zeusd_settings {
     harpe_gpus *gpus;
     harpe_zeusd_settings_options options;
     pthread_mutex_t mutex;
-    former_holder *formers;
     int slot_count; /* two for each GPU */
     held_slot slots[];
 };
 
-#define RECOVER_NS INT64_C(1000000000)
+#define TRY_FOR_S 0.05 /* an attempt to restore; another one follows later */
+
+enum { CLOCKS = 1 << HARPE_SET_GRAPHICS_CLOCKS | 1 << HARPE_SET_MEMORY_CLOCKS };
 
 static void post_slot(held_slot *slot);
 
-static held_slot *slot_of(harpe_zeusd_settings *settings, int gpu, harpe_zeusd_setting setting) {
-    bool is_clock = setting == HARPE_ZEUSD_GRAPHICS_CLOCKS || setting == HARPE_ZEUSD_MEMORY_CLOCKS;
+static held_slot *slot_of(harpe_zeusd_settings *settings, int gpu, harpe_setting setting) {
+    bool is_clock = CLOCKS >> setting & 1;
     return &settings->slots[2 * gpu + (is_clock ? HARPE_SAVED_CLOCKS : HARPE_SAVED_POWER)];
 }
 
@@ -158,7 +146,7 @@ static harpe_status check_holder(held_slot *slot, const harpe_zeusd_holder *hold
 }
 
 static harpe_status may_set(void *user, const harpe_zeusd_holder *holder, int gpu,
-                            harpe_zeusd_setting setting, harpe_error *error) {
+                            harpe_setting setting, harpe_error *error) {
     bool has_ended;
     return check_holder(slot_of(user, gpu, setting), holder, &has_ended, error);
 }
@@ -170,7 +158,7 @@ static harpe_status check_number(const held_slot *slot, harpe_error *error) {
     const harpe_gpus *gpus = slot->settings->gpus;
     int number = harpe_gpu_info_at(gpus, slot->gpu)->driver_index;
     int lost = harpe_gpus_first_lost(gpus);
-    if (slot->claim || lost >= number) return HARPE_OK;
+    if (slot->holding || lost >= number) return HARPE_OK;
     return harpe_fail(
         error, HARPE_INVALID_ARGUMENT,
         "GPU %d: GPU %d was lost, so the number %d can mean another GPU than when the "
@@ -189,24 +177,18 @@ static void show_held(held_slot *slot, const harpe_zeusd_holder *holder, int pid
     slot->uid = holder->uid;
     slot->pidfd = pidfd;
     slot->since_ns = harpe_clock_ns();
-    slot->holding++;
-    slot->shown = slot->before;
+    slot->number++;
+    slot->shown = slot->holding->record.state;
     post_slot(slot);
     harpe_unlock(&settings->mutex);
-}
-
-static void show_before(held_slot *slot) {
-    harpe_lock(&slot->settings->mutex);
-    slot->shown = slot->before;
-    harpe_unlock(&slot->settings->mutex);
 }
 
 /* Ends the holding. */
 static void let_go(held_slot *slot) {
     harpe_zeusd_settings *settings = slot->settings;
-    harpe_gpu_claim_release(slot->claim, true);
-    slot->claim = NULL;
-    slot->locks_graphics = slot->locks_memory = false;
+    harpe_holding_release(slot->holding);
+    slot->holding = NULL;
+    slot->locked = 0;
     harpe_lock(&settings->mutex);
     slot->is_held = slot->is_to_end = false;
     if (slot->pidfd >= 0) close(slot->pidfd);
@@ -215,34 +197,18 @@ static void let_go(held_slot *slot) {
     harpe_unlock(&settings->mutex);
 }
 
-/* Takes a claim. If the claim fails, another job may have died and left the GPU changed. Then
- * restores GPUs that dead jobs have left changed, at most once a second, and tries again. */
-static harpe_status claim_gpu(held_slot *slot, pid_t process, harpe_gpu_claim **out,
-                              harpe_saved_settings *earlier, harpe_error *error) {
-    harpe_gpus *gpus = slot->settings->gpus;
-    harpe_gpu_claim_options options = {.kind = slot->kind, .trainer = process};
-    harpe_saved_settings_recovery how = {.is_dry = false};
-    int64_t now_ns = harpe_clock_ns();
-    harpe_status status = harpe_gpu_claim_take(gpus, slot->gpu, &options, out, earlier, error);
-    bool is_lately = slot->recovered_ns != 0 && now_ns - slot->recovered_ns < RECOVER_NS;
-    if (status != HARPE_ALREADY_EXISTS || is_lately) return status;
-    slot->recovered_ns = now_ns;
-    (void)harpe_saved_settings_recover(gpus, &how, NULL);
-    return harpe_gpu_claim_take(gpus, slot->gpu, &options, out, earlier, error);
-}
-
-/* Claims the GPU for the holder's process. */
+/* Takes the GPU for the holder's process. */
 static harpe_status take(held_slot *slot, const harpe_zeusd_holder *holder, harpe_error *error) {
-    harpe_saved_settings earlier = {.persistence = -1};
-    harpe_gpu_claim *claim = NULL;
+    harpe_holding_options options = {.kind = slot->kind, .trainer = holder->process};
+    harpe_holding *holding = NULL;
     int pidfd = fcntl(holder->pidfd, F_DUPFD_CLOEXEC, 0);
     if (pidfd < 0) return harpe_fail_memory(error);
-    harpe_status status = claim_gpu(slot, holder->process, &claim, &earlier, error);
-    /* If the process still runs now, the claim was made for this process and not for another
-     * process with the same number. */
-    bool is_new = earlier.uuid[0] == '\0';
+    harpe_status status =
+        harpe_holding_take(slot->settings->gpus, slot->gpu, &options, &holding, error);
+    /* If the process still runs now, the GPU was taken for this process and not for another process
+     * with the same number. */
     if (status == HARPE_OK && process_has_ended(pidfd)) {
-        harpe_gpu_claim_release(claim, is_new);
+        harpe_holding_release(holding);
         status =
             harpe_fail(error, HARPE_PERMISSION_DENIED, "the process of this connection has ended");
     }
@@ -250,27 +216,16 @@ static harpe_status take(held_slot *slot, const harpe_zeusd_holder *holder, harp
         close(pidfd);
         return status;
     }
-    slot->claim = claim;
-    slot->before = (harpe_saved_settings){.kind = slot->kind, .persistence = -1};
-    if (!is_new) {
-        slot->before.power_limit_mw = earlier.power_limit_mw;
-        slot->before.persistence = earlier.persistence;
-        slot->before.resets_clocks = earlier.resets_clocks;
-        slot->before.locks_graphics = earlier.locks_graphics;
-        slot->before.locks_memory = earlier.locks_memory;
-    }
-    slot->locks_graphics = slot->locks_memory = !is_new && earlier.resets_clocks;
+    slot->holding = holding;
+    slot->locked = holding->record.state.resets_clocks ? CLOCKS : 0;
     show_held(slot, holder, pidfd);
     return HARPE_OK;
 }
 
 /* Restores the settings that the slot's holder has changed. The caller holds `busy`. */
 static harpe_status put_back_slot(held_slot *slot, harpe_error *error) {
-    harpe_zeusd_settings *settings = slot->settings;
-    if (!slot->claim) return HARPE_OK;
-    if (slot->before.resets_clocks) harpe_gpu_forget_clock_locks(settings->gpus, slot->gpu);
-    harpe_status status =
-        harpe_saved_settings_put_back(settings->gpus, slot->gpu, &slot->before, error);
+    if (!slot->holding) return HARPE_OK;
+    harpe_status status = harpe_holding_restore(slot->holding, TRY_FOR_S, error);
     if (status == HARPE_OK) let_go(slot);
     return status;
 }
@@ -278,29 +233,29 @@ static harpe_status put_back_slot(held_slot *slot, harpe_error *error) {
 /* ---- Changing -------------------------------------------------------------------------------- */
 
 /* Writes the record of the settings that the change replaces, unless it is written already. */
-static harpe_status record(held_slot *slot, harpe_zeusd_setting setting, harpe_error *error) {
-    harpe_gpus *gpus = slot->settings->gpus;
+static harpe_status record(held_slot *slot, harpe_setting setting, harpe_error *error) {
     const harpe_zeusd_settings_options *options = &slot->settings->options;
-    harpe_saved_settings before = slot->before;
+    harpe_saved_settings *state = &slot->holding->record.state;
+    const harpe_saved_settings before = *state;
+    harpe_setting_value now;
+    if (harpe_saved_settings_value(state, setting, &now)) return HARPE_OK;
     harpe_status status = HARPE_OK;
-    bool is_on = false;
     if (slot->kind == HARPE_SAVED_CLOCKS) {
-        if (before.resets_clocks) return HARPE_OK;
-        before.resets_clocks = true;
-        if (options->default_locks) before.locks = options->default_locks(options->user, slot->gpu);
-    } else if (setting == HARPE_ZEUSD_POWER_LIMIT) {
-        if (before.power_limit_mw > 0) return HARPE_OK;
-        status = harpe_gpu_power_limit(gpus, slot->gpu, &before.power_limit_mw, error);
+        state->resets_clocks = true;
+        if (options->default_locks) state->locks = options->default_locks(options->user, slot->gpu);
     } else {
-        if (before.persistence >= 0) return HARPE_OK;
-        status = harpe_gpu_persistence_mode(gpus, slot->gpu, &is_on, error);
-        before.persistence = is_on;
+        status = harpe_gpu_read_setting(slot->settings->gpus, slot->gpu, setting, &now, error);
+        if (status == HARPE_OK && setting == HARPE_SET_POWER_LIMIT)
+            state->power_limit_mw = now.low;
+        else if (status == HARPE_OK)
+            state->persistence = (int32_t)now.low;
     }
-    if (status == HARPE_OK) status = harpe_gpu_claim_save(slot->claim, &before, error);
-    if (status != HARPE_OK) return status;
-    slot->before = before;
-    show_before(slot);
-    return HARPE_OK;
+    if (status == HARPE_OK) status = harpe_holding_save(slot->holding, error);
+    if (status != HARPE_OK) *state = before;
+    harpe_lock(&slot->settings->mutex);
+    slot->shown = *state;
+    harpe_unlock(&slot->settings->mutex);
+    return status;
 }
 
 /* Returns the lowest clock of a kind, or 1 if it is not known. */
@@ -308,7 +263,7 @@ static uint32_t lowest_clock(harpe_gpus *gpus, const harpe_zeusd_change *what) {
     uint32_t *clocks = NULL, memory_mhz = 0, lowest = 1;
     size_t count = 0;
     harpe_status status =
-        what->setting == HARPE_ZEUSD_MEMORY_CLOCKS
+        what->setting == HARPE_SET_MEMORY_CLOCKS
             ? harpe_gpu_memory_clocks(gpus, what->gpu, &clocks, &count, NULL)
             : harpe_gpus_full_speed_clocks(gpus, what->gpu, &memory_mhz, &clocks, &count, NULL);
     if (status == HARPE_OK && count > 0) lowest = clocks[count - 1];
@@ -317,73 +272,55 @@ static uint32_t lowest_clock(harpe_gpus *gpus, const harpe_zeusd_change *what) {
 }
 
 /* Calls the driver. */
-static harpe_status apply(harpe_gpus *gpus, const harpe_zeusd_change *what, harpe_error *error) {
-    uint32_t minimum = what->values[0], maximum = what->values[1];
-    if (what->setting == HARPE_ZEUSD_POWER_LIMIT)
-        return harpe_gpu_set_power_limit(gpus, what->gpu, what->values[0], error);
-    if (what->setting == HARPE_ZEUSD_PERSISTENCE)
-        return harpe_gpu_set_persistence_mode(gpus, what->gpu, what->values[0] != 0, error);
-    bool is_memory = what->setting == HARPE_ZEUSD_MEMORY_CLOCKS;
-    /* Another program may have changed the lock since this handle set it. */
-    harpe_gpu_forget_clock_locks(gpus, what->gpu);
-    if (what->is_reset)
-        return is_memory ? harpe_gpu_reset_memory_clocks(gpus, what->gpu, error)
-                         : harpe_gpu_reset_graphics_clocks(gpus, what->gpu, error);
+static harpe_status apply(harpe_holding *holding, const harpe_zeusd_change *what,
+                          harpe_error *error) {
+    harpe_setting_value value = {what->values[0], what->values[1]};
+    bool is_lock = (CLOCKS >> what->setting & 1) && !what->is_reset;
     /* NVML takes 0 for "no lower bound". */
-    if (minimum == 0 && maximum > 0) {
-        minimum = lowest_clock(gpus, what);
-        if (minimum > maximum) minimum = maximum;
+    if (is_lock && value.low == 0 && value.high > 0) {
+        value.low = lowest_clock(holding->gpus, what);
+        if (value.low > value.high) value.low = value.high;
     }
-    return is_memory ? harpe_gpu_lock_memory_clocks(gpus, what->gpu, minimum, maximum, error)
-                     : harpe_gpu_lock_graphics_clocks(gpus, what->gpu, minimum, maximum, error);
-}
-
-static void note_lock(held_slot *slot, const harpe_zeusd_change *what, harpe_status status) {
-    bool *locks =
-        what->setting == HARPE_ZEUSD_MEMORY_CLOCKS ? &slot->locks_memory : &slot->locks_graphics;
-    if (slot->kind != HARPE_SAVED_CLOCKS) return;
-    if (!what->is_reset && !harpe_gpu_refused(status)) *locks = true;
-    if (what->is_reset && status == HARPE_OK) *locks = false;
-    if (what->is_reset || status != HARPE_OK) return;
-    bool *was_locked = what->setting == HARPE_ZEUSD_MEMORY_CLOCKS ? &slot->before.locks_memory
-                                                                  : &slot->before.locks_graphics;
-    if (*was_locked) return;
-    *was_locked = true;
-    /* A failure costs only this knowledge. */
-    (void)harpe_gpu_claim_save(slot->claim, &slot->before, NULL);
+    if (is_lock && (value.low == 0 || value.low > value.high))
+        return harpe_fail(
+            error, HARPE_INVALID_ARGUMENT,
+            "GPU %d: clocks cannot be locked to %u-%u MHz: expected a minimum above 0 "
+            "and no lower maximum",
+            what->gpu, value.low, value.high);
+    /* Another program may have changed the lock since this handle set it. */
+    harpe_gpu_forget_clock_locks(holding->gpus, what->gpu);
+    return harpe_holding_set(holding, what->setting, value, error);
 }
 
 /* Makes a change that is restored later. The caller holds `busy`. */
 static harpe_status change_and_keep(held_slot *slot, const harpe_zeusd_change *what,
                                     harpe_error *error) {
-    bool is_first = !slot->claim;
-    harpe_status status = is_first ? take(slot, what->holder, error) : HARPE_OK;
+    harpe_status status = slot->holding ? HARPE_OK : take(slot, what->holder, error);
     if (status != HARPE_OK) return status;
-    bool is_adopted = slot->before.resets_clocks || slot->before.power_limit_mw > 0 ||
-                      slot->before.persistence >= 0;
     status = record(slot, what->setting, error);
-    if (status != HARPE_OK) {
-        if (is_first && !is_adopted) let_go(slot);
-        return status;
+    if (status == HARPE_OK) {
+        unsigned bit = 1U << what->setting;
+        status = apply(slot->holding, what, error);
+        if (!what->is_reset && !harpe_gpu_refused(status)) slot->locked |= bit;
+        if (what->is_reset && status == HARPE_OK) slot->locked &= ~bit;
     }
-    status = apply(slot->settings->gpus, what, error);
-    note_lock(slot, what, status);
-    bool holds_no_clock =
-        slot->kind == HARPE_SAVED_CLOCKS && !slot->locks_graphics && !slot->locks_memory;
-    bool is_refused_first = is_first && !is_adopted && harpe_gpu_refused(status);
-    if (holds_no_clock || is_refused_first) let_go(slot);
+    bool holds_no_clock = slot->kind == HARPE_SAVED_CLOCKS && !(slot->locked & CLOCKS);
+    if (holds_no_clock) slot->holding->changed = 0;
+    if (slot->holding->changed == 0) let_go(slot);
     return status;
 }
 
-/* Makes a change that is not restored. The claim only shows that no other job has the GPU. */
+/* Makes a change that is not restored. The holding only shows that no other job has the GPU. */
 static harpe_status change_for_good(held_slot *slot, const harpe_zeusd_change *what,
                                     harpe_error *error) {
-    harpe_saved_settings earlier;
-    harpe_gpu_claim *claim = NULL;
-    harpe_status status = claim_gpu(slot, harpe_process_self(), &claim, &earlier, error);
+    harpe_holding_options options = {.kind = slot->kind, .trainer = harpe_process_self()};
+    harpe_holding *holding = NULL;
+    harpe_status status =
+        harpe_holding_take(slot->settings->gpus, slot->gpu, &options, &holding, error);
     if (status != HARPE_OK) return status;
-    status = apply(slot->settings->gpus, what, error);
-    harpe_gpu_claim_release(claim, true);
+    status = apply(holding, what, error);
+    holding->changed = 0;
+    harpe_holding_release(holding);
     return status;
 }
 
@@ -427,6 +364,19 @@ static harpe_zeusd_held held_of(const held_slot *slot) {
                               .before = slot->shown};
 }
 
+/* Restores what the process that an earlier daemon knew has left changed. */
+static harpe_status put_back_former(held_slot *slot, harpe_error *error) {
+    bool is_restored;
+    harpe_status status = harpe_saved_settings_end(slot->settings->gpus, slot->gpu, slot->kind,
+                                                   slot->former, &is_restored, error);
+    if (status != HARPE_OK) return status;
+    harpe_lock(&slot->settings->mutex);
+    close(slot->former_fd);
+    slot->former_fd = -1;
+    harpe_unlock(&slot->settings->mutex);
+    return HARPE_OK;
+}
+
 /* Runs on a worker. A change of another client may have restored the settings already. */
 static void put_back(void *user) {
     held_slot *slot = user;
@@ -434,10 +384,13 @@ static void put_back(void *user) {
     harpe_lock(&slot->busy);
     harpe_lock(&settings->mutex);
     bool is_due = slot->is_held && (slot->is_to_end || process_has_ended(slot->pidfd));
+    bool has_former = slot->former_fd >= 0 && process_has_ended(slot->former_fd);
     slot->ended = held_of(slot);
     harpe_unlock(&settings->mutex);
     slot->has_put_back = is_due;
+    slot->has_recovered = has_former;
     slot->result = is_due ? put_back_slot(slot, &slot->error) : HARPE_OK;
+    if (has_former && slot->result == HARPE_OK) slot->result = put_back_former(slot, &slot->error);
     harpe_unlock(&slot->busy);
 }
 
@@ -472,6 +425,11 @@ static void end_putting_back(void *user) {
             begin_putting_back(slot);
             return;
         }
+        if (slot->has_recovered)
+            harpe_log_line(log, HARPE_LOG_INFO,
+                           "zeusd: GPU %d: process %ld, which held settings before this start, has "
+                           "ended; they are put back",
+                           index, (long)slot->former);
         if (slot->has_put_back)
             harpe_log_line(log, HARPE_LOG_INFO,
                            "zeusd: GPU %d: put back what process %ld (user %lu) had set: %s", index,
@@ -479,7 +437,11 @@ static void end_putting_back(void *user) {
         sync_watch(slot);
         return;
     }
-    if (slot->pause_ms == 0)
+    if (slot->pause_ms == 0 && !slot->has_put_back)
+        harpe_log_line(log, HARPE_LOG_ERROR,
+                       "zeusd: GPU %d: settings of process %ld are not put back: %s", index,
+                       (long)slot->former, slot->error.message);
+    else if (slot->pause_ms == 0)
         harpe_log_line(log, HARPE_LOG_ERROR,
                        "zeusd: GPU %d: what process %ld (user %lu) had set is not put back and is "
                        "tried again: %s",
@@ -531,21 +493,22 @@ static void holder_has_ended(void *user, uint32_t events) {
     begin_putting_back(slot);
 }
 
-/* Watches the present holder. If this fails, a timer tries again: if the holder has ended by then,
- * it restores the settings, and otherwise it calls this function again. */
+/* Watches the present holder, or else the process that an earlier daemon knew. If this fails, a
+ * timer tries again: if the process has ended by then, it restores the settings, and otherwise it
+ * calls this function again. */
 static void sync_watch(held_slot *slot) {
     harpe_zeusd_settings *settings = slot->settings;
     harpe_lock(&settings->mutex);
-    bool is_held = slot->is_held;
-    bool is_watched = is_held && slot->watch && slot->watched == slot->holding;
-    int fd = is_held && !is_watched ? fcntl(slot->pidfd, F_DUPFD_CLOEXEC, 0) : -1;
-    uint64_t holding = slot->holding;
+    int watched = slot->is_held ? slot->pidfd : slot->former_fd;
+    uint64_t number = slot->is_held ? slot->number : 0;
+    bool is_watched = watched >= 0 && slot->watch && slot->watched == number;
+    int fd = watched >= 0 && !is_watched ? fcntl(watched, F_DUPFD_CLOEXEC, 0) : -1;
     harpe_unlock(&settings->mutex);
     if (is_watched) return;
     end_watch(slot);
-    if (!is_held) return;
+    if (watched < 0) return;
     slot->watched_fd = fd;
-    slot->watched = holding;
+    slot->watched = number;
     if (fd >= 0 && harpe_loop_watch(settings->loop, fd, EPOLLIN, holder_has_ended, slot,
                                     &slot->watch, NULL) == HARPE_OK)
         return;
@@ -570,85 +533,18 @@ static void post_slot(held_slot *slot) {
     harpe_loop_post(slot->settings->loop, &slot->posted);
 }
 
-/* ---- Records of an earlier daemon ------------------------------------------------------------ */
-
-static void begin_recovery(former_holder *former);
-
-static void forget(former_holder *former) {
-    former_holder **place = &former->settings->formers;
-    while (*place != former)
-        place = &(*place)->next;
-    *place = former->next;
-    harpe_watch_remove(former->watch);
-    harpe_timer_cancel(former->again);
-    close(former->pidfd);
-    free(former);
-}
-
-/* On a worker. */
-static void recover(void *user) {
-    former_holder *former = user;
-    harpe_saved_settings_recovery how = {.is_dry = false};
-    former->status = harpe_saved_settings_recover(former->settings->gpus, &how, &former->error);
-}
-
-static void recover_again(void *user) {
-    former_holder *former = user;
-    former->again = NULL;
-    begin_recovery(former);
-}
-
-static void end_recovery(void *user) {
-    former_holder *former = user;
-    const harpe_log *log = &former->settings->options.log;
-    former->is_working = false;
-    if (former->status == HARPE_OK) {
-        harpe_log_line(log, HARPE_LOG_INFO,
-                       "zeusd: process %ld, which held settings before this start, has ended; they "
-                       "are put back",
-                       (long)former->process);
-        forget(former);
-        return;
-    }
-    harpe_log_line(log, HARPE_LOG_ERROR, "zeusd: settings of process %ld are not put back: %s",
-                   (long)former->process, former->error.message);
-    if (harpe_loop_after(former->settings->loop, LONGEST_PAUSE_MS, recover_again, former,
-                         &former->again, NULL) != HARPE_OK)
-        forget(former);
-}
-
-static void begin_recovery(former_holder *former) {
-    former->is_working = true;
-    former->work = (harpe_work){.work = recover,
-                                .done = end_recovery,
-                                .user = former,
-                                .pool = former->settings->options.pool};
-    harpe_workers_submit(former->settings->workers, &former->work);
-}
-
-static void former_has_ended(void *user, uint32_t events) {
-    former_holder *former = user;
-    (void)events;
-    harpe_watch_remove(former->watch);
-    former->watch = NULL;
-    begin_recovery(former);
-}
-
-void harpe_zeusd_settings_recover_after(harpe_zeusd_settings *settings, pid_t process) {
-    for (const former_holder *one = settings->formers; one; one = one->next)
-        if (one->process == process) return;
-    int pidfd = process > 0 ? harpe_process_open(process) : -1;
-    former_holder *former = pidfd >= 0 ? calloc(1, sizeof *former) : NULL;
-    if (!former) {
-        if (pidfd >= 0) close(pidfd);
-        return;
-    }
-    *former = (former_holder){.settings = settings, .process = process, .pidfd = pidfd};
-    former->next = settings->formers;
-    settings->formers = former;
-    if (harpe_loop_watch(settings->loop, pidfd, EPOLLIN, former_has_ended, former, &former->watch,
-                         NULL) != HARPE_OK)
-        forget(former);
+void harpe_zeusd_settings_recover_after(harpe_zeusd_settings *settings,
+                                        const harpe_saved_settings *state) {
+    int gpu = harpe_gpus_find_uuid(settings->gpus, state->uuid);
+    if (gpu < 0 || harpe_zeusd_is_given(&state->zeusd)) return;
+    held_slot *slot = &settings->slots[2 * gpu + (int)state->kind];
+    int pidfd = state->trainer > 0 ? harpe_process_open((pid_t)state->trainer) : -1;
+    harpe_lock(&settings->mutex);
+    if (slot->former_fd >= 0) close(slot->former_fd);
+    slot->former = (pid_t)state->trainer;
+    slot->former_fd = pidfd;
+    harpe_unlock(&settings->mutex);
+    sync_watch(slot);
 }
 
 /* ---- Beginning and end ----------------------------------------------------------------------- */
@@ -671,7 +567,7 @@ harpe_status harpe_zeusd_settings_new(harpe_loop *loop, harpe_workers *workers, 
         slot->settings = settings;
         slot->gpu = i / 2;
         slot->kind = (harpe_saved_settings_kind)(i % 2);
-        slot->pidfd = slot->watched_fd = -1;
+        slot->pidfd = slot->former_fd = slot->watched_fd = -1;
         (void)snprintf(slot->name, sizeof slot->name, "GPU %d",
                        harpe_gpu_info_at(gpus, slot->gpu)->driver_index);
         pthread_mutex_init(&slot->busy, NULL);
@@ -705,16 +601,13 @@ harpe_status harpe_zeusd_settings_put_back(harpe_zeusd_settings *settings, harpe
 
 void harpe_zeusd_settings_free(harpe_zeusd_settings *settings) {
     if (!settings) return;
-    for (former_holder *next, *former = settings->formers; former; former = next) {
-        next = former->next;
-        forget(former);
-    }
     for (int i = 0; i < settings->slot_count; i++) {
         held_slot *slot = &settings->slots[i];
         end_watch(slot);
         harpe_timer_cancel(slot->again);
-        harpe_gpu_claim_release(slot->claim, false);
+        harpe_holding_release(slot->holding);
         if (slot->pidfd >= 0) close(slot->pidfd);
+        if (slot->former_fd >= 0) close(slot->former_fd);
         pthread_mutex_destroy(&slot->busy);
     }
     pthread_mutex_destroy(&settings->mutex);

@@ -67,7 +67,7 @@ harpe_status harpe_zeusd_call(harpe_zeusd *zeusd, harpe_error *error, const char
 
 enum {
     HARPE_CONTROLLER_MAGIC = 0x48464343,
-    HARPE_CONTROLLER_VERSION = 8,
+    HARPE_CONTROLLER_VERSION = 9,
     HARPE_CONTROLLER_LATENCIES = 4096,
     HARPE_CONTROLLER_NOTES = 256, /* number of position notes */
     HARPE_CONTROLLER_ASKS = 8192,
@@ -108,27 +108,9 @@ static inline uint64_t harpe_position_make(bool begins, int64_t series, uint32_t
            (frequency_mhz > 0 ? (uint64_t)frequency_mhz & 0xFFFF : 0);
 }
 
-/* The settings of the GPU that were changed and must be restored. */
-enum {
-    HARPE_TOUCHED_POWER_LIMIT = 1,
-    HARPE_TOUCHED_MEMORY_CLOCKS = 2,
-    HARPE_TOUCHED_GRAPHICS_CLOCKS = 4,
-    /* The driver has locked these clocks once, so it supports such a lock. */
-    HARPE_LOCKED_MEMORY_CLOCKS = 8,
-    HARPE_LOCKED_GRAPHICS_CLOCKS = 16,
-};
-
-/* What a controller has changed on the GPU, and the settings that it found. Only the processes that
- * control the GPU use this structure. */
-typedef struct harpe_controller_changes {
-    _Atomic uint32_t touched; /* bit set of changed settings, which must be restored */
-    _Atomic uint32_t is_saved;
-    uint32_t saved_power_limit_mw; /* 0: the controller leaves the power limit alone */
-} harpe_controller_changes;
-
 /* Each cache line has only one writer, because a write to a line removes it from the other side's
  * cache. The slot lives as long as the trainer's handle, also if a controller process dies. The
- * next controller process continues the counts and uses the settings that the first one saved. */
+ * next controller process continues the counts. */
 typedef struct harpe_controller_slot {
     alignas(128) _Atomic uint64_t request; /* starts the cache line that the trainer writes */
     _Atomic uint64_t clock_requests;
@@ -155,9 +137,10 @@ typedef struct harpe_controller_slot {
     _Atomic uint32_t disobeys;
     /* The clocks of the last look in which the GPU did not obey; 0: the GPU has always obeyed. */
     _Atomic uint32_t disobeyed_wanted_mhz, disobeyed_held_mhz;
-    /* Used only if the trainer started the controller. The controller of a node agent keeps its
-     * changes to itself, because a trainer without privileges can write to the slot. */
-    harpe_controller_changes changes;
+    /* The power limit that the first controller process has saved, in mW, for the next one if the
+     * record on disk is gone; 0: it leaves the power limit alone. Unused for a lease, because a
+     * trainer without privileges can write to the slot. */
+    _Atomic uint32_t saved_power_limit_mw;
     _Atomic uint32_t latency_ns[HARPE_CONTROLLER_LATENCIES]; /* latency of write i, at index i
                                                               * modulo HARPE_CONTROLLER_LATENCIES */
     harpe_switch_table switch_table;  /* how long changes of the clock take */
@@ -298,45 +281,25 @@ void harpe_controller_gpu_close(harpe_controller_gpu *gpu);
 harpe_status harpe_controller_gpu_lock_graphics(harpe_controller_gpu *gpu, uint32_t mhz,
                                                 harpe_error *error);
 
-/* Sets the highest memory clock, the highest graphics clock and, unless `keeps_power_limit` is
- * true, the default power limit. Writes the highest graphics clock to `*highest_mhz`. Call
- * harpe_controller_gpu_remember first. Fails if the graphics clock cannot be set; the driver may
- * refuse the memory clock and the power limit. Records in `changes` the settings that it changes.
- * Returns HARPE_INTERRUPTED if the trainer is gone. */
-harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu, harpe_controller_changes *changes,
+/* Takes the GPU until harpe_holding_release (gpu/saved_settings.h), and sets the highest memory
+ * clock, the highest graphics clock and, unless `keeps_power_limit` is true, the default power
+ * limit. Writes the highest graphics clock to `*highest_mhz`. First restores all GPUs that dead
+ * jobs have left changed, then waits while another process has this GPU. Fails if the graphics
+ * clock cannot be set; the driver may refuse the memory clock and the power limit. Fails with
+ * HARPE_ALREADY_EXISTS after 10 s, and with HARPE_INTERRUPTED if the trainer is gone. After a
+ * failure `*out` may be a holding, which may have changed the GPU. */
+harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu,
+                                       const harpe_controller_header *header,
+                                       harpe_controller_slot *slot, harpe_holding **out,
                                        uint32_t *highest_mhz, harpe_error *error);
 
-/* Stores the present settings in `changes`, unless an earlier controller process has done so. */
-void harpe_controller_gpu_remember(const harpe_controller_gpu *gpu,
-                                   harpe_controller_changes *changes);
+/* Restores the settings in `which`, a set of 1 << harpe_setting, that the holding has changed, with
+ * this thread's handle. Tries again for half a minute after a failure. Changes no record. */
+harpe_status harpe_controller_gpu_restore(harpe_controller_gpu *gpu, const harpe_holding *holding,
+                                          unsigned which, harpe_error *error);
 
-/* Restores the changed settings that are in the bit set `which`. Tries again for half a minute
- * after a failure. Returns the last failure if any setting is not restored. */
-harpe_status harpe_controller_gpu_restore(harpe_controller_gpu *gpu,
-                                          harpe_controller_changes *changes, uint32_t which,
-                                          harpe_error *error);
-
-/* ---- The claim ------------------------------------------------------------------------------- */
-
-/* Claims the GPU for this process until harpe_gpu_claim_release. First restores all GPUs that dead
- * jobs have left changed. Then waits while another process has this GPU. Fails with
- * HARPE_ALREADY_EXISTS after 10 s, and with HARPE_INTERRUPTED if the trainer is gone. Copies into
- * `changes` the settings that an earlier controller of the same trainer saved. */
-harpe_status harpe_controller_claim_gpu(const harpe_controller_gpu *gpu,
-                                        const harpe_controller_header *header,
-                                        harpe_controller_changes *changes, harpe_gpu_claim **out,
-                                        harpe_error *error);
-
-/* Writes the saved settings to disk. Call it before the first change of the GPU. */
-harpe_status harpe_controller_save_settings(const harpe_controller_gpu *gpu,
-                                            const harpe_controller_header *header,
-                                            const harpe_controller_changes *changes,
-                                            harpe_gpu_claim *claim, harpe_error *error);
-
-/* Restores a GPU through zeusd. Used as `through_zeusd` of a harpe_saved_settings_recovery. */
-harpe_status harpe_controller_restore_through_zeusd(harpe_gpus *gpus, int gpu,
-                                                    const harpe_saved_settings *state,
-                                                    harpe_error *error);
+/* Restores a GPU through zeusd, as harpe_saved_settings_recovery wants it. */
+harpe_status harpe_controller_restore_through_zeusd(harpe_restoration *how, harpe_error *error);
 
 /* ---- Obedience ------------------------------------------------------------------------------- */
 

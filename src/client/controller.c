@@ -143,7 +143,7 @@ static harpe_status borrow_controller(harpe_frequency_controller *controller, in
                                       const atomic_bool *gives_up, int *socket,
                                       harpe_error *error) {
     harpe_lease_request request = {.uuid = controller->header.uuid,
-                                   .control = HARPE_LEASE_CLOCKS,
+                                   .control = HARPE_SAVED_CLOCKS,
                                    .memory = controller->memory,
                                    .dwell_ns = controller->header.dwell_ns,
                                    .poll_ns = controller->header.poll_ns,

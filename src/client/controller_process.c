@@ -37,7 +37,7 @@
 typedef struct clock_thread_state {
     const harpe_controller_header *header;
     harpe_controller_slot *slot;
-    harpe_controller_changes *changes;
+    const harpe_holding *holding;
     harpe_obedience *obedience;
     harpe_controller_gpu gpu; /* the thread's own handle */
     uint32_t current_mhz;     /* locked clock; 0: not known */
@@ -46,6 +46,8 @@ typedef struct clock_thread_state {
     harpe_status status; /* result of resetting the clocks */
     harpe_error error;
 } clock_thread_state;
+
+enum { CLOCKS = 1 << HARPE_SET_GRAPHICS_CLOCKS | 1 << HARPE_SET_MEMORY_CLOCKS };
 
 #define SHORTEST_US 500 /* of GPU time; shorter changes of the clock are not anticipated */
 #define AWAKE_NS INT64_C(1000000000) /* time from the last request until the thread sleeps */
@@ -62,7 +64,6 @@ typedef struct applier {
     int64_t not_before_ns;  /* earliest time of the next write, after the dwell time or back-off */
     int64_t back_off_ns;    /* 0: the last write succeeded */
     harpe_status refusal;   /* the last refusal that was reported */
-    bool has_written;
     int64_t start_ns, start_gpu_ns;   /* the same moment on both clocks */
     harpe_anticipation *anticipation; /* NULL: no memory, so no clock is set early */
     double real_per_gpu_time;         /* the function's result at the last call of anticipates() */
@@ -114,21 +115,6 @@ static void note_latency(harpe_controller_slot *slot, uint64_t request, int64_t 
                           memory_order_relaxed);
 }
 
-/* Fails if the terms of the lease forbid the clock. */
-static harpe_status check_terms(const harpe_lease_terms *terms, uint32_t mhz, harpe_error *error) {
-    if (terms->lowest_mhz > 0 && mhz < terms->lowest_mhz)
-        return harpe_fail(error, HARPE_PERMISSION_DENIED,
-                          "the node agent refuses %u MHz: its rule lowest_clock_mhz is %u; its "
-                          "administrator can change the rule",
-                          mhz, terms->lowest_mhz);
-    if (terms->highest_mhz > 0 && mhz > terms->highest_mhz)
-        return harpe_fail(error, HARPE_PERMISSION_DENIED,
-                          "the node agent refuses %u MHz: its rule highest_clock_mhz is %u; its "
-                          "administrator can change the rule",
-                          mhz, terms->highest_mhz);
-    return HARPE_OK;
-}
-
 static int64_t pause_after_write_ns(const applier *self) {
     int64_t dwell_ns = dwell_real_ns(self);
     int64_t shortest_ns = self->shared->header->terms.shortest_change_ns;
@@ -139,12 +125,12 @@ static int64_t pause_after_write_ns(const applier *self) {
 static bool lock_clock(applier *self, uint32_t mhz) {
     clock_thread_state *shared = self->shared;
     harpe_error error;
-    if (check_terms(&shared->header->terms, mhz, &error)) {
+    if (harpe_lease_terms_check(&shared->header->terms, HARPE_SET_GRAPHICS_CLOCKS, mhz, &error) !=
+        HARPE_OK) {
         count(&self->slot->failed);
         tell_refusal(self, &error);
         return false;
     }
-    self->has_written = true;
     harpe_obedience_ask(shared->obedience, mhz);
     harpe_status status = harpe_controller_gpu_lock_graphics(&shared->gpu, mhz, &error);
     if (status != HARPE_OK) {
@@ -331,12 +317,9 @@ static void *apply_clocks(void *clock_thread) {
             wait_for_request(&self, until_ns);
     }
     harpe_anticipation_free(self.anticipation);
-    /* Marks the clocks as changed, so that they are reset again. Another thread may have reset them
-     * before a write of this thread took effect. */
-    if (self.has_written) atomic_fetch_or(&shared->changes->touched, HARPE_TOUCHED_GRAPHICS_CLOCKS);
-    shared->status = harpe_controller_gpu_restore(
-        &shared->gpu, shared->changes, HARPE_TOUCHED_GRAPHICS_CLOCKS | HARPE_TOUCHED_MEMORY_CLOCKS,
-        &shared->error);
+    /* Another thread may have reset the clocks before a write of this thread took effect. */
+    shared->status =
+        harpe_controller_gpu_restore(&shared->gpu, shared->holding, CLOCKS, &shared->error);
     atomic_store(&shared->has_ended, true);
     return NULL;
 }
@@ -360,10 +343,8 @@ static void stop_clock_thread(clock_thread_state *clock_thread) {
 typedef struct controller_process {
     harpe_controller_header header;
     harpe_controller_slot *slot;
-    harpe_controller_changes *changes; /* in the slot, or `own_changes` */
-    harpe_controller_changes own_changes;
     harpe_controller_gpu gpu; /* the handle of this thread */
-    harpe_gpu_claim *claim;
+    harpe_holding *holding;
     harpe_obedience obedience;
     clock_thread_state clock_thread;
     pthread_t thread;
@@ -413,7 +394,7 @@ static harpe_status start_clock_thread(controller_process *controller, uint32_t 
     clock_thread_state *clock_thread = &controller->clock_thread;
     clock_thread->header = &controller->header;
     clock_thread->slot = controller->slot;
-    clock_thread->changes = controller->changes;
+    clock_thread->holding = controller->holding;
     clock_thread->obedience = &controller->obedience;
     clock_thread->current_mhz = highest_mhz;
     harpe_status status = harpe_controller_gpu_open(&controller->header, &clock_thread->gpu, error);
@@ -426,9 +407,10 @@ static harpe_status start_clock_thread(controller_process *controller, uint32_t 
 
 /* Removes the record on disk if the GPU is restored. A lost GPU returns after a reset with its
  * default settings, so its record stays. */
-static void end_claim(controller_process *controller, harpe_status restored) {
-    harpe_gpu_claim_release(controller->claim, restored == HARPE_OK);
-    controller->claim = NULL;
+static void end_holding(controller_process *controller, harpe_status restored) {
+    if (controller->holding && restored == HARPE_OK) controller->holding->changed = 0;
+    harpe_holding_release(controller->holding);
+    controller->holding = NULL;
 }
 
 /* Starts the controller. After a failure, undoes all changes to the GPU as far as the driver
@@ -440,35 +422,19 @@ static harpe_status start(controller_process *controller, harpe_error *error) {
     if (status == HARPE_OK && controller->header.terms.is_lease)
         status = harpe_helper_process_end_on_signal(error);
     if (status == HARPE_OK) status = map_slot(&controller->slot, error);
-    if (status == HARPE_OK) {
-        controller->changes = controller->header.terms.is_lease ? &controller->own_changes
-                                                                : &controller->slot->changes;
-    }
     if (status == HARPE_OK)
         status = harpe_controller_gpu_open(&controller->header, &controller->gpu, error);
-    if (status == HARPE_OK) {
-        status = harpe_controller_claim_gpu(&controller->gpu, &controller->header,
-                                            controller->changes, &controller->claim, error);
-    }
-    if (status != HARPE_OK) return status;
-    harpe_controller_gpu_remember(&controller->gpu, controller->changes);
-    status = harpe_controller_save_settings(&controller->gpu, &controller->header,
-                                            controller->changes, controller->claim, error);
     if (status == HARPE_OK)
-        status =
-            harpe_controller_gpu_take(&controller->gpu, controller->changes, &highest_mhz, error);
-    if (status == HARPE_OK) /* again, with the clocks that the driver has locked */
-        status = harpe_controller_save_settings(&controller->gpu, &controller->header,
-                                                controller->changes, controller->claim, error);
+        status = harpe_controller_gpu_take(&controller->gpu, &controller->header, controller->slot,
+                                           &controller->holding, &highest_mhz, error);
     if (status == HARPE_OK) {
         harpe_obedience_start(&controller->obedience, controller->slot, &controller->gpu);
         harpe_obedience_begin(&controller->obedience, highest_mhz);
         status = start_clock_thread(controller, highest_mhz, error);
     }
-    if (status != HARPE_OK) {
-        end_claim(controller, harpe_controller_gpu_restore(&controller->gpu, controller->changes,
-                                                           ~0U, &ignored));
-    }
+    if (status != HARPE_OK && controller->holding)
+        end_holding(controller, harpe_controller_gpu_restore(&controller->gpu, controller->holding,
+                                                             HARPE_ALL_SETTINGS, &ignored));
     return status;
 }
 
@@ -490,13 +456,11 @@ static bool ends_within(clock_thread_state *clock_thread, double timeout_s) {
 static harpe_status restore(controller_process *controller, harpe_error *error) {
     clock_thread_state *clock_thread = &controller->clock_thread;
     stop_clock_thread(clock_thread);
-    harpe_status status = harpe_controller_gpu_restore(&controller->gpu, controller->changes,
-                                                       HARPE_TOUCHED_POWER_LIMIT, error);
+    harpe_status status = harpe_controller_gpu_restore(&controller->gpu, controller->holding,
+                                                       1U << HARPE_SET_POWER_LIMIT, error);
     if (!ends_within(clock_thread, TIMEOUT_S)) {
         harpe_error ignored;
-        (void)harpe_controller_gpu_restore(
-            &controller->gpu, controller->changes,
-            HARPE_TOUCHED_GRAPHICS_CLOCKS | HARPE_TOUCHED_MEMORY_CLOCKS, &ignored);
+        (void)harpe_controller_gpu_restore(&controller->gpu, controller->holding, CLOCKS, &ignored);
         if (!ends_within(clock_thread, LONGEST_TIMEOUT_S))
             return harpe_fail(error, HARPE_DRIVER_ERROR, "a driver call does not return");
     }
@@ -522,7 +486,7 @@ int harpe_controller_main(int argc, char **argv) {
         harpe_helper_process_leave_directory();
         (void)harpe_helper_process_wait(-1);
         status = restore(controller, &error);
-        end_claim(controller, status);
+        end_holding(controller, status);
         if (status != HARPE_OK)
             syslog(LOG_USER | LOG_ERR, "harpe: a GPU could not be restored: %s", error.message);
         tell(controller, HARPE_CONTROLLER_RESTORED, status, &error);

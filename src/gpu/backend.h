@@ -14,6 +14,22 @@
 
 #include "gpu/visible.h"
 
+/* The settings that Harpe changes, in the order in which they are restored. A locked clock slows
+ * down the next user of the GPU, so the clocks come first. */
+typedef enum harpe_setting {
+    HARPE_SET_GRAPHICS_CLOCKS,
+    HARPE_SET_MEMORY_CLOCKS,
+    HARPE_SET_POWER_LIMIT,
+    HARPE_SET_PERSISTENCE,
+    HARPE_SETTINGS,
+} harpe_setting;
+
+/* The value of a setting. Clocks: the lowest and the highest clock of a lock in MHz, or zeros if
+ * there is no lock. Power limit: `low` in mW. Persistence mode: `low` is 0 or 1. */
+typedef struct harpe_setting_value {
+    uint32_t low, high;
+} harpe_setting_value;
+
 /* A GPU as the driver reports it. The back-end owns `handle`, which lives as long as the back-end's
  * state. */
 typedef struct harpe_backend_device {

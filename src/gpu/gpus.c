@@ -48,6 +48,12 @@ harpe_status harpe_gpus_fail(const harpe_gpus *gpus, harpe_gpu *gpu, int code, c
     return status;
 }
 
+int harpe_gpus_find_uuid(const harpe_gpus *gpus, const char *uuid) {
+    for (int i = 0; i < gpus->count; i++)
+        if (strcmp(gpus->gpus[i].info.uuid, uuid) == 0) return i;
+    return -1;
+}
+
 harpe_status harpe_gpus_find(const harpe_gpus *gpus, int gpu, harpe_gpu **out, harpe_error *error) {
     if (gpu < 0 || gpu >= gpus->count)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,

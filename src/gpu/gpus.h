@@ -23,6 +23,9 @@ harpe_status harpe_gpus_nearest_clock(harpe_gpus *gpus, int gpu, uint32_t mhz,
                                       uint32_t *nearest_mhz, uint32_t *highest_mhz,
                                       uint32_t *lowest_mhz, harpe_error *error);
 
+/* Returns the index of the GPU with this UUID, or -1. */
+int harpe_gpus_find_uuid(const harpe_gpus *gpus, const char *uuid);
+
 /* Returns a power that this GPU never draws, not even for a moment that the driver shows: twice its
  * highest power limit, or HARPE_GPU_HIGHEST_W if this limit is not known. */
 double harpe_gpu_highest_w(const harpe_gpus *gpus, int gpu);

@@ -22,8 +22,7 @@ typedef enum harpe_lock_state {
 
 typedef struct harpe_clock_lock {
     harpe_lock_state state;
-    uint32_t minimum_mhz, maximum_mhz; /* when set */
-    bool must_reset;                   /* a lock set by Harpe may hold; restore resets it */
+    harpe_setting_value value; /* when set */
 } harpe_clock_lock;
 
 /* One GPU. `mutex` guards all members below it. These members belong to settings.c. */
@@ -37,16 +36,16 @@ typedef struct harpe_gpu {
     atomic_bool was_lost; /* harpe_gpu_was_lost */
 
     pthread_mutex_t mutex;
-    bool power_limit_changed; /* true: the next member is the limit before the change */
-    uint32_t found_power_limit_mw;
-    bool persistence_changed;
-    bool found_persistence;
+    /* Of each setting: whether it may differ from `found`, its value before the first change. The
+     * value of a clock is no lock. */
+    bool is_changed[HARPE_SETTINGS];
+    harpe_setting_value found[HARPE_SETTINGS];
     uint32_t asked_power_limit_mw; /* the limit last requested, and the limit that the driver then
                                     * set; 0: none */
     uint32_t made_power_limit_mw;
     bool power_limit_is_unsure; /* the driver has not carried out the last change, and may do so
                                  * later */
-    harpe_clock_lock graphics, memory;
+    harpe_clock_lock locks[2];  /* of the graphics clock and of the memory clock */
     harpe_gpu_writes writes;
 } harpe_gpu;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads and writes the files of saved_settings.h: a directory that belongs to one user, a lock for
- * each GPU and kind, and a record as lines of "key value". It does not use drivers. */
+/* Implements saved_settings.h: a directory of files that belongs to one user, with a lock for each
+ * GPU and kind and a record as lines of "key value"; restoring GPUs; holdings, and the recovery of
+ * GPUs that dead jobs have left changed. */
 #include "gpu/saved_settings.h"
 
 #include <ctype.h>
@@ -34,7 +35,20 @@ enum { RECORD_SIZE_MAX = 4096, RECORDS_MAX = 100000 };
 #define LOCK_SUFFIX ".lock"
 #define ROOT_DIRECTORY "/run/harpe"
 
-static const char *const kind_names[HARPE_SAVED_KINDS] = {"power", "clocks"};
+static const char *const kind_names[HARPE_SAVED_KINDS] = {"clocks", "power"};
+
+const char *harpe_saved_settings_kind_name(harpe_saved_settings_kind kind) {
+    return kind_names[kind];
+}
+
+bool harpe_saved_settings_kind_find(const char *name, harpe_saved_settings_kind *out) {
+    for (int kind = 0; name && kind < HARPE_SAVED_KINDS; kind++) {
+        if (strcmp(name, kind_names[kind]) != 0) continue;
+        *out = (harpe_saved_settings_kind)kind;
+        return true;
+    }
+    return false;
+}
 
 /* ---- Directory ------------------------------------------------------------------------------- */
 
@@ -123,123 +137,81 @@ static void unlock_record(int directory, const char *name, int lock) {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Finds the next line's key and value. Returns false at the end. */
-static bool next_line(char **rest, char **key, char **value) {
-    char *line = strsep(rest, "\n");
-    if (!line || !*line) return false;
-    *key = strsep(&line, " ");
-    *value = line ? line : *key + strlen(*key);
-    return true;
-}
+typedef enum field_type { TEXT, KIND, FLAG, MODE, COUNT, NUMBER } field_type;
 
-static bool read_text(const char *value, char *out, size_t size) {
-    return (size_t)snprintf(out, size, "%s", value) < size;
-}
-
-static bool read_kind(const char *value, harpe_saved_settings_kind *out) {
-    for (int kind = 0; kind < HARPE_SAVED_KINDS; kind++) {
-        if (strcmp(value, kind_names[kind]) != 0) continue;
-        *out = (harpe_saved_settings_kind)kind;
-        return true;
+#define FIELD(name, type, member, is_optional) \
+    { \
+        name, type, offsetof(harpe_saved_settings_record, member), \
+            sizeof(((harpe_saved_settings_record *)0)->member), is_optional \
     }
-    return false;
-}
 
-enum {
-    POWER_LIMIT,
-    PERSISTENCE,
-    RESETS_CLOCKS,
-    LOCKS_GRAPHICS,
-    LOCKS_MEMORY,
-    YIELDS,
-    GRAPHICS_MINIMUM,
-    GRAPHICS_MAXIMUM,
-    MEMORY_MINIMUM,
-    MEMORY_MAXIMUM,
-    TRAINER,
-    TRAINER_START,
-    TRAINER_NAMESPACE,
-    NOTED,
-    NUMBERS
-};
-
-static const struct {
+/* The lines of a record. A line that is optional is written only if its value is not 0 or "". Older
+ * versions ignore the lines of locks, and reset the clocks. */
+static const struct field {
     const char *key;
-    int64_t minimum, maximum;
-} number_keys[NUMBERS] = {
-    [POWER_LIMIT] = {"power_limit_mw", 0, UINT32_MAX},
-    [PERSISTENCE] = {"persistence", -1, 1},
-    [RESETS_CLOCKS] = {"resets_clocks", 0, 1},
-    [LOCKS_GRAPHICS] = {"locks_graphics", 0, 1},
-    [LOCKS_MEMORY] = {"locks_memory", 0, 1},
-    [YIELDS] = {"yields", 0, 1},
-    [GRAPHICS_MINIMUM] = {"graphics_minimum_mhz", 0, UINT32_MAX},
-    [GRAPHICS_MAXIMUM] = {"graphics_maximum_mhz", 0, UINT32_MAX},
-    [MEMORY_MINIMUM] = {"memory_minimum_mhz", 0, UINT32_MAX},
-    [MEMORY_MAXIMUM] = {"memory_maximum_mhz", 0, UINT32_MAX},
-    [TRAINER] = {"trainer", 0, INT32_MAX},
-    [TRAINER_START] = {"trainer_start", 0, INT64_MAX},
-    [TRAINER_NAMESPACE] = {"trainer_namespace", 0, INT64_MAX},
-    [NOTED] = {"noted_ns", 0, INT64_MAX},
+    field_type type;
+    size_t offset, size;
+    bool is_optional;
+} fields[] = {
+    FIELD("kind", KIND, state.kind, false),
+    FIELD("gpu", TEXT, state.uuid, false),
+    FIELD("boot", TEXT, boot, false),
+    FIELD("trainer", NUMBER, trainer.process, false),
+    FIELD("trainer_start", NUMBER, trainer.start_ticks, false),
+    FIELD("trainer_namespace", NUMBER, trainer.namespace, false),
+    FIELD("noted_ns", NUMBER, noted_ns, false),
+    FIELD("power_limit_mw", COUNT, state.power_limit_mw, false),
+    FIELD("persistence", MODE, state.persistence, false),
+    FIELD("resets_clocks", FLAG, state.resets_clocks, false),
+    FIELD("locks_graphics", FLAG, state.locks_graphics, false),
+    FIELD("locks_memory", FLAG, state.locks_memory, false),
+    FIELD("yields", FLAG, state.yields, true),
+    FIELD("graphics_minimum_mhz", COUNT, state.locks.graphics_minimum_mhz, true),
+    FIELD("graphics_maximum_mhz", COUNT, state.locks.graphics_maximum_mhz, true),
+    FIELD("memory_minimum_mhz", COUNT, state.locks.memory_minimum_mhz, true),
+    FIELD("memory_maximum_mhz", COUNT, state.locks.memory_maximum_mhz, true),
+    FIELD("cluster", TEXT, cluster, true),
+    FIELD("zeusd", TEXT, state.zeusd.socket, true),
+    FIELD("zeusd_host_port", TEXT, state.zeusd.host_port, true),
 };
+
+enum { FIELDS = sizeof fields / sizeof fields[0] };
+
+static bool read_value(const struct field *field, const char *value, void *out) {
+    int64_t number = 0;
+    if (field->type == TEXT) return (size_t)snprintf(out, field->size, "%s", value) < field->size;
+    if (field->type == KIND) return harpe_saved_settings_kind_find(value, out);
+    if (!harpe_parse_int(value, strlen(value), &number)) return false;
+    switch (field->type) {
+    case FLAG: *(bool *)out = number == 1; return number == 0 || number == 1;
+    case MODE: *(int32_t *)out = (int32_t)number; return number >= -1 && number <= 1;
+    case COUNT: *(uint32_t *)out = (uint32_t)number; return number >= 0 && number <= UINT32_MAX;
+    default: memcpy(out, &number, sizeof number); return number >= 0;
+    }
+}
 
 /* Reads one line. Ignores keys that a later version has added. */
-static bool read_line(harpe_saved_settings_record *record, int64_t numbers[NUMBERS],
-                      const char *key, const char *value) {
-    harpe_saved_settings *state = &record->state;
-    if (strcmp(key, "kind") == 0) return read_kind(value, &state->kind);
-    if (strcmp(key, "gpu") == 0) return read_text(value, state->uuid, sizeof state->uuid);
-    if (strcmp(key, "boot") == 0) return read_text(value, record->boot, sizeof record->boot);
-    if (strcmp(key, "cluster") == 0)
-        return read_text(value, record->cluster, sizeof record->cluster);
-    if (strcmp(key, "zeusd") == 0)
-        return read_text(value, state->zeusd.socket, sizeof state->zeusd.socket);
-    if (strcmp(key, "zeusd_host_port") == 0)
-        return read_text(value, state->zeusd.host_port, sizeof state->zeusd.host_port);
-    for (int i = 0; i < NUMBERS; i++) {
-        if (strcmp(key, number_keys[i].key) != 0) continue;
-        return harpe_parse_int(value, strlen(value), &numbers[i]) &&
-               numbers[i] >= number_keys[i].minimum && numbers[i] <= number_keys[i].maximum;
-    }
+static bool read_line(harpe_saved_settings_record *record, char *line) {
+    const char *key = strsep(&line, " ");
+    for (int i = 0; i < FIELDS; i++)
+        if (strcmp(key, fields[i].key) == 0)
+            return read_value(&fields[i], line ? line : "", (char *)record + fields[i].offset);
     return true;
-}
-
-static void take_numbers(harpe_saved_settings_record *record, const int64_t numbers[NUMBERS]) {
-    record->state.power_limit_mw = (uint32_t)numbers[POWER_LIMIT];
-    record->state.persistence = (int32_t)numbers[PERSISTENCE];
-    record->state.resets_clocks = numbers[RESETS_CLOCKS] == 1;
-    record->state.locks_graphics = numbers[LOCKS_GRAPHICS] == 1;
-    record->state.locks_memory = numbers[LOCKS_MEMORY] == 1;
-    record->state.yields = numbers[YIELDS] == 1;
-    record->state.locks = (harpe_default_locks){
-        .graphics_minimum_mhz = (uint32_t)numbers[GRAPHICS_MINIMUM],
-        .graphics_maximum_mhz = (uint32_t)numbers[GRAPHICS_MAXIMUM],
-        .memory_minimum_mhz = (uint32_t)numbers[MEMORY_MINIMUM],
-        .memory_maximum_mhz = (uint32_t)numbers[MEMORY_MAXIMUM],
-    };
-    record->state.trainer = numbers[TRAINER];
-    record->trainer.process = numbers[TRAINER];
-    record->trainer.start_ticks = (uint64_t)numbers[TRAINER_START];
-    record->trainer.namespace = (uint64_t)numbers[TRAINER_NAMESPACE];
-    record->noted_ns = numbers[NOTED];
 }
 
 static harpe_status parse(char *text, const char *name, harpe_saved_settings_record *out,
                           harpe_error *error) {
-    harpe_saved_settings_record record = {0};
-    int64_t numbers[NUMBERS] = {[PERSISTENCE] = -1};
+    harpe_saved_settings_record record = {.state.persistence = -1};
     size_t heading = strlen(HEADING);
     bool is_well = strncmp(text, HEADING, heading) == 0;
     char *rest = is_well ? text + heading : NULL;
-    char *key = NULL;
-    char *value = NULL;
-    while (is_well && next_line(&rest, &key, &value))
-        is_well = read_line(&record, numbers, key, value);
+    for (char *line; is_well && (line = strsep(&rest, "\n")) && *line;)
+        is_well = read_line(&record, line);
     if (!is_well || !record.state.uuid[0]) {
         return harpe_fail(error, HARPE_INVALID_INPUT, "%.120s: not a record of saved settings",
                           name);
     }
-    take_numbers(&record, numbers);
+    record.state.trainer = record.trainer.process;
     *out = record;
     return HARPE_OK;
 }
@@ -267,41 +239,31 @@ static harpe_status read_record(int directory, const char *name, harpe_saved_set
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-/* Older versions ignore these lines and reset the clocks. */
-static void print_locks(harpe_text *text, const harpe_default_locks *locks) {
-    if (locks->graphics_maximum_mhz > 0)
-        harpe_text_printf(text, "graphics_minimum_mhz %u\ngraphics_maximum_mhz %u\n",
-                          locks->graphics_minimum_mhz, locks->graphics_maximum_mhz);
-    if (locks->memory_maximum_mhz > 0)
-        harpe_text_printf(text, "memory_minimum_mhz %u\nmemory_maximum_mhz %u\n",
-                          locks->memory_minimum_mhz, locks->memory_maximum_mhz);
-}
-
-static void print_record(harpe_text *text, const harpe_saved_settings_record *record) {
-    const harpe_saved_settings *state = &record->state;
-    harpe_text_printf(text, HEADING "kind %s\ngpu %s\nboot %s\n", kind_names[state->kind],
-                      state->uuid, record->boot);
-    harpe_text_printf(text, "trainer %" PRId64 "\ntrainer_start %" PRIu64 "\n",
-                      record->trainer.process, record->trainer.start_ticks);
-    harpe_text_printf(text, "trainer_namespace %" PRIu64 "\nnoted_ns %" PRId64 "\n",
-                      record->trainer.namespace, record->noted_ns);
-    harpe_text_printf(text, "power_limit_mw %" PRIu32 "\npersistence %" PRId32 "\n",
-                      state->power_limit_mw, state->persistence);
-    harpe_text_printf(text, "resets_clocks %d\nlocks_graphics %d\nlocks_memory %d\n",
-                      state->resets_clocks, state->locks_graphics, state->locks_memory);
-    if (state->yields) harpe_text_printf(text, "yields 1\n");
-    print_locks(text, &state->locks);
-    if (record->cluster[0]) harpe_text_printf(text, "cluster %s\n", record->cluster);
-    if (state->zeusd.socket[0]) harpe_text_printf(text, "zeusd %s\n", state->zeusd.socket);
-    if (state->zeusd.host_port[0])
-        harpe_text_printf(text, "zeusd_host_port %s\n", state->zeusd.host_port);
+static void print_field(harpe_text *text, const struct field *field, const void *value) {
+    int64_t number = 0;
+    const char *words = field->type == TEXT ? value : NULL;
+    switch (field->type) {
+    case TEXT: break;
+    case KIND: words = kind_names[*(const harpe_saved_settings_kind *)value]; break;
+    case FLAG: number = *(const bool *)value; break;
+    case MODE: number = *(const int32_t *)value; break;
+    case COUNT: number = *(const uint32_t *)value; break;
+    case NUMBER: memcpy(&number, value, sizeof number); break;
+    }
+    if (field->is_optional && (words ? !*words : number == 0)) return;
+    if (words)
+        harpe_text_printf(text, "%s %s\n", field->key, words);
+    else
+        harpe_text_printf(text, "%s %" PRId64 "\n", field->key, number);
 }
 
 /* Writes the record completely or not at all. */
 static harpe_status write_record(int directory, const char *name,
                                  const harpe_saved_settings_record *record, harpe_error *error) {
     harpe_text text = {0};
-    print_record(&text, record);
+    harpe_text_printf(&text, HEADING);
+    for (int i = 0; i < FIELDS; i++)
+        print_field(&text, &fields[i], (const char *)record + fields[i].offset);
     if (text.failed) {
         harpe_text_free(&text);
         return harpe_fail_memory(error);
@@ -318,59 +280,62 @@ static void remove_record(int directory, const char *name) { (void)unlinkat(dire
 
 /* ---- Listing --------------------------------------------------------------------------------- */
 
+typedef struct listed_record {
+    char name[HARPE_SAVED_NAME_SIZE];
+    int64_t noted_ns;
+} listed_record;
+
 static bool is_record_name(const char *name) {
     const char *dot = strrchr(name, '.');
     harpe_saved_settings_kind kind;
     return name[0] != '.' && strlen(name) < HARPE_SAVED_NAME_SIZE && dot &&
-           read_kind(dot + 1, &kind);
+           harpe_saved_settings_kind_find(dot + 1, &kind);
 }
 
-/* Lists the names of all records. The caller frees the list with free(). */
-static harpe_status list_names(int directory, char (**out)[HARPE_SAVED_NAME_SIZE], size_t *count,
-                               harpe_error *error) {
+static int newest_first(const void *a, const void *b) {
+    int64_t one = ((const listed_record *)a)->noted_ns;
+    int64_t other = ((const listed_record *)b)->noted_ns;
+    return (one < other) - (one > other);
+}
+
+/* Lists the records. The oldest record of a GPU has its original settings, so it is restored last.
+ * The caller frees the list with free(), also after a failure. */
+static harpe_status list_records(int directory, listed_record **out, size_t *count,
+                                 harpe_error *error) {
     int own = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *entries = own >= 0 ? fdopendir(own) : NULL;
-    if (!entries) {
-        int failure = errno;
-        if (own >= 0) close(own);
-        return harpe_fail_errno(error, failure, "saved settings of GPUs");
-    }
-    char(*names)[HARPE_SAVED_NAME_SIZE] = NULL;
-    size_t used = 0;
     harpe_status status = HARPE_OK;
-    for (struct dirent *entry; used < RECORDS_MAX && (entry = readdir(entries));) {
+    if (!entries) {
+        status = harpe_fail_errno(error, errno, "saved settings of GPUs");
+        if (own >= 0) close(own);
+        return status;
+    }
+    for (struct dirent *entry; *count < RECORDS_MAX && (entry = readdir(entries));) {
+        harpe_saved_settings_record record = {.noted_ns = 0};
         if (!is_record_name(entry->d_name)) continue;
-        void *larger = harpe_realloc(names, used + 1, sizeof *names);
+        listed_record *larger = harpe_realloc(*out, *count + 1, sizeof **out);
         if (!larger) {
             status = harpe_fail_memory(error);
             break;
         }
-        names = larger;
-        memcpy(names[used++], entry->d_name, strlen(entry->d_name) + 1);
+        *out = larger;
+        (void)read_record(directory, entry->d_name, &record, NULL);
+        listed_record *listed = &larger[(*count)++];
+        *listed = (listed_record){.noted_ns = record.noted_ns};
+        memcpy(listed->name, entry->d_name, strlen(entry->d_name));
     }
     closedir(entries);
-    if (status != HARPE_OK) {
-        free(names);
-        return status;
-    }
-    *out = names;
-    *count = used;
-    return HARPE_OK;
+    if (*count > 0) qsort(*out, *count, sizeof **out, newest_first);
+    return status;
 }
 
 /* ---- Processes ------------------------------------------------------------------------------- */
 
-static bool read_small_file(const char *path, char *text, size_t size) {
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return false;
-    ssize_t got = read(file, text, size - 1);
-    close(file);
-    text[got > 0 ? got : 0] = '\0';
-    return got > 0;
-}
-
 static void read_boot(char boot[64]) {
-    if (!read_small_file("/proc/sys/kernel/random/boot_id", boot, 64)) boot[0] = '\0';
+    int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t got = file >= 0 ? read(file, boot, 63) : 0;
+    if (file >= 0) close(file);
+    boot[got > 0 ? got : 0] = '\0';
     boot[strcspn(boot, "\n")] = '\0';
 }
 
@@ -394,112 +359,122 @@ bool harpe_process_is_alive(const harpe_process_identity *identity) {
                           harpe_process_started((pid_t)identity->process) == identity->start_ticks);
 }
 
-/* ---- Claims and recovery --------------------------------------------------------------------- */
+/* ---- Restoring ------------------------------------------------------------------------------- */
 
-/* Claims GPUs, records their settings before a change, and restores the settings that a dead job
- * has left changed. A GPU is not touched while its claim is held or while its trainer runs;
- * docs/limits.md describes the one exception. The code above reads and writes the
- * records. */
+#define CHECK_NS 20000000 /* between two attempts, and between setting a value and checking it */
+
+enum {
+    CLOCKS = 1 << HARPE_SET_GRAPHICS_CLOCKS | 1 << HARPE_SET_MEMORY_CLOCKS,
+    TRIES = 3,         /* at least */
+    CHECKS_PASSED = 3, /* checks in a row that must succeed */
+};
+
+bool harpe_saved_settings_value(const harpe_saved_settings *state, harpe_setting setting,
+                                harpe_setting_value *out) {
+    const harpe_default_locks *locks = &state->locks;
+    switch (setting) {
+    case HARPE_SET_GRAPHICS_CLOCKS:
+        *out = (harpe_setting_value){locks->graphics_minimum_mhz, locks->graphics_maximum_mhz};
+        return state->resets_clocks;
+    case HARPE_SET_MEMORY_CLOCKS:
+        *out = (harpe_setting_value){locks->memory_minimum_mhz, locks->memory_maximum_mhz};
+        return state->resets_clocks;
+    case HARPE_SET_POWER_LIMIT:
+        *out = (harpe_setting_value){.low = state->power_limit_mw};
+        return state->power_limit_mw > 0;
+    default:
+        *out = (harpe_setting_value){.low = state->persistence == 1};
+        return state->persistence >= 0;
+    }
+}
+
+static bool *locks_of(harpe_saved_settings *state, harpe_setting clock) {
+    return clock == HARPE_SET_MEMORY_CLOCKS ? &state->locks_memory : &state->locks_graphics;
+}
+
+static harpe_status restore_one(const harpe_restoration *how, harpe_setting setting,
+                                harpe_setting_value value, harpe_error *error) {
+    harpe_status status = how->set ? how->set(how->user, setting, value, error)
+                                   : harpe_gpu_set(how->gpus, how->gpu, setting, value, error);
+    bool is_clock = CLOCKS >> setting & 1;
+    bool may_lack = is_clock && !*locks_of(how->state, setting);
+    return status == HARPE_NOT_SUPPORTED && may_lack ? HARPE_OK : status;
+}
+
+/* Returns true if the setting can be read and has this value. */
+static bool has_value(const harpe_restoration *how, harpe_setting setting,
+                      harpe_setting_value value) {
+    harpe_setting_value now;
+    return harpe_gpu_read_setting(how->gpus, how->gpu, setting, &now, NULL) == HARPE_OK &&
+           now.low == value.low;
+}
+
+/* Tries once to restore the settings of the set `left`. Removes those that need no check from the
+ * set. Sets `*was_set` to true if another setting differed. Returns the first failure. */
+static harpe_status restore_once(const harpe_restoration *how, unsigned *left, bool *was_set,
+                                 harpe_error *error) {
+    harpe_status first = HARPE_OK;
+    for (int i = 0; i < HARPE_SETTINGS; i++) {
+        harpe_setting setting = (harpe_setting)i;
+        harpe_setting_value value;
+        harpe_error told;
+        unsigned bit = 1U << i;
+        if (!harpe_saved_settings_value(how->state, setting, &value)) *left &= ~bit;
+        if (!(*left & bit)) continue;
+        if (!(CLOCKS & bit) && !has_value(how, setting, value)) *was_set = true;
+        harpe_status status = restore_one(how, setting, value, &told);
+        if (status == HARPE_OK) *left &= ~(CLOCKS & bit);
+        if (status == HARPE_OK || first != HARPE_OK) continue;
+        first = status;
+        if (error) *error = told;
+    }
+    return first;
+}
+
+harpe_status harpe_restore(const harpe_restoration *how, harpe_error *error) {
+    harpe_patience patience = harpe_patience_for(how->try_for_s);
+    unsigned left = how->which;
+    int passed = 0;
+    int late_sets = 0;
+    if (!how->set) harpe_gpu_forget_clock_locks(how->gpus, how->gpu);
+    for (int tries = 1;; tries++) {
+        bool was_set = how->revise && !how->revise(how->user, how->state);
+        harpe_status status = restore_once(how, &left, &was_set, error);
+        bool is_late = harpe_patience_is_over(&patience);
+        if (status == HARPE_GPU_LOST || (status != HARPE_OK && is_late && tries >= TRIES))
+            return status;
+        passed = status == HARPE_OK && !was_set ? passed + 1 : 0;
+        if (passed == CHECKS_PASSED || (passed > 0 && (is_late || left == 0))) return HARPE_OK;
+        if (status == HARPE_OK && is_late && late_sets++ > 0)
+            return harpe_fail(
+                error, HARPE_DRIVER_ERROR,
+                "GPU %d: its power limit or persistence mode is not restored, because "
+                "another program keeps changing it",
+                harpe_gpu_info_at(how->gpus, how->gpu)->driver_index);
+        harpe_sleep_ns(CHECK_NS);
+    }
+}
+
+/* ---- Holdings and recovery ------------------------------------------------------------------- */
+
+/* A GPU is not touched while its holding is held or while its trainer runs; docs/limits.md
+ * describes the one exception. */
 
 #define LOOK_NS 10000000
 #define LOCK_TIMEOUT_S 5.0
 #define YIELDING_S 1.0
-#define TRY_AGAIN_NS 20000000
-
-enum { TRIES = 3 };
-
-struct harpe_gpu_claim {
-    int directory, lock;
-    char name[HARPE_SAVED_NAME_SIZE];
-    harpe_saved_settings_record record; /* all members except the saved settings */
-};
+#define TRY_FOR_S 0.05 /* an attempt to restore a GPU; its caller repeats it later */
 
 /* The records of one machine, and a handle that reaches all of its GPUs. */
 typedef struct recovery {
     harpe_saved_settings_recovery how;
     int directory;
     harpe_gpus *gpus;
+    int64_t over; /* this trainer's job is over, although the process may run; 0: none */
+    harpe_saved_settings_outcome outcome; /* of the last record that was processed */
     char boot[64];
     char cluster[HARPE_SAVED_CLUSTER_SIZE];
 } recovery;
-
-typedef struct listed_record {
-    char name[HARPE_SAVED_NAME_SIZE];
-    int64_t noted_ns;
-} listed_record;
-
-static int find_gpu(const harpe_gpus *gpus, const char *uuid) {
-    for (int gpu = 0; gpu < harpe_gpus_count(gpus); gpu++)
-        if (strcmp(harpe_gpu_info_at(gpus, gpu)->uuid, uuid) == 0) return gpu;
-    return -1;
-}
-
-/* ---- Restoring one GPU ----------------------------------------------------------------------- */
-
-harpe_status harpe_gpu_restore_graphics_clocks(harpe_gpus *gpus, int gpu,
-                                               const harpe_default_locks *locks,
-                                               harpe_error *error) {
-    if (locks->graphics_maximum_mhz == 0) return harpe_gpu_reset_graphics_clocks(gpus, gpu, error);
-    return harpe_gpu_lock_graphics_clocks(gpus, gpu, locks->graphics_minimum_mhz,
-                                          locks->graphics_maximum_mhz, error);
-}
-
-harpe_status harpe_gpu_restore_memory_clocks(harpe_gpus *gpus, int gpu,
-                                             const harpe_default_locks *locks, harpe_error *error) {
-    if (locks->memory_maximum_mhz == 0) return harpe_gpu_reset_memory_clocks(gpus, gpu, error);
-    return harpe_gpu_lock_memory_clocks(gpus, gpu, locks->memory_minimum_mhz,
-                                        locks->memory_maximum_mhz, error);
-}
-
-/* NOT_SUPPORTED usually means that the driver has never changed the setting. But drivers also
- * return it for a moment for a setting that they have changed. So NOT_SUPPORTED is a failure for a
- * clock that the driver has locked, and for a persistence mode that differs from the saved one. */
-static harpe_status restore_by_driver(harpe_gpus *gpus, int gpu, const harpe_saved_settings *state,
-                                      harpe_error *error) {
-    harpe_status status = HARPE_OK;
-    if (state->resets_clocks) {
-        status = harpe_gpu_restore_graphics_clocks(gpus, gpu, &state->locks, error);
-        if (status == HARPE_NOT_SUPPORTED && !state->locks_graphics) status = HARPE_OK;
-        if (status != HARPE_OK) return status;
-        status = harpe_gpu_restore_memory_clocks(gpus, gpu, &state->locks, error);
-        if (status == HARPE_NOT_SUPPORTED && !state->locks_memory) status = HARPE_OK;
-    }
-    if (status == HARPE_OK && state->power_limit_mw > 0)
-        status = harpe_gpu_set_power_limit(gpus, gpu, state->power_limit_mw, error);
-    if (status == HARPE_OK && state->persistence >= 0) {
-        bool is_on = false;
-        status = harpe_gpu_set_persistence_mode(gpus, gpu, state->persistence == 1, error);
-        if (status == HARPE_NOT_SUPPORTED &&
-            harpe_gpu_persistence_mode(gpus, gpu, &is_on, NULL) == HARPE_OK &&
-            is_on == (state->persistence == 1))
-            status = HARPE_OK;
-    }
-    return status;
-}
-
-/* Restores a GPU. Tries a failed driver call again, because a call may fail once. A lost GPU needs
- * a reset, after which it has its default settings; its record stays until it has returned. */
-static harpe_status restore_gpu(const recovery *all, int gpu, const harpe_saved_settings *state,
-                                harpe_error *error) {
-    harpe_status status = HARPE_OK;
-    for (int tries = 0; tries < TRIES; tries++) {
-        if (tries > 0) harpe_sleep_ns(TRY_AGAIN_NS);
-        status = harpe_zeusd_is_given(&state->zeusd)
-                     ? all->how.through_zeusd(all->gpus, gpu, state, error)
-                     : restore_by_driver(all->gpus, gpu, state, error);
-        if (status == HARPE_OK || status == HARPE_GPU_LOST || status == HARPE_PERMISSION_DENIED)
-            return status;
-    }
-    return status;
-}
-
-harpe_status harpe_saved_settings_put_back(harpe_gpus *gpus, int gpu,
-                                           const harpe_saved_settings *state, harpe_error *error) {
-    recovery all = {.gpus = gpus};
-    harpe_saved_settings by_driver = *state;
-    by_driver.zeusd = (harpe_zeusd_place){.socket = ""};
-    return restore_gpu(&all, gpu, &by_driver, error);
-}
 
 /* ---- Evaluating one record ------------------------------------------------------------------- */
 
@@ -534,125 +509,93 @@ static bool is_elsewhere(const recovery *all, const harpe_saved_settings_record 
  * Changes nothing. */
 static harpe_saved_settings_outcome assess(const recovery *all,
                                            const harpe_saved_settings_record *record, int gpu) {
-    bool is_over = all->how.is_over && all->how.is_over(all->how.user, &record->state);
+    bool is_over = all->over > 0 && record->trainer.process == all->over;
     if (!is_over && harpe_process_is_alive(&record->trainer)) return HARPE_SAVED_IN_USE;
     if (is_void(all, record)) return HARPE_SAVED_VOID;
     if (is_elsewhere(all, record, gpu)) return HARPE_SAVED_ELSEWHERE;
     return HARPE_SAVED_RESTORED;
 }
 
-/* Returns true if the job of a record is over, so that the record is processed and removed. */
-static bool is_due(harpe_saved_settings_outcome outcome) {
-    return outcome == HARPE_SAVED_VOID || outcome == HARPE_SAVED_RESTORED;
+static harpe_status restore_record(const recovery *all, int gpu, harpe_saved_settings *state,
+                                   harpe_error *error) {
+    harpe_restoration how = {.gpus = all->gpus,
+                             .gpu = gpu,
+                             .state = state,
+                             .which = HARPE_ALL_SETTINGS,
+                             .try_for_s = TRY_FOR_S};
+    return harpe_zeusd_is_given(&state->zeusd) ? all->how.through_zeusd(&how, error)
+                                               : harpe_restore(&how, error);
 }
 
-static harpe_saved_settings_outcome settle(const recovery *all, const char *name,
-                                           const harpe_saved_settings_record *record, int gpu,
+/* Deals with a record whose job is over. Returns what happened. Without the lock (-1), another
+ * process has kept it for too long. */
+static harpe_saved_settings_outcome settle(const recovery *all, const char *name, int lock,
+                                           harpe_saved_settings_record *record, int gpu,
+                                           harpe_saved_settings_outcome outcome,
                                            harpe_error *error) {
-    harpe_saved_settings_outcome outcome = assess(all, record, gpu);
-    if (!is_due(outcome) || all->how.is_dry) return outcome;
-    if (outcome == HARPE_SAVED_RESTORED && restore_gpu(all, gpu, &record->state, error) != HARPE_OK)
+    if (lock < 0) {
+        error->status =
+            harpe_fail(error, HARPE_ALREADY_EXISTS,
+                       "GPU %s is not restored: another process has kept the record %s locked for "
+                       "more than %.0f s; try again, or end that process",
+                       record->state.uuid, name, LOCK_TIMEOUT_S);
+        return HARPE_SAVED_FAILED;
+    }
+    if (outcome == HARPE_SAVED_RESTORED &&
+        restore_record(all, gpu, &record->state, error) != HARPE_OK)
         return HARPE_SAVED_FAILED;
     remove_record(all->directory, name);
     return outcome;
 }
 
-static harpe_status tell_outcome(const recovery *all, const harpe_saved_settings_record *record,
-                                 int gpu, harpe_saved_settings_outcome outcome,
-                                 const harpe_error *told, harpe_error *error) {
-    if (all->how.report) {
-        all->how.report(all->how.user, &record->state,
-                        gpu >= 0 ? harpe_gpu_info_at(all->gpus, gpu) : NULL, outcome, told);
-    }
-    if (outcome != HARPE_SAVED_FAILED) return HARPE_OK;
-    if (error) *error = *told;
-    return told->status;
-}
-
-/* Processes a record. The caller holds the lock, so no other process restores or claims the GPU. */
-static harpe_status settle_locked(const recovery *all, const char *name, harpe_error *error) {
+/* Looks at a record, and deals with it if its job is over. `lock` is -1 if another process holds
+ * the lock. Then sets `*must_wait`, if that process may release it in time: it only looks at the
+ * record, restores the GPU, or is being killed. */
+static harpe_status look_at_record(recovery *all, const char *name, int lock, bool may_wait,
+                                   bool *must_wait, harpe_error *error) {
     harpe_saved_settings_record record;
     harpe_error told = {.status = HARPE_OK};
     harpe_status status = read_record(all->directory, name, &record, &told);
-    if (status == HARPE_NOT_FOUND) return HARPE_OK;
+    if (status == HARPE_NOT_FOUND || (status != HARPE_OK && lock < 0)) return HARPE_OK;
     if (status == HARPE_INVALID_INPUT && !all->how.is_dry) {
         remove_record(all->directory, name); /* the file contains no usable record */
         return HARPE_OK;
     }
     if (status != HARPE_OK) return harpe_fail(error, status, "%s", told.message);
-    int gpu = find_gpu(all->gpus, record.state.uuid);
-    harpe_saved_settings_outcome outcome = settle(all, name, &record, gpu, &told);
-    return tell_outcome(all, &record, gpu, outcome, &told, error);
-}
-
-/* Processes a record that another process keeps locked. */
-static harpe_status tell_locked(const recovery *all, const char *name,
-                                const harpe_saved_settings_record *record, int gpu,
-                                harpe_saved_settings_outcome outcome, harpe_error *error) {
-    harpe_error told = {.status = HARPE_OK};
-    if (is_due(outcome) && !all->how.is_dry) {
-        if (outcome == HARPE_SAVED_VOID) return HARPE_OK; /* the next call may remove the record */
-        outcome = HARPE_SAVED_FAILED;
-        told.status = harpe_fail(&told, HARPE_ALREADY_EXISTS,
-                                 "GPU %s is not restored: another process has kept the record %s "
-                                 "locked for more than %.0f s; try again, or end that process",
-                                 record->state.uuid, name, LOCK_TIMEOUT_S);
+    int gpu = harpe_gpus_find_uuid(all->gpus, record.state.uuid);
+    harpe_saved_settings_outcome outcome = assess(all, &record, gpu);
+    bool is_due = outcome == HARPE_SAVED_VOID || outcome == HARPE_SAVED_RESTORED;
+    if (is_due && !all->how.is_dry) {
+        *must_wait = lock < 0 && may_wait;
+        /* The next call may remove a locked record that is void. */
+        if (*must_wait || (lock < 0 && outcome == HARPE_SAVED_VOID)) return HARPE_OK;
+        outcome = settle(all, name, lock, &record, gpu, outcome, &told);
     }
-    return tell_outcome(all, record, gpu, outcome, &told, error);
+    all->outcome = outcome;
+    if (all->how.report)
+        all->how.report(all->how.user, &record.state,
+                        gpu >= 0 ? harpe_gpu_info_at(all->gpus, gpu) : NULL, outcome, &told);
+    if (outcome != HARPE_SAVED_FAILED) return HARPE_OK;
+    if (error) *error = told;
+    return told.status;
 }
 
-/* Processes a record. If the job of the record is over, a process that has the lock only looks at
- * the record, restores the GPU, or is being killed. It releases the lock soon, so this function
- * waits up to LOCK_TIMEOUT_S. */
-static harpe_status settle_one(const recovery *all, const char *name, harpe_error *error) {
+/* Processes a record. Waits for its lock up to LOCK_TIMEOUT_S. */
+static harpe_status settle_one(recovery *all, const char *name, harpe_error *error) {
     double give_up_at = harpe_clock_s() + LOCK_TIMEOUT_S;
-    for (;;) {
+    for (bool must_wait = true;; harpe_sleep_ns(LOOK_NS)) {
         int lock = lock_record(all->directory, name);
-        if (lock >= 0) {
-            harpe_status status = settle_locked(all, name, error);
-            unlock_record(all->directory, name, lock);
-            return status;
-        }
-        if (errno != EWOULDBLOCK) return harpe_fail_errno(error, errno, "record %.120s", name);
-        harpe_saved_settings_record record;
-        if (read_record(all->directory, name, &record, NULL) != HARPE_OK) return HARPE_OK;
-        int gpu = find_gpu(all->gpus, record.state.uuid);
-        harpe_saved_settings_outcome outcome = assess(all, &record, gpu);
-        if (!is_due(outcome) || all->how.is_dry || harpe_clock_s() > give_up_at)
-            return tell_locked(all, name, &record, gpu, outcome, error);
-        harpe_sleep_ns(LOOK_NS);
+        if (lock < 0 && errno != EWOULDBLOCK)
+            return harpe_fail_errno(error, errno, "record %.120s", name);
+        must_wait = false;
+        harpe_status status =
+            look_at_record(all, name, lock, harpe_clock_s() <= give_up_at, &must_wait, error);
+        if (lock >= 0) unlock_record(all->directory, name, lock);
+        if (!must_wait) return status;
     }
 }
 
 /* ---- Recovery -------------------------------------------------------------------------------- */
-
-static int newest_first(const void *a, const void *b) {
-    int64_t one = ((const listed_record *)a)->noted_ns;
-    int64_t other = ((const listed_record *)b)->noted_ns;
-    return (one < other) - (one > other);
-}
-
-/* Lists the records. The oldest record of a GPU has its original settings, so it is restored
- * last. */
-static harpe_status list_records(int directory, size_t most, listed_record **out, size_t *count,
-                                 harpe_error *error) {
-    char(*names)[HARPE_SAVED_NAME_SIZE] = NULL;
-    harpe_status status = list_names(directory, &names, count, error);
-    if (status != HARPE_OK) return status;
-    if (most > 0 && *count > most) *count = 0;
-    listed_record *records = harpe_calloc(*count, sizeof *records);
-    for (size_t i = 0; records && i < *count; i++) {
-        harpe_saved_settings_record record = {.noted_ns = 0};
-        memcpy(records[i].name, names[i], sizeof names[i]);
-        (void)read_record(directory, names[i], &record, NULL);
-        records[i].noted_ns = record.noted_ns;
-    }
-    free(names);
-    if (!records) return harpe_fail_memory(error);
-    qsort(records, *count, sizeof *records, newest_first);
-    *out = records;
-    return HARPE_OK;
-}
 
 static void identify_machine(const harpe_gpus *gpus, char boot[64],
                              char cluster[HARPE_SAVED_CLUSTER_SIZE]) {
@@ -660,24 +603,14 @@ static void identify_machine(const harpe_gpus *gpus, char boot[64],
     if (!harpe_gpus_emulated_identity(gpus, cluster, HARPE_SAVED_CLUSTER_SIZE)) cluster[0] = '\0';
 }
 
-/* Processes the records with a separate handle, so that the caller's handle does not later undo
- * these changes. */
-static harpe_status settle_all(recovery *all, const harpe_gpus *like, const listed_record *records,
-                               size_t count, harpe_error *error) {
+/* Opens a separate handle for the recovery, so that the caller's handle does not later undo its
+ * changes. */
+static harpe_status open_all(recovery *all, const harpe_gpus *like, harpe_error *error) {
     const char *library = harpe_gpus_library_path(like);
     harpe_gpus_options options = {.library_path = *library ? library : NULL,
                                   .visible_devices = "all"};
-    harpe_status first = harpe_gpus_open(&options, &all->gpus, error);
-    if (first != HARPE_OK) return first;
-    for (size_t i = 0; i < count; i++) {
-        harpe_error told;
-        harpe_status status = settle_one(all, records[i].name, &told);
-        if (status == HARPE_OK || first != HARPE_OK) continue;
-        first = status;
-        if (error) *error = told;
-    }
-    harpe_gpus_close(all->gpus);
-    return first;
+    identify_machine(like, all->boot, all->cluster);
+    return harpe_gpus_open(&options, &all->gpus, error);
 }
 
 harpe_status harpe_saved_settings_recover(const harpe_gpus *gpus,
@@ -690,24 +623,56 @@ harpe_status harpe_saved_settings_recover(const harpe_gpus *gpus,
                                                               &all.directory, error);
     if (status == HARPE_NOT_FOUND) return HARPE_OK; /* no record was ever written */
     if (status != HARPE_OK) return status;
-    status = list_records(all.directory, how->most_records, &records, &count, error);
-    if (status == HARPE_OK && count > 0) {
-        identify_machine(gpus, all.boot, all.cluster);
-        status = settle_all(&all, gpus, records, count, error);
+    status = list_records(all.directory, &records, &count, error);
+    if (how->most_records > 0 && count > how->most_records) count = 0;
+    if (status == HARPE_OK && count > 0) status = open_all(&all, gpus, error);
+    for (size_t i = 0; all.gpus && i < count; i++) {
+        harpe_error told;
+        harpe_status settled = settle_one(&all, records[i].name, &told);
+        if (settled == HARPE_OK || status != HARPE_OK) continue;
+        status = settled;
+        if (error) *error = told;
     }
+    harpe_gpus_close(all.gpus);
     free(records);
     close(all.directory);
     return status;
 }
 
-/* ---- Claims ---------------------------------------------------------------------------------- */
+harpe_status harpe_saved_settings_end(const harpe_gpus *gpus, int gpu,
+                                      harpe_saved_settings_kind kind, int64_t trainer,
+                                      bool *is_restored, harpe_error *error) {
+    recovery all = {.over = trainer, .outcome = HARPE_SAVED_VOID};
+    const char *uuid = harpe_gpu_info_at(gpus, gpu)->uuid;
+    char name[HARPE_SAVED_NAME_SIZE];
+    harpe_status status = harpe_saved_settings_open_directory(harpe_gpus_are_emulated(gpus), false,
+                                                              &all.directory, error);
+    *is_restored = false;
+    if (status == HARPE_NOT_FOUND) return HARPE_OK;
+    if (status != HARPE_OK) return status;
+    harpe_saved_settings_name(uuid, kind, name);
+    if (faccessat(all.directory, name, F_OK, 0) == 0) { /* usually there is none */
+        status = open_all(&all, gpus, error);
+        if (status == HARPE_OK) status = settle_one(&all, name, error);
+        harpe_gpus_close(all.gpus);
+    }
+    close(all.directory);
+    *is_restored = all.outcome == HARPE_SAVED_RESTORED;
+    if (all.outcome == HARPE_SAVED_ELSEWHERE)
+        return harpe_fail(error, HARPE_GPU_LOST,
+                          "GPU %s is lost: it is restored when it has been reset", uuid);
+    return status;
+}
 
-static void fill_record(harpe_saved_settings_record *record, harpe_gpus *gpus, int gpu,
-                        const harpe_gpu_claim_options *options) {
-    *record = (harpe_saved_settings_record){.trainer = harpe_process_identify(options->trainer)};
-    record->state.kind = options->kind;
-    record->state.trainer = options->trainer;
-    record->state.yields = options->yields;
+/* ---- Holdings -------------------------------------------------------------------------------- */
+
+static void fill_record(harpe_saved_settings_record *record, const harpe_gpus *gpus, int gpu,
+                        const harpe_holding_options *options) {
+    *record = (harpe_saved_settings_record){.state = {.kind = options->kind,
+                                                      .persistence = -1,
+                                                      .trainer = options->trainer,
+                                                      .yields = options->yields},
+                                            .trainer = harpe_process_identify(options->trainer)};
     snprintf(record->state.uuid, sizeof record->state.uuid, "%s",
              harpe_gpu_info_at(gpus, gpu)->uuid);
     identify_machine(gpus, record->boot, record->cluster);
@@ -720,149 +685,161 @@ static bool is_same_process(const harpe_process_identity *a, const harpe_process
 
 /* Unlocks the clock that a lock that yields has locked, and removes the record of that lock. The
  * caller holds the record's lock. */
-static harpe_status end_yielding(const harpe_gpu_claim *claim, harpe_gpus *gpus,
-                                 const harpe_saved_settings_record *record, harpe_error *error) {
-    recovery all = {.directory = claim->directory, .gpus = gpus};
-    int gpu = find_gpu(gpus, record->state.uuid);
-    identify_machine(gpus, all.boot, all.cluster);
+static harpe_status end_yielding(const harpe_holding *holding, harpe_saved_settings_record *record,
+                                 harpe_error *error) {
+    recovery all = {.gpus = holding->gpus};
+    int gpu = harpe_gpus_find_uuid(holding->gpus, record->state.uuid);
+    identify_machine(holding->gpus, all.boot, all.cluster);
     if (!is_void(&all, record) && gpu >= 0) {
-        harpe_gpu_forget_clock_locks(gpus, gpu);
-        harpe_status status = restore_gpu(&all, gpu, &record->state, error);
+        harpe_status status = restore_record(&all, gpu, &record->state, error);
         if (status != HARPE_OK) return status;
     }
-    remove_record(claim->directory, claim->name);
+    remove_record(holding->directory, holding->name);
     return HARPE_OK;
 }
 
 /* Takes over a GPU; the caller holds the lock. Sets `*is_free` to false if the trainer of an
  * earlier record still runs. */
-static harpe_status take_over(harpe_gpu_claim *claim, harpe_gpus *gpus, bool *is_free,
-                              harpe_saved_settings *earlier, harpe_error *error) {
+static harpe_status take_over(harpe_holding *holding, bool *is_free, harpe_error *error) {
     harpe_saved_settings_record record;
+    const harpe_saved_settings_record *own = &holding->record;
     *is_free = true;
-    *earlier = (harpe_saved_settings){.persistence = -1};
-    harpe_status status = read_record(claim->directory, claim->name, &record, error);
-    if (status == HARPE_INVALID_INPUT) remove_record(claim->directory, claim->name);
+    harpe_status status = read_record(holding->directory, holding->name, &record, error);
+    if (status == HARPE_INVALID_INPUT) remove_record(holding->directory, holding->name);
     if (status == HARPE_NOT_FOUND || status == HARPE_INVALID_INPUT) return HARPE_OK;
     if (status != HARPE_OK) return status;
-    if (record.state.yields && !claim->record.state.yields)
-        return end_yielding(claim, gpus, &record, error);
-    bool is_own = is_same_process(&record.trainer, &claim->record.trainer) &&
-                  strcmp(record.boot, claim->record.boot) == 0 &&
-                  strcmp(record.cluster, claim->record.cluster) == 0;
-    if (is_own) {
-        *earlier = record.state;
+    if (record.state.yields && !own->state.yields) return end_yielding(holding, &record, error);
+    if (is_same_process(&record.trainer, &own->trainer) && strcmp(record.boot, own->boot) == 0 &&
+        strcmp(record.cluster, own->cluster) == 0) {
+        holding->record = record;
+        holding->is_continued = true;
+        holding->changed = HARPE_ALL_SETTINGS;
         return HARPE_OK;
     }
     *is_free = !harpe_process_is_alive(&record.trainer);
     if (!*is_free) return HARPE_OK;
-    recovery all = {.directory = claim->directory, .gpus = gpus};
-    identify_machine(gpus, all.boot, all.cluster);
-    if (is_void(&all, &record)) {
-        remove_record(claim->directory, claim->name);
-        return HARPE_OK;
-    }
+    recovery all = {.directory = holding->directory, .outcome = HARPE_SAVED_FAILED};
+    bool must_wait = false;
+    if (open_all(&all, holding->gpus, NULL) == HARPE_OK)
+        (void)look_at_record(&all, holding->name, holding->lock, false, &must_wait, NULL);
+    harpe_gpus_close(all.gpus);
+    if (all.outcome == HARPE_SAVED_RESTORED || all.outcome == HARPE_SAVED_VOID) return HARPE_OK;
     return harpe_fail(error, HARPE_ALREADY_EXISTS,
                       "a killed job has left GPU %s changed, and it is not restored yet: run "
                       "'harpe gpus --restore'",
                       record.state.uuid);
 }
 
-static harpe_status fail_claimed(const harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind,
-                                 harpe_error *error) {
+static harpe_status fail_held(const harpe_holding *holding, harpe_error *error) {
     return harpe_fail(error, HARPE_ALREADY_EXISTS,
                       "GPU %d has another %s: end the training that it belongs to, or use "
                       "another GPU",
-                      harpe_gpu_info_at(gpus, gpu)->driver_index,
-                      kind == HARPE_SAVED_CLOCKS ? "frequency controller"
-                                                 : "power limit optimizer");
+                      harpe_gpu_info_at(holding->gpus, holding->gpu)->driver_index,
+                      holding->record.state.kind == HARPE_SAVED_CLOCKS ? "frequency controller"
+                                                                       : "power limit optimizer");
 }
 
 /* Returns true if another process holds the record's lock because it is just making or ending a
  * lock that yields. It does so for as long as one driver call takes. */
-static bool is_yielding_now(const harpe_gpu_claim *claim, double give_up_at) {
+static bool is_yielding_now(const harpe_holding *holding, double give_up_at) {
     harpe_saved_settings_record record;
-    return !claim->record.state.yields && harpe_clock_s() < give_up_at + YIELDING_S &&
-           read_record(claim->directory, claim->name, &record, NULL) == HARPE_OK &&
+    return !holding->record.state.yields && harpe_clock_s() < give_up_at + YIELDING_S &&
+           read_record(holding->directory, holding->name, &record, NULL) == HARPE_OK &&
            record.state.yields;
 }
 
-static harpe_status wait_for_lock(harpe_gpu_claim *claim, harpe_gpus *gpus, int gpu,
-                                  const harpe_gpu_claim_options *options,
-                                  harpe_saved_settings *earlier, harpe_error *error) {
+static harpe_status wait_for_lock(harpe_holding *holding, const harpe_holding_options *options,
+                                  harpe_error *error) {
     double give_up_at = harpe_clock_s() + options->timeout_s;
     for (;;) {
-        claim->lock = lock_record(claim->directory, claim->name);
-        if (claim->lock < 0 && errno != EWOULDBLOCK) {
+        holding->lock = lock_record(holding->directory, holding->name);
+        if (holding->lock < 0 && errno != EWOULDBLOCK) {
             return harpe_fail_errno(error, errno, "claiming GPU %d",
-                                    harpe_gpu_info_at(gpus, gpu)->driver_index);
+                                    harpe_gpu_info_at(holding->gpus, holding->gpu)->driver_index);
         }
-        if (claim->lock >= 0) {
+        if (holding->lock >= 0) {
             bool is_free = false;
-            harpe_status status = take_over(claim, gpus, &is_free, earlier, error);
+            harpe_status status = take_over(holding, &is_free, error);
             if (status == HARPE_OK && is_free) return HARPE_OK;
-            harpe_process_close(claim->lock);
-            claim->lock = -1;
+            harpe_process_close(holding->lock);
+            holding->lock = -1;
             if (status != HARPE_OK) return status;
         }
-        bool may_give_up = harpe_clock_s() > give_up_at && !is_yielding_now(claim, give_up_at);
-        if (may_give_up) return fail_claimed(gpus, gpu, options->kind, error);
+        bool may_give_up = harpe_clock_s() > give_up_at && !is_yielding_now(holding, give_up_at);
+        if (may_give_up) return fail_held(holding, error);
         if (options->gives_up && options->gives_up(options->user))
             return harpe_fail(error, HARPE_INTERRUPTED, "the training process has ended");
         harpe_sleep_ns(LOOK_NS);
     }
 }
 
-harpe_status harpe_gpu_claim_take(harpe_gpus *gpus, int gpu, const harpe_gpu_claim_options *options,
-                                  harpe_gpu_claim **out, harpe_saved_settings *earlier,
-                                  harpe_error *error) {
-    harpe_gpu_claim *claim = harpe_calloc(1, sizeof *claim);
-    if (!claim) return harpe_fail_memory(error);
-    claim->directory = claim->lock = -1;
-    fill_record(&claim->record, gpus, gpu, options);
-    harpe_saved_settings_name(claim->record.state.uuid, options->kind, claim->name);
+harpe_status harpe_holding_take(harpe_gpus *gpus, int gpu, const harpe_holding_options *options,
+                                harpe_holding **out, harpe_error *error) {
+    harpe_holding *holding = harpe_calloc(1, sizeof *holding);
+    if (!holding) return harpe_fail_memory(error);
+    *holding = (harpe_holding){.gpus = gpus,
+                               .gpu = gpu,
+                               .set = options->set,
+                               .user = options->user,
+                               .directory = -1,
+                               .lock = -1};
+    fill_record(&holding->record, gpus, gpu, options);
+    harpe_saved_settings_name(holding->record.state.uuid, options->kind, holding->name);
     harpe_status status = harpe_saved_settings_open_directory(harpe_gpus_are_emulated(gpus), true,
-                                                              &claim->directory, error);
-    if (status == HARPE_OK) status = wait_for_lock(claim, gpus, gpu, options, earlier, error);
+                                                              &holding->directory, error);
+    if (status == HARPE_OK) status = wait_for_lock(holding, options, error);
     if (status != HARPE_OK) {
-        if (claim->directory >= 0) close(claim->directory);
-        free(claim);
+        if (holding->directory >= 0) close(holding->directory);
+        free(holding);
         return status;
     }
-    *out = claim;
+    *out = holding;
     return HARPE_OK;
 }
 
-harpe_status harpe_gpu_claim_save(harpe_gpu_claim *claim, const harpe_saved_settings *state,
-                                  harpe_error *error) {
-    harpe_saved_settings_record record = claim->record;
-    record.state = *state;
-    record.state.kind = claim->record.state.kind;
-    record.state.trainer = claim->record.state.trainer;
-    record.state.yields = claim->record.state.yields;
-    memcpy(record.state.uuid, claim->record.state.uuid, sizeof record.state.uuid);
-    record.noted_ns = harpe_clock_boot_ns();
-    return write_record(claim->directory, claim->name, &record, error);
+harpe_status harpe_holding_save(harpe_holding *holding, harpe_error *error) {
+    holding->record.noted_ns = harpe_clock_boot_ns();
+    return write_record(holding->directory, holding->name, &holding->record, error);
 }
 
-void harpe_gpu_claim_release(harpe_gpu_claim *claim, bool is_restored) {
-    if (!claim) return;
-    if (is_restored) {
-        remove_record(claim->directory, claim->name);
-        unlock_record(claim->directory, claim->name, claim->lock);
+harpe_status harpe_holding_set(harpe_holding *holding, harpe_setting setting,
+                               harpe_setting_value value, harpe_error *error) {
+    unsigned before = holding->changed;
+    holding->changed |= 1U << setting; /* a call that fails may still take effect */
+    harpe_status status = holding->set
+                              ? holding->set(holding->user, setting, value, error)
+                              : harpe_gpu_set(holding->gpus, holding->gpu, setting, value, error);
+    if (harpe_gpu_refused(status)) holding->changed = before;
+    bool is_lock = (CLOCKS >> setting & 1) && value.high > 0;
+    if (status != HARPE_OK || !is_lock || *locks_of(&holding->record.state, setting)) return status;
+    *locks_of(&holding->record.state, setting) = true;
+    (void)harpe_holding_save(holding, NULL); /* a failure costs only this knowledge */
+    return HARPE_OK;
+}
+
+harpe_status harpe_holding_restore(harpe_holding *holding, double try_for_s, harpe_error *error) {
+    harpe_restoration how = {.gpus = holding->gpus,
+                             .gpu = holding->gpu,
+                             .state = &holding->record.state,
+                             .which = holding->changed,
+                             .try_for_s = try_for_s,
+                             .set = holding->set,
+                             .user = holding->user};
+    harpe_status status = holding->changed ? harpe_restore(&how, error) : HARPE_OK;
+    if (status == HARPE_OK) holding->changed = 0;
+    return status;
+}
+
+void harpe_holding_release(harpe_holding *holding) {
+    if (!holding) return;
+    if (holding->changed) {
+        harpe_process_close(holding->lock);
     } else {
-        harpe_process_close(claim->lock);
+        remove_record(holding->directory, holding->name);
+        unlock_record(holding->directory, holding->name, holding->lock);
     }
-    close(claim->directory);
-    free(claim);
-}
-
-void harpe_saved_settings_forget(harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind) {
-    harpe_gpu_claim_options options = {.kind = kind, .trainer = harpe_process_self()};
-    harpe_gpu_claim *claim = NULL;
-    harpe_saved_settings earlier;
-    if (harpe_gpu_claim_take(gpus, gpu, &options, &claim, &earlier, NULL) == HARPE_OK)
-        harpe_gpu_claim_release(claim, true);
+    close(holding->directory);
+    free(holding);
 }
 
 bool harpe_saved_settings_find(const harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind,
@@ -887,31 +864,32 @@ bool harpe_saved_settings_find(const harpe_gpus *gpus, int gpu, harpe_saved_sett
 #define YIELDING_LOOK_NS 1000000
 #define LEAVE_NS 100000000 /* longer than a change of the clock takes */
 
-enum { YIELDING_TRIES = 20 };
+enum { YIELDING_TRIES = 20, UNLOCK_TRIES = 3 };
 
-static harpe_status claim_yielding(harpe_gpus *gpus, int gpu, harpe_gpu_claim **out,
-                                   harpe_error *error) {
-    harpe_gpu_claim_options options = {
+static harpe_status take_yielding(harpe_gpus *gpus, int gpu, harpe_holding **out,
+                                  harpe_error *error) {
+    harpe_holding_options options = {
         .kind = HARPE_SAVED_CLOCKS, .trainer = harpe_process_self(), .yields = true};
-    harpe_saved_settings earlier;
-    return harpe_gpu_claim_take(gpus, gpu, &options, out, &earlier, error);
+    return harpe_holding_take(gpus, gpu, &options, out, error);
 }
 
 harpe_status harpe_gpu_lock_yielding(harpe_gpus *gpus, int gpu, uint32_t mhz,
                                      const harpe_default_locks *after, harpe_error *error) {
-    harpe_saved_settings saved = {.persistence = -1, .resets_clocks = true, .locks = *after};
-    harpe_gpu_claim *claim = NULL;
-    harpe_status status = claim_yielding(gpus, gpu, &claim, error);
-    if (status == HARPE_OK) status = harpe_gpu_claim_save(claim, &saved, error);
+    harpe_holding *holding = NULL;
+    harpe_status status = take_yielding(gpus, gpu, &holding, error);
+    if (status == HARPE_OK) {
+        holding->record.state.resets_clocks = true;
+        holding->record.state.locks = *after;
+        status = harpe_holding_save(holding, error);
+    }
     if (status != HARPE_OK) {
-        harpe_gpu_claim_release(claim, true);
+        harpe_holding_release(holding);
         return status == HARPE_ALREADY_EXISTS ? status : HARPE_PERMISSION_DENIED;
     }
     harpe_gpu_forget_clock_locks(gpus, gpu);
-    status = harpe_gpu_lock_graphics_clocks(gpus, gpu, mhz, mhz, error);
-    saved.locks_graphics = true;
-    if (status == HARPE_OK) (void)harpe_gpu_claim_save(claim, &saved, NULL);
-    harpe_gpu_claim_release(claim, harpe_gpu_refused(status));
+    status = harpe_holding_set(holding, HARPE_SET_GRAPHICS_CLOCKS, (harpe_setting_value){mhz, mhz},
+                               error);
+    harpe_holding_release(holding);
     return status;
 }
 
@@ -935,21 +913,23 @@ static bool has_left_clock(harpe_gpus *gpus, int gpu, uint32_t mhz) {
 
 harpe_status harpe_gpu_unlock_yielding(harpe_gpus *gpus, int gpu, uint32_t mhz,
                                        const harpe_default_locks *after, harpe_error *error) {
-    harpe_gpu_claim *claim = NULL;
-    harpe_status status = claim_yielding(gpus, gpu, &claim, error);
+    harpe_holding *holding = NULL;
+    harpe_setting_value lock = {after->graphics_minimum_mhz, after->graphics_maximum_mhz};
+    harpe_status status = take_yielding(gpus, gpu, &holding, error);
     for (int i = 1; status == HARPE_ALREADY_EXISTS && i < YIELDING_TRIES; i++) {
         if (!harpe_gpu_is_yielding(gpus, gpu)) return HARPE_OK;
         harpe_sleep_ns(YIELDING_LOOK_NS);
-        status = claim_yielding(gpus, gpu, &claim, error);
+        status = take_yielding(gpus, gpu, &holding, error);
     }
     if (status != HARPE_OK) return status;
     bool is_left = false;
-    for (int tries = 0; tries < TRIES && status == HARPE_OK && !is_left; tries++) {
+    for (int tries = 0; tries < UNLOCK_TRIES && status == HARPE_OK && !is_left; tries++) {
         harpe_gpu_forget_clock_locks(gpus, gpu);
-        status = harpe_gpu_restore_graphics_clocks(gpus, gpu, after, error);
+        status = harpe_gpu_set(gpus, gpu, HARPE_SET_GRAPHICS_CLOCKS, lock, error);
         is_left = status == HARPE_OK && has_left_clock(gpus, gpu, mhz);
     }
-    harpe_gpu_claim_release(claim, status == HARPE_OK);
+    if (status == HARPE_OK) holding->changed = 0;
+    harpe_holding_release(holding);
     return status;
 }
 
@@ -974,21 +954,30 @@ void harpe_saved_settings_describe(const harpe_saved_settings *state, char *text
     }
 }
 
+bool harpe_saved_settings_tell(const harpe_saved_settings *state, const harpe_gpu_info *info,
+                               harpe_saved_settings_outcome outcome, const harpe_error *error,
+                               char *line, size_t size) {
+    char what[160];
+    int gpu = info ? info->driver_index : -1;
+    harpe_saved_settings_describe(state, what, sizeof what);
+    if (outcome == HARPE_SAVED_RESTORED)
+        (void)snprintf(line, size, "GPU %d: restored what process %" PRId64 " had left changed: %s",
+                       gpu, state->trainer, what);
+    else if (outcome == HARPE_SAVED_FAILED)
+        (void)snprintf(line, size,
+                       "GPU %d: what process %" PRId64
+                       " had left changed could not be restored: %s",
+                       gpu, state->trainer, error->message);
+    return outcome == HARPE_SAVED_RESTORED || outcome == HARPE_SAVED_FAILED;
+}
+
 void harpe_saved_settings_report_to_syslog(void *user, const harpe_saved_settings *state,
                                            const harpe_gpu_info *info,
                                            harpe_saved_settings_outcome outcome,
                                            const harpe_error *error) {
-    char what[128];
+    char line[sizeof error->message + 128];
     (void)user;
-    harpe_saved_settings_describe(state, what, sizeof what);
-    if (outcome == HARPE_SAVED_RESTORED) {
-        syslog(LOG_USER | LOG_NOTICE,
-               "harpe: GPU %d: put back what the killed process %" PRId64 " had changed: %s",
-               info ? info->driver_index : -1, state->trainer, what);
-    } else if (outcome == HARPE_SAVED_FAILED) {
-        syslog(LOG_USER | LOG_ERR,
-               "harpe: GPU %d: what the killed process %" PRId64 " had changed could not be put "
-               "back: %s",
-               info ? info->driver_index : -1, state->trainer, error->message);
-    }
+    if (harpe_saved_settings_tell(state, info, outcome, error, line, sizeof line))
+        syslog(LOG_USER | (outcome == HARPE_SAVED_FAILED ? LOG_ERR : LOG_NOTICE), "harpe: %s",
+               line);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The settings of a GPU before a change: the content of a record (saved_settings.h). */
+/* The settings of GPUs before Harpe changes them, and restoring them. Whoever changes a GPU takes a
+ * holding of it. The holding records the settings on disk before the first change, and restores
+ * them. */
 #ifndef HARPE_GPU_SAVED_SETTINGS_H
 #define HARPE_GPU_SAVED_SETTINGS_H
 
@@ -11,11 +13,19 @@
 #include <harpe/gpu.h>
 #include <harpe/status.h>
 
+#include "gpu/settings.h"
+
+/* What one holder of a GPU may change. A GPU has at most one holder for each kind. */
 typedef enum harpe_saved_settings_kind {
-    HARPE_SAVED_POWER = 0,  /* written by the power limit optimizer */
-    HARPE_SAVED_CLOCKS = 1, /* written by a frequency controller */
+    HARPE_SAVED_CLOCKS = 0, /* clocks; of a frequency controller also the power limit */
+    HARPE_SAVED_POWER = 1,  /* power limit and persistence mode */
     HARPE_SAVED_KINDS,
 } harpe_saved_settings_kind;
+
+/* Returns the name of a kind in files and messages: "clocks" or "power". */
+const char *harpe_saved_settings_kind_name(harpe_saved_settings_kind kind);
+/* Finds a kind by its name. Returns false if there is none; `name` may be NULL. */
+bool harpe_saved_settings_kind_find(const char *name, harpe_saved_settings_kind *out);
 
 /* Where zeusd is. Both members "": there is no zeusd. */
 typedef struct harpe_zeusd_place {
@@ -103,36 +113,90 @@ bool harpe_process_is_alive(const harpe_process_identity *identity);
  *   /dev/shm/harpe-emulated-<uid>  for emulated GPUs.
  * A restart of the machine empties all of these directories. It also resets the GPUs' settings. */
 
-/* ---- Claims ---------------------------------------------------------------------------------- */
+/* ---- Restoring ------------------------------------------------------------------------------- */
 
-typedef struct harpe_gpu_claim harpe_gpu_claim;
+/* Changes a setting in another way than harpe_gpu_set, such as through zeusd. */
+typedef harpe_status harpe_setter(void *user, harpe_setting setting, harpe_setting_value value,
+                                  harpe_error *error);
 
-typedef struct harpe_gpu_claim_options {
+enum { HARPE_ALL_SETTINGS = (1 << HARPE_SETTINGS) - 1 };
+
+/* Initialise it with zeros, then set the fields that you need. */
+typedef struct harpe_restoration {
+    harpe_gpus *gpus;
+    int gpu;
+    harpe_saved_settings *state;
+    unsigned which;    /* set of 1 << harpe_setting */
+    double try_for_s;  /* how long failed calls are tried again */
+    harpe_setter *set; /* NULL: harpe_gpu_set */
+    /* Called before each attempt; may change `state`. Returns false if another process is about to
+     * change the GPU, so that the result of the attempt is not final. May be NULL. */
+    bool (*revise)(void *user, harpe_saved_settings *state);
+    void *user; /* passed to `set` and `revise` */
+} harpe_restoration;
+
+/* Restores a GPU. This function has the rules that hold for everything that restores settings:
+ *   - Clocks come first, and a failure does not keep the other settings from being restored.
+ *   - Failed calls are tried again every 20 ms for `try_for_s`, and at least once, because a driver
+ *     call may fail once. A lost GPU is not tried again: it returns only after a reset, which gives
+ *     it its default settings. Its record stays until then.
+ *   - Power limit and persistence mode are read after they are set, until three checks in a row
+ *     find the saved values, because an earlier call of the job may take effect late. After
+ *     `try_for_s`, one check suffices, and a setting that must be set twice is a failure.
+ *   - HARPE_NOT_SUPPORTED is no failure for a clock that the driver has never locked. For any other
+ *     setting it is one, because drivers sometimes deny for a moment what they have done before.
+ * Returns the failure that came first in the last attempt. Changes no record. */
+harpe_status harpe_restore(const harpe_restoration *how, harpe_error *error);
+
+/* Finds the saved value of a setting. Returns false if the setting is to be left alone. */
+bool harpe_saved_settings_value(const harpe_saved_settings *state, harpe_setting setting,
+                                harpe_setting_value *out);
+
+/* ---- Holdings -------------------------------------------------------------------------------- */
+
+/* A GPU that this process may change, of one kind of setting. Other processes cannot take it until
+ * harpe_holding_release or the end of this process. */
+typedef struct harpe_holding {
+    harpe_gpus *gpus;
+    int gpu;
+    /* record.state has the settings to restore. They are those of another process for the same
+     * trainer, if there is a record of it. The taker adds others, and calls harpe_holding_save. */
+    harpe_saved_settings_record record;
+    bool is_continued; /* there was such a record */
+    unsigned changed;  /* set of 1 << harpe_setting: these may differ from record.state */
+    harpe_setter *set;
+    void *user;
+    int directory, lock; /* these belong to saved_settings.c */
+    char name[HARPE_SAVED_NAME_SIZE];
+} harpe_holding;
+
+typedef struct harpe_holding_options {
     harpe_saved_settings_kind kind;
-    pid_t trainer;                /* process for which the GPU is claimed */
+    pid_t trainer;                /* process for which the GPU is changed */
     double timeout_s;             /* how long to wait for another process that has the GPU */
     bool (*gives_up)(void *user); /* asked every 10 ms while waiting; may be NULL */
-    void *user;
-    bool yields; /* the claim is for a lock that yields (harpe_gpu_lock_yielding) */
-} harpe_gpu_claim_options;
+    harpe_setter *set;            /* as in harpe_restoration */
+    void *user;                   /* passed to both */
+    bool yields; /* the holding is for a lock that yields (harpe_gpu_lock_yielding) */
+} harpe_holding_options;
 
-/* Claims the GPU for this process until harpe_gpu_claim_release or the end of the process.
- * `*earlier` receives the record of another process for the same trainer; its uuid is "" if there
- * is none. If a dead job left the GPU changed, or if a lock that yields is in force, the GPU is
- * restored first. Fails with HARPE_ALREADY_EXISTS if another job has the GPU, and with
- * HARPE_INTERRUPTED if `gives_up` returned true. */
-harpe_status harpe_gpu_claim_take(harpe_gpus *gpus, int gpu, const harpe_gpu_claim_options *options,
-                                  harpe_gpu_claim **out, harpe_saved_settings *earlier,
-                                  harpe_error *error);
-/* Writes the record before the first change. Fills in uuid, kind and trainer. */
-harpe_status harpe_gpu_claim_save(harpe_gpu_claim *claim, const harpe_saved_settings *state,
-                                  harpe_error *error);
-/* Ends the claim. If `is_restored` is true, removes the record too. NULL is allowed. */
-void harpe_gpu_claim_release(harpe_gpu_claim *claim, bool is_restored);
-
-/* Removes the record of a GPU that this process (the trainer) has restored itself. Call it if the
- * process that claimed the GPU has died. */
-void harpe_saved_settings_forget(harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind);
+/* Takes a GPU. If a dead job has left settings of this kind changed, restores them first. If a lock
+ * that yields is in force, unlocks the clock first. Fails with HARPE_ALREADY_EXISTS if another job
+ * has the GPU, or if it cannot be restored, and with HARPE_INTERRUPTED if `gives_up` returned
+ * true. */
+harpe_status harpe_holding_take(harpe_gpus *gpus, int gpu, const harpe_holding_options *options,
+                                harpe_holding **out, harpe_error *error);
+/* Writes record.state to disk. Call it before the first change. */
+harpe_status harpe_holding_save(harpe_holding *holding, harpe_error *error);
+/* Changes a setting whose value is saved already, and adds it to `changed`, unless the driver
+ * refuses the call: after any other failure, the call may still take effect. Notes in the record
+ * which clocks the driver has locked. */
+harpe_status harpe_holding_set(harpe_holding *holding, harpe_setting setting,
+                               harpe_setting_value value, harpe_error *error);
+/* Restores what is changed. */
+harpe_status harpe_holding_restore(harpe_holding *holding, double try_for_s, harpe_error *error);
+/* Ends the holding. Removes the record if nothing is changed. NULL is allowed. */
+void harpe_holding_release(harpe_holding *holding);
 
 /* Reads the record of a GPU. Returns false if there is no readable record. `*is_in_use` becomes
  * true if the process for which the settings were changed still runs. `is_in_use` may be NULL.
@@ -176,12 +240,9 @@ typedef enum harpe_saved_settings_outcome {
 typedef struct harpe_saved_settings_recovery {
     bool is_dry;         /* change nothing */
     size_t most_records; /* if there are more, none is processed; 0: without limit */
-    /* Restores a GPU through the zeusd that `state` names. NULL: records that name a zeusd stay. */
-    harpe_status (*through_zeusd)(harpe_gpus *gpus, int gpu, const harpe_saved_settings *state,
-                                  harpe_error *error);
-    /* Returns true if the record's job is over although its process may still run, as after the end
-     * of a lease. Optional (NULL: false). */
-    bool (*is_over)(void *user, const harpe_saved_settings *state);
+    /* Restores a GPU through the zeusd that how->state names: calls harpe_restore with a setter.
+     * NULL: records that name a zeusd stay. */
+    harpe_status (*through_zeusd)(harpe_restoration *how, harpe_error *error);
     /* Called at most once for each record. `info` is NULL if there is no such GPU. May be NULL. */
     void (*report)(void *user, const harpe_saved_settings *state, const harpe_gpu_info *info,
                    harpe_saved_settings_outcome outcome, const harpe_error *error);
@@ -195,24 +256,22 @@ harpe_status harpe_saved_settings_recover(const harpe_gpus *gpus,
                                           const harpe_saved_settings_recovery *how,
                                           harpe_error *error);
 
-/* Give the graphics clock and the memory clock of a GPU what they have when no job uses it: the
- * lock in `locks`, or no lock. */
-harpe_status harpe_gpu_restore_graphics_clocks(harpe_gpus *gpus, int gpu,
-                                               const harpe_default_locks *locks,
-                                               harpe_error *error);
-harpe_status harpe_gpu_restore_memory_clocks(harpe_gpus *gpus, int gpu,
-                                             const harpe_default_locks *locks, harpe_error *error);
+/* Does the same for one record, if it is of a job of the process `trainer`, which may still run:
+ * its lease has ended. `*is_restored` becomes true if the GPU had been left changed. */
+harpe_status harpe_saved_settings_end(const harpe_gpus *gpus, int gpu,
+                                      harpe_saved_settings_kind kind, int64_t trainer,
+                                      bool *is_restored, harpe_error *error);
 
-/* Writes a report to the system's log; for a process without standard error. */
+/* Writes a line about a record whose job is over: its GPU is restored, or could not be restored.
+ * Returns false for all other outcomes. The line has at most `size` bytes. */
+bool harpe_saved_settings_tell(const harpe_saved_settings *state, const harpe_gpu_info *info,
+                               harpe_saved_settings_outcome outcome, const harpe_error *error,
+                               char *line, size_t size);
+/* Writes this line to the system's log; for a process without standard error. */
 void harpe_saved_settings_report_to_syslog(void *user, const harpe_saved_settings *state,
                                            const harpe_gpu_info *info,
                                            harpe_saved_settings_outcome outcome,
                                            const harpe_error *error);
-
-/* Restores a GPU through the driver. Tries a failed call again. Returns HARPE_OK for a lost GPU,
- * because its reset clears the settings. Changes no record. */
-harpe_status harpe_saved_settings_put_back(harpe_gpus *gpus, int gpu,
-                                           const harpe_saved_settings *state, harpe_error *error);
 
 /* Describes the settings to be restored, for people: "power limit 231 W, persistence mode off". */
 void harpe_saved_settings_describe(const harpe_saved_settings *state, char *text, size_t size);

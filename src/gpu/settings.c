@@ -105,6 +105,14 @@ static harpe_status check_made(harpe_gpus *gpus, harpe_gpu *gpu, uint32_t limit_
     return HARPE_OK;
 }
 
+/* Notes the value before the first change. Call it before the driver call, because a call that
+ * fails (a timeout) may still take effect. */
+static void note_found(harpe_gpu *gpu, harpe_setting setting, uint32_t value) {
+    if (gpu->is_changed[setting]) return;
+    gpu->is_changed[setting] = true;
+    gpu->found[setting] = (harpe_setting_value){.low = value};
+}
+
 static harpe_status set_power_limit(harpe_gpus *gpus, harpe_gpu *gpu, uint32_t limit_mw,
                                     harpe_error *error) {
     uint32_t current_mw = 0;
@@ -117,25 +125,10 @@ static harpe_status set_power_limit(harpe_gpus *gpus, harpe_gpu *gpu, uint32_t l
         gpu->writes.skipped++;
         return HARPE_OK;
     }
-    if (!gpu->power_limit_changed) {
-        /* Set before the call, because a call that fails (a timeout) may still take effect. */
-        gpu->power_limit_changed = true;
-        gpu->found_power_limit_mw = current_mw;
-    }
+    note_found(gpu, HARPE_SET_POWER_LIMIT, current_mw);
     code = counted(gpu, gpus->backend->set_power_limit(gpu->handle, limit_mw));
     if (code) return fail_power_limit(gpus, gpu, code, limit_mw, error);
     return check_made(gpus, gpu, limit_mw, error);
-}
-
-harpe_status harpe_gpu_set_power_limit(harpe_gpus *gpus, int index, uint32_t limit_mw,
-                                       harpe_error *error) {
-    harpe_gpu *gpu = NULL;
-    harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
-    if (status != HARPE_OK) return status;
-    harpe_lock(&gpu->mutex);
-    status = set_power_limit(gpus, gpu, limit_mw, error);
-    harpe_unlock(&gpu->mutex);
-    return status;
 }
 
 /* ---- Persistence mode ------------------------------------------------------------------------ */
@@ -153,185 +146,182 @@ static harpe_status set_persistence(harpe_gpus *gpus, harpe_gpu *gpu, bool is_en
         gpu->writes.skipped++;
         return HARPE_OK;
     }
-    if (!gpu->persistence_changed) {
-        gpu->persistence_changed = true;
-        gpu->found_persistence = current;
-    }
+    note_found(gpu, HARPE_SET_PERSISTENCE, current);
     code = counted(gpu, gpus->backend->set_persistence_mode(gpu->handle, is_enabled));
     if (code) return harpe_gpus_fail(gpus, gpu, code, what, error);
     return HARPE_OK;
 }
 
-harpe_status harpe_gpu_set_persistence_mode(harpe_gpus *gpus, int index, bool is_enabled,
-                                            harpe_error *error) {
-    harpe_gpu *gpu = NULL;
-    harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
-    if (status != HARPE_OK) return status;
-    harpe_lock(&gpu->mutex);
-    status = set_persistence(gpus, gpu, is_enabled, error);
-    harpe_unlock(&gpu->mutex);
-    return status;
-}
-
 /* ---- Clock locks ----------------------------------------------------------------------------- */
 
-/* The differences between the two kinds of lock. */
-typedef struct lock_kind {
-    const char *name;
-    int (*lock)(void *handle, uint32_t minimum_mhz, uint32_t maximum_mhz);
-    int (*reset)(void *handle);
-} lock_kind;
-
-static lock_kind graphics_kind(const harpe_gpus *gpus) {
-    return (lock_kind){"graphics", gpus->backend->lock_graphics_clocks,
-                       gpus->backend->reset_graphics_clocks};
-}
-
-static lock_kind memory_kind(const harpe_gpus *gpus) {
-    return (lock_kind){"memory", gpus->backend->lock_memory_clocks,
-                       gpus->backend->reset_memory_clocks};
-}
+static const char *const clock_names[] = {"graphics", "memory"};
 
 bool harpe_gpu_refused(harpe_status status) {
     return status == HARPE_PERMISSION_DENIED || status == HARPE_NOT_SUPPORTED ||
            status == HARPE_INVALID_ARGUMENT;
 }
 
-static harpe_status lock_clocks(harpe_gpus *gpus, harpe_gpu *gpu, harpe_clock_lock *lock,
-                                lock_kind kind, uint32_t minimum_mhz, uint32_t maximum_mhz,
-                                harpe_error *error) {
-    if (lock->state == HARPE_LOCK_SET && lock->minimum_mhz == minimum_mhz &&
-        lock->maximum_mhz == maximum_mhz) {
+static int call_lock(const harpe_backend *backend, const harpe_gpu *gpu, harpe_setting clock,
+                     harpe_setting_value value) {
+    return clock == HARPE_SET_MEMORY_CLOCKS
+               ? backend->lock_memory_clocks(gpu->handle, value.low, value.high)
+               : backend->lock_graphics_clocks(gpu->handle, value.low, value.high);
+}
+
+static harpe_status lock_clocks(harpe_gpus *gpus, harpe_gpu *gpu, harpe_setting clock,
+                                harpe_setting_value value, harpe_error *error) {
+    harpe_clock_lock *lock = &gpu->locks[clock];
+    if (lock->state == HARPE_LOCK_SET && lock->value.low == value.low &&
+        lock->value.high == value.high) {
         gpu->writes.skipped++;
         return HARPE_OK;
     }
-    int code = counted(gpu, kind.lock(gpu->handle, minimum_mhz, maximum_mhz));
+    int code = counted(gpu, call_lock(gpus->backend, gpu, clock, value));
     if (code) {
         char what[96];
-        snprintf(what, sizeof what, "locking %s clocks to %" PRIu32 "-%" PRIu32 " MHz", kind.name,
-                 minimum_mhz, maximum_mhz);
+        snprintf(what, sizeof what, "locking %s clocks to %" PRIu32 "-%" PRIu32 " MHz",
+                 clock_names[clock], value.low, value.high);
         harpe_status status = harpe_gpus_fail(gpus, gpu, code, what, error);
         /* After any failure except a refusal, either the old or the new lock may hold. */
         lock->state = HARPE_LOCK_UNKNOWN;
-        lock->must_reset = lock->must_reset || !harpe_gpu_refused(status);
+        gpu->is_changed[clock] = gpu->is_changed[clock] || !harpe_gpu_refused(status);
         return status;
     }
-    *lock = (harpe_clock_lock){HARPE_LOCK_SET, minimum_mhz, maximum_mhz, true};
+    *lock = (harpe_clock_lock){HARPE_LOCK_SET, value};
+    gpu->is_changed[clock] = true;
     return HARPE_OK;
 }
 
-static harpe_status reset_clocks(harpe_gpus *gpus, harpe_gpu *gpu, harpe_clock_lock *lock,
-                                 lock_kind kind, harpe_error *error) {
+static harpe_status reset_clocks(harpe_gpus *gpus, harpe_gpu *gpu, harpe_setting clock,
+                                 harpe_error *error) {
+    const harpe_backend *backend = gpus->backend;
+    harpe_clock_lock *lock = &gpu->locks[clock];
     if (lock->state == HARPE_LOCK_RESET) {
         gpu->writes.skipped++;
         return HARPE_OK;
     }
-    int code = counted(gpu, kind.reset(gpu->handle));
+    int code = counted(gpu, clock == HARPE_SET_MEMORY_CLOCKS
+                                ? backend->reset_memory_clocks(gpu->handle)
+                                : backend->reset_graphics_clocks(gpu->handle));
     if (code) {
         lock->state = HARPE_LOCK_UNKNOWN;
         char what[64];
-        snprintf(what, sizeof what, "resetting %s clocks", kind.name);
+        snprintf(what, sizeof what, "resetting %s clocks", clock_names[clock]);
         return harpe_gpus_fail(gpus, gpu, code, what, error);
     }
-    *lock = (harpe_clock_lock){.state = HARPE_LOCK_RESET};
+    lock->state = HARPE_LOCK_RESET;
+    gpu->is_changed[clock] = false;
     return HARPE_OK;
-}
-
-static harpe_status check_clocks(const harpe_gpu *gpu, const char *kind, uint32_t minimum_mhz,
-                                 uint32_t maximum_mhz, harpe_error *error) {
-    if (minimum_mhz != 0 && minimum_mhz <= maximum_mhz) return HARPE_OK;
-    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                      "GPU %d (%s): %s clocks cannot be locked to %" PRIu32 "-%" PRIu32
-                      " MHz: expected a minimum above 0 and no lower maximum",
-                      gpu->info.index, gpu->info.name, kind, minimum_mhz, maximum_mhz);
-}
-
-harpe_status harpe_gpu_lock_graphics_clocks(harpe_gpus *gpus, int index, uint32_t minimum_mhz,
-                                            uint32_t maximum_mhz, harpe_error *error) {
-    harpe_gpu *gpu = NULL;
-    harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
-    if (status == HARPE_OK) status = check_clocks(gpu, "graphics", minimum_mhz, maximum_mhz, error);
-    if (status != HARPE_OK) return status;
-    harpe_lock(&gpu->mutex);
-    status = lock_clocks(gpus, gpu, &gpu->graphics, graphics_kind(gpus), minimum_mhz, maximum_mhz,
-                         error);
-    harpe_unlock(&gpu->mutex);
-    return status;
-}
-
-harpe_status harpe_gpu_reset_graphics_clocks(harpe_gpus *gpus, int index, harpe_error *error) {
-    harpe_gpu *gpu = NULL;
-    harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
-    if (status != HARPE_OK) return status;
-    harpe_lock(&gpu->mutex);
-    status = reset_clocks(gpus, gpu, &gpu->graphics, graphics_kind(gpus), error);
-    harpe_unlock(&gpu->mutex);
-    return status;
-}
-
-harpe_status harpe_gpu_lock_memory_clocks(harpe_gpus *gpus, int index, uint32_t minimum_mhz,
-                                          uint32_t maximum_mhz, harpe_error *error) {
-    harpe_gpu *gpu = NULL;
-    harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
-    if (status == HARPE_OK) status = check_clocks(gpu, "memory", minimum_mhz, maximum_mhz, error);
-    if (status != HARPE_OK) return status;
-    harpe_lock(&gpu->mutex);
-    status =
-        lock_clocks(gpus, gpu, &gpu->memory, memory_kind(gpus), minimum_mhz, maximum_mhz, error);
-    harpe_unlock(&gpu->mutex);
-    return status;
-}
-
-harpe_status harpe_gpu_reset_memory_clocks(harpe_gpus *gpus, int index, harpe_error *error) {
-    harpe_gpu *gpu = NULL;
-    harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
-    if (status != HARPE_OK) return status;
-    harpe_lock(&gpu->mutex);
-    status = reset_clocks(gpus, gpu, &gpu->memory, memory_kind(gpus), error);
-    harpe_unlock(&gpu->mutex);
-    return status;
 }
 
 void harpe_gpu_forget_clock_locks(harpe_gpus *gpus, int gpu) {
     harpe_gpu *found = NULL;
     if (harpe_gpus_find(gpus, gpu, &found, NULL) != HARPE_OK) return;
     harpe_lock(&found->mutex);
-    found->graphics.state = found->memory.state = HARPE_LOCK_UNKNOWN;
+    found->locks[0].state = found->locks[1].state = HARPE_LOCK_UNKNOWN;
     harpe_unlock(&found->mutex);
+}
+
+/* ---- Any setting ----------------------------------------------------------------------------- */
+
+/* The caller holds the mutex. */
+static harpe_status change(harpe_gpus *gpus, harpe_gpu *gpu, harpe_setting setting,
+                           harpe_setting_value value, harpe_error *error) {
+    switch (setting) {
+    case HARPE_SET_POWER_LIMIT: return set_power_limit(gpus, gpu, value.low, error);
+    case HARPE_SET_PERSISTENCE: return set_persistence(gpus, gpu, value.low != 0, error);
+    default:
+        return value.high > 0 ? lock_clocks(gpus, gpu, setting, value, error)
+                              : reset_clocks(gpus, gpu, setting, error);
+    }
+}
+
+harpe_status harpe_gpu_set(harpe_gpus *gpus, int index, harpe_setting setting,
+                           harpe_setting_value value, harpe_error *error) {
+    harpe_gpu *gpu = NULL;
+    harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
+    if (status != HARPE_OK) return status;
+    harpe_lock(&gpu->mutex);
+    status = change(gpus, gpu, setting, value, error);
+    harpe_unlock(&gpu->mutex);
+    return status;
+}
+
+harpe_status harpe_gpu_read_setting(harpe_gpus *gpus, int index, harpe_setting setting,
+                                    harpe_setting_value *out, harpe_error *error) {
+    bool is_on = false;
+    harpe_setting_value value = {0};
+    harpe_status status = HARPE_NOT_SUPPORTED;
+    if (setting == HARPE_SET_POWER_LIMIT)
+        status = harpe_gpu_power_limit(gpus, index, &value.low, error);
+    else if (setting == HARPE_SET_PERSISTENCE)
+        status = harpe_gpu_persistence_mode(gpus, index, &is_on, error);
+    else
+        return harpe_fail(error, status, "GPU %d: drivers do not report locks of clocks", index);
+    if (status != HARPE_OK) return status;
+    if (is_on) value.low = 1;
+    *out = value;
+    return HARPE_OK;
+}
+
+static harpe_status lock_range(harpe_gpus *gpus, int index, harpe_setting clock,
+                               uint32_t minimum_mhz, uint32_t maximum_mhz, harpe_error *error) {
+    harpe_gpu *gpu = NULL;
+    harpe_status status = harpe_gpus_find(gpus, index, &gpu, error);
+    if (status != HARPE_OK) return status;
+    if (minimum_mhz != 0 && minimum_mhz <= maximum_mhz)
+        return harpe_gpu_set(gpus, index, clock, (harpe_setting_value){minimum_mhz, maximum_mhz},
+                             error);
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "GPU %d (%s): %s clocks cannot be locked to %" PRIu32 "-%" PRIu32
+                      " MHz: expected a minimum above 0 and no lower maximum",
+                      gpu->info.index, gpu->info.name, clock_names[clock], minimum_mhz,
+                      maximum_mhz);
+}
+
+harpe_status harpe_gpu_set_power_limit(harpe_gpus *gpus, int index, uint32_t limit_mw,
+                                       harpe_error *error) {
+    return harpe_gpu_set(gpus, index, HARPE_SET_POWER_LIMIT, (harpe_setting_value){.low = limit_mw},
+                         error);
+}
+
+harpe_status harpe_gpu_set_persistence_mode(harpe_gpus *gpus, int index, bool is_enabled,
+                                            harpe_error *error) {
+    return harpe_gpu_set(gpus, index, HARPE_SET_PERSISTENCE,
+                         (harpe_setting_value){.low = is_enabled}, error);
+}
+
+harpe_status harpe_gpu_lock_graphics_clocks(harpe_gpus *gpus, int index, uint32_t minimum_mhz,
+                                            uint32_t maximum_mhz, harpe_error *error) {
+    return lock_range(gpus, index, HARPE_SET_GRAPHICS_CLOCKS, minimum_mhz, maximum_mhz, error);
+}
+
+harpe_status harpe_gpu_lock_memory_clocks(harpe_gpus *gpus, int index, uint32_t minimum_mhz,
+                                          uint32_t maximum_mhz, harpe_error *error) {
+    return lock_range(gpus, index, HARPE_SET_MEMORY_CLOCKS, minimum_mhz, maximum_mhz, error);
+}
+
+harpe_status harpe_gpu_reset_graphics_clocks(harpe_gpus *gpus, int index, harpe_error *error) {
+    return harpe_gpu_set(gpus, index, HARPE_SET_GRAPHICS_CLOCKS, (harpe_setting_value){0}, error);
+}
+
+harpe_status harpe_gpu_reset_memory_clocks(harpe_gpus *gpus, int index, harpe_error *error) {
+    return harpe_gpu_set(gpus, index, HARPE_SET_MEMORY_CLOCKS, (harpe_setting_value){0}, error);
 }
 
 /* ---- Restoring ------------------------------------------------------------------------------- */
 
-/* Keeps the first failure and its text. */
-static void note(harpe_status status, const harpe_error *told, harpe_status *first,
-                 harpe_error *error) {
-    if (status == HARPE_OK || *first != HARPE_OK) return;
-    *first = status;
-    if (error) *error = *told;
-}
-
 /* Restores one GPU. If a setting cannot be restored, it stays recorded, so a later call tries
- * again. */
+ * again. Keeps the first failure and its text. */
 static void restore(harpe_gpus *gpus, harpe_gpu *gpu, harpe_status *first, harpe_error *error) {
-    harpe_error told;
-    harpe_status status = HARPE_OK;
-    if (gpu->graphics.must_reset) {
-        status = reset_clocks(gpus, gpu, &gpu->graphics, graphics_kind(gpus), &told);
-        note(status, &told, first, error);
-    }
-    if (gpu->memory.must_reset) {
-        status = reset_clocks(gpus, gpu, &gpu->memory, memory_kind(gpus), &told);
-        note(status, &told, first, error);
-    }
-    if (gpu->power_limit_changed) {
-        status = set_power_limit(gpus, gpu, gpu->found_power_limit_mw, &told);
-        gpu->power_limit_changed = status != HARPE_OK;
-        note(status, &told, first, error);
-    }
-    if (gpu->persistence_changed) {
-        status = set_persistence(gpus, gpu, gpu->found_persistence, &told);
-        gpu->persistence_changed = status != HARPE_OK;
-        note(status, &told, first, error);
+    for (int i = 0; i < HARPE_SETTINGS; i++) {
+        harpe_error told;
+        if (!gpu->is_changed[i]) continue;
+        harpe_status status = change(gpus, gpu, (harpe_setting)i, gpu->found[i], &told);
+        gpu->is_changed[i] = status != HARPE_OK;
+        if (status == HARPE_OK || *first != HARPE_OK) continue;
+        *first = status;
+        if (error) *error = told;
     }
 }
 

@@ -21,17 +21,20 @@
 
 enum { TIMEOUT_MS = 30000, LIMITS_MS = 3000, CONNECT_MS = 5000, LOOK_MS = 50, BUSY_NS = 5000000 };
 
-static const char *const control_names[HARPE_LEASE_CONTROLS] = {"clocks", "power"};
-
-const char *harpe_lease_control_name(harpe_lease_control control) { return control_names[control]; }
-
-bool harpe_lease_control_find(const char *name, harpe_lease_control *out) {
-    for (int control = 0; name && control < HARPE_LEASE_CONTROLS; control++) {
-        if (strcmp(name, control_names[control]) != 0) continue;
-        *out = (harpe_lease_control)control;
-        return true;
-    }
-    return false;
+harpe_status harpe_lease_terms_check(const harpe_lease_terms *terms, harpe_setting setting,
+                                     uint32_t value, harpe_error *error) {
+    bool is_limit = setting == HARPE_SET_POWER_LIMIT;
+    uint32_t lowest = is_limit ? terms->lowest_mw : terms->lowest_mhz;
+    uint32_t highest = is_limit ? terms->highest_mw : terms->highest_mhz;
+    uint32_t unit = is_limit ? 1000 : 1;
+    bool is_low = lowest > 0 && value < lowest;
+    if (!is_low && (highest == 0 || value <= highest)) return HARPE_OK;
+    return harpe_fail(
+        error, HARPE_PERMISSION_DENIED,
+        "the node agent refuses %.10g %s: its rule %s_%s is %u; its administrator can "
+        "change the rule",
+        (double)value / unit, is_limit ? "W" : "MHz", is_low ? "lowest" : "highest",
+        is_limit ? "power_limit_w" : "clock_mhz", (is_low ? lowest : highest) / unit);
 }
 
 /* ---- Finding --------------------------------------------------------------------------------- */
@@ -252,7 +255,7 @@ static harpe_status ask_for_lease(int socket, const harpe_lease_request *request
     if (node >= 0) files.each[files.count++] = node;
     json_t *json = json_pack("{s:i,s:s,s:s,s:s,s:b,s:b,s:I,s:I,s:b,s:s*}", "version",
                              HARPE_LEASE_VERSION, "request", "lease", "gpu", request->uuid,
-                             "control", harpe_lease_control_name(request->control), "memory",
+                             "control", harpe_saved_settings_kind_name(request->control), "memory",
                              request->memory >= 0, "node", node >= 0, "dwell_ns",
                              (json_int_t)request->dwell_ns, "poll_ns", (json_int_t)request->poll_ns,
                              "wait", request->waits, "slurm_job", secure_getenv("SLURM_JOB_ID"));

@@ -32,6 +32,10 @@ typedef struct harpe_lease_terms {
     harpe_default_locks locks;
 } harpe_lease_terms;
 
+/* Fails if the terms forbid a clock (in MHz) or a power limit (in mW). */
+harpe_status harpe_lease_terms_check(const harpe_lease_terms *terms, harpe_setting setting,
+                                     uint32_t value, harpe_error *error);
+
 #define HARPE_AGENT_SOCKET_PATH "/run/harpe/agent.sock"
 
 enum {
@@ -41,23 +45,15 @@ enum {
     HARPE_LEASE_SOCKET_SIZE = 108, /* of sun_path in sockaddr_un */
 };
 
-/* What a lease permits. A GPU has at most one holder for each kind of control. */
-typedef enum harpe_lease_control {
-    HARPE_LEASE_CLOCKS = 0, /* graphics clocks, through the slot of a frequency controller */
-    HARPE_LEASE_POWER = 1,  /* power limit and persistence mode, through harpe_lease_power_set */
-    HARPE_LEASE_CONTROLS,
-} harpe_lease_control;
-
-/* Returns the name of a control in messages: "clocks" or "power". */
-const char *harpe_lease_control_name(harpe_lease_control control);
-/* Finds a control by its name. Returns false if there is none; `name` may be NULL. */
-bool harpe_lease_control_find(const char *name, harpe_lease_control *out);
+/* A lease permits one kind of setting: HARPE_SAVED_CLOCKS permits graphics clocks, through the slot
+ * of a frequency controller, and HARPE_SAVED_POWER the power limit and the persistence mode,
+ * through harpe_lease_power_set. A GPU has at most one holder for each kind. */
 
 typedef struct harpe_lease_request {
     const char *uuid;
-    harpe_lease_control control;
-    int memory;                  /* descriptor of the slot; -1: none (HARPE_LEASE_POWER) */
-    int64_t dwell_ns, poll_ns;   /* HARPE_LEASE_CLOCKS; see harpe_controller_header */
+    harpe_saved_settings_kind control;
+    int memory;                  /* descriptor of the slot; -1: none (HARPE_SAVED_POWER) */
+    int64_t dwell_ns, poll_ns;   /* HARPE_SAVED_CLOCKS; see harpe_controller_header */
     bool waits;                  /* wait while another process has the lease */
     int timeout_ms;              /* 0: 30 s; negative: no limit */
     const atomic_bool *gives_up; /* stops waiting when it becomes true; may be NULL */
@@ -94,7 +90,7 @@ void harpe_lease_read_limits(const char *socket, const char *uuid, harpe_lease_t
 harpe_status harpe_lease_ask(const char *socket, json_t *request, int timeout_ms, json_t **answer,
                              harpe_error *error);
 
-/* ---- A lease of the kind HARPE_LEASE_POWER --------------------------------------------------- */
+/* ---- A lease of the kind HARPE_SAVED_POWER --------------------------------------------------- */
 
 /* The holder sends a request on the socket of the lease, and receives a harpe_error with the
  * result. One thread at a time may use the socket. */

@@ -42,7 +42,7 @@ struct harpe_power_limit_gpus {
 static harpe_status take_lease(harpe_power_limit_gpus *all, int gpu, harpe_lease_terms *terms,
                                harpe_error *error) {
     harpe_lease_request request = {.uuid = harpe_gpu_info_at(all->gpus, gpu)->uuid,
-                                   .control = HARPE_LEASE_POWER,
+                                   .control = HARPE_SAVED_POWER,
                                    .memory = -1};
     harpe_lease lease;
     harpe_status status = harpe_lease_take(all->agent, &request, &lease, error);
@@ -224,18 +224,11 @@ static harpe_status read_range(harpe_power_limit_gpus *all, harpe_error *error) 
 
 /* Claims the GPUs for this process and records their settings. Called if there is no guard. */
 static harpe_status claim_gpus(harpe_power_limit_gpus *all, harpe_error *error) {
-    size_t count = (size_t)all->device.gpu_count;
-    harpe_guarded_gpu *saved = harpe_calloc(count, sizeof *saved);
-    int *indices = harpe_calloc(count, sizeof *indices);
-    harpe_status status = saved && indices ? HARPE_OK : harpe_fail_memory(error);
-    for (size_t i = 0; status == HARPE_OK && i < count; i++)
-        indices[i] = (int)i;
-    if (status == HARPE_OK) {
-        status = harpe_power_claims_take(all->gpus, indices, saved, count, harpe_process_self(),
-                                         NULL, &all->claims, error);
-    }
+    harpe_guarded_gpu *saved = harpe_guarded_gpus_new(all->gpus);
+    if (!saved) return harpe_fail_memory(error);
+    harpe_status status = harpe_power_claims_take(all->gpus, saved, (size_t)all->device.gpu_count,
+                                                  harpe_process_self(), NULL, &all->claims, error);
     free(saved);
-    free(indices);
     return status;
 }
 

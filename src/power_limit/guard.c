@@ -58,12 +58,14 @@ static harpe_status look_at_limit(harpe_gpus *gpus, int gpu, harpe_guarded_gpu *
 
 /* Reads the settings to restore later. These are the present settings, unless an earlier process
  * for the same trainer or a frequency controller has recorded others. */
-static harpe_status look(harpe_gpus *gpus, int gpu, const harpe_saved_settings *earlier,
-                         harpe_guarded_gpu *saved, harpe_error *error) {
+static harpe_status look(const harpe_holding *holding, harpe_guarded_gpu *saved,
+                         harpe_error *error) {
+    harpe_gpus *gpus = holding->gpus;
+    int gpu = holding->gpu;
     if (saved->is_saved) return HARPE_OK;
-    if (earlier->uuid[0]) {
-        saved->limit_mw = earlier->power_limit_mw;
-        saved->persistence = earlier->persistence;
+    if (holding->is_continued) {
+        saved->limit_mw = holding->record.state.power_limit_mw;
+        saved->persistence = holding->record.state.persistence;
         saved->controlled_mw = 0;
         if (limit_beneath(gpus, gpu) > 0)
             (void)harpe_gpu_default_power_limit(gpus, gpu, &saved->controlled_mw, NULL);
@@ -78,48 +80,43 @@ static harpe_status look(harpe_gpus *gpus, int gpu, const harpe_saved_settings *
     return HARPE_OK;
 }
 
-static harpe_status take_one(harpe_gpus *gpus, int gpu, const harpe_gpu_claim_options *options,
-                             harpe_guarded_gpu *saved, harpe_power_claim *out, harpe_error *error) {
-    harpe_gpu_claim *claim = NULL;
-    harpe_saved_settings earlier;
-    harpe_status status = harpe_gpu_claim_take(gpus, gpu, options, &claim, &earlier, error);
+/* Finds the GPU by UUID and not by number, because the guard sees all GPUs, and the trainer sees
+ * only the GPUs in CUDA_VISIBLE_DEVICES. */
+static harpe_status take_one(harpe_gpus *gpus, const harpe_holding_options *options,
+                             harpe_guarded_gpu *saved, harpe_holding **out, harpe_error *error) {
+    harpe_holding *holding = NULL;
+    int gpu = harpe_gpus_find_uuid(gpus, saved->uuid);
+    if (gpu < 0) return harpe_fail(error, HARPE_NOT_FOUND, "there is no GPU %s", saved->uuid);
+    harpe_status status = harpe_holding_take(gpus, gpu, options, &holding, error);
     if (status != HARPE_OK) return status;
-    status = look(gpus, gpu, &earlier, saved, error);
+    harpe_saved_settings *state = &holding->record.state;
+    status = look(holding, saved, error);
     if (status == HARPE_OK) {
-        harpe_saved_settings state = {.power_limit_mw = saved->limit_mw,
-                                      .persistence = saved->persistence};
-        status = harpe_gpu_claim_save(claim, &state, error);
+        state->power_limit_mw = saved->limit_mw;
+        state->persistence = saved->persistence;
+        status = harpe_holding_save(holding, error);
     }
-    if (status != HARPE_OK) {
-        harpe_gpu_claim_release(claim, !earlier.uuid[0]);
-        return status;
-    }
-    *out = (harpe_power_claim){.claim = claim, .is_continued = earlier.uuid[0] != '\0'};
-    return HARPE_OK;
+    if (status == HARPE_OK)
+        *out = holding;
+    else
+        harpe_holding_release(holding);
+    return status;
 }
 
-/* Releases the claim on the i-th GPU. `restored` is true if the GPU has its saved settings again.
- */
-static void release_one(harpe_power_claims *claims, size_t i, bool restored) {
-    harpe_gpu_claim_release(claims->each[i].claim, restored);
-    claims->each[i].claim = NULL;
+harpe_guarded_gpu *harpe_guarded_gpus_new(const harpe_gpus *gpus) {
+    harpe_guarded_gpu *saved = harpe_calloc((size_t)harpe_gpus_count(gpus), sizeof *saved);
+    for (int i = 0; saved && i < harpe_gpus_count(gpus); i++)
+        snprintf(saved[i].uuid, sizeof saved[i].uuid, "%s", harpe_gpu_info_at(gpus, i)->uuid);
+    return saved;
 }
 
-/* Releases everything. This process has changed no GPU, so the function removes only the records of
- * this process. */
-static void give_up_claims(harpe_power_claims *claims) {
-    for (size_t i = 0; i < claims->count; i++)
-        release_one(claims, i, !claims->each[i].is_continued);
-    harpe_power_claims_release(claims, false);
-}
-
-harpe_status harpe_power_claims_take(harpe_gpus *gpus, const int *indices, harpe_guarded_gpu *saved,
-                                     size_t count, pid_t trainer, bool (*gives_up)(void *user),
+harpe_status harpe_power_claims_take(harpe_gpus *gpus, harpe_guarded_gpu *saved, size_t count,
+                                     pid_t trainer, bool (*gives_up)(void *user),
                                      harpe_power_claims *out, harpe_error *error) {
-    harpe_gpu_claim_options options = {.kind = HARPE_SAVED_POWER,
-                                       .trainer = trainer,
-                                       .timeout_s = CLAIM_TIMEOUT_S,
-                                       .gives_up = gives_up};
+    harpe_holding_options options = {.kind = HARPE_SAVED_POWER,
+                                     .trainer = trainer,
+                                     .timeout_s = CLAIM_TIMEOUT_S,
+                                     .gives_up = gives_up};
     harpe_saved_settings_recovery recovery = {.report = harpe_saved_settings_report_to_syslog};
     harpe_power_claims claims = {.each = harpe_calloc(count, sizeof *claims.each)};
     if (!claims.each) return harpe_fail_memory(error);
@@ -129,46 +126,47 @@ harpe_status harpe_power_claims_take(harpe_gpus *gpus, const int *indices, harpe
     harpe_status status = HARPE_OK;
     while (status == HARPE_OK && claims.count < count) {
         size_t i = claims.count;
-        status = take_one(gpus, indices[i], &options, &saved[i], &claims.each[i], error);
+        status = take_one(gpus, &options, &saved[i], &claims.each[i], error);
         if (status == HARPE_OK) claims.count++;
     }
-    if (status != HARPE_OK) {
-        give_up_claims(&claims);
-        return status;
+    if (status == HARPE_OK) {
+        for (size_t i = 0; i < count; i++)
+            claims.each[i]->changed = HARPE_ALL_SETTINGS; /* the trainer may change them now */
+        *out = claims;
+        return HARPE_OK;
     }
-    *out = claims;
-    return HARPE_OK;
+    harpe_power_claims_release(&claims, false); /* records of an earlier process stay */
+    return status;
 }
 
 void harpe_power_claims_release(harpe_power_claims *claims, bool restored) {
-    for (size_t i = 0; i < claims->count; i++)
-        release_one(claims, i, restored);
+    for (size_t i = 0; i < claims->count; i++) {
+        if (claims->each[i] && restored) claims->each[i]->changed = 0;
+        harpe_holding_release(claims->each[i]);
+    }
     free(claims->each);
     *claims = (harpe_power_claims){0};
 }
 
 /* ---- The guard process ----------------------------------------------------------------------- */
 
-#define CHECK_PERIOD_NS 20000000 /* time between setting a limit and checking that it holds */
 #define TRY_FOR_S 30.0
-#define CHECKS_PASSED 3 /* checks in a row that must succeed */
 
-/* The restoration of one GPU. */
+/* The restoration of one GPU, on a thread of its own. */
 typedef struct restoration {
-    const struct guarded *all;
-    size_t gpu;
-    bool is_restored;
+    const harpe_guarded_gpu *saved;
+    harpe_holding *holding;
+    double try_for_s;
+    pthread_t thread;
 } restoration;
 
 typedef struct guarded {
     harpe_lease_terms terms;
     harpe_guarded_gpu *saved;
-    int *index; /* in `gpus` */
     size_t count;
     harpe_gpus *gpus;
     harpe_power_claims claims;
     restoration *restorations; /* allocated before they are needed */
-    pthread_t *threads;
 } guarded;
 
 /* ---- The guard process: taking over ---------------------------------------------------------- */
@@ -196,28 +194,12 @@ static harpe_status receive_header(harpe_guard_header *header, harpe_error *erro
 static harpe_status receive_gpus(guarded *all, size_t count, harpe_error *error) {
     all->count = count;
     all->saved = harpe_calloc(all->count, sizeof *all->saved);
-    all->index = harpe_calloc(all->count, sizeof *all->index);
     all->restorations = harpe_calloc(all->count, sizeof *all->restorations);
-    all->threads = harpe_calloc(all->count, sizeof *all->threads);
-    if (!all->saved || !all->index || !all->restorations || !all->threads)
-        return harpe_fail_memory(error);
+    if (!all->saved || !all->restorations) return harpe_fail_memory(error);
     if (!receive(all->saved, all->count * sizeof *all->saved))
         return harpe_fail(error, HARPE_INVALID_INPUT, "the optimizer ended too early");
-    return HARPE_OK;
-}
-
-/* Finds the GPUs by UUID and not by number, because the guard sees all GPUs, and the trainer sees
- * only the GPUs in CUDA_VISIBLE_DEVICES. */
-static harpe_status match_gpus(guarded *all, harpe_error *error) {
-    for (size_t i = 0; i < all->count; i++) {
-        all->index[i] = -1;
+    for (size_t i = 0; i < count; i++)
         all->saved[i].uuid[sizeof all->saved[i].uuid - 1] = '\0';
-        for (int gpu = 0; gpu < harpe_gpus_count(all->gpus); gpu++)
-            if (strcmp(harpe_gpu_info_at(all->gpus, gpu)->uuid, all->saved[i].uuid) == 0)
-                all->index[i] = gpu;
-        if (all->index[i] < 0)
-            return harpe_fail(error, HARPE_NOT_FOUND, "there is no GPU %s", all->saved[i].uuid);
-    }
     return HARPE_OK;
 }
 
@@ -237,10 +219,9 @@ static harpe_status take_over(guarded *all, harpe_error *error) {
                                       .visible_devices = "all"};
         status = harpe_gpus_open(&options, &all->gpus, error);
     }
-    if (status == HARPE_OK) status = match_gpus(all, error);
     if (status != HARPE_OK) return status;
-    return harpe_power_claims_take(all->gpus, all->index, all->saved, all->count,
-                                   (pid_t)header.trainer, trainer_is_gone, &all->claims, error);
+    return harpe_power_claims_take(all->gpus, all->saved, all->count, (pid_t)header.trainer,
+                                   trainer_is_gone, &all->claims, error);
 }
 
 /* ---- The guard process: waiting -------------------------------------------------------------- */
@@ -256,28 +237,13 @@ static bool wait_for_end(void) {
 
 /* ---- The guard process: requests of the holder of a lease ------------------------------------ */
 
-static harpe_status check_limit(const harpe_lease_terms *terms, uint32_t limit_mw,
-                                harpe_error *error) {
-    if (terms->lowest_mw > 0 && limit_mw < terms->lowest_mw)
-        return harpe_fail(error, HARPE_PERMISSION_DENIED,
-                          "the node agent refuses %u W: its rule lowest_power_limit_w is %u; its "
-                          "administrator can change the rule",
-                          limit_mw / 1000, terms->lowest_mw / 1000);
-    if (terms->highest_mw > 0 && limit_mw > terms->highest_mw)
-        return harpe_fail(error, HARPE_PERMISSION_DENIED,
-                          "the node agent refuses %u W: its rule highest_power_limit_w is %u; its "
-                          "administrator can change the rule",
-                          limit_mw / 1000, terms->highest_mw / 1000);
-    return HARPE_OK;
-}
-
 static harpe_status carry_out(const guarded *all, const harpe_lease_power_request *request,
                               harpe_error *error) {
-    int gpu = all->index[0];
+    int gpu = all->claims.each[0]->gpu;
     harpe_status status;
     switch (request->setting) {
     case HARPE_LEASE_POWER_LIMIT:
-        status = check_limit(&all->terms, request->value, error);
+        status = harpe_lease_terms_check(&all->terms, HARPE_SET_POWER_LIMIT, request->value, error);
         if (status != HARPE_OK) return status;
         return harpe_gpu_set_power_limit(all->gpus, gpu, request->value, error);
     case HARPE_LEASE_PERSISTENCE:
@@ -311,101 +277,67 @@ static void serve_holder(const guarded *all) {
 
 /* ---- The guard process: restoring ------------------------------------------------------------ */
 
-typedef enum restore_result {
-    IS_BACK, /* the GPU has its saved settings */
-    WAS_SET, /* a setting differed, and the driver has accepted the saved value; or another process
-              * will set it soon */
-    FAILED,  /* a setting differed or could not be read, and the driver has refused the saved
-              * value */
-} restore_result;
-
-/* Returns the limit that the GPU must have now. Sets `*is_final` to false if a frequency controller
- * is about to restore the limit that it has found. */
-static uint32_t limit_now(const guarded *all, size_t i, bool *is_final) {
-    const harpe_guarded_gpu *saved = &all->saved[i];
+/* Finds the limit that the GPU must have now. Returns false if a frequency controller is about to
+ * restore the limit that it has found. */
+static bool revise(void *user, harpe_saved_settings *state) {
+    const restoration *one = user;
     harpe_saved_settings found;
     bool is_in_use = false;
-    bool is_controlled = saved->controlled_mw > 0 &&
-                         harpe_saved_settings_find(all->gpus, all->index[i], HARPE_SAVED_CLOCKS,
-                                                   &found, &is_in_use) &&
+    bool is_controlled = one->saved->controlled_mw > 0 &&
+                         harpe_saved_settings_find(one->holding->gpus, one->holding->gpu,
+                                                   HARPE_SAVED_CLOCKS, &found, &is_in_use) &&
                          found.power_limit_mw > 0;
-    *is_final = !is_controlled || is_in_use;
-    return is_controlled ? saved->controlled_mw : saved->limit_mw;
+    state->power_limit_mw = is_controlled ? one->saved->controlled_mw : one->saved->limit_mw;
+    return !is_controlled || is_in_use;
 }
 
-static restore_result restore_one(const guarded *all, size_t i, harpe_error *error) {
-    const harpe_guarded_gpu *saved = &all->saved[i];
-    int gpu = all->index[i];
-    bool is_final = true;
-    uint32_t wanted_mw = limit_now(all, i, &is_final);
-    uint32_t limit_mw = 0;
-    bool persistence = false;
-    restore_result result = is_final ? IS_BACK : WAS_SET;
-    if (harpe_gpu_power_limit(all->gpus, gpu, &limit_mw, error) != HARPE_OK ||
-        limit_mw != wanted_mw) {
-        result = WAS_SET;
-        if (harpe_gpu_set_power_limit(all->gpus, gpu, wanted_mw, error) != HARPE_OK)
-            result = FAILED;
-    }
-    if (saved->persistence < 0) return result;
-    if (harpe_gpu_persistence_mode(all->gpus, gpu, &persistence, error) != HARPE_OK ||
-        persistence != (saved->persistence == 1)) {
-        if (result == IS_BACK) result = WAS_SET;
-        if (harpe_gpu_set_persistence_mode(all->gpus, gpu, saved->persistence == 1, error) !=
-            HARPE_OK)
-            result = FAILED;
-    }
-    return result;
-}
-
-/* Restores a GPU. Checks the settings again after each call, because an earlier call of the trainer
- * may take effect late, and a driver call may fail once. At the deadline, a GPU that has its saved
- * settings counts as restored, and a GPU that was just set is checked one last time. */
 static void *restore_gpu(void *argument) {
     restoration *one = argument;
+    harpe_saved_settings state = one->holding->record.state;
     harpe_error error;
-    harpe_patience patience = harpe_patience_for(TRY_FOR_S);
-    int late_sets = 0;
-    for (int passed = 0; passed < CHECKS_PASSED;) {
-        restore_result result = restore_one(one->all, one->gpu, &error);
-        bool is_late = harpe_patience_is_over(&patience);
-        passed = result == IS_BACK ? passed + 1 : 0;
-        if (is_late && result == IS_BACK) break;
-        if (is_late && result == WAS_SET) late_sets++;
-        /* A lost GPU returns only after a reset. Then its record is used. */
-        if ((result == FAILED && (is_late || error.status == HARPE_GPU_LOST)) || late_sets > 1) {
-            syslog(LOG_USER | LOG_ERR, "harpe: a GPU's power limit could not be restored: %s",
-                   result == FAILED ? error.message : "something else keeps changing it");
-            return NULL;
-        }
-        harpe_sleep_ns(CHECK_PERIOD_NS);
-    }
-    one->is_restored = true;
+    harpe_restoration how = {.gpus = one->holding->gpus,
+                             .gpu = one->holding->gpu,
+                             .state = &state,
+                             .which = HARPE_ALL_SETTINGS,
+                             .try_for_s = one->try_for_s,
+                             .revise = revise,
+                             .user = one};
+    if (harpe_restore(&how, &error) == HARPE_OK)
+        one->holding->changed = 0;
+    else if (one->try_for_s > 0)
+        syslog(LOG_USER | LOG_ERR, "harpe: a GPU's power limit could not be restored: %s",
+               error.message);
     return NULL;
 }
 
 /* Restores all GPUs at the same time, because slow driver calls one after the other would take too
- * long. Removes the record of each restored GPU, even if another GPU could not be restored. */
-static int restore(guarded *all) {
+ * long. Removes the record of each restored GPU, even if another GPU could not be restored. Returns
+ * true if all are restored. */
+static bool restore(guarded *all, double try_for_s) {
     restoration *each = all->restorations;
-    pthread_t *threads = all->threads;
     bool all_restored = true;
     for (size_t i = 0; i < all->count; i++) {
-        each[i] = (restoration){.all = all, .gpu = i};
-        if (harpe_thread_start(&threads[i], "harpe-restore", restore_gpu, &each[i]) != 0) {
-            threads[i] = pthread_self();
+        each[i] = (restoration){&all->saved[i], all->claims.each[i], try_for_s, pthread_self()};
+        if (each[i].holding &&
+            harpe_thread_start(&each[i].thread, "harpe-restore", restore_gpu, &each[i]) != 0) {
+            each[i].thread = pthread_self();
             (void)restore_gpu(&each[i]);
         }
     }
     for (size_t i = 0; i < all->count; i++) {
-        if (!pthread_equal(threads[i], pthread_self())) harpe_thread_join(threads[i]);
-        all_restored = all_restored && each[i].is_restored;
-        release_one(&all->claims, i, each[i].is_restored);
+        if (!pthread_equal(each[i].thread, pthread_self())) harpe_thread_join(each[i].thread);
+        if (!each[i].holding) continue;
+        all_restored = all_restored && each[i].holding->changed == 0;
+        if (each[i].holding->changed && try_for_s == 0) continue;
+        harpe_holding_release(each[i].holding);
+        all->claims.each[i] = NULL;
     }
-    return all_restored ? EXIT_SUCCESS : EXIT_FAILURE;
+    return all_restored;
 }
 
-/* Waits for the end. Returns true if there is nothing to restore. */
+/* Waits for the end. Returns true if the trainer has restored everything. Even then the guard looks
+ * at the GPUs: the trainer's handle restores only what it has changed itself, and an earlier
+ * process for this trainer (of a lease, for example) may have set the limit that it has found. */
 static bool wait_until_over(const guarded *all) {
     if (!all->terms.is_lease) return wait_for_end();
     int32_t process = (int32_t)harpe_process_self();
@@ -429,14 +361,13 @@ int harpe_power_limit_guard_main(int argc, char **argv) {
         (void)harpe_helper_process_send(harpe_helper_socket(), all.saved,
                                         all.count * sizeof *all.saved);
         harpe_helper_process_leave_directory();
-        code = wait_until_over(&all) ? EXIT_SUCCESS : restore(&all);
-        harpe_power_claims_release(&all.claims, code == EXIT_SUCCESS);
+        bool is_restored = wait_until_over(&all) && restore(&all, 0);
+        if (is_restored || restore(&all, TRY_FOR_S)) code = EXIT_SUCCESS;
+        harpe_power_claims_release(&all.claims, false);
     }
     harpe_gpus_close(all.gpus);
     free(all.saved);
-    free(all.index);
     free(all.restorations);
-    free(all.threads);
     return code;
 }
 
@@ -453,7 +384,6 @@ struct harpe_guard {
     harpe_log log;
     harpe_guard_header header;
     harpe_guarded_gpu *saved; /* for each GPU, known after the first guard has started */
-    size_t count;
     int socket;
     int end; /* eventfd, readable when the guard is to be dismissed */
     pid_t owner;
@@ -581,10 +511,6 @@ static void release(harpe_guard *guard) {
     free(guard);
 }
 
-static void name_gpu(harpe_guarded_gpu *saved, const harpe_gpus *gpus, int gpu) {
-    snprintf(saved->uuid, sizeof saved->uuid, "%s", harpe_gpu_info_at(gpus, gpu)->uuid);
-}
-
 static harpe_guard_header make_header(const harpe_gpus *gpus, size_t count, pid_t trainer) {
     harpe_guard_header header = {.magic = HARPE_GUARD_MAGIC,
                                  .version = HARPE_GUARD_VERSION,
@@ -595,22 +521,13 @@ static harpe_guard_header make_header(const harpe_gpus *gpus, size_t count, pid_
     return header;
 }
 
-static harpe_status prepare(harpe_guard *guard, harpe_error *error) {
-    guard->saved = harpe_calloc(guard->count, sizeof *guard->saved);
-    if (!guard->saved) return harpe_fail_memory(error);
-    for (size_t i = 0; i < guard->count; i++)
-        name_gpu(&guard->saved[i], guard->gpus, (int)i);
-    guard->header = make_header(guard->gpus, guard->count, harpe_process_self());
-    return HARPE_OK;
-}
-
 harpe_status harpe_guard_lend(const harpe_gpus *gpus, int gpu, pid_t trainer, int starter,
                               const harpe_lease_terms *terms, int *socket, int32_t *started,
                               harpe_error *error) {
     harpe_guarded_gpu saved = {.is_saved = 0};
     harpe_guard_header header = make_header(gpus, 1, trainer);
     header.terms = *terms;
-    name_gpu(&saved, gpus, gpu);
+    snprintf(saved.uuid, sizeof saved.uuid, "%s", harpe_gpu_info_at(gpus, gpu)->uuid);
     int opened = -1;
     harpe_status status = start_process(&header, &saved, starter, NULL, &opened, error);
     if (status != HARPE_OK) return status;
@@ -628,13 +545,13 @@ harpe_status harpe_guard_start(harpe_gpus *gpus, harpe_log log, harpe_guard **ou
     if (!guard) return harpe_fail_memory(error);
     guard->gpus = gpus;
     guard->log = log;
-    guard->count = (size_t)harpe_gpus_count(gpus);
     guard->socket = guard->end = -1;
     guard->owner = harpe_process_self();
-    harpe_status status = prepare(guard, error);
-    if (status == HARPE_OK)
-        status =
-            start_process(&guard->header, guard->saved, 0, &guard->is_over, &guard->socket, error);
+    guard->saved = harpe_guarded_gpus_new(gpus);
+    guard->header = make_header(gpus, (size_t)harpe_gpus_count(gpus), guard->owner);
+    harpe_status status = guard->saved ? start_process(&guard->header, guard->saved, 0,
+                                                       &guard->is_over, &guard->socket, error)
+                                       : harpe_fail_memory(error);
     if (status == HARPE_OK) status = start_watcher(guard, error);
     if (status != HARPE_OK) {
         if (guard->socket >= 0)
@@ -647,54 +564,19 @@ harpe_status harpe_guard_start(harpe_gpus *gpus, harpe_log log, harpe_guard **ou
     return HARPE_OK;
 }
 
-/* Cleans up after a guard that has died and left its records. If the GPUs are restored, removes the
- * records. Otherwise starts another guard, which restores the GPUs at once. */
-static void settle_without_guard(harpe_guard *guard, bool restored) {
-    harpe_error error;
-    if (!restored) {
-        if (replace_process(guard, &error) != HARPE_OK) {
-            harpe_log_line(&guard->log, HARPE_LOG_WARNING,
-                           "power limits are not restored; run 'harpe gpus --restore': %s",
-                           error.message);
-        }
-        return;
-    }
-    for (size_t i = 0; i < guard->count; i++)
-        harpe_saved_settings_forget(guard->gpus, (int)i, HARPE_SAVED_POWER);
-}
-
-/* Returns true if a GPU has its saved settings. The trainer's handle restores only what it has
- * changed itself, but an earlier process for this trainer (of a lease, for example) may have set
- * the limit that the handle has found. If a frequency controller had changed the limit before the
- * guard started, only the guard knows which limit to restore. */
-static bool is_back(const harpe_guard *guard, size_t i) {
-    const harpe_guarded_gpu *saved = &guard->saved[i];
-    uint32_t limit_mw = 0;
-    bool is_persistent = false;
-    if (saved->controlled_mw > 0 ||
-        harpe_gpu_power_limit(guard->gpus, (int)i, &limit_mw, NULL) != HARPE_OK ||
-        limit_mw != saved->limit_mw)
-        return false;
-    if (saved->persistence < 0) return true;
-    return harpe_gpu_persistence_mode(guard->gpus, (int)i, &is_persistent, NULL) == HARPE_OK &&
-           is_persistent == (saved->persistence == 1);
-}
-
-static bool are_all_back(const harpe_guard *guard) {
-    for (size_t i = 0; i < guard->count; i++)
-        if (!is_back(guard, i)) return false;
-    return true;
-}
-
 void harpe_guard_stop(harpe_guard *guard, bool restored) {
     char byte = HARPE_GUARD_RESTORED;
+    harpe_error error;
     if (!guard) return;
-    restored = restored && are_all_back(guard);
     if (guard->owner ==
         harpe_process_self()) { /* not in a forked child, which has no watcher thread */
         stop_watcher(guard);
-        bool is_told = restored && harpe_helper_process_send(guard->socket, &byte, 1);
-        if (!is_told && (restored || has_died(guard))) settle_without_guard(guard, restored);
+        bool is_there = !has_died(guard) || replace_process(guard, &error) == HARPE_OK;
+        if (!is_there && !restored)
+            harpe_log_line(&guard->log, HARPE_LOG_WARNING,
+                           "power limits are not restored; run 'harpe gpus --restore': %s",
+                           error.message);
+        if (is_there && restored) (void)harpe_helper_process_send(guard->socket, &byte, 1);
     }
     release(guard);
 }

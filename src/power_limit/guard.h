@@ -26,7 +26,7 @@ enum {
     HARPE_GUARD_MAGIC = 0x48475244,
     HARPE_GUARD_VERSION = 6,
     HARPE_GUARD_GPU_LIMIT = 1024,
-    HARPE_GUARD_RESTORED = 'R', /* byte that tells the guard that everything is restored */
+    HARPE_GUARD_RESTORED = 'R', /* byte that tells the guard that the trainer has restored all */
 };
 
 /* The saved settings of one GPU. Sent through the socket in this form. */
@@ -72,21 +72,20 @@ void harpe_guard_stop(harpe_guard *guard, bool restored);
 
 /* ---- Claims on the GPUs whose power limits will change --------------------------------------- */
 
-typedef struct harpe_power_claim {
-    harpe_gpu_claim *claim; /* NULL: released */
-    bool is_continued;      /* an earlier process for the same trainer has recorded settings */
-} harpe_power_claim;
-
 typedef struct harpe_power_claims {
-    harpe_power_claim *each;
+    harpe_holding **each; /* NULL: released */
     size_t count;
 } harpe_power_claims;
 
-/* Claims the GPUs with these indices for the trainer. First restores settings that dead jobs have
- * left changed. Then reads the settings into each of `saved` that has none yet, and records them.
- * `gives_up` may be NULL. After a failure nothing is claimed. */
-harpe_status harpe_power_claims_take(harpe_gpus *gpus, const int *indices, harpe_guarded_gpu *saved,
-                                     size_t count, pid_t trainer, bool (*gives_up)(void *user),
+/* Returns an array with the UUID of each GPU and no settings, or NULL if there is no memory. The
+ * caller frees it with free(). */
+harpe_guarded_gpu *harpe_guarded_gpus_new(const harpe_gpus *gpus);
+
+/* Claims GPUs for the trainer. First restores settings that dead jobs have left changed. Then reads
+ * the settings into each of `saved` that has none yet, and records them. `gives_up` may be NULL.
+ * After a failure nothing is claimed. */
+harpe_status harpe_power_claims_take(harpe_gpus *gpus, harpe_guarded_gpu *saved, size_t count,
+                                     pid_t trainer, bool (*gives_up)(void *user),
                                      harpe_power_claims *out, harpe_error *error);
 /* Releases the remaining claims. `restored` is true if these GPUs have their saved settings
  * again. */

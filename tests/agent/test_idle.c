@@ -336,16 +336,16 @@ WORLD_TEST(whoever_claims_the_gpu_gets_it_at_once) {
 }
 
 WORLD_TEST(a_gpu_whose_power_limit_is_held_is_left_alone) {
-    harpe_gpu_claim_options options = {.kind = HARPE_SAVED_POWER, .trainer = harpe_process_self()};
-    harpe_saved_settings earlier, found = {.power_limit_mw = 400000, .persistence = -1};
-    harpe_gpu_claim *claim = NULL;
+    harpe_holding_options options = {.kind = HARPE_SAVED_POWER, .trainer = harpe_process_self()};
+    harpe_holding *holding = NULL;
     hold_idle_gpu("idle = clock 345 after 1\n");
-    assert_int_equal(harpe_gpu_claim_take(gpus, 0, &options, &claim, &earlier, NULL), HARPE_OK);
-    assert_int_equal(harpe_gpu_claim_save(claim, &found, NULL), HARPE_OK);
+    assert_int_equal(harpe_holding_take(gpus, 0, &options, &holding, NULL), HARPE_OK);
+    holding->record.state.power_limit_mw = 400000;
+    assert_int_equal(harpe_holding_save(holding, NULL), HARPE_OK);
     pause_s(1.1);
     for (int i = 0; i < 100; i++, pause_s(0.05))
         assert_int_equal(clock_of(0), HIGHEST_MHZ);
-    harpe_gpu_claim_release(claim, true);
+    harpe_holding_release(holding);
     WAIT_FOR(clock_of(0) == LOW_MHZ);
     stop_agent();
 }

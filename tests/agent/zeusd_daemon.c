@@ -51,8 +51,7 @@ static void report(void *user, const harpe_saved_settings *saved, const harpe_gp
     (void)info;
     (void)error;
     fprintf(stderr, "record of %ld: outcome %d\n", (long)saved->trainer, (int)outcome);
-    if (outcome == HARPE_SAVED_IN_USE)
-        harpe_zeusd_settings_recover_after(state->settings, (pid_t)saved->trainer);
+    if (outcome == HARPE_SAVED_IN_USE) harpe_zeusd_settings_recover_after(state->settings, saved);
 }
 
 static unsigned read_groups(char *list) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frequency controller with a zeusd that refuses, goes away, comes back, or is overtaken. The
+/* The frequency controller with a zeusd that refuses, goes away, or comes back. The
  * stand-in only answers; it changes no GPU. */
 #include "client/control.h"
 #include "client/training_world.h"
@@ -15,7 +15,6 @@ typedef struct zeusd {
     const char *devices; /* the answer to GET /discover; NULL: "200 OK", which is no list */
     int discovers;       /* requests for it */
     char numbers[512];   /* of GPUs, in the requests so far: " 3 3" */
-    harpe_controller_changes *overtaken; /* clocks are locked again during their reset */
 } zeusd;
 
 static bool answer(void *user, int peer, const char *request, const char *unused) {
@@ -32,8 +31,6 @@ static bool answer(void *user, int peer, const char *request, const char *unused
         snprintf(one->numbers + length, 12, " %d", atoi(number + 8));
     for (size_t i = 0; i < 2; i++)
         if (one->refused[i] && strstr(request, one->refused[i])) status = one->refusal;
-    if (one->overtaken && strstr(request, "/gpu/reset_gpu_locked_clocks"))
-        atomic_fetch_or(&one->overtaken->touched, HARPE_TOUCHED_GRAPHICS_CLOCKS);
     return send_answer(peer, status, "", body ? body : status);
 }
 
@@ -87,35 +84,40 @@ static void open_gpu(const zeusd *one, harpe_controller_gpu *gpu) {
     assert_int_equal(harpe_controller_gpu_open(&header, gpu, NULL), HARPE_OK);
 }
 
-WORLD_TEST(a_write_that_lands_during_a_reset_stays_noted) {
-    static harpe_controller_changes changes;
+/* Restores what a controller has changed through a zeusd that answers `refusal` to the reset of the
+ * graphics clock. */
+static harpe_status restore_changed(const char *folder, unsigned changed, const char *refusal,
+                                    zeusd *one) {
     harpe_controller_gpu gpu;
     harpe_error error;
-    zeusd one = {.overtaken = &changes};
-    start_zeusd(&one, files->root);
-    open_gpu(&one, &gpu);
-    atomic_store(&changes.touched, HARPE_TOUCHED_GRAPHICS_CLOCKS | HARPE_TOUCHED_MEMORY_CLOCKS);
-    assert_int_equal(harpe_controller_gpu_restore(&gpu, &changes, ~0U, &error), HARPE_OK);
-    assert_int_equal(atomic_load(&changes.touched), HARPE_TOUCHED_GRAPHICS_CLOCKS);
-    one.overtaken = NULL; /* nothing is under way */
-    assert_int_equal(harpe_controller_gpu_restore(&gpu, &changes, ~0U, &error), HARPE_OK);
-    assert_int_equal(atomic_load(&changes.touched), 0);
+    harpe_holding holding = {.record.state = {.persistence = -1, .resets_clocks = true},
+                             .changed = changed};
+    *one =
+        (zeusd){.refused = {refusal ? "/gpu/reset_gpu_locked_clocks" : NULL}, .refusal = refusal};
+    start_zeusd(one, folder);
+    open_gpu(one, &gpu);
+    harpe_status status = harpe_controller_gpu_restore(&gpu, &holding, HARPE_ALL_SETTINGS, &error);
     harpe_controller_gpu_close(&gpu);
-    stop_zeusd(&one);
+    stop_zeusd(one);
+    return status;
 }
 
-WORLD_TEST(what_could_not_be_restored_stays_noted) {
-    static harpe_controller_changes changes;
-    harpe_controller_gpu gpu;
-    harpe_error error;
-    zeusd one = {.refused = {"/gpu/reset_gpu_locked_clocks"}, .refusal = "500 the GPU is lost"};
-    start_zeusd(&one, files->root);
-    open_gpu(&one, &gpu);
-    atomic_store(&changes.touched, HARPE_TOUCHED_GRAPHICS_CLOCKS | HARPE_TOUCHED_MEMORY_CLOCKS);
-    assert_int_equal(harpe_controller_gpu_restore(&gpu, &changes, ~0U, &error), HARPE_GPU_LOST);
-    assert_int_equal(atomic_load(&changes.touched), HARPE_TOUCHED_GRAPHICS_CLOCKS);
-    harpe_controller_gpu_close(&gpu);
-    stop_zeusd(&one);
+WORLD_TEST(what_is_changed_is_restored_and_nothing_else) {
+    zeusd one;
+    assert_int_equal(restore_changed(files->root, HARPE_ALL_SETTINGS, NULL, &one), HARPE_OK);
+    assert_string_equal(one.numbers, " 0 0");
+    assert_int_equal(restore_changed(files->root, 1 << HARPE_SET_MEMORY_CLOCKS, NULL, &one),
+                     HARPE_OK);
+    assert_string_equal(one.numbers, " 0");
+    assert_int_equal(restore_changed(files->root, 0, NULL, &one), HARPE_OK);
+    assert_string_equal(one.numbers, "");
+}
+
+WORLD_TEST(a_lost_gpu_is_not_tried_again) {
+    zeusd one;
+    assert_int_equal(restore_changed(files->root, HARPE_ALL_SETTINGS, "500 the GPU is lost", &one),
+                     HARPE_GPU_LOST);
+    assert_string_equal(one.numbers, " 0 0"); /* the memory clock is reset nevertheless */
 }
 
 /* ---- Numbers --------------------------------------------------------------------------------- */

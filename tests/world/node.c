@@ -65,7 +65,7 @@ typedef struct holding {
     pid_t trainer; /* 0: free */
     uid_t user;
     int gpu;
-    harpe_lease_control control;
+    harpe_saved_settings_kind control;
     bool is_wanted; /* false: the trainer has given it back */
     pid_t helper;   /* 0: none was granted yet */
     bool is_told;   /* the trainer has not learned yet that the helper process has died */
@@ -90,7 +90,7 @@ static struct {
     harpe_gpus *gpus; /* of the first process */
     uint32_t idle_mhz[GPUS_MAX], idle_memory_mhz[GPUS_MAX], limit_mw[GPUS_MAX];
     bool persistence[GPUS_MAX];
-    lent lent[GPUS_MAX][HARPE_LEASE_CONTROLS];
+    lent lent[GPUS_MAX][HARPE_SAVED_KINDS];
     holding holdings[HOLDINGS_MAX];
 
     pid_t agent;
@@ -121,13 +121,13 @@ static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static int64_t draw_ns(int64_t most_ns) { return (int64_t)harpe_world_draw((uint64_t)most_ns); }
 
-static const char *name_of(harpe_lease_control control) {
-    return harpe_lease_control_name(control);
+static const char *name_of(harpe_saved_settings_kind control) {
+    return harpe_saved_settings_kind_name(control);
 }
 
 /* ---- Holders --------------------------------------------------------------------------------- */
 
-static holding *want(uid_t user, int gpu, harpe_lease_control control) {
+static holding *want(uid_t user, int gpu, harpe_saved_settings_kind control) {
     for (int i = 0; i < HOLDINGS_MAX; i++) {
         holding *one = &node.holdings[i];
         if (one->trainer && (harpe_world_is_alive(one->trainer) ||
@@ -206,7 +206,7 @@ static void hold_clocks(uid_t user, harpe_gpus *gpus, int index) {
     harpe_error error = {.status = HARPE_OK};
     harpe_frequency_controller_options options = {
         .gpus = gpus, .gpu = index, .poll_interval_s = -1, .log = {write_log, (void *)"trainer"}};
-    holding *own = want(user, gpu, HARPE_LEASE_CLOCKS);
+    holding *own = want(user, gpu, HARPE_SAVED_CLOCKS);
     if (harpe_frequency_controller_start(&options, &controller, &error) != HARPE_OK) {
         world_tell(&node.notes, "process %d: %s", (int)own->trainer, error.message);
         give_back(own);
@@ -230,7 +230,7 @@ static void hold_clocks(uid_t user, harpe_gpus *gpus, int index) {
 static harpe_status take_power(const char *uuid, holding *own, harpe_lease *lease) {
     harpe_error error;
     harpe_lease_request request = {
-        .uuid = uuid, .control = HARPE_LEASE_POWER, .memory = -1, .waits = harpe_world_draw(2)};
+        .uuid = uuid, .control = HARPE_SAVED_POWER, .memory = -1, .waits = harpe_world_draw(2)};
     harpe_status status = harpe_lease_take(node.socket, &request, lease, &error);
     if (status == HARPE_OK)
         note_grant(own, lease->process);
@@ -242,7 +242,7 @@ static harpe_status take_power(const char *uuid, holding *own, harpe_lease *leas
 static void hold_power(uid_t user, const harpe_gpu_info *gpu) {
     harpe_lease lease;
     harpe_error error;
-    holding *own = want(user, gpu->driver_index, HARPE_LEASE_POWER);
+    holding *own = want(user, gpu->driver_index, HARPE_SAVED_POWER);
     harpe_status status = take_power(gpu->uuid, own, &lease);
     for (uint64_t left = harpe_world_draw(12); left > 0 && status == HARPE_OK; left--) {
         uint32_t limit_mw = 1000 * (150 + (uint32_t)harpe_world_draw(200));
@@ -318,10 +318,10 @@ static bool is_helper(pid_t process) {
 
 typedef enum setting_state { IS_BACK, IS_CHANGED, IS_BEYOND, IS_UNKNOWN } setting_state;
 
-static setting_state look_at(int gpu, harpe_lease_control control, char *text, size_t size) {
+static setting_state look_at(int gpu, harpe_saved_settings_kind control, char *text, size_t size) {
     uint32_t mhz = 0, memory_mhz = 0, limit_mw = 0;
     bool persistence = false;
-    if (control == HARPE_LEASE_CLOCKS) {
+    if (control == HARPE_SAVED_CLOCKS) {
         if (harpe_gpu_current_clocks(node.gpus, gpu, &mhz, &memory_mhz, NULL) != HARPE_OK)
             return IS_UNKNOWN;
         (void)snprintf(text, size, "%u MHz, memory %u MHz", mhz, memory_mhz);
@@ -339,7 +339,7 @@ static setting_state look_at(int gpu, harpe_lease_control control, char *text, s
     return is_beyond ? IS_BEYOND : IS_CHANGED;
 }
 
-static bool is_wanted(int gpu, harpe_lease_control control) {
+static bool is_wanted(int gpu, harpe_saved_settings_kind control) {
     for (int i = 0; i < HOLDINGS_MAX; i++) {
         const holding *one = &node.holdings[i];
         if (one->trainer && one->gpu == gpu && one->control == control && one->is_wanted &&
@@ -350,7 +350,7 @@ static bool is_wanted(int gpu, harpe_lease_control control) {
 }
 
 /* After its holder has ended, a GPU is back in time. */
-static void check_gpu(int gpu, harpe_lease_control control) {
+static void check_gpu(int gpu, harpe_saved_settings_kind control) {
     lent *own = &node.lent[gpu][control];
     char text[80] = "";
     setting_state found = look_at(gpu, control, text, sizeof text);
@@ -373,8 +373,8 @@ static void check_gpu(int gpu, harpe_lease_control control) {
 
 static void check_gpus(void) {
     for (int gpu = 0; gpu < node.result->gpus; gpu++)
-        for (int control = 0; control < HARPE_LEASE_CONTROLS; control++)
-            check_gpu(gpu, (harpe_lease_control)control);
+        for (int control = 0; control < HARPE_SAVED_KINDS; control++)
+            check_gpu(gpu, (harpe_saved_settings_kind)control);
 }
 
 static bool open_gpus(void) {
@@ -450,7 +450,7 @@ static bool is_held(const holding *one) {
 
 static bool is_lost(int gpu) {
     char text[80];
-    return look_at(gpu, HARPE_LEASE_POWER, text, sizeof text) == IS_UNKNOWN;
+    return look_at(gpu, HARPE_SAVED_POWER, text, sizeof text) == IS_UNKNOWN;
 }
 
 /* A new agent knows the leases of the agent before it, except those of GPUs that are lost. */
@@ -668,8 +668,8 @@ static bool have_helpers_ended(void) {
 static bool are_gpus_back(void) {
     char text[80];
     for (int gpu = 0; gpu < node.result->gpus; gpu++)
-        for (int control = 0; control < HARPE_LEASE_CONTROLS; control++)
-            if (look_at(gpu, (harpe_lease_control)control, text, sizeof text) != IS_BACK)
+        for (int control = 0; control < HARPE_SAVED_KINDS; control++)
+            if (look_at(gpu, (harpe_saved_settings_kind)control, text, sizeof text) != IS_BACK)
                 return false;
     return true;
 }
