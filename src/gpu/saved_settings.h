@@ -138,8 +138,8 @@ typedef struct harpe_restoration {
 /* Restores a GPU. This function has the rules that hold for everything that restores settings:
  *   - Clocks come first, and a failure does not keep the other settings from being restored.
  *   - Failed calls are tried again every 20 ms for `try_for_s`, and at least twice, because a
- * driver call may fail once. A lost GPU is not tried again: it returns only after a reset, which
- * gives it its default settings. Its record stays until then.
+ *     driver call may fail once. A lost GPU is not tried again: it returns only after a reset,
+ *     which gives it its default settings. Its record stays until then.
  *   - Power limit and persistence mode are read after they are set, until three checks in a row
  *     find the saved values, because an earlier call of the job may take effect late. After
  *     `try_for_s`, one check suffices, and a setting that must be set twice is a failure.
