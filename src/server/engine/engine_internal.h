@@ -384,7 +384,7 @@ void harpe_begin_observe(harpe_job *job);
 
 /* ---- Marks and clocks ------------------------------------------------------------------------ */
 
-/* Call this when a row of the job (harpe_job_row) may have changed, when the job may have to
+/* Call this when the job's row in a list may have changed, when the job may have to
  * continue, and after job requests. The loop then does what the job's state requires
  * (harpe_job_advance), and answers the watchers. This function calls no other function of the
  * engine, with one exception: when the program ends, the loop does not run any more, and this
