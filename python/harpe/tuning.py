@@ -48,6 +48,7 @@ class TuningReport:
     clock_mhz, power_limit_w: the choice; 0: as the GPUs were found.
     trials: settings that were compared with the highest one.
     saved, slowdown: shares of the energy and of the time of a unit of work.
+    slowest_minute: the slowest minute so far was at most about this share slower.
     is_noise: the saving's interval contains 0.
     guess_low, guess_high: with dry_run, 19 of 20 measured programs have a saving between these.
     work, time_s, energy_j: units of work, time, and energy of all GPUs since the start.
@@ -65,6 +66,7 @@ class TuningReport:
     saved_error: Optional[float] = None
     slowdown: Optional[float] = None
     slowdown_error: Optional[float] = None
+    slowest_minute: Optional[float] = None
     is_noise: bool = False
     work: float = 0.0
     time_s: float = 0.0
@@ -100,7 +102,7 @@ def _report_of(found: b.harpe_tuning_report) -> TuningReport:
     is_compared, is_guessed = found.saved_error > 0, found.guess_high > 0
     shares = {name: getattr(found, name) if is_known else None for name, is_known in (
         ("saved", is_compared or is_guessed), ("saved_error", is_compared),
-        ("slowdown", is_compared), ("slowdown_error", is_compared),
+        ("slowdown", is_compared), ("slowdown_error", is_compared), ("slowest_minute", is_compared),
         ("guess_low", is_guessed), ("guess_high", is_guessed))}
     per_unit = {f"{name}_per_unit": getattr(found, f"{name}_per_work") or None
                 for name in ("highest_j", "chosen_j", "highest_s", "chosen_s")}
