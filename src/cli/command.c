@@ -465,10 +465,11 @@ static void take_word(const reading *self, struct argp_state *state, char *text)
     }
     for (unsigned i = 0; i < state->arg_num && word && word->name && !word->read; i++)
         word++;
-    bool is_empty = state->arg_num > 0 && !*text && word && !word->read;
-    if (word && word->name && !is_empty)
+    bool has_place = word && word->name;
+    bool is_empty = has_place && state->arg_num > 0 && !*text && !word->read;
+    if (has_place && !is_empty)
         store(word, self->arguments, state, word->name, text);
-    else if (line->refusal)
+    else if (line->refusal && !is_empty)
         harpe_flag_fail(state, "'%s' %s", text, line->refusal);
     else
         harpe_flag_fail(state, "unexpected argument '%s'%s", text,

@@ -470,7 +470,7 @@ typedef struct recovery {
     harpe_saved_settings_recovery how;
     int directory;
     harpe_gpus *gpus;
-    int64_t over; /* this trainer's job is over, although the process may run; 0: none */
+    int64_t over; /* only the job of this trainer is over, although it may run; 0: dead jobs are */
     harpe_saved_settings_outcome outcome; /* of the last record that was processed */
     char boot[64];
     char cluster[HARPE_SAVED_CLUSTER_SIZE];
@@ -509,8 +509,9 @@ static bool is_elsewhere(const recovery *all, const harpe_saved_settings_record 
  * Changes nothing. */
 static harpe_saved_settings_outcome assess(const recovery *all,
                                            const harpe_saved_settings_record *record, int gpu) {
-    bool is_over = all->over > 0 && record->trainer.process == all->over;
-    if (!is_over && harpe_process_is_alive(&record->trainer)) return HARPE_SAVED_IN_USE;
+    bool is_left = all->over > 0 ? record->trainer.process != all->over
+                                 : harpe_process_is_alive(&record->trainer);
+    if (is_left) return HARPE_SAVED_IN_USE;
     if (is_void(all, record)) return HARPE_SAVED_VOID;
     if (is_elsewhere(all, record, gpu)) return HARPE_SAVED_ELSEWHERE;
     return HARPE_SAVED_RESTORED;

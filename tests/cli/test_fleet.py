@@ -166,6 +166,7 @@ class Fleet(ProgramTest):
         path = self.fleet(DAY)
         for words, message in (((), "an action is missing"), (("solve",), "file is missing"),
                                (("split", path), "split"), (("solve", path, path), "one file"),
+                               (("solve", ""), "unexpected argument ''"),
                                (("solve", path, "--output", "x.svg"), "--output is only for simulate"),
                                (("simulate", path, "--at", 5), "--at is only for solve"),
                                (("simulate", path, "--force"), "--force is only for --output"),

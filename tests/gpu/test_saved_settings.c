@@ -408,6 +408,29 @@ static void a_lease_that_ends_is_restored_although_its_process_lives(void **stat
     assert_false(has_record());
 }
 
+static int die_with_a_record_of_zeusd(void *user) {
+    (void)user;
+    harpe_holding *holding = hold();
+    holding->record.state.zeusd = (harpe_zeusd_place){"/run/zeusd.sock", ""};
+    harpe_status status = harpe_holding_save(holding, NULL);
+    holding->changed = HARPE_ALL_SETTINGS;
+    harpe_holding_release(holding);
+    return status == HARPE_OK ? 0 : 1;
+}
+
+static void a_lease_that_ends_leaves_the_record_of_a_dead_job_alone(void **state) {
+    bool is_restored = true;
+    (void)state;
+    (void)harpe_world_start("job", die_with_a_record_of_zeusd, NULL);
+    WAIT_FOR(has_record());
+    pause_s(1);
+    assert_int_equal(harpe_saved_settings_end(gpus, 0, HARPE_SAVED_POWER, harpe_process_self(),
+                                              &is_restored, NULL),
+                     HARPE_OK);
+    assert_false(is_restored);
+    assert_true(has_record());
+}
+
 static void every_line_of_a_record_comes_back(void **state) {
     harpe_saved_settings read;
     (void)state;
@@ -450,6 +473,7 @@ int main(void) {
         IN_WORLD(a_record_says_which_clocks_the_driver_has_locked),
         IN_WORLD(the_next_holder_restores_what_a_dead_job_has_left),
         IN_WORLD(a_lease_that_ends_is_restored_although_its_process_lives),
+        IN_WORLD(a_lease_that_ends_leaves_the_record_of_a_dead_job_alone),
         IN_WORLD(every_line_of_a_record_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
