@@ -20,7 +20,6 @@
 #include "gpu/backend.h"
 #include "gpu/saved_settings.h"
 #include "http/loop.h"
-#include "http/workers.h"
 #include "lease/lease.h"
 
 typedef struct harpe_agent harpe_agent;
@@ -278,7 +277,7 @@ void harpe_agent_samples_leave(harpe_sample_wait *wait);
 /* Returns the last sample of a GPU. */
 harpe_gpu_sample harpe_agent_samples_last(harpe_agent_samples *samples, int gpu);
 
-/* ---- lease_files.c: files of leases ---------------------------------------------------------- */
+/* ---- leases.c: files of leases --------------------------------------------------------------- */
 
 typedef struct harpe_lease_record {
     uint64_t id;
@@ -291,15 +290,6 @@ typedef struct harpe_lease_record {
     char command[32];
     char job[HARPE_PEER_TEXT];
 } harpe_lease_record;
-
-/* Writes the file completely or not at all. */
-harpe_status harpe_lease_files_write(int directory, const harpe_lease_record *record,
-                                     harpe_error *error);
-void harpe_lease_files_remove(int directory, const char *uuid, harpe_saved_settings_kind control);
-
-/* Calls `each` for each readable file, and removes the others. */
-void harpe_lease_files_read(int directory,
-                            void (*each)(void *user, const harpe_lease_record *record), void *user);
 
 /* Reads a record from text. Returns false if the text is not a valid record. */
 bool harpe_lease_files_parse(const char *text, size_t length, harpe_lease_record *out);

@@ -10,7 +10,7 @@
 #include "base/version.h"
 #include "cli/commands.h"
 #include "client/control.h"
-#include "http/client/transport_curl.h"
+#include "http/client/transport.h"
 #include "server/scheduler/library_host.h"
 #include "server/scheduler/supervisor.h"
 #include "server/server.h"
