@@ -19,7 +19,7 @@
 #include "http/http.h"
 #include "monitor/monitor.h"
 
-/* ---- zeusd_token.c: tokens ------------------------------------------------------------------- */
+/* ---- zeusd_query.c: tokens ------------------------------------------------------------------- */
 
 /* These are JSON Web Tokens (RFC 7519) with an HMAC-SHA256 signature. A token names a user, the
  * groups of routes that the user may use, and an expiry. No code here issues tokens. */
