@@ -18,7 +18,6 @@
 #include "client/control.h"
 #include "http/client/transport.h"
 #include "server/scheduler/perseus/savings.h"
-#include "sim/cluster.h"
 #include "world/transport.h"
 #include "world/world.h"
 
