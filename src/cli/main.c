@@ -11,8 +11,7 @@
 #include "cli/commands.h"
 #include "client/control.h"
 #include "http/client/transport.h"
-#include "server/scheduler/library_host.h"
-#include "server/scheduler/supervisor.h"
+#include "server/scheduler/hosts.h"
 #include "server/server.h"
 
 /* A row without a name is the title of the rows after it. */
