@@ -409,13 +409,10 @@ bool harpe_agent_idle_has_ended(harpe_agent_idle *idle);
 void harpe_agent_idle_free(harpe_agent_idle *idle);
 harpe_idle_view harpe_agent_idle_view(harpe_agent_idle *idle, int gpu);
 
-/* ---- agent_zeusd.c: zeusd's routes ----------------------------------------------------------- */
+/* ---- agent_life.c: zeusd's routes ------------------------------------------------------------ */
 
 typedef struct harpe_agent_zeusd harpe_agent_zeusd;
 
-/* Starts the routes that the agent's options name, and sets agent->zeusd. Sets it to NULL if the
- * options name none. */
-harpe_status harpe_agent_zeusd_start(harpe_agent *agent, harpe_error *error);
 /* Restores what clients of zeusd's routes hold on a GPU (-1: on all GPUs). Returns the number of
  * holders. Does not wait until the settings are restored. `zeusd` may be NULL. */
 int harpe_agent_zeusd_end(harpe_agent_zeusd *zeusd, int gpu);
@@ -426,15 +423,6 @@ harpe_status harpe_agent_zeusd_check_free(harpe_agent_zeusd *zeusd, int gpu,
 /* Lists the clients that hold settings as a JSON array. If `user` is not -1, lists only the clients
  * of this user. `zeusd` may be NULL. */
 json_t *harpe_agent_zeusd_show(harpe_agent_zeusd *zeusd, int64_t user);
-/* Watches the process that a record of an earlier agent names, and restores its settings when the
- * process ends. `zeusd` may be NULL. */
-void harpe_agent_zeusd_recover_after(harpe_agent_zeusd *zeusd, const harpe_saved_settings *state);
-/* The agent calls these functions in this order when it ends. It calls the last two after
- * harpe_workers_close, and the last one only if harpe_workers_close returned true. NULL is allowed.
- */
-void harpe_agent_zeusd_stop_accepting(harpe_agent_zeusd *zeusd);
-harpe_status harpe_agent_zeusd_put_back(harpe_agent_zeusd *zeusd, harpe_error *error);
-void harpe_agent_zeusd_free(harpe_agent_zeusd *zeusd);
 
 /* ---- metrics.c: names of users --------------------------------------------------------------- */
 
