@@ -21,8 +21,8 @@ typedef struct harpe_wanted_times {
 } harpe_wanted_times;
 
 /* Lists the times of a request that does not ask for all vertices. For HARPE_PLANS_AT these are the
- * requested times (0: T_min), and those of a count that is above 0. No time is asked for twice.
- * Fails with HARPE_INFEASIBLE if a requested time is below T_min. */
+ * requested times (0: T_min) and, if the request's count is above 0, those for this count. No time
+ * is asked for twice. Fails with HARPE_INFEASIBLE if a requested time is below T_min. */
 harpe_status harpe_plan_times(const harpe_walk *walk, const harpe_plan_request *request,
                               harpe_wanted_times *out, harpe_error *error);
 

@@ -22,7 +22,7 @@ typedef struct harpe_power_step {
 typedef struct harpe_power_steps {
     harpe_power_step *items; /* earliest first */
     size_t count;
-    double (*turn)[2]; /* scratch of harpe_power_steps_harmonics */
+    double (*turn)[2]; /* scratch of power_steps_harmonics */
     double waiting_w;  /* power if all ranks wait */
     double iteration_s;
 } harpe_power_steps;

@@ -14,7 +14,7 @@ harpe_status harpe_profile_rows_finish(harpe_profile_rows *rows, const char *fil
                                        harpe_profile **out, harpe_error *error);
 
 /* Writes the measurements of a profile, without rank and number of GPUs, and returns their number.
- * NULL: only counts them. The names are those of the profile. */
+ * If `rows` is NULL, only counts them. The profile owns the names. */
 size_t harpe_profile_measurements(const harpe_profile *profile, harpe_measurement *rows);
 
 #endif

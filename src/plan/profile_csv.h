@@ -39,7 +39,8 @@ harpe_status harpe_profile_csv_load(const char *path, char **text, size_t *lengt
  * stage that lacks it. */
 bool harpe_profile_has_blocking_powers(const harpe_profile *profile);
 
-/* Appends the rows of a profile, each after `place`, with or without two of the columns. */
+/* Appends the rows of a profile. Each row begins with `place`. `with_gpus` and `with_power` say
+ * whether it has the columns gpus and blocking_power. */
 void harpe_profile_print_rows(const harpe_profile *profile, const char *place, bool with_gpus,
                               bool with_power, harpe_text *text);
 

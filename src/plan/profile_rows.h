@@ -65,7 +65,7 @@ typedef struct harpe_profile_rows {
 harpe_status harpe_profile_rows_add(harpe_profile_rows *rows, const harpe_measurement *row,
                                     size_t name_length, uint32_t source, harpe_error *error);
 
-/* Adds a copy of a row of other rows. */
+/* Adds a copy of the row `number` of `from`. */
 harpe_status harpe_profile_rows_take(harpe_profile_rows *rows, const harpe_profile_rows *from,
                                      size_t number, harpe_error *error);
 

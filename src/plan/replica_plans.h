@@ -47,7 +47,7 @@ static inline harpe_replica_run *harpe_replica_runs_of(const harpe_replica_plans
     return plans->runs + clocks * (size_t)plans->classes.count;
 }
 
-/* Evaluates the clocks of a replica's plans. */
+/* Evaluates a replica at one of the choices of its clocks. */
 harpe_status harpe_replica_run_plan(const harpe_replica_plans *plans, harpe_replica_clocks clocks,
                                     const harpe_replica_problem *replica, int number,
                                     harpe_replica_run *out, harpe_error *error);

@@ -21,8 +21,8 @@ harpe_status harpe_replica_profiles_begin(int replica_count, int peer_count,
 harpe_status harpe_replica_profiles_check(const harpe_replica_profiles *profiles, const char *name,
                                           harpe_error *error);
 
-/* Compares the rows of all GPUs of two replicas. Returns 0 if they are equal; otherwise the sign is
- * that of an order of all replicas. */
+/* Compares the rows of all GPUs of two replicas. Returns 0 if they are equal; otherwise the sign
+ * says which replica comes first. */
 int harpe_replica_profiles_compare(const harpe_replica_profiles *profiles, int one, int other);
 
 #endif

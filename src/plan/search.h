@@ -6,12 +6,13 @@
 
 #include "plan/crew.h"
 
-/* Problems with more instructions are not dived, because the time of a dive grows faster than the
+/* Problems with more instructions get no dive, because the time of a dive grows faster than the
  * number of instructions. */
 #define HARPE_MOST_DIVED 2000
 
 /* Dives at the solver's time with the tools of one thread, and improves the result by local search
- * that may recompute so many positions. If `*found`, tools->assignment has the result. */
+ * that recomputes at most `visits` positions. If `*found` becomes true, tools->assignment has the
+ * result. */
 harpe_status harpe_search_dive(harpe_tools *tools, const harpe_frontier_solver *solver, int width,
                                uint64_t visits, bool *found, harpe_error *error);
 
