@@ -30,5 +30,5 @@ foreach(file IN LISTS files)
     math(EXPR number "${number} + 1")
 endforeach()
 file(REMOVE ${OUTPUT}.gz)
-file(WRITE ${OUTPUT} "/* Made from web/ by cmake/embed_web.cmake. */\n#include \"server/api/pages.h\"\n\n"
+file(WRITE ${OUTPUT} "/* Made from web/ by cmake/embed_web.cmake. */\n#include \"server/api/api_internal.h\"\n\n"
      "${arrays}\nconst harpe_page_file harpe_page_files[] = {\n${rows}    {0},\n};\n")

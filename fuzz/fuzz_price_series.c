@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fleet/price_series.h"
+#include "fleet/fleet_tools.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -20,7 +20,6 @@
 #include "gpu/backend.h"
 #include "gpu/saved_settings.h"
 #include "http/loop.h"
-#include "http/workers.h"
 #include "lease/lease.h"
 
 typedef struct harpe_agent harpe_agent;
@@ -278,7 +277,7 @@ void harpe_agent_samples_leave(harpe_sample_wait *wait);
 /* Returns the last sample of a GPU. */
 harpe_gpu_sample harpe_agent_samples_last(harpe_agent_samples *samples, int gpu);
 
-/* ---- lease_files.c: files of leases ---------------------------------------------------------- */
+/* ---- leases.c: files of leases --------------------------------------------------------------- */
 
 typedef struct harpe_lease_record {
     uint64_t id;
@@ -291,15 +290,6 @@ typedef struct harpe_lease_record {
     char command[32];
     char job[HARPE_PEER_TEXT];
 } harpe_lease_record;
-
-/* Writes the file completely or not at all. */
-harpe_status harpe_lease_files_write(int directory, const harpe_lease_record *record,
-                                     harpe_error *error);
-void harpe_lease_files_remove(int directory, const char *uuid, harpe_saved_settings_kind control);
-
-/* Calls `each` for each readable file, and removes the others. */
-void harpe_lease_files_read(int directory,
-                            void (*each)(void *user, const harpe_lease_record *record), void *user);
 
 /* Reads a record from text. Returns false if the text is not a valid record. */
 bool harpe_lease_files_parse(const char *text, size_t length, harpe_lease_record *out);
@@ -419,13 +409,10 @@ bool harpe_agent_idle_has_ended(harpe_agent_idle *idle);
 void harpe_agent_idle_free(harpe_agent_idle *idle);
 harpe_idle_view harpe_agent_idle_view(harpe_agent_idle *idle, int gpu);
 
-/* ---- agent_zeusd.c: zeusd's routes ----------------------------------------------------------- */
+/* ---- agent_life.c: zeusd's routes ------------------------------------------------------------ */
 
 typedef struct harpe_agent_zeusd harpe_agent_zeusd;
 
-/* Starts the routes that the agent's options name, and sets agent->zeusd. Sets it to NULL if the
- * options name none. */
-harpe_status harpe_agent_zeusd_start(harpe_agent *agent, harpe_error *error);
 /* Restores what clients of zeusd's routes hold on a GPU (-1: on all GPUs). Returns the number of
  * holders. Does not wait until the settings are restored. `zeusd` may be NULL. */
 int harpe_agent_zeusd_end(harpe_agent_zeusd *zeusd, int gpu);
@@ -436,15 +423,6 @@ harpe_status harpe_agent_zeusd_check_free(harpe_agent_zeusd *zeusd, int gpu,
 /* Lists the clients that hold settings as a JSON array. If `user` is not -1, lists only the clients
  * of this user. `zeusd` may be NULL. */
 json_t *harpe_agent_zeusd_show(harpe_agent_zeusd *zeusd, int64_t user);
-/* Watches the process that a record of an earlier agent names, and restores its settings when the
- * process ends. `zeusd` may be NULL. */
-void harpe_agent_zeusd_recover_after(harpe_agent_zeusd *zeusd, const harpe_saved_settings *state);
-/* The agent calls these functions in this order when it ends. It calls the last two after
- * harpe_workers_close, and the last one only if harpe_workers_close returned true. NULL is allowed.
- */
-void harpe_agent_zeusd_stop_accepting(harpe_agent_zeusd *zeusd);
-harpe_status harpe_agent_zeusd_put_back(harpe_agent_zeusd *zeusd, harpe_error *error);
-void harpe_agent_zeusd_free(harpe_agent_zeusd *zeusd);
 
 /* ---- metrics.c: names of users --------------------------------------------------------------- */
 

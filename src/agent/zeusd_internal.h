@@ -3,7 +3,7 @@
  * that unchanged Zeus clients work with Harpe's agent. The server reads GPUs through the GPU layer
  * and CPUs through RAPL. It writes only through the functions of harpe_zeusd_ops, which decide who
  * may change what; zeusd_settings.c has an implementation of them. The files
- * zeusd_*.c and agent_zeusd.c share this header. All data belongs to the loop's thread, except the
+ * zeusd_*.c and agent_life.c share this header. All data belongs to the loop's thread, except the
  * results that a worker writes while its work runs.
  *
  * Workers make all driver calls. For each GPU at most one read and one write run at a time, so a
@@ -19,7 +19,7 @@
 #include "http/http.h"
 #include "monitor/monitor.h"
 
-/* ---- zeusd_token.c: tokens ------------------------------------------------------------------- */
+/* ---- zeusd_query.c: tokens ------------------------------------------------------------------- */
 
 /* These are JSON Web Tokens (RFC 7519) with an HMAC-SHA256 signature. A token names a user, the
  * groups of routes that the user may use, and an expiry. No code here issues tokens. */

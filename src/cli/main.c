@@ -10,9 +10,8 @@
 #include "base/version.h"
 #include "cli/commands.h"
 #include "client/control.h"
-#include "http/client/transport_curl.h"
-#include "server/scheduler/library_host.h"
-#include "server/scheduler/supervisor.h"
+#include "http/client/transport.h"
+#include "server/scheduler/hosts.h"
 #include "server/server.h"
 
 /* A row without a name is the title of the rows after it. */

@@ -16,7 +16,7 @@
 #include "pfo/settings.h"
 #include "server/scheduler/scheduler_host.h"
 #include "server/server.h"
-#include "server/store/address.h"
+#include "server/store/store_tools.h"
 
 /* A setting that a flag gives. It is applied after the environment and the file. */
 typedef struct given_setting {

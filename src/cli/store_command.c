@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "pfo/settings.h"
-#include "server/store/address.h"
 #include "server/store/store_tools.h"
 
 typedef enum store_action {

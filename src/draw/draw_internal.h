@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of this room share: colours and shapes (svg.c), axes and free places for labels
- * (axis.c), and the parts of report.html (report.c, report_data.c). */
+/* What the files of this room share: colours, shapes, axes and free places for labels (svg.c),
+ * and the parts of report.html (report.c). */
 #ifndef HARPE_DRAW_DRAW_INTERNAL_H
 #define HARPE_DRAW_DRAW_INTERNAL_H
 
@@ -199,12 +199,6 @@ void harpe_plot_curve(harpe_plot *plot, harpe_stroke stroke, const double *time_
                       const double *energy_j, size_t count, size_t step);
 
 /* ---- Report ---------------------------------------------------------------------------------- */
-
-/* Returns the index of the plan with the least energy among those that take at most `time_s`, or
- * plan_count if no plan does. */
-size_t harpe_report_best_within(const harpe_report *report, double time_s);
-/* Writes the data for the script as JSON. */
-void harpe_report_put_data(const harpe_report *report, harpe_text *out);
 
 /* JavaScript and CSS of the page. The build makes them from web/. */
 extern const unsigned char harpe_report_style[];

@@ -2,7 +2,7 @@
 /* Reads the file of a fleet (harpe-fleet(5)), and makes the fleet of a moment: budgets and prices
  * of a moment, and prices from CSV. After reading, the groups are put in order, parents first, the
  * groups that jobs and events name are found, and names that occur twice are refused. */
-#include "fleet/fleet_file.h"
+#include "fleet/fleet_tools.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /* Parses a moment and a series of prices: a text in memory, in CSV or JSON. A moment is a number of
  * seconds since 1970 or a time of ISO 8601; one without an offset from UTC is refused, because the
  * sender's time zone is not known. */
-#include "fleet/price_series.h"
+#include "fleet/fleet_tools.h"
 
 #include <math.h>
 #include <stdlib.h>

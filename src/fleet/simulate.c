@@ -3,7 +3,7 @@
  * next. Between two such moments all powers are constant. The two policies that operators use today
  * are shown at their best: a capped job may run between two of its plans, follows its own frontier,
  * and accepts any slowdown; a stopped job draws no power. */
-#include "fleet/simulate.h"
+#include "fleet/fleet_tools.h"
 
 #include <math.h>
 #include <stdlib.h>

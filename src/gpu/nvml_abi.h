@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Declares the part of NVIDIA's management library (NVML) that Harpe uses: types, constants and
  * struct layouts with the names of its public documentation, so that both can be read side by
- * side. No function is declared, because functions are looked up at run time (nvml_library.c) or
+ * side. No function is declared, because functions are looked up at run time (backend_nvml.c) or
  * provided by the emulator. */
 #ifndef HARPE_GPU_NVML_ABI_H
 #define HARPE_GPU_NVML_ABI_H

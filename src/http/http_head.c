@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The grammar of HTTP/1.1. These functions are the first to see bytes from outside. They accept or
  * refuse these bytes and allocate nothing. */
-#include "http/http_head.h"
+#include "http/http_internal.h"
 
 #include <string.h>
 #include <strings.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Implements TLS 1.2 and 1.3 with OpenSSL. This file uses OpenSSL's defaults, except for the oldest
  * allowed TLS version and the settings that save memory in connections that wait. */
-#include "http/http_tls.h"
+#include "http/http_internal.h"
 
 #include <errno.h>
 #include <openssl/err.h>

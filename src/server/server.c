@@ -29,7 +29,7 @@
 #include "rights/tokens.h"
 #include "server/api/api.h"
 #include "server/engine/engine.h"
-#include "server/store/address.h"
+#include "server/store/store_tools.h"
 
 enum {
     DUMP_THREADS = 16,         /* each of them may wait for a file forever */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes a cluster of emulated GPUs: finds the library's file, sets the environment, and removes
- * the memory afterwards; see cluster.h. */
-#include "sim/cluster.h"
+ * the memory afterwards; see sim.h. */
+#include "sim/sim.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

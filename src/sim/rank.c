@@ -18,7 +18,6 @@
 #include "base/process.h"
 #include "base/wait.h"
 #include "client/optimizer_internal.h"
-#include "sim/cluster.h"
 
 harpe_sim_step_sum harpe_sim_sum_step(const harpe_sim_board *board, const harpe_sim_step *ranks) {
     int64_t late_ns = 0;

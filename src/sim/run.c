@@ -16,9 +16,8 @@
 #include "base/error.h"
 #include "base/platform.h"
 #include "client/control.h"
-#include "http/client/transport_curl.h"
+#include "http/client/transport.h"
 #include "server/scheduler/perseus/savings.h"
-#include "sim/cluster.h"
 #include "world/transport.h"
 #include "world/world.h"
 

@@ -34,7 +34,7 @@ void harpe_kernel_names_note_similar(const harpe_kernel_names *names, harpe_text
 void harpe_kernel_names_note_unmatched(const harpe_kernel_names *names, harpe_text *text);
 void harpe_kernel_names_free(harpe_kernel_names *names);
 
-/* ---- trace_events.c: one trace --------------------------------------------------------------- */
+/* ---- trace_file.c: one trace ----------------------------------------------------------------- */
 
 #define HARPE_TRACE_EVENTS_MAX ((size_t)8 << 20)
 #define HARPE_TRACE_TIME_MAX_S 1e5

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "fleet/fleet_file.h"
+#include "fleet/fleet_tools.h"
 #include "fleets.h"
 
 #define A "{\"name\":\"a\",\"plans\":[{\"time\":1,\"power\":400},{\"time\":1.1,\"power\":300}]}"

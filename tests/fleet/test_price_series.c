@@ -2,7 +2,7 @@
 /* Series of prices from CSV and JSON: what they mean, and one clear line for each mistake. */
 #include "test.h"
 
-#include "fleet/price_series.h"
+#include "fleet/fleet_tools.h"
 #include "plan/instances.h"
 
 static void check(const char *text, bool is_of_day, size_t count,

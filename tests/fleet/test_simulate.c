@@ -6,8 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "fleet/fleet_file.h"
-#include "fleet/simulate.h"
+#include "fleet/fleet_tools.h"
 #include "fleets.h"
 #include "plan/instances.h"
 

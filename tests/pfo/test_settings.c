@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "pfo/settings.h"
-#include "server/store/address.h"
+#include "server/store/store_tools.h"
 
 static int make(void **state) {
     harpe_settings *settings = calloc(1, sizeof *settings);

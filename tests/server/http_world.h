@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "http/http.h"
-#include "http/workers.h"
+#include "http/loop.h"
 
 enum { TIMEOUT_S = 120 }; /* of every wait: far more than a loaded machine needs */
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "http/workers.h"
+#include "http/loop.h"
 
 enum { LONG_MS = 300000 };
 

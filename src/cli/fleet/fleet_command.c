@@ -17,8 +17,7 @@
 #include "cli/commands.h"
 #include "cli/fleet/fleet_internal.h"
 #include "draw/draw.h"
-#include "fleet/fleet_file.h"
-#include "fleet/simulate.h"
+#include "fleet/fleet_tools.h"
 #include "rights/tokens.h"
 
 /* ---- token ----------------------------------------------------------------------------------- */

@@ -20,7 +20,7 @@
 #include "cli/command.h"
 #include "cli/fleet/fleet_internal.h"
 #include "cli/server_client.h"
-#include "fleet/price_series.h"
+#include "fleet/fleet_tools.h"
 
 /* The options that become a member of a request's body, or a parameter of its query. */
 enum {

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "sim/cluster.h"
+#include "sim/sim.h"
 
 typedef struct emulate_arguments {
     harpe_emulated_options options;

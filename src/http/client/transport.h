@@ -79,4 +79,11 @@ bool harpe_connection_take_body(struct harpe_connection *connection, const char 
 void harpe_connection_take_line(struct harpe_connection *connection, const char *line,
                                 size_t length);
 
+/* ---- libcurl --------------------------------------------------------------------------------- */
+
+/* harpe_connections_begin initialises the libraries, and harpe_connections_end releases them. Both
+ * are optional. Call harpe_connections_begin once, before the program has threads. */
+void harpe_connections_begin(void);
+void harpe_connections_end(void);
+
 #endif

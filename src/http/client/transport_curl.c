@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Carries requests with libcurl's multi interface, which another thread can wake, so a held request
  * does not delay the end of the optimizer. Redirects and proxies are not followed. */
-#include "http/client/transport_curl.h"
-
 #include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>

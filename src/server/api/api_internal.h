@@ -4,8 +4,11 @@
 #define HARPE_SERVER_API_API_INTERNAL_H
 
 #include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 #include "base/text.h"
+#include "http/http.h"
 #include "rights/tokens.h"
 #include "server/api/api.h"
 #include "server/fleet/steering.h"
@@ -234,5 +237,22 @@ bool harpe_long_answers_own(const void *data);
 /* The function `sent` of a harpe_http_handler. */
 void harpe_long_answers_sent(void *data);
 void harpe_long_answers_gone(void *data);
+
+/* ---- Pages ----------------------------------------------------------------------------------- */
+
+/* The dashboard's pages: files of web/, compressed at build time and part of the program. They
+ * contain no data of jobs, so they need no token. They request the data that they show from the
+ * server, like any client. */
+
+/* One file. Made by cmake/embed_web.cmake. */
+typedef struct harpe_page_file {
+    const char *path, *content_type;
+    const char *etag;          /* with its quotes */
+    const unsigned char *gzip; /* compressed_length bytes */
+    size_t compressed_length, length;
+} harpe_page_file;
+
+/* The last row has a NULL path. */
+extern const harpe_page_file harpe_page_files[];
 
 #endif

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns a request into a call of the engine, and the call's answer into a response. route_table.c
- * lists the paths. metrics.c makes /metrics. */
+/* Turns a request into a call of the engine, and the call's answer into a response. Answers
+ * requests for the dashboard's pages itself. route_table.c lists the paths. metrics.c makes
+ * /metrics. */
 #include "server/api/api_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#define ZLIB_CONST /* zlib declares its input as const */
+#include <zlib.h>
 
 #include <harpe/pfo.h>
 
@@ -18,7 +21,77 @@
 #include "base/version.h"
 #include "pfo/models.h"
 #include "rights/tokens.h"
-#include "server/api/pages.h"
+
+/* ---- Pages ----------------------------------------------------------------------------------- */
+
+/* Answers requests for the dashboard's pages. The program contains them compressed, and sends them
+ * in this form. A client that does not accept gzip gets them unpacked. A client that has the
+ * current version gets 304 and no page. */
+
+/* A page may load only from this server and send only to it. No other page may show it in a frame,
+ * because such a page could trick a user into clicking on it. */
+static const char POLICY[] = "default-src 'none'; script-src 'self'; style-src 'self'; "
+                             "img-src 'self'; connect-src 'self'; base-uri 'none'; "
+                             "form-action 'none'; frame-ancestors 'none'";
+
+static const harpe_page_file *find(const char *path) {
+    for (const harpe_page_file *file = harpe_page_files; file->path; file++)
+        if (strcmp(file->path, path) == 0) return file;
+    return NULL;
+}
+
+/* Returns the unpacked file, or NULL if memory runs out. */
+static char *unpack(const harpe_page_file *file) {
+    z_stream stream = {.next_in = file->gzip, .avail_in = (uInt)file->compressed_length};
+    char *text = malloc(file->length + 1);
+    if (!text || inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) {
+        free(text);
+        return NULL;
+    }
+    stream.next_out = (Bytef *)text;
+    stream.avail_out = (uInt)file->length + 1;
+    int result = inflate(&stream, Z_FINISH);
+    (void)inflateEnd(&stream);
+    if (result == Z_STREAM_END && stream.total_out == file->length) return text;
+    free(text);
+    return NULL;
+}
+
+/* Returns true if this is the path of a page. */
+static bool is_page(const char *method, const char *path) {
+    return strcmp(method, "GET") == 0 && find(path);
+}
+
+/* Answers a request for a page. */
+static void page_answer(harpe_http_request *request) {
+    const harpe_page_file *file = find(harpe_http_path(request));
+    const char *known = harpe_http_header(request, "if-none-match");
+    const char *accepted = harpe_http_header(request, "accept-encoding");
+    bool takes_gzip = accepted && strstr(accepted, "gzip");
+    const harpe_http_header_field headers[] = {{"etag", file->etag},
+                                               {"cache-control", "no-cache"},
+                                               {"vary", "accept-encoding"},
+                                               {"content-security-policy", POLICY},
+                                               {"x-content-type-options", "nosniff"},
+                                               {"referrer-policy", "no-referrer"},
+                                               {takes_gzip ? "content-encoding" : NULL, "gzip"},
+                                               {NULL, NULL}};
+    if (known && strstr(known, file->etag)) {
+        harpe_http_answer(request, 304, NULL, NULL, 0, false, headers);
+        return;
+    }
+    char *body = takes_gzip ? malloc(file->compressed_length) : unpack(file);
+    if (!body) {
+        char none[] = "the server is out of memory: try again later\n";
+        harpe_http_answer(request, 503, "text/plain", none, strlen(none), false, NULL);
+        return;
+    }
+    if (takes_gzip) memcpy(body, file->gzip, file->compressed_length);
+    harpe_http_answer(request, 200, file->content_type, body,
+                      takes_gzip ? file->compressed_length : file->length, true, headers);
+}
+
+/* ---- Requests -------------------------------------------------------------------------------- */
 
 /* ---- Clients of Zeus ------------------------------------------------------------------------- */
 
@@ -677,12 +750,12 @@ static void on_request(void *user, harpe_http_request *request) {
     harpe_routes *routes = user;
     const char *method = harpe_http_method(request);
     harpe_text allowed = {0};
-    if (harpe_is_page(method, harpe_http_path(request))) {
+    if (is_page(method, harpe_http_path(request))) {
         const char *foreign = harpe_cross_site_fault(request, true);
         if (foreign)
             answer_detail(request, 403, foreign, NULL);
         else
-            harpe_page_answer(request);
+            page_answer(request);
         return;
     }
     for (const harpe_route *route = harpe_route_table; route->method; route++) {
@@ -727,7 +800,7 @@ static bool only_looks(void *user, const char *method, const char *path) {
  * token, and the dashboard's pages contain no data and ask for the token themselves. */
 static bool needs_token(void *user, const char *method, const char *path) {
     (void)user;
-    return strcmp(path, "/healthz") != 0 && !harpe_is_page(method, path);
+    return strcmp(path, "/healthz") != 0 && !is_page(method, path);
 }
 
 static bool knows_token(void *user, const char *token) {

@@ -31,7 +31,6 @@
 
 #include "base/file_processes.h"
 #include "http/loop.h"
-#include "http/workers.h"
 #include "pfo/models.h"
 #include "pfo/settings.h"
 #include "rights/tokens.h"

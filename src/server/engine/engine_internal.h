@@ -619,8 +619,6 @@ void harpe_jobs_check_idle(harpe_jobs *jobs);
 /* Starts a timer that calls harpe_jobs_check_idle regularly. */
 harpe_status harpe_jobs_watch_idle(harpe_jobs *jobs, harpe_error *error);
 
-/* Keeps the final report that is in a stored change of the kind DELETED or FINISHED. */
-void harpe_finished_add(harpe_jobs *jobs, const harpe_change *change);
 /* Answers a call of the kind HARPE_CALL_FINISHED: {"jobs": [...], "count": N}, the newest first, or
  * one report. The answer has only reports of jobs whose groups the scope of the call covers. */
 void harpe_finished_answer(const harpe_jobs *jobs, harpe_call *call);

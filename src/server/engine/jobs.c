@@ -15,7 +15,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "http/workers.h"
+#include "http/loop.h"
 #include "rights/tokens.h"
 #include "server/engine/engine_internal.h"
 #include "server/scheduler/figures.h"

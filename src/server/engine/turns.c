@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "http/workers.h"
+#include "http/loop.h"
 
 /* ---- The end of schedulers ------------------------------------------------------------------- */
 

@@ -19,7 +19,7 @@
 #include <harpe/fleet.h>
 
 #include "base/text.h"
-#include "fleet/price_series.h"
+#include "fleet/fleet_tools.h"
 #include "rights/tokens.h"
 #include "server/engine/engine.h"
 
@@ -273,7 +273,7 @@ typedef struct harpe_fleet_state {
  * The keys are budget/GROUP, group/NAME, job/ID (the terms that an operator has set), load/NAME,
  * member/NAME (a declared member), event/NUMBER, prices, energy, cap/ID and cap-of/NAME (the cap
  * that was decided for a job or a declared member), and plans/ID (the plans of a job). The note
- * with the key history belongs to history.c. */
+ * with the key history belongs to show.c. */
 typedef struct harpe_fleet_note {
     char *key, *text; /* malloc'ed; an empty text removes the note */
 } harpe_fleet_note;
@@ -563,7 +563,7 @@ void harpe_fleet_show_plan(const harpe_member *member, double cap_w, harpe_text 
 /* Appends the metrics for Prometheus. Appends nothing if no budget, event or price is set. */
 void harpe_fleet_metrics(const harpe_fleet_state *state, harpe_fleet_now now, harpe_text *text);
 
-/* ---- history.c ------------------------------------------------------------------------------- */
+/* ---- show.c: history ------------------------------------------------------------------------- */
 
 typedef struct harpe_fleet_history harpe_fleet_history;
 

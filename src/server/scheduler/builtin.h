@@ -6,8 +6,10 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+#include <harpe/pfo.h>
 #include <harpe/scheduler.h>
 
 #include "pfo/rank_clocks.h"
@@ -86,5 +88,123 @@ int64_t harpe_scheduler_job_tokens(const harpe_job_info *job);
  * largest number that this word may have. Returns false if there is none. */
 enum { HARPE_JOB_WORD_MAX = 100 };
 bool harpe_scheduler_job_wrong_word(const harpe_job_info *job, char *word, int64_t *maximum);
+
+/* ---- Stages ---------------------------------------------------------------------------------- */
+
+/* The 3D wrapper. It lets schedulers that support only pipelines schedule data and tensor parallel
+ * jobs. Such a scheduler sees one rank per stage, and one result per stage: the maximum of the
+ * times and the sum of the energies of the stage's ranks. */
+
+typedef struct harpe_stages harpe_stages;
+
+/* `ranks` (sorted by rank, job->world_size of them) must outlive the stages. Refuses a stage whose
+ * ranks have no frequency in common. */
+harpe_status harpe_stages_new(const harpe_job_info *job, const harpe_rank_info *ranks,
+                              harpe_stages **out, harpe_error *error);
+void harpe_stages_free(harpe_stages *stages);
+
+/* Returns the job that a scheduler sees: dp = tp = 1, world_size = pp_degree, rank = pp_rank, and
+ * the stage's common frequencies in the order of its first rank. */
+const harpe_job_info *harpe_stages_job(const harpe_stages *stages);
+const harpe_rank_info *harpe_stages_ranks(const harpe_stages *stages);
+
+/* Combines one result per rank (in rank order) into one per stage, valid until the next call. If
+ * lengths differ within a stage, returns HARPE_INVALID_INPUT and names both ranks. */
+harpe_status harpe_stages_combine(harpe_stages *stages, const harpe_profiling_result *results,
+                                  const harpe_profiling_result **combined, harpe_error *error);
+
+/* Returns the breakdown of an instruction, or NULL. */
+const harpe_breakdown *harpe_find_breakdown(const harpe_breakdown *list, size_t count,
+                                            const char *instruction);
+
+/* Returns whether a rank's GPU offers a frequency. */
+bool harpe_rank_has_frequency(const harpe_rank_info *rank, int frequency_mhz);
+
+/* ---- Stored structures ----------------------------------------------------------------------- */
+
+/* Structures in the stored state of a scheduler. A table names the members of a structure that are
+ * stored, and the least and the most value that each of them may have. The same table writes the
+ * structure as JSON, checks JSON, and reads it. */
+
+typedef enum harpe_stored_kind {
+    HARPE_STORED_BOOL,
+    HARPE_STORED_INT,
+    HARPE_STORED_INT64,
+    HARPE_STORED_SIZE,
+    HARPE_STORED_DOUBLE,
+} harpe_stored_kind;
+
+typedef struct harpe_stored_member {
+    const char *name;
+    harpe_stored_kind kind;
+    size_t offset, count; /* count: more than 1 for an array */
+    double bounds[2];     /* the least and the most value */
+} harpe_stored_member;
+
+typedef struct harpe_stored {
+    size_t size; /* of the structure */
+    const harpe_stored_member *members;
+    size_t count;
+} harpe_stored;
+
+/* Any finite number, and any number that counts something or is a time of a clock. */
+#define HARPE_STORED_ANY -1e300, 1e300
+#define HARPE_STORED_COUNT 0, 1e15
+
+#define HARPE_STORED_PART(type, member) (((type *)0)->member)
+#define HARPE_STORED_KIND(value) \
+    _Generic((value), \
+        bool: HARPE_STORED_BOOL, \
+        int: HARPE_STORED_INT, \
+        unsigned: HARPE_STORED_INT, \
+        int64_t: HARPE_STORED_INT64, \
+        int64_t *: HARPE_STORED_INT64, \
+        size_t: HARPE_STORED_SIZE, \
+        double: HARPE_STORED_DOUBLE, \
+        double *: HARPE_STORED_DOUBLE)
+#define HARPE_STORED_UNIT(value) \
+    _Generic((value), int64_t *: sizeof(int64_t), double *: sizeof(double), default: sizeof(value))
+/* A member of a table: a number, a truth value, or an array of numbers. */
+#define HARPE_STORED(type, member, ...) \
+    { \
+        .name = #member, .kind = HARPE_STORED_KIND(HARPE_STORED_PART(type, member)), \
+        .offset = offsetof(type, member), \
+        .count = sizeof HARPE_STORED_PART(type, member) / \
+                 (HARPE_STORED_UNIT(HARPE_STORED_PART(type, member))), \
+        .bounds = { \
+            __VA_ARGS__ \
+        } \
+    }
+/* A member of a table: a structure that has only members of type double, or an array of these. */
+#define HARPE_STORED_DOUBLES(type, member, ...) \
+    { \
+        .name = #member, .kind = HARPE_STORED_DOUBLE, .offset = offsetof(type, member), \
+        .count = sizeof HARPE_STORED_PART(type, member) / (sizeof(double)), .bounds = { \
+            __VA_ARGS__ \
+        } \
+    }
+#define HARPE_STORED_TABLE(type, members) \
+    { sizeof(type), members, sizeof(members) / sizeof(members)[0] }
+
+/* Returns an object with the stored members of a structure. Returns NULL if memory runs out. */
+json_t *harpe_stored_save(const harpe_stored *table, const void *from);
+/* Reads such an object. Returns false, and changes nothing, if a member is missing or not within
+ * its bounds. */
+bool harpe_stored_load(const harpe_stored *table, void *to, const json_t *saved);
+
+/* The same for structures of which there can be many: a row is a list without names. */
+json_t *harpe_stored_save_row(const harpe_stored *table, const void *from);
+bool harpe_stored_load_row(const harpe_stored *table, void *to, const json_t *saved);
+json_t *harpe_stored_save_rows(const harpe_stored *table, const void *first, size_t count);
+bool harpe_stored_load_rows(const harpe_stored *table, void *first, size_t count,
+                            const json_t *saved);
+
+/* The same for a list of clocks, in MHz. */
+json_t *harpe_stored_save_clocks(const int *mhz, size_t count);
+bool harpe_stored_load_clocks(int *mhz, size_t count, const json_t *saved);
+
+/* Add a value to a list or to an object, which becomes NULL if memory runs out or is NULL. */
+void harpe_stored_append(json_t **list, json_t *value);
+void harpe_stored_add(json_t **object, const char *name, json_t *value);
 
 #endif

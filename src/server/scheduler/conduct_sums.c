@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds out which rounds are spoiled, from the results and from what the ranks say of their own
  * conduct. Results of clients that say nothing can still show misfits, jitter and missing ranks. */
-#include "server/scheduler/conduct_sums.h"
+#include "server/scheduler/figures.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
-#include "server/scheduler/stored.h"
+#include "server/scheduler/builtin.h"
 
 const char *const harpe_spoil_names[HARPE_SPOILS] = {"misfit", "disobeyed", "jitter", "missing",
                                                      "impossible"};

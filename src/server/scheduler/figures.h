@@ -5,11 +5,86 @@
 #ifndef HARPE_SERVER_SCHEDULER_FIGURES_H
 #define HARPE_SERVER_SCHEDULER_FIGURES_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/scheduler/conduct_sums.h"
+#include <harpe/pfo.h>
+
+#include "pfo/result_scan.h"
+
+/* ---- Conduct --------------------------------------------------------------------------------- */
+
+/* Sums up the conduct of all ranks over the rounds of a job: spoiled rounds and the reasons, steps
+ * that ran as planned, and the comparison of energy counters with integrated power. Plain data. */
+
+/* Why the measurements of a round are spoiled. A round can have several reasons. */
+typedef enum harpe_spoil {
+    HARPE_SPOIL_MISFIT = 0,     /* steps in a result did not fit the schedule */
+    HARPE_SPOIL_DISOBEYED = 1,  /* a GPU had another clock than the set one */
+    HARPE_SPOIL_JITTER = 2,     /* a few steps took much longer than the others */
+    HARPE_SPOIL_MISSING = 3,    /* a rank has reported no step */
+    HARPE_SPOIL_IMPOSSIBLE = 4, /* a GPU had an energy that cannot be */
+    HARPE_SPOILS = 5,
+} harpe_spoil;
+extern const char *const harpe_spoil_names[HARPE_SPOILS]; /* in JSON and /metrics */
+
+/* Two energies of the same time. */
+typedef struct harpe_energy_pair {
+    double counter_j, power_j;
+    double uncertainty_j; /* half-width of the 95 % confidence interval of the difference */
+} harpe_energy_pair;
+
+/* Initialise with zeros. */
+typedef struct harpe_conduct_sums {
+    int64_t rounds, spoiled_rounds;
+    int64_t spoiled[HARPE_SPOILS]; /* rounds by reason */
+    int64_t last_round;            /* the last spoiled round, if there is one */
+    int64_t last_reasons;          /* its reasons, a bit for each harpe_spoil */
+    int64_t last_rank;             /* the first rank with one of these reasons */
+    int64_t wanted_mhz, held_mhz;  /* of the last GPU that did not obey; 0: every GPU has obeyed */
+    int64_t disobedient_rank;      /* its rank */
+
+    /* Steps of all ranks; `told_rounds` 0: no rank has reported them. */
+    int64_t told_rounds, steps, as_planned, misfits, disobeyed, lost, left_out;
+    int64_t tokens_per_step; /* as a rank has reported it; 0: not reported */
+
+    /* Since the start of the ranks. `compared_ranks` 0: nothing was compared. */
+    int64_t compared_ranks;
+    harpe_energy_pair all, worst;
+    int64_t worst_rank; /* the rank with the largest difference relative to its uncertainty */
+} harpe_conduct_sums;
+
+/* The sums over the ranks of one round. Initialise with zeros. */
+typedef struct harpe_conduct_round {
+    int64_t reasons, ranks, compared_ranks;
+    int64_t first_rank, worst_rank;
+    bool is_told;
+    harpe_energy_pair all, worst;
+    double late_j, spread_j; /* the parts of all.uncertainty_j */
+} harpe_conduct_round;
+
+/* Adds a rank of a round. `reasons` are those that the rank's conduct does not say. */
+void harpe_conduct_sums_add_rank(harpe_conduct_sums *sums, harpe_conduct_round *round, int rank,
+                                 int64_t reasons, const harpe_conduct *conduct);
+/* Adds the round, after its ranks were added. */
+void harpe_conduct_sums_end_round(harpe_conduct_sums *sums, const harpe_conduct_round *round);
+/* Adds a round with all its ranks. `schedules` NULL: it is not known what the ranks should have
+ * run. */
+void harpe_conduct_sums_add(harpe_conduct_sums *sums, const harpe_profiling_result *results,
+                            const harpe_conduct *conducts,
+                            const harpe_frequency_schedule *schedules, size_t count);
+
+/* Returns true if the difference of the two energies is not larger than its uncertainty. `ranks` is
+ * the number of ranks among which the pair was chosen: the largest of many differences is large by
+ * chance. */
+bool harpe_energy_pair_agrees(const harpe_energy_pair *pair, int64_t ranks);
+
+/* The sums in the stored state of a scheduler. Returns NULL if memory runs out. */
+json_t *harpe_conduct_sums_save(const harpe_conduct_sums *sums);
+/* Returns false and leaves `sums` unchanged if the JSON has no sums. */
+bool harpe_conduct_sums_load(harpe_conduct_sums *sums, const json_t *json);
 
 /* The measured baseline. Uncertainties are half-widths of 95 % confidence intervals; INFINITY: not
  * known. */

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The process that loads a shared object for one job and calls its functions. */
-#include "server/scheduler/library_host.h"
-
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,8 +10,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "server/scheduler/program.h"
-#include "server/scheduler/schedule_set.h"
+#include "server/scheduler/hosts.h"
 
 typedef struct host {
     const char *path;

@@ -6,7 +6,7 @@
  * limit. If an answer has no schedules, or has "finished": true, the last schedules are used in all
  * later rounds. A program that dies or does not answer is lost. The server can start a new process,
  * which gets the results of all rounds again (src/server/engine/turns.c). */
-#include "server/scheduler/program.h"
+#include "server/scheduler/hosts.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collects the instructions that a scheduler writes, in one list for each rank. Instruction names
  * are stored separately, each normally once. */
-#include "server/scheduler/schedule_set.h"
+#include "server/scheduler/hosts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -21,10 +21,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/library_host.h"
-#include "server/scheduler/program.h"
-#include "server/scheduler/schedule_set.h"
-#include "server/scheduler/stages.h"
+#include "server/scheduler/hosts.h"
 
 typedef struct builtin_row {
     const char *name;

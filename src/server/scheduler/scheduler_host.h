@@ -11,9 +11,8 @@
 #include <harpe/scheduler.h>
 
 #include "pfo/rank_clocks.h"
-#include "server/scheduler/child.h"
-#include "server/scheduler/conduct_sums.h"
 #include "server/scheduler/figures.h"
+#include "server/scheduler/hosts.h"
 
 /* ---- Kinds of schedulers: one per server ----------------------------------------------------- */
 

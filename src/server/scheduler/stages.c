@@ -2,7 +2,7 @@
 /* The 3D wrapper: shows each stage to a scheduler as one rank. All ranks of the stage get the
  * schedule that the scheduler makes for it. Their results are combined into one, element by
  * element, in an arena that lasts until the next round. */
-#include "server/scheduler/stages.h"
+#include "server/scheduler/builtin.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes and reads structures by their tables. What is read is checked as a whole before anything
  * changes, even though an earlier server wrote it. */
-#include "server/scheduler/stored.h"
+#include "server/scheduler/builtin.h"
 
 enum { CLOCK_MAX_MHZ = 1000000 };
 

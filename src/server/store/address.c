@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connection strings are parsed only by libpq. Therefore all values that libpq treats as secret are
  * hidden, and no others. */
-#include "server/store/address.h"
+#include "server/store/store_tools.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -26,8 +26,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
-#include "server/store/address.h"
-#include "server/store/schema.h"
+#include "server/store/store_tools.h"
 
 /* ---- Results --------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 /* The SQL statements for both databases. Each job has a number, so that the keys of ranks and
  * results stay small. Deletions of old results and of all records of a job need no other index than
  * the primary keys. */
-#include "server/store/schema.h"
+#include "server/store/backend.h"
 
 #define JOB_NUMBER "(SELECT number FROM jobs WHERE id = $1)"
 #define NOTHING "CAST(0 AS BIGINT)"

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/wait.h"
-#include "server/store/address.h"
+#include "server/store/store_tools.h"
 
 /* This number in SQLite's header marks a file as Harpe's. PRAGMAs read and write it as text. */
 #define APPLICATION_ID 1214345840 /* "Harp" */

@@ -10,7 +10,6 @@
 #include <time.h>
 
 #include "server/store/backend.h"
-#include "server/store/schema.h"
 #include "server/store/store_tools.h"
 
 /* ---- Files ----------------------------------------------------------------------------------- */
@@ -204,9 +203,5 @@ typedef struct harpe_store_file {
     int lock;          /* keeps servers from opening the store; -1: SQLite's own lock does */
     char *copy;        /* a temporary file, removed at the end; NULL: none */
 } harpe_store_file;
-
-/* Counts the records and looks for problems. */
-harpe_status harpe_store_file_check(const harpe_store_file *file, harpe_store_report *report,
-                                    harpe_error *error);
 
 #endif

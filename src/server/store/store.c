@@ -20,7 +20,6 @@
 #include "base/log.h"
 #include "base/wait.h"
 #include "server/store/backend.h"
-#include "server/store/schema.h"
 
 /* Limits of batches. The size of a batch is limited, so that its first change does not wait long.
  * Larger batches are not faster. If the loop is busy, a few batches can wait for their

@@ -53,4 +53,28 @@ harpe_status harpe_store_restore(const char *path, const char *backup, harpe_sto
 harpe_status harpe_store_accept(const char *path, harpe_store_name *kept, int64_t *commits,
                                 int64_t *missing, harpe_error *error);
 
+/* ---- Addresses ------------------------------------------------------------------------------- */
+
+/* Handles connection strings of PostgreSQL in the setting `store`: recognises them, shows them
+ * without their secrets, and adds a password. Opens no connection. */
+
+/* Returns true if the text is meant for PostgreSQL: a URI (postgresql://...) or a list of key=value
+ * pairs. Also returns true if such a text has a mistake. Otherwise it would be taken for a file
+ * name and shown with its password. */
+bool harpe_store_is_postgres(const char *where);
+
+/* Returns true if libpq probably splits the string as the user intended. An '@' in the host, or a
+ * port that is not a number, comes from a password with special characters that are not escaped. */
+bool harpe_store_address_is_sound(const char *where);
+
+/* Returns the setting in a form that may be shown. A file name is unchanged. A connection string
+ * has "***" in the place of each password. For a string that cannot be parsed, returns only the
+ * scheme. Free it with free(). NULL: out of memory. */
+char *harpe_store_address_shown(const char *where);
+
+/* Writes a connection string with this password, which replaces any password in `where`. `where`
+ * must be sound. Free `*out` with free(). */
+harpe_status harpe_store_address_with_password(const char *where, const char *password, char **out,
+                                               harpe_error *error);
+
 #endif

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "server/scheduler/stored.h"
+#include "server/scheduler/builtin.h"
 
 /* Older observations lose weight beyond this number of runs, so that a slow change is followed. */
 #define WEIGHT_MAX 4000.0

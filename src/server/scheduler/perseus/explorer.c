@@ -12,9 +12,8 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "server/scheduler/builtin.h"
 #include "server/scheduler/perseus/savings.h"
-#include "server/scheduler/stages.h"
-#include "server/scheduler/stored.h"
 
 enum { MISSES_MAX = 3 };
 

@@ -16,8 +16,8 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "server/scheduler/builtin.h"
 #include "server/scheduler/perseus/savings.h"
-#include "server/scheduler/stages.h"
 
 /* Bounds of a profile's rows. */
 #define RUN_MIN_S 1e-9

@@ -15,8 +15,8 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "plan/replica_classes.h"
+#include "server/scheduler/builtin.h"
 #include "server/scheduler/perseus/replica_curves.h"
-#include "server/scheduler/stored.h"
 
 enum { CLASSES_MAX = 16 };
 /* More replicas run the shared plan: their curves would make the stored state too large. */

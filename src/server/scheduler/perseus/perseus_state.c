@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "server/scheduler/stored.h"
+#include "server/scheduler/builtin.h"
 
 enum { VERSION = 6 };
 

@@ -10,7 +10,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "server/scheduler/stored.h"
+#include "server/scheduler/builtin.h"
 
 /* Before any round shows the noise: an assumption, which counts as two values. */
 #define USUAL_NOISE 0.01

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "server/scheduler/stored.h"
+#include "server/scheduler/builtin.h"
 
 /* The factor from a median absolute deviation to a standard deviation, for normally distributed
  * noise. */

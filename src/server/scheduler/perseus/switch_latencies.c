@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "server/scheduler/stored.h"
+#include "server/scheduler/builtin.h"
 
 /* A clock of a driver may differ so much from the clock of a schedule. Different clocks of a GPU
  * can be as close, so the nearest one counts. */
