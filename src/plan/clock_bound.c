@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bound for plans whose clocks hold; see clock_bound.h for its proof. */
-#include "plan/clock_bound.h"
+/* The bound for plans whose clocks hold; see clocks_internal.h for its proof. */
+#include "plan/clocks_internal.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "plan/clock_bound.h"
-#include "plan/plan_times.h"
+#include "plan/clocks_internal.h"
+#include "plan/search_internal.h"
 #include "plan/switching.h"
 
 /* Adds the bounds of plans whose clocks hold, for times that are spread as those of plans. */

@@ -10,12 +10,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "plan/clock_bound.h"
+#include "plan/clocks_internal.h"
 #include "plan/evaluate.h"
 #include "plan/plan_set_contents.h"
-#include "plan/plan_times.h"
 #include "plan/power_limits.h"
-#include "plan/search.h"
+#include "plan/search_internal.h"
 #include "plan/switching.h"
 
 #define MOST_PLANS 1000000

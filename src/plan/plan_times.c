@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The iteration times of plans; see plan_times.h. */
-#include "plan/plan_times.h"
+/* The iteration times of plans; see search_internal.h. */
+#include "plan/search_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dynamic programming over the runs of a rank; see rank_clocks.h. */
-#include "plan/rank_clocks.h"
+/* Dynamic programming over the runs of a rank; see clocks_internal.h. */
+#include "plan/clocks_internal.h"
 
 #include <math.h>
 

@@ -11,7 +11,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/walk.h"
+#include "plan/solver.h"
 
 static const double shares[] = {0, 0.01, 0.02, 0.04, 0.08};
 #define DELAYS 33 /* lengths of a delay */

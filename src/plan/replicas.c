@@ -11,11 +11,11 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "plan/crew.h"
 #include "plan/profile.h"
 #include "plan/replica_plans.h"
 #include "plan/replica_profiles.h"
-#include "plan/walk.h"
+#include "plan/search_internal.h"
+#include "plan/solver.h"
 
 /* The arguments and the state of the planning. */
 typedef struct planner {

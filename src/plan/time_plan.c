@@ -8,7 +8,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/search.h"
+#include "plan/search_internal.h"
 
 #define ROUNDING_VISITS UINT64_C(600000) /* as in search.c */
 #define DIVE_VISITS UINT64_C(300000)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The walk along the frontier; see walk.h. It adds blocking and overhead energy to the solver's
+/* The walk along the frontier; see solver.h. It adds blocking and overhead energy to the solver's
  * compute energy, so that all later steps use whole iterations. */
-#include "plan/walk.h"
+#include "plan/solver.h"
 
 #include <math.h>
 #include <stdlib.h>

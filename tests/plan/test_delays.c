@@ -6,7 +6,7 @@
 
 #include "plan/graph.h"
 #include "plan/schedule.h"
-#include "plan/search.h"
+#include "plan/search_internal.h"
 
 #include "instances.h"
 
