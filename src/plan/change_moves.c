@@ -9,7 +9,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/evaluate.h"
+#include "plan/plans.h"
 #include "plan/switching.h"
 
 /* The work of a call: how many ends of instructions it may compute and how many moves it may look

@@ -7,7 +7,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/evaluate.h"
+#include "plan/plans.h"
 #include "plan/switching.h"
 
 /* ---- A flow ---------------------------------------------------------------------------------- */

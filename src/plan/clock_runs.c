@@ -14,7 +14,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/evaluate.h"
+#include "plan/plans.h"
 #include "plan/solver.h"
 
 #define STEPS 48

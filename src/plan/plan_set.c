@@ -11,9 +11,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "plan/clocks_internal.h"
-#include "plan/evaluate.h"
-#include "plan/plan_set_contents.h"
-#include "plan/power_limits.h"
+#include "plan/plans.h"
 #include "plan/search_internal.h"
 #include "plan/switching.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Adds plans to a set, sorts them, and chooses among them by time and energy. Of plans,
  * makes only those with one clock for all GPUs, which need no search. */
-#include "plan/plan_set_contents.h"
+#include "plan/plans.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,6 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/evaluate.h"
 
 /* A plan may take longer than a limit by this share, so that the printed time of a plan, given as a
  * limit, finds the plan: sums in another order differ in the last digits. */

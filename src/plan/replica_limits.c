@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeps limits on the power of a job; see replica_plans.h. All replicas together are one problem,
- * in which a delay of each replica is before its first instructions. power_limits.c changes clocks
- * and delays. Its starts are the plans of the replicas for the time of the job and for shorter
- * times, in which delays have room, without delays and with delays that are evenly spread. */
-#include "plan/replica_plans.h"
+/* Keeps limits on the power of a job; see replica_internal.h. All replicas together are one
+ * problem, in which a delay of each replica is before its first instructions. power_limits.c
+ * changes clocks and delays. Its starts are the plans of the replicas for the time of the job and
+ * for shorter times, in which delays have room, without delays and with delays that are evenly
+ * spread. */
+#include "plan/replica_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

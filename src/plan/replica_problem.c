@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the problem of one replica from the profiles of its GPUs; see replica_problem.h. */
-#include "plan/replica_problem.h"
+/* Makes the problem of one replica from the profiles of its GPUs; see replica_internal.h. */
+#include "plan/replica_internal.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -11,8 +11,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/cost_model.h"
-#include "plan/replica_profiles.h"
+#include "plan/problem_internal.h"
 #include "plan/schedule.h"
 
 /* ---- Peers ----------------------------------------------------------------------------------- */

@@ -11,9 +11,8 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "plan/profile.h"
-#include "plan/replica_plans.h"
-#include "plan/replica_profiles.h"
+#include "plan/profiles.h"
+#include "plan/replica_internal.h"
 #include "plan/search_internal.h"
 #include "plan/solver.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans for one time; see time_plan.h. search.c makes the dive. */
-#include "plan/time_plan.h"
+/* Plans for one time; see plans.h. search.c makes the dive. */
+#include "plan/plans.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -11,8 +11,8 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "plan/plans.h"
 #include "plan/problem.h"
-#include "plan/time_plan.h"
 #include "server/scheduler/perseus/trials.h"
 
 /* The exploration ends if a plan with more clocks is expected to save less than this share. */

@@ -9,8 +9,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/evaluate.h"
-#include "plan/plan_set_contents.h"
+#include "plan/plans.h"
 #include "plan/problem.h"
 
 /* Times that differ by less are taken as equal, because additions and subtractions round them. */

@@ -21,7 +21,7 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "plan/profile_csv.h"
+#include "plan/profiles.h"
 #include "server/scheduler/builtin.h"
 #include "server/scheduler/perseus/explorer_plan.h"
 
