@@ -188,8 +188,9 @@ harpe_status harpe_replica_profiles_smooth(const harpe_replica_profiles *profile
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-harpe_status harpe_replica_profiles_begin(int replica_count, int peer_count,
-                                          harpe_replica_profiles **out, harpe_error *error) {
+/* Makes profiles without any GPU. */
+static harpe_status begin_profiles(int replica_count, int peer_count, harpe_replica_profiles **out,
+                                   harpe_error *error) {
     if (replica_count < 1 || replica_count > HARPE_REPLICAS_MAX || peer_count < 1 ||
         peer_count > HARPE_REPLICAS_MAX)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
@@ -213,8 +214,10 @@ harpe_status harpe_replica_profiles_begin(int replica_count, int peer_count,
     return HARPE_OK;
 }
 
-harpe_status harpe_replica_profiles_check(const harpe_replica_profiles *profiles, const char *name,
-                                          harpe_error *error) {
+/* Checks that all GPUs have the same stages and instructions. Errors begin with `name` if it is not
+ * NULL. */
+static harpe_status check_same_instructions(const harpe_replica_profiles *profiles,
+                                            const char *name, harpe_error *error) {
     const harpe_profile *first = profiles->gpus[0];
     size_t entries = harpe_profile_entry_count(first);
     size_t count = (size_t)profiles->replica_count * (size_t)profiles->peer_count;
@@ -271,7 +274,7 @@ harpe_status harpe_replica_profiles_new(const harpe_profile *const *profiles, in
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "profiles of replicas need profiles and a place for the result");
     harpe_replica_profiles *made = NULL;
-    harpe_status status = harpe_replica_profiles_begin(replica_count, peer_count, &made, error);
+    harpe_status status = begin_profiles(replica_count, peer_count, &made, error);
     if (status != HARPE_OK) return status;
     size_t count = (size_t)replica_count * (size_t)peer_count;
     for (size_t g = 0; g < count && status == HARPE_OK; g++) {
@@ -279,7 +282,7 @@ harpe_status harpe_replica_profiles_new(const harpe_profile *const *profiles, in
         if (status == HARPE_OK)
             status = replica_profile_copy(profiles[g], NULL, NULL, &made->gpus[g], error);
     }
-    if (status == HARPE_OK) status = harpe_replica_profiles_check(made, NULL, error);
+    if (status == HARPE_OK) status = check_same_instructions(made, NULL, error);
     if (status != HARPE_OK) {
         harpe_replica_profiles_free(made);
         return status;
@@ -470,7 +473,7 @@ harpe_status harpe_replica_profiles_vary(const harpe_profile *base, double block
     int replicas = variability->replica_count ? variability->replica_count : 1;
     int peers = variability->peer_count ? variability->peer_count : 1;
     harpe_replica_profiles *made = NULL;
-    status = harpe_replica_profiles_begin(replicas, peers, &made, error);
+    status = begin_profiles(replicas, peers, &made, error);
     if (status != HARPE_OK) return status;
     gpu_draw draw = {
         .base = base,
@@ -556,10 +559,10 @@ harpe_status harpe_replica_profiles_parse_csv(const char *text, size_t length, c
         status = check_gpus(&gpus, rows.count, name, error);
     }
     if (status == HARPE_OK)
-        status = harpe_replica_profiles_begin(gpus.replica_count, gpus.peer_count, &made, error);
+        status = begin_profiles(gpus.replica_count, gpus.peer_count, &made, error);
     for (size_t g = 0, at = 0; status == HARPE_OK && at < rows.count; g++)
         status = make_gpu(&gpus, &rows, &at, name, &made->gpus[g], error);
-    if (status == HARPE_OK) status = harpe_replica_profiles_check(made, name, error);
+    if (status == HARPE_OK) status = check_same_instructions(made, name, error);
     if (status == HARPE_OK)
         *out = made;
     else

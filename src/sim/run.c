@@ -17,7 +17,7 @@
 #include "base/platform.h"
 #include "client/control.h"
 #include "http/client/transport_curl.h"
-#include "server/scheduler/perseus/savings.h"
+#include "server/scheduler/perseus/online_internal.h"
 #include "sim/cluster.h"
 #include "world/transport.h"
 #include "world/world.h"

@@ -5,7 +5,7 @@
  * the profile of its members: the longest times, and the mean energies. Planning takes time for
  * each class, so the number of classes is limited. Replicas beyond it join the class of those that
  * are as usual, whose profile has the longest times of its members: its plans stay safe. */
-#include "server/scheduler/perseus/perseus_job.h"
+#include "server/scheduler/perseus/perseus_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "plan/replica_classes.h"
-#include "server/scheduler/perseus/replica_curves.h"
+#include "server/scheduler/perseus/explorer_internal.h"
 #include "server/scheduler/stored.h"
 
 enum { CLASSES_MAX = 16 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of an online scheduler for one job, and the functions that its sources share. Perseus
  * and InstructionProfiler are online schedulers. */
-#ifndef HARPE_SERVER_SCHEDULER_PERSEUS_PERSEUS_JOB_H
-#define HARPE_SERVER_SCHEDULER_PERSEUS_PERSEUS_JOB_H
+#ifndef HARPE_SERVER_SCHEDULER_PERSEUS_PERSEUS_INTERNAL_H
+#define HARPE_SERVER_SCHEDULER_PERSEUS_PERSEUS_INTERNAL_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -11,12 +11,10 @@
 #include <harpe/scheduler.h>
 
 #include "server/scheduler/figures.h"
-#include "server/scheduler/perseus/explorer.h"
-#include "server/scheduler/perseus/online_plans.h"
-#include "server/scheduler/perseus/online_round.h"
-#include "server/scheduler/perseus/savings.h"
+#include "server/scheduler/perseus/explorer_internal.h"
+#include "server/scheduler/perseus/online_internal.h"
 
-/* ---- Arguments: perseus_args.c --------------------------------------------------------------- */
+/* ---- Arguments: perseus.c -------------------------------------------------------------------- */
 
 typedef struct harpe_perseus_args {
     json_t *json; /* owns the texts below */
@@ -222,7 +220,7 @@ void harpe_perseus_put_off(harpe_perseus_backoff *backoff, int64_t round);
 harpe_online_mean harpe_perseus_planned(const harpe_perseus *self, const harpe_online_round *round,
                                         harpe_online_mean *predicted);
 
-/* ---- Savings: perseus_savings.c -------------------------------------------------------------- */
+/* ---- Savings: savings.c ---------------------------------------------------------------------- */
 
 /* Counts the savings of a round that ran a plan, and fills in `measured`. `frequency_mhz` has the
  * clock of each instruction. Decides whether the next round runs at the highest clocks. */
