@@ -76,8 +76,8 @@ harpe_work harpe_frontier_work(const harpe_frontier *frontier) { return frontier
 
 /* ---- Walk ------------------------------------------------------------------------------------ */
 
-/* The walk along the frontier. It adds blocking and overhead energy to the solver's
- * compute energy, so that all later steps use whole iterations. */
+/* The walk along the frontier. It adds blocking and overhead energy to the solver's compute energy,
+ * so that all later steps use whole iterations. */
 
 /* Segments between two reports of progress. */
 #define REPORT_INTERVAL 64

@@ -11,7 +11,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/graph.h"
+#include "plan/graphs.h"
 #include "plan/plans.h"
 #include "plan/problem.h"
 

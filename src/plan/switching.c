@@ -43,8 +43,9 @@ harpe_status harpe_clock_switch_check(const harpe_problem *problem, const harpe_
                       "give the latency as a number or as a table");
 }
 
-double harpe_clock_switch_latency_s(const harpe_problem *problem, const harpe_clock_switch *cost,
-                                    int rank, int frequency_mhz) {
+/* Returns the latency of a rank's change to a frequency. */
+static double latency_to_s(const harpe_problem *problem, const harpe_clock_switch *cost, int rank,
+                           int frequency_mhz) {
     if (!cost->takes_profile) return cost->latency_s;
     return harpe_problem_switch_latency_s(problem, rank, frequency_mhz);
 }
@@ -63,7 +64,7 @@ double harpe_clock_switch_longest_s(const harpe_problem *problem, const harpe_cl
 
 double harpe_clock_switch_hold_s(const harpe_problem *problem, const harpe_clock_switch *cost,
                                  int rank, int frequency_mhz) {
-    double latency_s = harpe_clock_switch_latency_s(problem, cost, rank, frequency_mhz);
+    double latency_s = latency_to_s(problem, cost, rank, frequency_mhz);
     return fmax(cost->minimum_dwell_s, latency_s);
 }
 
@@ -243,7 +244,7 @@ static void follow_request(rank_clock *clock, double now_s) {
  * may. The time of the request does not matter, only when it takes effect. */
 static void request(late_run *r, int rank, int mhz, double start_s) {
     rank_clock *clock = &r->clocks[rank];
-    double latency_s = harpe_clock_switch_latency_s(r->problem, r->cost, rank, mhz);
+    double latency_s = latency_to_s(r->problem, r->cost, rank, mhz);
     double lead_s = fmin(r->lead_s, latency_s);
     double asked_s = fmax(start_s - lead_s, fmin(clock->at_s, start_s));
     double late_s = asked_s > start_s - lead_s ? asked_s - (start_s - lead_s) : 0;

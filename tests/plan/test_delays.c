@@ -4,7 +4,7 @@
  * instances, and the graph of a pipeline. */
 #include "test.h"
 
-#include "plan/graph.h"
+#include "plan/graphs.h"
 #include "plan/schedule.h"
 #include "plan/search_internal.h"
 

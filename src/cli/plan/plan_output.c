@@ -16,7 +16,7 @@
 #include "base/possible.h"
 #include "cli/command.h"
 #include "cli/plan/plan_internal.h"
-#include "plan/graph_json.h"
+#include "plan/graphs.h"
 #include "plan/plan_file.h"
 #include "plan/problem.h"
 #include "plan/profiles.h"

@@ -403,9 +403,6 @@ typedef struct harpe_estimate {
 /* Returns true if the first round at the highest clocks was a warm-up: its value `before` is much
  * larger than `value` of the second one. */
 bool harpe_savings_is_warm_up(double before, double value);
-/* Returns true if the baseline has only one round, and this round was a warm-up compared with
- * `round`. */
-bool harpe_savings_had_warm_up(const harpe_savings *savings, const harpe_savings_round *round);
 /* Adds a round at the highest clocks to the baseline. */
 void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_round *round);
 /* Adds a round that is compared with the baseline. `systematic` has the uncertainty of the baseline
@@ -421,8 +418,6 @@ void harpe_savings_use(harpe_savings *savings, const harpe_savings_round *round)
 void harpe_savings_expect_baseline(harpe_savings *savings);
 
 bool harpe_savings_has_baseline(const harpe_savings *savings, int quantity);
-/* Returns the relative standard deviation of one iteration, or INFINITY if it is not known. */
-double harpe_savings_noise_of(const harpe_savings *savings, int quantity);
 /* Returns the value of an iteration at the highest clocks. */
 harpe_estimate harpe_savings_baseline(const harpe_savings *savings, int quantity);
 /* Returns the difference between the baseline and the measured values, for one sum. */

@@ -30,21 +30,10 @@ typedef struct harpe_perseus_args {
     double slowdown, drift_tolerance;
 } harpe_perseus_args;
 
-/* Reads arguments. If `plans` is true, also accepts the arguments for planning, which
- * InstructionProfiler does not have. Free with harpe_perseus_args_free. */
-harpe_status harpe_perseus_args_read(const char *scheduler, bool plans, const char *args_json,
-                                     harpe_perseus_args *out, harpe_error *error);
-void harpe_perseus_args_free(harpe_perseus_args *args);
-/* Checks that arguments with a value for each pipeline rank fit a job. */
-harpe_status harpe_perseus_args_check_ranks(const char *scheduler, const harpe_perseus_args *args,
-                                            int pipeline_ranks, harpe_error *error);
 /* Returns true if the blocking power is given. */
 bool harpe_perseus_args_have_blocking_power(const harpe_perseus_args *args);
 /* Returns the blocking power that is given for a pipeline rank, per GPU. */
 double harpe_perseus_args_blocking_power_w(const harpe_perseus_args *args, int pipeline_rank);
-/* The function check_args of a harpe_scheduler_class. */
-harpe_status harpe_perseus_args_check(const char *scheduler, bool plans, const char *args_json,
-                                      harpe_error *error);
 
 /* ---- The state ------------------------------------------------------------------------------- */
 

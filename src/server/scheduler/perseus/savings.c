@@ -104,7 +104,9 @@ bool harpe_savings_is_warm_up(double before, double value) {
     return value > 0 && before > (1 + WARM_UP) * value;
 }
 
-bool harpe_savings_had_warm_up(const harpe_savings *savings, const harpe_savings_round *round) {
+/* Returns true if the baseline has only one round, and this round was a warm-up compared with
+ * `round`. */
+static bool had_warm_up(const harpe_savings *savings, const harpe_savings_round *round) {
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
         const harpe_savings_mean *mean = &savings->baseline.mean[q];
         if (mean->rounds == 1 && harpe_savings_is_warm_up(mean->mean, round->value[q])) return true;
@@ -147,7 +149,8 @@ bool harpe_savings_has_baseline(const harpe_savings *savings, int quantity) {
     return savings->baseline.mean[quantity].rounds > 0;
 }
 
-double harpe_savings_noise_of(const harpe_savings *savings, int quantity) {
+/* Returns the relative standard deviation of one iteration, or INFINITY if it is not known. */
+static double relative_noise(const harpe_savings *savings, int quantity) {
     return sqrt(variance_of(savings, quantity));
 }
 
@@ -245,7 +248,7 @@ void harpe_savings_add_baseline(harpe_savings *savings, const harpe_savings_roun
         (round->value[HARPE_TIME] <= 0 && round->value[HARPE_ENERGY] <= 0))
         return;
     if (savings->is_waiting) renew(savings);
-    if (harpe_savings_had_warm_up(savings, round)) {
+    if (had_warm_up(savings, round)) {
         memset(baseline, 0, sizeof *baseline);
         memset(savings->noise, 0, sizeof savings->noise);
     }
@@ -395,7 +398,7 @@ static double clear_change(const harpe_perseus *self, const harpe_savings_round 
     const harpe_perseus_usual *usual = &self->usual;
     double largest = 0;
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
-        double noise = harpe_savings_noise_of(&self->savings, q);
+        double noise = relative_noise(&self->savings, q);
         if (!isfinite(noise)) noise = self->args.drift_tolerance / CLEARLY;
         double error = noise * sqrt((1 + 1 / fmax(1, usual->rounds)) / own->iterations);
         double change = fabs(own->value[q] / usual->value[q] - 1);
@@ -470,7 +473,7 @@ void harpe_perseus_count_learning(harpe_perseus *self, const harpe_online_round 
     harpe_savings_round own = harpe_perseus_savings_round(round, number);
     bool is_at_highest = self->explorer->position == 0 || harpe_explorer_is_over(self->explorer);
     /* A warm-up is a worse baseline than a round with a probe. */
-    if (round->has_probe) is_at_highest = harpe_savings_had_warm_up(savings, &own);
+    if (round->has_probe) is_at_highest = had_warm_up(savings, &own);
     if (round->ran_other_steps)
         harpe_savings_use(savings, &own);
     else if (is_at_highest)
