@@ -329,7 +329,7 @@ def plain(value):
 
 
 def add_pairs(table, what, theirs, ours, show, is_more_better=False):
-    """Adds a row of the values of paired runs. How much better Harpe is follows from each pair."""
+    """Adds a row of paired runs: the medians, and how many times Harpe is better in each pair."""
     ratios = sorted(our / their if is_more_better else their / max(our, 1e-9)
                     for our, their in zip(ours, theirs))
     table.add(what, show(statistics.median(theirs)), show(statistics.median(ours)),
@@ -341,7 +341,7 @@ def add_lowtime(table):
     for case, path, stages, microbatches, blocking_w, runs in PEER_CASES:
         found = beside_lowtime(data(path), stages, microbatches, blocking_w, runs)
         lowtime, ours = found["gaps"]["lowtime"], found["gaps"]["harpe"]
-        for key, text in (("frontier_s", "frontier"), ("plans_s", "and 100 plans")):
+        for key, text in (("frontier_s", "frontier"), ("plans_s", "frontier and 100 plans")):
             add_pairs(table, f"lowtime: {text}, {case}", found["lowtime_s"], found[key], seconds)
         for text, value in (("mean", statistics.fmean), ("worst", max)):
             add_pairs(table, f"lowtime: {text} gap", [value(lowtime)], [value(ours)], percent)
@@ -353,8 +353,8 @@ def add_lowtime(table):
 SERVER_MEASURES = [
     ("set_up_64_ms", "set-up of 64 ranks, ms", False),
     ("set_up_1024_ms", "set-up of 1024 ranks, ms", False),
-    ("set_up_1024_cpu_ms", "its processor time, ms", False),
-    ("rank_kib", "memory for each of these ranks, KiB", False),
+    ("set_up_1024_cpu_ms", "processor time for 1024 ranks, ms", False),
+    ("rank_kib", "memory for each of 1024 ranks, KiB", False),
     ("results_per_s", "results of a round (5 iterations x 32 microbatches), per second", True),
     ("result_cpu_us", "processor time for a result, us", False),
 ]
@@ -396,11 +396,11 @@ def part_peers():
         "Beside the published programs",
         f"One run of `bench/run peers` on {time.strftime('%Y-%m-%d')}: {cores} cores, "
         f"{processor[1] if processor else 'unknown'}, "
-        f"load average {load:.0f}. Peers are lowtime 0.3.0 (steps of 1 ms, exponential curves; its "
-        "processor time beside Harpe's wall clock), and of Zeus 0.16.0 the server (uvicorn, one "
-        "worker, stores nothing; `harpe serve` stores on disk) and ZeusMonitor (Python, processor "
-        f"time, emulated GPUs). Pairs run in turn, {PEER_RUNS} times. Values are medians; ratios "
-        "are those of the pairs, and above 1 Harpe is better. Gaps are computed from the profile "
+        f"load average {load:.0f}. The peers are lowtime 0.3.0 (steps of 1 ms, exponential curves; "
+        "its processor time, Harpe's wall time), the server of Zeus 0.16.0 (uvicorn, one worker; "
+        "it stores nothing, `harpe serve` stores on disk), and its ZeusMonitor (Python, processor "
+        f"time, emulated GPUs). Pairs run in turn, {PEER_RUNS} times. Values and ratios of pairs "
+        "are medians; above 1, Harpe is better. Gaps are computed from the profile "
         "for the times of lowtime's plans up to T\\*.",
         ["what", "peer", "Harpe", "ratio", "least-greatest"])
     results = {"lowtime": add_lowtime(table), "server": add_server(table),

@@ -55,7 +55,8 @@
 static struct CMUnitTest listed_tests[100];
 static size_t listed_count;
 
-/* Runs them, or those that match the pattern $HARPE_TEST_FILTER. Returns the exit status. */
+/* Runs the listed tests, or those that match the pattern $HARPE_TEST_FILTER. Returns the exit
+ * status. */
 static inline int run_listed_tests_within(int (*set_up)(void **state),
                                           int (*tear_down)(void **state)) {
     cmocka_set_test_filter(getenv("HARPE_TEST_FILTER"));
@@ -69,13 +70,13 @@ static inline int run_listed_tests(void) { return run_listed_tests_within(NULL, 
  * or `return`. An assertion that fails leaves the memory to the end of the program.
  *
  * OWNER(harpe_profile) defines the type OWNED(harpe_profile), a pointer that harpe_profile_free()
- * gets in this way. Headers give such types short names, such as owned_profile. */
+ * frees in this way. Headers give such types short names, such as owned_profile. */
 #define AT_END(function) __attribute__((cleanup(function)))
 #define OWNED(type) AT_END(type##_owned_end) type *
 #define OWNER(type) \
     static inline void type##_owned_end(type **held) { type##_free(*held); }
 
-/* `owned_array double *x = calloc(...)` is freed, too. */
+/* The array of `owned_array double *x = calloc(...)` is freed at the end of the scope, too. */
 #define owned_array AT_END(free_array)
 static inline void free_array(void *held) {
     void *array;

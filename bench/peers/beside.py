@@ -83,7 +83,7 @@ def server(bench_server, program, is_published):
 
 
 def window_us(program, gpus, module):
-    """Returns the processor time of a window of ZeusMonitor on emulated GPUs. `module`: whose."""
+    """Returns the processor time of a window of ZeusMonitor on emulated GPUs. `module` is `zeus` or `harpe`."""
     root = HERE.parent.parent
     return _json_of(program, "emulate", "--gpus", gpus, "--", python(), "-W", "ignore", "-c",
                     WINDOWS, module, PYTHONPATH=str(root / "python"),

@@ -116,8 +116,8 @@ HARPE_API const harpe_graph_activity *harpe_graph_activity_at(const harpe_graph 
  * of its options: read the options of a plan with harpe_graph_runs. harpe_plan_all_maximum, the
  * reference of savings, runs each activity with the option of the highest frequency, or with the
  * fastest option if an option of the activity has no frequency. harpe_plan_set_new refuses a
- * clock_switch for such a problem with HARPE_NOT_SUPPORTED. With deadlines, each plan has a search
- * of its own. Free with harpe_problem_free. */
+ * clock_switch for such a problem with HARPE_NOT_SUPPORTED. With deadlines, planning takes longer,
+ * because each plan has a search of its own. Free with harpe_problem_free. */
 HARPE_API harpe_status harpe_problem_of_graph(const harpe_graph *graph,
                                               const harpe_problem_options *options,
                                               harpe_problem **out, harpe_error *error);

@@ -68,7 +68,7 @@ typedef struct harpe_tuning_report {
     int trials;             /* number of settings that were compared with the highest one */
     int program_phases;     /* phases of the program that were told apart */
     double slowdown, slowdown_error; /* share of time */
-    double slowest_minute;           /* bound of the slowdown of any minute so far, share of time */
+    double slowest_minute;           /* estimated bound of the slowdown in each minute so far */
     double saved, saved_error;       /* share of energy per unit of work */
     double guess_low, guess_high;    /* is_dry: range of the saving of 19 of 20 measured programs */
     bool is_noise;                   /* the interval of `saved` contains 0 */

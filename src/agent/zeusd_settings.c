@@ -364,7 +364,7 @@ static harpe_zeusd_held held_of(const held_slot *slot) {
                               .before = slot->shown};
 }
 
-/* Restores what the process that an earlier daemon knew has left changed. */
+/* Restores the settings that a process of an earlier daemon's record has left changed. */
 static harpe_status put_back_former(held_slot *slot, harpe_error *error) {
     bool is_restored;
     harpe_status status = harpe_saved_settings_end(slot->settings->gpus, slot->gpu, slot->kind,
@@ -493,9 +493,9 @@ static void holder_has_ended(void *user, uint32_t events) {
     begin_putting_back(slot);
 }
 
-/* Watches the present holder, or else the process that an earlier daemon knew. If this fails, a
- * timer tries again: if the process has ended by then, it restores the settings, and otherwise it
- * calls this function again. */
+/* Watches the present holder or, if there is none, the process of an earlier daemon's record. If
+ * this fails, a timer is set. If the process has ended by then, the timer restores the settings.
+ * Otherwise it calls this function again. */
 static void sync_watch(held_slot *slot) {
     harpe_zeusd_settings *settings = slot->settings;
     harpe_lock(&settings->mutex);

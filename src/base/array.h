@@ -15,8 +15,8 @@ void *harpe_realloc(void *memory, size_t count, size_t element_size);
 int harpe_compare_doubles(const void *a, const void *b);
 int harpe_compare_uint32(const void *a, const void *b);
 
-/* Sorts numbers, and returns their median: of an even number, the mean of the two in the middle; of
- * none, 0. */
+/* Sorts numbers, and returns their median. If their count is even, this is the mean of the two in
+ * the middle. The median of no numbers is 0. */
 double harpe_median(double *values, size_t count);
 
 /* Makes room for at least `needed` elements in a typed array. `items` is a T*, and `capacity` is a

@@ -129,8 +129,8 @@ const char *harpe_bold_end(void);
 
 /* ---- Command lines --------------------------------------------------------------------------- */
 
-/* Reads a value that needs code of its own. `into` is the member that the row of the flag names,
- * and `flag` the flag in messages. A wrong value ends in harpe_flag_fail. */
+/* Reads a value that needs code of its own. `into` points to the member that the flag's row
+ * names, and `flag` is the name of the flag in messages. A wrong value ends in harpe_flag_fail. */
 typedef void harpe_flag_reader(void *into, struct argp_state *state, const char *flag, char *text);
 
 /* The type of the member that gets a flag's value. */
@@ -142,22 +142,22 @@ typedef enum harpe_flag_kind {
     HARPE_FLAG_NUMBER,     /* double */
 } harpe_flag_kind;
 
-/* A flag of a command, or a word: what --help says of it, and the member of the command's arguments
- * that gets its value. A row without a name is a heading of --help, and an empty row ends a table.
- * A text with a range must be a number. */
+/* A flag or a word of a command: its text in --help, and the member of the command's arguments that
+ * gets its value. A row without a name is a heading of --help, and an empty row ends a table.
+ * A text whose row has a range must be a number. */
 typedef struct harpe_flag {
     const char *name;  /* without "--" */
     int letter;        /* 'q' for -q; 0: none */
     const char *value; /* what --help calls the value; NULL: there is no value */
     const char *help;
     int group;            /* in --help, the flags of a group stand together */
-    size_t at;            /* of the member; HARPE_INTO sets it and the kind */
+    size_t at;            /* offset of the member; HARPE_INTO sets `at` and `kind` */
     harpe_flag_kind kind; /* 0: `read` reads the value */
     double minimum, maximum;
     const char *const *names; /* the value is one of these names; ends with NULL */
     harpe_flag_reader *read;
-    size_t given;   /* of a bool that becomes true if the flag is given; 0: none */
-    double divisor; /* the number is divided by it; 0: it is not */
+    size_t given;   /* offset of a bool that becomes true if the flag is given; 0: none */
+    double divisor; /* the number is divided by this; 0: by 1 */
     bool is_above;  /* the number must be greater than the minimum */
     int how;        /* OPTION_ALIAS of the row before, OPTION_HIDDEN or OPTION_ARG_OPTIONAL */
 } harpe_flag;
@@ -185,12 +185,12 @@ typedef struct harpe_flag_part {
 /* How a command is called. */
 typedef struct harpe_command_line {
     harpe_flag_part parts[4]; /* ends with an empty part */
-    const harpe_flag *words;  /* words in their order; NULL: none. One with `read` takes all words
-                               * from its place on. */
-    size_t command; /* of a char **, which gets the words from the first on: a command of the user;
-                     * 0: none. Flags after the first word are then part of the command. */
+    const harpe_flag *words; /* words in their order; NULL: none. A word with `read` takes all words
+                              * from its place on. */
+    size_t command; /* offset of a char **, which gets the user's command: all words from the first
+                     * on; 0: none. Flags after the first word are then part of the command. */
     bool is_in_order;    /* the words decide which flags may follow */
-    const char *refusal; /* what a message says of a word too many; NULL: that it is unexpected */
+    const char *refusal; /* text about a word too many; NULL: the word is unexpected */
     const char *forms;   /* the forms of the words in --help, a line each; NULL: no words */
     const char *about;   /* the text of --help: above the flags, "\v", below the flags */
     void (*more_help)(harpe_text *text); /* appends the last lines of --help; NULL: none */
@@ -202,8 +202,8 @@ typedef struct harpe_command_line {
 struct argp_state harpe_command_line_read(const harpe_command_line *line, int argc, char **argv,
                                           void *arguments);
 
-/* Read the values of flags. For an invalid value they print one line with
- * the flag and the value, and exit with HARPE_EXIT_USAGE. */
+/* These functions read the values of flags. For an invalid value, they print one line with the flag
+ * and the value, and exit with HARPE_EXIT_USAGE. */
 int harpe_flag_int(const struct argp_state *state, const char *flag, const char *text,
                    int64_t minimum, int64_t maximum);
 double harpe_flag_double(const struct argp_state *state, const char *flag, const char *text,

@@ -298,7 +298,7 @@ harpe_status harpe_controller_gpu_take(harpe_controller_gpu *gpu,
 harpe_status harpe_controller_gpu_restore(harpe_controller_gpu *gpu, const harpe_holding *holding,
                                           unsigned which, harpe_error *error);
 
-/* Restores a GPU through zeusd, as harpe_saved_settings_recovery wants it. */
+/* Restores a GPU through zeusd. This is `through_zeusd` of harpe_saved_settings_recovery. */
 harpe_status harpe_controller_restore_through_zeusd(harpe_restoration *how, harpe_error *error);
 
 /* ---- Obedience ------------------------------------------------------------------------------- */

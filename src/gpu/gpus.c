@@ -264,7 +264,7 @@ static harpe_status check_order(const harpe_gpus *gpus, const harpe_gpus_options
 }
 
 /* Lists the GPUs that this process sees, in its order, and sets driver_count. The caller frees the
- * list. (find.c) */
+ * list. */
 static harpe_status list_visible(harpe_gpus *gpus, const harpe_gpus_options *options,
                                  harpe_backend_device **out, size_t *out_count,
                                  harpe_error *error) {

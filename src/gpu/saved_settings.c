@@ -549,8 +549,8 @@ static harpe_saved_settings_outcome settle(const recovery *all, const char *name
 }
 
 /* Looks at a record, and deals with it if its job is over. `lock` is -1 if another process holds
- * the lock. Then sets `*must_wait`, if that process may release it in time: it only looks at the
- * record, restores the GPU, or is being killed. */
+ * the lock. `*must_wait` then becomes true if that process may release the lock in time, because it
+ * only looks at the record, restores the GPU, or is being killed. */
 static harpe_status look_at_record(recovery *all, const char *name, int lock, bool may_wait,
                                    bool *must_wait, harpe_error *error) {
     harpe_saved_settings_record record;

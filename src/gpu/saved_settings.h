@@ -137,9 +137,9 @@ typedef struct harpe_restoration {
 
 /* Restores a GPU. This function has the rules that hold for everything that restores settings:
  *   - Clocks come first, and a failure does not keep the other settings from being restored.
- *   - Failed calls are tried again every 20 ms for `try_for_s`, and at least once, because a driver
- *     call may fail once. A lost GPU is not tried again: it returns only after a reset, which gives
- *     it its default settings. Its record stays until then.
+ *   - Failed calls are tried again every 20 ms for `try_for_s`, and at least twice, because a
+ *     driver call may fail once. A lost GPU is not tried again: it returns only after a reset,
+ *     which gives it its default settings. Its record stays until then.
  *   - Power limit and persistence mode are read after they are set, until three checks in a row
  *     find the saved values, because an earlier call of the job may take effect late. After
  *     `try_for_s`, one check suffices, and a setting that must be set twice is a failure.
@@ -154,15 +154,16 @@ bool harpe_saved_settings_value(const harpe_saved_settings *state, harpe_setting
 
 /* ---- Holdings -------------------------------------------------------------------------------- */
 
-/* A GPU that this process may change, of one kind of setting. Other processes cannot take it until
+/* A GPU of which this process may change one kind of setting. Other processes cannot take it until
  * harpe_holding_release or the end of this process. */
 typedef struct harpe_holding {
     harpe_gpus *gpus;
     int gpu;
     /* record.state has the settings to restore. They are those of another process for the same
-     * trainer, if there is a record of it. The taker adds others, and calls harpe_holding_save. */
+     * trainer, if there is a record of it. The caller of harpe_holding_take adds others, and calls
+     * harpe_holding_save. */
     harpe_saved_settings_record record;
-    bool is_continued; /* there was such a record */
+    bool is_continued; /* there was a record of such a process */
     unsigned changed;  /* set of 1 << harpe_setting: these may differ from record.state */
     harpe_setter *set;
     void *user;
@@ -176,7 +177,7 @@ typedef struct harpe_holding_options {
     double timeout_s;             /* how long to wait for another process that has the GPU */
     bool (*gives_up)(void *user); /* asked every 10 ms while waiting; may be NULL */
     harpe_setter *set;            /* as in harpe_restoration */
-    void *user;                   /* passed to both */
+    void *user;                   /* passed to `gives_up` and `set` */
     bool yields; /* the holding is for a lock that yields (harpe_gpu_lock_yielding) */
 } harpe_holding_options;
 
@@ -193,7 +194,7 @@ harpe_status harpe_holding_save(harpe_holding *holding, harpe_error *error);
  * which clocks the driver has locked. */
 harpe_status harpe_holding_set(harpe_holding *holding, harpe_setting setting,
                                harpe_setting_value value, harpe_error *error);
-/* Restores what is changed. */
+/* Restores the settings in `changed`. */
 harpe_status harpe_holding_restore(harpe_holding *holding, double try_for_s, harpe_error *error);
 /* Ends the holding. Removes the record if nothing is changed. NULL is allowed. */
 void harpe_holding_release(harpe_holding *holding);
@@ -256,8 +257,9 @@ harpe_status harpe_saved_settings_recover(const harpe_gpus *gpus,
                                           const harpe_saved_settings_recovery *how,
                                           harpe_error *error);
 
-/* Does the same for one record, if it is of a job of the process `trainer`, which may still run:
- * its lease has ended. `*is_restored` becomes true if the GPU had been left changed. */
+/* Does the same for one record, if it is of a job of the process `trainer`. This process may still
+ * run, because only its lease has ended. `*is_restored` becomes true if the GPU had been left
+ * changed. */
 harpe_status harpe_saved_settings_end(const harpe_gpus *gpus, int gpu,
                                       harpe_saved_settings_kind kind, int64_t trainer,
                                       bool *is_restored, harpe_error *error);

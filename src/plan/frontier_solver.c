@@ -405,9 +405,9 @@ static void begin_at(harpe_frontier_solver *s, int32_t sink) {
 }
 
 /* Walks as if the event of a deadline were the end of the iteration, until the deadline is met. The
- * deadline's edge then carries the flow back to the source. A walk without flow goes on until flow
- * can be sent, because an edge without flow could let later pivots cycle; the last edge that became
- * tight then connects both sides. */
+ * deadline's edge then carries the flow back to the source. If the deadline is met while the walk
+ * has no flow, the walk goes on until flow could be sent, because an edge without flow could let
+ * later pivots cycle. In this case, the last edge that became tight connects both sides. */
 static void meet_deadline(harpe_frontier_solver *s, int32_t edge) {
     const harpe_network *network = s->network;
     int64_t latest_ps = -network->curves[network->curve_of[edge]].time_ps[0];

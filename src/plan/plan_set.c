@@ -16,7 +16,7 @@
 #include "plan/switching.h"
 
 #define MOST_PLANS 1000000
-#define BESIDE_ASKED 8 /* with deadlines: plans beside those of the times that were asked for */
+#define BESIDE_ASKED 8 /* with deadlines: plans in addition to those for the requested times */
 /* The number of times that each plan of the set is compared with a join of its neighbours. A better
  * join replaces the plan. */
 #define SPLICE_ROUNDS 2
@@ -176,9 +176,9 @@ static harpe_status draft_at_vertices(maker *m, harpe_error *error) {
 
 /* ---- Drafts with deadlines ------------------------------------------------------------------- */
 
-/* The rounding and the search know one deadline, the end of the iteration. In an iteration of time
- * T, another deadline D is a fixed delay of T - D before this end, so the plan of each time is made
- * from a problem with such delays. */
+/* The rounding and the search have one deadline, the end of the iteration. In an iteration of time
+ * T, any other deadline D has the same effect as a delay of T - D before the end. So the plan for
+ * each time is made from a problem with such delays. */
 typedef struct delay_before_end {
     double time_s, energy_j;
     harpe_profile_point point;
@@ -187,7 +187,7 @@ typedef struct delay_before_end {
 
 typedef struct timed_problem {
     harpe_arena arena;
-    harpe_problem problem; /* shares all but the choices with the one that has deadlines */
+    harpe_problem problem; /* shares all but the choices with the problem that has the deadlines */
     const harpe_deadline *deadlines;
     size_t deadline_count;
     delay_before_end *delays; /* [deadline_count] */
@@ -202,7 +202,7 @@ static void set_time(timed_problem *timed, int64_t time_ps) {
     }
 }
 
-/* The result must stay in its place. Free its arena also after a failure. */
+/* The result must not be moved. Free its arena, also after a failure. */
 static harpe_status make_timed_problem(const harpe_problem *problem, timed_problem *out,
                                        harpe_error *error) {
     size_t choices = problem->choice_count, count = problem->deadline_count;
@@ -227,8 +227,9 @@ static harpe_status make_timed_problem(const harpe_problem *problem, timed_probl
     return HARPE_OK;
 }
 
-/* Lists the times of plans: those of all vertices, or those of a problem without deadlines, with
- * some beside the times that were asked for. */
+/* Lists the times of the plans. These are the times of the vertices if the request asks for all
+ * vertices. Otherwise they are the times for a problem without deadlines, and BESIDE_ASKED more if
+ * the request names its times. */
 static harpe_status times_with_deadlines(const maker *m, harpe_plan_request request,
                                          const harpe_frontier *frontier, harpe_wanted_times *out,
                                          harpe_error *error) {

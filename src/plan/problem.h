@@ -25,8 +25,8 @@ typedef struct harpe_choice {
     double coefficients[3]; /* a, b, c of the model */
 } harpe_choice;
 
-/* An instruction without length and energy that must end within a time after the start of the
- * iteration. It follows the activity of a graph that has the deadline. */
+/* The instruction has no length and no energy, and must end at most `time_s` after the start of the
+ * iteration. In a graph, it follows the activity that has the deadline. */
 typedef struct harpe_deadline {
     int32_t instruction;
     double time_s;

@@ -73,7 +73,7 @@ typedef struct harpe_profile_rows {
 harpe_status harpe_profile_rows_add(harpe_profile_rows *rows, const harpe_measurement *row,
                                     size_t name_length, uint32_t source, harpe_error *error);
 
-/* Adds a copy of a row of other rows. */
+/* Adds a copy of the row `number` of `from`. */
 harpe_status harpe_profile_rows_take(harpe_profile_rows *rows, const harpe_profile_rows *from,
                                      size_t number, harpe_error *error);
 
@@ -136,7 +136,7 @@ harpe_status harpe_profile_rows_finish(harpe_profile_rows *rows, const char *fil
                                        harpe_profile **out, harpe_error *error);
 
 /* Writes the measurements of a profile, without rank and number of GPUs, and returns their number.
- * NULL: only counts them. The names are those of the profile. */
+ * If `rows` is NULL, only counts them. The profile owns the names. */
 size_t harpe_profile_measurements(const harpe_profile *profile, harpe_measurement *rows);
 
 /* ---- Files ----------------------------------------------------------------------------------- */
@@ -172,7 +172,8 @@ harpe_status harpe_profile_csv_load(const char *path, char **text, size_t *lengt
  * stage that lacks it. */
 bool harpe_profile_has_blocking_powers(const harpe_profile *profile);
 
-/* Appends the rows of a profile, each after `place`, with or without two of the columns. */
+/* Appends the rows of a profile. Each row begins with `place`. `with_gpus` and `with_power` say
+ * whether it has the columns gpus and blocking_power. */
 void harpe_profile_print_rows(const harpe_profile *profile, const char *place, bool with_gpus,
                               bool with_power, harpe_text *text);
 

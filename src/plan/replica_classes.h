@@ -14,8 +14,8 @@ typedef struct harpe_replica_classes {
     int *member_count; /* [count] */
 } harpe_replica_classes;
 
-/* Makes a class of all replicas for which `like` has the same number: that of the first replica of
- * the class. The classes are in the order of their first replicas. Free with
+/* Makes a class of all replicas with the same number in `like`. This number is the index of the
+ * first replica of the class. The classes are in the order of their first replicas. Free with
  * harpe_replica_classes_clear; after a failure there is nothing to free. */
 harpe_status harpe_replica_classes_init(harpe_replica_classes *classes, const int *like,
                                         int replica_count, harpe_error *error);
@@ -24,10 +24,10 @@ void harpe_replica_classes_clear(harpe_replica_classes *classes);
 /* An iteration of a replica at some clocks, without waiting for other replicas. */
 typedef struct harpe_replica_run {
     double time_s, energy_j;
-    double end_power_w; /* while it waits for the others */
+    double end_power_w; /* power of the replica while it waits for the others */
 } harpe_replica_run;
 
-/* Returns a run that begins later by `start_s`, with the energy of the wait before. */
+/* Returns the run as it is if it begins `start_s` later. Its energy then includes the wait. */
 static inline harpe_replica_run harpe_replica_run_later(harpe_replica_run run, double start_s) {
     return (harpe_replica_run){run.time_s + start_s, run.energy_j + run.end_power_w * start_s,
                                run.end_power_w};

@@ -26,8 +26,8 @@ struct harpe_replica_profiles {
 
 #define HARPE_REPLICA_GPUS_MAX ((size_t)1000000)
 
-/* Compares the rows of all GPUs of two replicas. Returns 0 if they are equal; otherwise the sign is
- * that of an order of all replicas. */
+/* Compares the rows of all GPUs of two replicas. Returns 0 if they are equal; otherwise the sign
+ * says which replica comes first. */
 int harpe_replica_profiles_compare(const harpe_replica_profiles *profiles, int one, int other);
 
 /* ---- Problem of a replica -------------------------------------------------------------------- */
@@ -58,7 +58,7 @@ typedef struct harpe_replica_problem {
     harpe_arena arena;
     harpe_problem *problem;
     int peer_count;
-    double *power_w; /* [stage * peer_count + peer]: while it waits */
+    double *power_w; /* [stage * peer_count + peer]: while the peer waits */
     size_t entry_count;
     const harpe_profile_entry **entries; /* [entry * peer_count + peer]; the profiles own them */
     harpe_peer_options *options;         /* [entry]: in the order of the profiles' entries */
@@ -93,8 +93,9 @@ harpe_status harpe_replica_problem_fastest(const harpe_replica_problem *replica,
 void harpe_replica_problem_decode(const harpe_replica_problem *replica, const int *numbers,
                                   int *frequency_mhz);
 
-/* Evaluates clocks. The list of a peer begins `stride` after that of the peer before; 0: one list
- * for all peers. If `frequency_mhz` is NULL, every instruction is at its highest clock. */
+/* Evaluates clocks. The clocks of a peer begin at index peer * `stride` of `frequency_mhz`; with
+ * the stride 0, all peers have the same clocks. If `frequency_mhz` is NULL, every instruction is at
+ * its highest clock. */
 harpe_status harpe_replica_problem_run(const harpe_replica_problem *replica,
                                        const int *frequency_mhz, size_t stride,
                                        harpe_replica_run *out, harpe_error *error);
@@ -137,7 +138,7 @@ static inline harpe_replica_run *harpe_replica_runs_of(const harpe_replica_plans
     return plans->runs + clocks * (size_t)plans->classes.count;
 }
 
-/* Evaluates the clocks of a replica's plans. */
+/* Evaluates a replica at one of the choices of its clocks. */
 harpe_status harpe_replica_run_plan(const harpe_replica_plans *plans, harpe_replica_clocks clocks,
                                     const harpe_replica_problem *replica, int number,
                                     harpe_replica_run *out, harpe_error *error);

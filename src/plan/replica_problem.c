@@ -348,8 +348,8 @@ static const harpe_profile_point *find_point(const harpe_profile_entry *entry, i
     return NULL;
 }
 
-/* Finds the point of a peer for an instruction, as harpe_evaluate_find_points. `clock_mhz` is the
- * clock that the peer has at this place of its list. */
+/* Finds the point of a peer for an instruction, as harpe_evaluate_find_points does. `clock_mhz` is
+ * the clock that the peer has at this place of its list. */
 static const harpe_profile_point *peer_point(const harpe_profile_entry *entry, int mhz,
                                              int clock_mhz) {
     const harpe_profile_point *found = find_point(entry, mhz);
@@ -357,9 +357,9 @@ static const harpe_profile_point *peer_point(const harpe_profile_entry *entry, i
     return clock_mhz == 0 ? &entry->points[0] : find_point(entry, clock_mhz);
 }
 
-/* Finds the points of all peers for each instruction of a rank, and writes those of the peers
- * together. `points` is scratch for the peers of one instruction, and `clock_mhz` for their clocks.
- */
+/* Finds the points of all peers for each instruction of a rank, and writes the points that the
+ * peers have together. `points` is scratch for the peers of one instruction, and `clock_mhz` for
+ * their clocks. */
 static harpe_status find_points(const harpe_replica_problem *replica, int rank,
                                 const int *frequency_mhz, size_t stride, int *clock_mhz,
                                 harpe_profile_point *points, harpe_profile_point *together,

@@ -24,7 +24,7 @@ typedef struct planner {
     harpe_replica_plans *plans;
     harpe_crew crew;
     harpe_power_limits limits;
-    double time_s; /* of the job, as wanted */
+    double time_s; /* wanted time of the job's iteration */
     harpe_status (*use)(void *user, const harpe_replica_problem *replica, harpe_error *error);
     double share_from, share; /* progress: where this part of the work begins, and its share */
 } planner;
@@ -34,7 +34,7 @@ typedef struct planner {
 /* The frontier of a job: for each time of an iteration, the sum of the lower bounds of all
  * replicas. */
 
-/* Returns the sum over all replicas of a number of their frontiers at a time. */
+/* Calls `number_at` with the frontier of each replica, and returns the sum of the results. */
 static double sum_at(const harpe_replica_plans *plans, double time_s,
                      double (*number_at)(const harpe_frontier *frontier, double time_s)) {
     double sum = 0;
@@ -142,7 +142,7 @@ static harpe_status profile_of_all(const harpe_replica_profiles *profiles, harpe
     return status;
 }
 
-/* Makes one plan for all GPUs. There is none if the GPUs have no clocks in common. */
+/* Makes one plan for all GPUs. There is no such plan if the GPUs have no clocks in common. */
 static harpe_status make_one_plan(planner *p, harpe_error *error) {
     harpe_profile *profile = NULL;
     harpe_problem *problem = NULL;

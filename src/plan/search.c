@@ -80,7 +80,7 @@ static bool goes_on(void *user, const char *phase, double fraction) {
 }
 
 /* Brings the thread's own walk to a time, with a new walk if it has passed this time. A run that
- * takes the drafts in the order of harpe_draft_order needs one walk for each thread. Fails with
+ * takes the drafts as order_drafts lists them needs one walk for each thread. Fails with
  * HARPE_INTERRUPTED if the run must end. */
 static harpe_status walk_to(const harpe_search *search, harpe_tools *tools, int64_t time_ps,
                             harpe_error *error) {

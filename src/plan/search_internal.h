@@ -253,12 +253,13 @@ harpe_status harpe_crew_do(harpe_crew *crew, const harpe_crew_run *run, harpe_er
 /* Improves drafts of plans: by local search, by dives, and by joining neighbours. Each function
  * works on all drafts, on the threads of a crew, and always does the same work. */
 
-/* Problems with more instructions are not dived, because the time of a dive grows faster than the
+/* Problems with more instructions get no dive, because the time of a dive grows faster than the
  * number of instructions. */
 #define HARPE_MOST_DIVED 2000
 
 /* Dives at the solver's time with the tools of one thread, and improves the result by local search
- * that may recompute so many positions. If `*found`, tools->assignment has the result. */
+ * that recomputes at most `visits` positions. If `*found` becomes true, tools->assignment has the
+ * result. */
 harpe_status harpe_search_dive(harpe_tools *tools, const harpe_frontier_solver *solver, int width,
                                uint64_t visits, bool *found, harpe_error *error);
 
@@ -322,8 +323,8 @@ typedef struct harpe_wanted_times {
 } harpe_wanted_times;
 
 /* Lists the times of a request that does not ask for all vertices. For HARPE_PLANS_AT these are the
- * requested times (0: T_min), and those of a count that is above 0. No time is asked for twice.
- * Fails with HARPE_INFEASIBLE if a requested time is below T_min. */
+ * requested times (0: T_min) and, if the request's count is above 0, those for this count. No time
+ * is asked for twice. Fails with HARPE_INFEASIBLE if a requested time is below T_min. */
 harpe_status harpe_plan_times(const harpe_walk *walk, const harpe_plan_request *request,
                               harpe_wanted_times *out, harpe_error *error);
 

@@ -373,7 +373,8 @@ double harpe_walk_bound_j(const harpe_walk *walk, double time_s);
  * to the caller. */
 harpe_status harpe_walk_finish(harpe_walk *walk, harpe_frontier **out, harpe_error *error);
 
-/* Does the same, but ends at a longer time, which must be on the frontier. */
+/* Does the same as harpe_walk_finish, but ends the walk at `time_ps`, which must be on the
+ * frontier. */
 harpe_status harpe_walk_finish_at(harpe_walk *walk, int64_t time_ps, harpe_frontier **out,
                                   harpe_error *error);
 

@@ -64,9 +64,9 @@ harpe_status harpe_quick_plan_make(const harpe_problem *problem, double time_s, 
 
 /* ---- Plans of replicas ----------------------------------------------------------------------- */
 
-/* The time of a replica's iteration is given, so the energy of waiting all along is too, and the
- * plan with the least sum of effective energies is the best one. This is also so for times beyond
- * T*, where a replica that could end its iterations alone would stop waiting. */
+/* The time of a replica's iteration is given, so the energy of waiting all this time is given too.
+ * The best plan therefore has the least sum of effective energies. This also holds beyond T*, where
+ * a replica that does not wait for others would end its iteration earlier. */
 
 /* Returns true if a plan of this effective energy reaches its bound. */
 static bool is_closed(const harpe_walk *walk, double effective_j) {

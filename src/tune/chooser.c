@@ -21,7 +21,7 @@ enum {
     MINUTE_S = 60,
     HELD_PAIRS = 48,    /* pairs that the choice is judged by while it is held */
     FEWEST_PAIRS = 3,   /* of an accepted trial */
-    FEWEST_KNOWN = 6,   /* of one whose energy is known: few may be alike by chance */
+    FEWEST_KNOWN = 6,   /* of a trial whose energy is known: fewer may be alike by chance */
     FEWEST_REFUSED = 2, /* of a trial that is too slow: one slice may be an outlier */
     MOST_REFUSED = 8,
     FEWEST_FORESEEN = 12, /* after which it can be foreseen that a trial stays undecided */
@@ -87,7 +87,7 @@ struct harpe_chooser {
     bool is_blended; /* phases are not told apart */
     double clock_s, entered_s, mean_stay_s;
     int short_stays;
-    double blur_s;        /* of slices, the usual one */
+    double blur_s;        /* the usual blur_s of a slice */
     slice last;           /* the last slice at any setting */
     slice before, middle; /* the last slices at the highest setting, and at another one */
     slice strange;        /* a slice at the highest setting that does not fit the phase */
@@ -96,8 +96,8 @@ struct harpe_chooser {
     /* Of the slices since the last one that fitted, in which the program may have changed its
      * phase: the time that they may have lost, their time, and their work. */
     double doubt_s, doubt_time_s, doubt_work;
-    double lost_s[MINUTE_S]; /* in each second of the last minute, at most */
-    double most_lost_s;      /* in a minute */
+    double lost_s[MINUTE_S]; /* the most time lost in each second of the last minute */
+    double most_lost_s;      /* the most time lost in any minute so far */
     harpe_tune_order order;
     const char *reason;
     double used_j, highest_j;
@@ -310,7 +310,8 @@ static harpe_tune_order order_trial(const harpe_chooser *chooser, const program_
     if (trial->pairs >= FEWEST_REFUSED) {
         double expected = -expm1(-trial->time.mean - trial->time.error);
         double longest_s = fmax(left_s, 0) / fmax(expected, 1e-9);
-        /* Two slices with stalls look very slow. The trial goes on, or this is never known. */
+        /* Two slices with stalls look very slow. If the last minute has lost nothing, another slice
+         * is measured, because only it can show that there were stalls. */
         bool has_lost = left_s < 0.95 * budget_s(chooser);
         if (longest_s < fmin(time_s, 2 * least_slice_s) && has_lost)
             return at_highest(chooser, fmax(phase->slice_s, 2));
@@ -369,7 +370,7 @@ bool harpe_chooser_is_too_slow(const harpe_chooser *chooser, const harpe_tune_sl
     if (so_far->time_s < notice_s || !(so_far->work > 0)) return false;
     double limit = chooser->options.max_slowdown;
     if (phase->is_settled) {
-        /* Faster is another phase, too. */
+        /* A faster slice, too, belongs to another phase. */
         lost_s = fabs(behind_s(so_far, phase->held.s)) - so_far->blur_s;
         limit = least_jump;
     }
@@ -450,7 +451,7 @@ static harpe_trial_verdict judge(const harpe_chooser *chooser, const program_pha
         return is_known || is_given_up ? HARPE_TRIAL_ACCEPTED : HARPE_TRIAL_OPEN;
     }
     if (trial->pairs >= FEWEST_FORESEEN) {
-        /* The bound falls with the root of the number of pairs, and the mean may be too high. */
+        /* The bound falls with the square root of the number of pairs. The mean may be too high. */
         double missing = time->bound / (allowed - time->mean + time->error / 2);
         is_given_up |= missing < 0 || missing * missing * phase->trial_s > most_s;
     }
@@ -641,7 +642,7 @@ static void try_baseline(harpe_chooser *chooser, program_phase *phase) {
         mean[k] = sum / (double)alike;
         for (size_t i = 0; i < alike; i++)
             squares += pow(part_of(&phase->baseline[i], k) - mean[k], 2);
-        /* The blur at both ends of a slice may be the same by chance. */
+        /* The noise is at least that of the blur, which may be equal at both ends by chance. */
         double blur = k < 2 ? chooser->blur_s / sqrt(6) / phase->slice_s : 0;
         phase->noise[k] = fmax(sqrt(squares / (double)(alike - 1)), fmax(least_noise, blur));
     }

@@ -22,7 +22,7 @@ typedef struct harpe_tune_slice {
     double energy_j;       /* of all GPUs, in the same time */
     double late_s, rest_s; /* parts of time_s */
     double grain;          /* work by which the count usually rises at once: 1 for steps */
-    double blur_s;         /* the count rose up to so long before it was seen to */
+    double blur_s;         /* the longest time from a rise of the count to the look that sees it */
 } harpe_tune_slice;
 
 typedef struct harpe_tune_order {

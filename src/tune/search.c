@@ -215,8 +215,8 @@ static bracket bracket_of(const harpe_chooser_options *options, const harpe_sear
         size_t position = position_of(range, trial->setting.value[knob]);
         double value = value_of(options, search, trial);
         double error = value_error(options, trial);
-        /* Of two that are equally good, the search goes on below the lower one. */
-        /* One that takes no longer is not called worse for less than a trial must promise. */
+        /* If two settings are equally good, the search goes on below the lower one. A setting that
+         * takes no longer is worse only if it loses at least what a trial must promise. */
         double good_time = found.good_trial ? found.good_trial->time.mean : 0;
         bool is_free = trial->time.mean - trial->time.error <= good_time;
         double doubt = fmax(fmax(error, best_error), is_free ? least_gain : 0);

@@ -23,9 +23,9 @@
 #include "tune/chooser.h"
 
 #define LOOK_S 0.1           /* between two looks at a running slice, in GPU time */
-#define SLOW_LOOK_S 1.0      /* of a slice that is long */
-#define CLOSE_LOOK_S 0.02    /* where it ends, at least */
-#define CLOSE_SHARE 0.05     /* of the usual gap between two units */
+#define SLOW_LOOK_S 1.0      /* the same in a long slice */
+#define CLOSE_LOOK_S 0.02    /* the same near the end of a slice, at least */
+#define CLOSE_SHARE 0.05     /* the same as a share of the usual gap between two units */
 #define OFTEN_S 0.05         /* between two marks */
 #define FORCE_S 5.0          /* until a setting must be in force */
 #define FORCE_LOOK_S 0.005   /* between two looks at it */
@@ -236,7 +236,7 @@ static harpe_work_news read_work(harpe_tuning *tuning) {
     double asked_s = now_s(tuning);
     double work = harpe_meter_read(tuning->meter, tuning->kind);
     uint32_t source = harpe_meter_step_source(tuning->meter);
-    /* A page counts somewhere between the request and the answer. */
+    /* The page shows the count of some moment between the request and the answer. */
     double read_s = (asked_s + now_s(tuning)) / 2;
     harpe_work_news news = harpe_work_count_take(&tuning->count, work, read_s);
     if (source == tuning->step_source || tuning->kind != HARPE_METER_MARKS) return news;
@@ -365,8 +365,8 @@ static slice_end look_for_work(const harpe_tuning *tuning, const harpe_tune_slic
     return harpe_work_count_stands(&tuning->count, now) ? SLICE_PAUSED : SLICE_TAKEN;
 }
 
-/* Returns how long to sleep until the next look at a slice. Near its end, its last unit is looked
- * for often. */
+/* Returns how long to sleep until the next look at a slice. Near the end of a slice the looks come
+ * often, so that the end of its last unit is seen soon. */
 static double look_after_s(const harpe_tuning *tuning, const harpe_tune_order *order,
                            const harpe_tune_slice *slice) {
     double longest_s = fmin(fmax(order->time_s / 50, LOOK_S), SLOW_LOOK_S);
@@ -415,8 +415,8 @@ static slice_end begin_slice(harpe_tuning *tuning, const harpe_tune_order *order
     return SLICE_TAKEN;
 }
 
-/* Lets a slice run until it is long enough, or too slow, or lost. It ends with a unit, which a mark
- * shows at once, and close looks show soon. */
+/* Lets a slice run until it is long enough, too slow, or lost. A slice ends when a unit of work
+ * ends. A mark shows this end at once, and frequent looks show it soon. */
 static slice_end run_slice(harpe_tuning *tuning, const harpe_tune_order *order, double begin_s,
                            double begin_work, harpe_tune_slice *slice) {
     double looked_s = begin_s;

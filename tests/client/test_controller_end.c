@@ -113,7 +113,7 @@ static void begin(void) {
     assert_int_equal(found.mhz, IDLE_MHZ);
 }
 
-/* Whatever a test does, its GPUs are restored in the end. */
+/* Checks that the GPUs are restored at the end of every test. */
 static void end(void) {
     assert_restored();
     harpe_gpus_close(gpus);

@@ -24,7 +24,7 @@ static harpe_switch_entry entry(size_t i) { return harpe_switch_entry_at(&table,
 
 #define FIXTURE_TEST(name) TEST_WITH(name, start, NULL)
 
-/* Samples of one clock while the latest `asks` requests but the first `skipped` of them are known.
+/* Samples of one clock. Meanwhile `asks` requests of the lesson are known, from index `skipped` on.
  */
 typedef struct span {
     size_t skipped, asks;
@@ -32,7 +32,7 @@ typedef struct span {
     uint32_t mhz;
 } span;
 
-/* The requests are the latest one first. Nothing, or one change to `mhz`, is learnt from spans. */
+/* The latest request comes first. The spans teach nothing, or one change to `mhz`. */
 static const struct lesson {
     const char *name;
     harpe_clock_ask asks[3];

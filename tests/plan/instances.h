@@ -42,7 +42,7 @@ OWNER(harpe_graph)
 
 /* ---- Checks ---------------------------------------------------------------------------------- */
 
-/* Checks that an error is one line, which says this. */
+/* Checks that an error is one line that contains `text`. */
 static inline void assert_says(const harpe_error *error, const char *text) {
     if (!strstr(error->message, text)) fail_msg("'%s' does not say '%s'", error->message, text);
     assert_null(strchr(error->message, '\n'));
@@ -56,7 +56,7 @@ static inline void assert_says(const harpe_error *error, const char *text) {
             fail_msg("%s: %s", harpe_status_name(assert_ok_status), (error).message); \
     } while (0)
 
-/* The same for a call that writes its error into `failure`. */
+/* Does the same for a call that writes its error into `failure`. */
 #define assert_works(call) assert_ok(call, failure)
 static harpe_error failure __attribute__((unused));
 
@@ -432,8 +432,8 @@ static inline harpe_problem *measured_problem(int index, int microbatches,
 
 /* ---- Running plans --------------------------------------------------------------------------- */
 
-/* From the dependencies and the measured points alone, without the evaluation, the network or the
- * solver. */
+/* These functions use only the dependencies and the measured points, not the evaluation, the
+ * network or the solver. */
 
 /* Computes when each instruction starts, by visiting all dependencies until nothing changes.
  * Returns the length of the iteration. */

@@ -119,7 +119,7 @@ TEST(instructions_wait_for_what_they_need) {
         {{"0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1"}, "0>1 1>2 5>2 2>3 7>3 0>4 4>5 5>6 1>6 6>7"},
         /* what the list implies is left out */
         {{"0F0 1F0 1B0 0B0"}, "0>1 1>2 2>3"},
-        /* recomputation is nobody elses business */
+        /* no other rank waits for recomputation */
         {{"0F0 0R0 0B0", "1F0 1X0"}, "0>1 1>2 4>2 0>3 3>4"},
         /* backward waits for recomputation on another rank */
         {{"0F0 0B0", "0R0"}, "0>1 2>1 0>2"},
@@ -135,7 +135,7 @@ TEST(instructions_wait_for_what_they_need) {
         /* empty lists make an empty graph */
         {{"", ""}, ""},
         {{NULL}, ""},
-        /* an idle rank holds nobody up */
+        /* no rank waits for an idle rank */
         {{"0F0 0B0", "", "1F0 1B0"}, "0>1 3>1 0>2 2>3"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)

@@ -33,7 +33,7 @@ TEST(converges_to_the_offline_plan) {
         assert_close(ran->energy_j, offline.energy_j, 0.01);
         assert_logged(s, "sweep finished");
         assert_logged(s, "planned: iterations of");
-        /* And it stays there. */
+        /* The job stays at this plan. */
         some_rounds(s, 20);
         assert_true(is_in_phase(s, "plan"));
         assert_null(strstr(s->log, "drift"));

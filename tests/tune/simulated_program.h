@@ -42,7 +42,7 @@ typedef struct program {
     bool has_stopped;            /* the tuning; the GPU is at its highest clock */
     bool ignores;                /* no clock is held, and nobody sees it */
     double tick_s;               /* of the energy counter */
-    double poll_s, close_s; /* > 0: steps are seen by polls, and near a slice's end by close ones */
+    double poll_s, close_s; /* between polls, and near a slice's end; 0: marks show the steps */
     /* State: */
     double now_s, energy_j, left; /* left: of the step that runs, share */
     double counted_j;             /* by the GPU's counter */

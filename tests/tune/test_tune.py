@@ -342,6 +342,8 @@ print(mhz.value)"""))
                 (["--latency-p95", "a:1"], "needs --rate-url"),
                 (["--latency-p95", "a"], "HISTOGRAM:SECONDS"),
                 (["--knob", "fan"], "--knob: expected"),
+                (["--max-slowdown", "5"], "--max-slowdown"),
+                (["--max-slowdown", "1.05"], "--max-slowdown"),
                 (["--eta", "0.5"], "--eta needs"),
                 (["--attach", "1"], "exclude each other"),
                 (["--save", "wrong"], "is no result of harpe tune")):

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stages a training job in a world (src/sim/run.h) with a launcher of its own, which causes faults
+/* Stages a training job in a world (src/sim/sim.h) with a launcher of its own, which causes faults
  * and checks. Faults end some time before the job does, so that the job must recover. */
 #include "world/job.h"
 

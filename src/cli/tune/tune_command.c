@@ -87,7 +87,7 @@ static const harpe_flag flags[] = {
     {.help = "Choice of the best setting:", .group = 2},
     {"max-slowdown", 0, "X",
      "At most this share more time per unit of work, such as 0.05 for 5 % (default 0.02)", 2,
-     HARPE_INTO(tune_arguments, options.max_slowdown), 0, 1e3, .is_above = true},
+     HARPE_INTO(tune_arguments, options.max_slowdown), 0, 1, .is_above = true},
     {"selector", 0, "NAME",
      "max-slowdown (default): least energy within --max-slowdown; energy: least energy; time: "
      "least time; zeus-cost: lowest weighted cost of energy and time",

@@ -198,7 +198,7 @@ typedef void harpe_step(harpe_operation *operation);
  * Turns and dumps have more members, in structures that begin with this one. */
 struct harpe_operation {
     harpe_operation *previous, *following; /* of the operations in flight */
-    harpe_step *free_own;                  /* frees the members that not all have; NULL: none */
+    harpe_step *free_own; /* frees the members that only some operations have; NULL: none */
     harpe_jobs *jobs;
     harpe_job *job;          /* NULL: it belongs to no job */
     bool is_request;         /* it was made for a call */
@@ -209,7 +209,7 @@ struct harpe_operation {
     int64_t round; /* of the call */
 
     harpe_step *work, *done; /* the next step on a worker, and what follows on the loop */
-    union {                  /* it is at one place at a time */
+    union {                  /* it is on a worker or in the store, never at both */
         harpe_work worker;
         harpe_change change;
     };
@@ -223,16 +223,16 @@ struct harpe_operation {
     union {
         struct {
             harpe_job_info job_info; /* of the job that registers */
-            char *group;             /* that its metadata names; NULL: none */
+            char *group;             /* group that its metadata names; NULL: none */
         };
         harpe_rank_info rank_info; /* of the rank that registers */
         struct {
-            int rank;                   /* that sends the result */
+            int rank;                   /* rank that sends the result */
             bool is_plain;              /* see harpe_result_text */
             bool is_same;               /* the stored result is equal */
             harpe_result_totals totals; /* sums over the iterations of the result */
         };
-        harpe_scheduler *scheduler; /* to be freed; NULL: none */
+        harpe_scheduler *scheduler; /* scheduler to free; NULL: none */
         bool looks_at_all;          /* the sweep of dumps looks at all files */
     };
 };
@@ -384,7 +384,7 @@ void harpe_begin_observe(harpe_job *job);
 
 /* ---- Marks and clocks ------------------------------------------------------------------------ */
 
-/* Call this when a row of the job (harpe_job_row) may have changed, when the job may have to
+/* Call this when the job's row in a list may have changed, when the job may have to
  * continue, and after job requests. The loop then does what the job's state requires
  * (harpe_job_advance), and answers the watchers. This function calls no other function of the
  * engine, with one exception: when the program ends, the loop does not run any more, and this
