@@ -10,7 +10,7 @@
 
 #include <harpe/graph.h>
 
-#include "plan/graph_json.h"
+#include "plan/graphs.h"
 
 #define PLANNED_MAX 24 /* activities of a graph that is also planned */
 

@@ -11,7 +11,7 @@
 #include <harpe/profile.h>
 
 #include "base/text.h"
-#include "plan/profile_csv.h"
+#include "plan/profiles.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/graph_json.h"
+#include "plan/graphs.h"
 #include "trace/trace.h"
 
 enum { TRACES = 2 };

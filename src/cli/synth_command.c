@@ -10,7 +10,7 @@
 #include "base/terminal_progress.h"
 #include "cli/commands.h"
 #include "cli/gpu_names.h"
-#include "plan/profile_csv.h"
+#include "plan/profiles.h"
 
 #define STAGES_MAX 4096
 #define DEFAULT_IMBALANCE 1.1

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "base/wait.h"
 #include "client/profiler_internal.h"
-#include "plan/profile_rows.h"
+#include "plan/profiles.h"
 
 /* ---- Which steps ----------------------------------------------------------------------------- */
 

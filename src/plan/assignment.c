@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rounding, slack spending, local search and joins; see assignment.h. All use the function
+/* Rounding, slack spending, local search and joins; see solver.h. All use the function
  * set_option. It changes the option of one instruction, and updates earliest ends and latest starts
  * only at positions where they change. A change can be undone. */
-#include "plan/assignment.h"
+#include "plan/solver.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,6 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/network.h"
 
 #define PS_PER_S HARPE_PS_PER_S
 /* A difference in energy below this is a rounding error. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Local search over clocks and the places of changes; see change_moves.h. A move gives some
+/* Local search over clocks and the places of changes; see clocks_internal.h. A move gives some
  * neighbouring instructions of a rank another clock. */
-#include "plan/change_moves.h"
+#include "plan/clocks_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/evaluate.h"
+#include "plan/plans.h"
 #include "plan/switching.h"
 
 /* The work of a call: how many ends of instructions it may compute and how many moves it may look

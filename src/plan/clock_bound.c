@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bound for plans whose clocks hold; see clock_bound.h for its proof. */
-#include "plan/clock_bound.h"
+/* The bound for plans whose clocks hold; see clocks_internal.h for its proof. */
+#include "plan/clocks_internal.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/evaluate.h"
+#include "plan/plans.h"
 #include "plan/switching.h"
 
 /* ---- A flow ---------------------------------------------------------------------------------- */

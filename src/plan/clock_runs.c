@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes plans whose clocks hold, in two ways; see clock_runs.h. Descents look for the best plan
- * with one clock for each rank. Starts choose the clocks of each rank by dynamic programming, given
- * the price of a second of each instruction. With given prices the ranks do not depend on each
- * other, so this choice is exact. Prices that are too low make the iteration too long. Each step of
- * a start therefore raises the prices of instructions on paths that are too long, and lowers the
- * others, in proportion to the length of the longest path through the instruction. The result is
- * the best plan of each start and descent, of those that meet the deadline. */
-#include "plan/clock_runs.h"
+/* Makes plans whose clocks hold, in two ways; see clocks_internal.h. Descents look for the best
+ * plan with one clock for each rank. Starts choose the clocks of each rank by dynamic programming,
+ * given the price of a second of each instruction. With given prices the ranks do not depend on
+ * each other, so this choice is exact. Prices that are too low make the iteration too long. Each
+ * step of a start therefore raises the prices of instructions on paths that are too long, and
+ * lowers the others, in proportion to the length of the longest path through the instruction. The
+ * result is the best plan of each start and descent, of those that meet the deadline. */
+#include "plan/clocks_internal.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -14,9 +14,8 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/evaluate.h"
-#include "plan/network.h"
-#include "plan/rank_clocks.h"
+#include "plan/plans.h"
+#include "plan/solver.h"
 
 #define STEPS 48
 /* A step changes the logarithm of a price by the response times the relative excess of the

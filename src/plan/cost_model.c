@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes the options of an instruction, and their lower convex hull. It is the default cost model:
  * the relaxation may choose any duration along this curve. The other model is a fitted curve. */
-#include "plan/cost_model.h"
+#include "plan/problem_internal.h"
 
 #include <cminpack.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads that share a run; see crew.h. */
-#include "plan/crew.h"
+/* Threads that share a run; see search_internal.h. */
+#include "plan/search_internal.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dives; see dive.h. */
-#include "plan/dive.h"
+/* Dives; see search_internal.h. */
+#include "plan/search_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* Evaluates an assignment of real frequencies: the longest path over measured times, and the
  * measured energies plus blocking and overhead energy. The numbers of every plan come from here; no
  * relaxed number is used. */
-#include "plan/evaluate.h"
+#include "plan/plans.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parametric network simplex method that computes the frontier; frontier_solver.h explains
+/* The parametric network simplex method that computes the frontier; solver.h explains
  * it. The two hot loops are the path walks in find_leaving_edge and the subtree walk in
  * move_subtree. */
-#include "plan/frontier_solver.h"
+#include "plan/solver.h"
 
 #include <stdlib.h>
 #include <string.h>

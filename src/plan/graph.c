@@ -2,7 +2,7 @@
 /* Makes a graph from arrays: checks every number and name, looks the names up, orders the
  * activities, and checks that each resource runs one activity at a time. graph_json.c reads files,
  * and graph_problem.c makes problems. */
-#include "plan/graph.h"
+#include "plan/graphs.h"
 
 #include <math.h>
 #include <stdbool.h>

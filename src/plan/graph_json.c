@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads and writes graphs as JSON (harpe-graph(5)). Only the form of the text is checked here:
  * kinds of values, missing members and unknown members. graph.c checks numbers and names. */
-#include "plan/graph_json.h"
+#include "plan/graphs.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -11,8 +11,8 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/evaluate.h"
-#include "plan/graph.h"
+#include "plan/graphs.h"
+#include "plan/plans.h"
 #include "plan/problem.h"
 
 /* A lag or a release. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Switching latencies by new clock; see latencies.h. */
-#include "plan/latencies.h"
+/* Switching latencies by new clock; see profiles.h. */
+#include "plan/profiles.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /* Builds a network of events from the problem's instructions and dependencies. Merges events so
  * that the network is small. Rounds the curves of the options to whole numbers; no later step
  * rounds again. */
-#include "plan/network.h"
+#include "plan/solver.h"
 
 #include <math.h>
 #include <stdio.h>

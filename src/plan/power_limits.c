@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes plans within limits of power; see power_limits.h. Every time for which a plan is wanted has
+/* Makes plans within limits of power; see plans.h. Every time for which a plan is wanted has
  * several starts, which a local search changes: the plan of this time, faster plans, the best plan
  * with one clock for all GPUs that keeps the limits, and the result for the time before. A faster
  * plan has time to spare: it is made slower where the power is too high, and stays fast elsewhere.
  */
-#include "plan/power_limits.h"
+#include "plan/plans.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "plan/plan_set_contents.h"
 #include "plan/switching.h"
 
 /* ---- Power over time ------------------------------------------------------------------------- */

@@ -10,11 +10,10 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/cost_model.h"
 #include "plan/dag.h"
-#include "plan/profile_rows.h"
+#include "plan/problem_internal.h"
+#include "plan/profiles.h"
 #include "plan/schedule.h"
-#include "plan/wait_power.h"
 
 /* The delays of a graph: node `node_count + k` of the graph before is delay k. */
 typedef struct graph_delays {

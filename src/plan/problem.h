@@ -11,7 +11,7 @@
 
 #include "base/array.h"
 #include "plan/dag.h"
-#include "plan/latencies.h"
+#include "plan/profiles.h"
 
 /* A (stage, instruction): the public list of its options, and all of its measured points. The
  * points are needed to evaluate plans that use points that are not Pareto-optimal. */

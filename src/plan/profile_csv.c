@@ -2,7 +2,7 @@
 /* Reads and writes profiles as CSV: finds the columns, converts every record to a measurement, and
  * prints aggregated profiles. An invalid record gives an error that names file, line and column.
  * profile.c aggregates the rows. */
-#include "plan/profile_csv.h"
+#include "plan/profiles.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -16,8 +16,6 @@
 #include "base/file.h"
 #include "base/number.h"
 #include "base/text.h"
-#include "plan/profile.h"
-#include "plan/profile_rows.h"
 
 #define FILE_LIMIT_BYTES ((size_t)256 << 20)
 #define HEADER_TEXT "stage,instruction,frequency,time,energy"

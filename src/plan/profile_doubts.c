@@ -2,7 +2,7 @@
 /* A row is doubtful if a GPU cannot draw its power, or if its time or energy is far from those at
  * the next clocks. Nothing is refused: an energy may be the sum over a group of GPUs, and a
  * measurement may be as strange as it looks. */
-#include "plan/profile_doubts.h"
+#include "plan/profiles.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -15,7 +15,6 @@
 #include "base/format.h"
 #include "base/possible.h"
 #include "base/text.h"
-#include "plan/profile_rows.h"
 
 /* ---- Clocks that were not reached ------------------------------------------------------------ */
 

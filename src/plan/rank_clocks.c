@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dynamic programming over the runs of a rank; see rank_clocks.h. */
-#include "plan/rank_clocks.h"
+/* Dynamic programming over the runs of a rank; see clocks_internal.h. */
+#include "plan/clocks_internal.h"
 
 #include <math.h>
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/evaluate.h"
+#include "plan/plans.h"
 #include "plan/switching.h"
 
 #define HOLD_MARGIN 1e-9 /* relative: times are sums of doubles */

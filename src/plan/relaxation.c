@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The network simplex method at a fixed iteration time; relaxation.h explains it. */
-#include "plan/relaxation.h"
+/* The network simplex method at a fixed iteration time; search_internal.h explains it. */
+#include "plan/search_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

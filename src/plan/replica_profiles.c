@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The profile of each GPU of a job: makes, smooths, copies, compares and writes them.
- * replica_profiles_csv.c reads files. */
-#include "plan/replica_profiles.h"
-
+/* The profile of each GPU of a job: makes, smooths, copies, compares and writes them, and makes
+ * them from the rows of one CSV file, which profile_csv.c reads. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +11,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "plan/profile.h"
-#include "plan/profile_csv.h"
+#include "plan/profiles.h"
+#include "plan/replica_internal.h"
 #include "plan/synth.h"
 
 /* ---- Smoothing ------------------------------------------------------------------------------- */
@@ -189,8 +188,9 @@ harpe_status harpe_replica_profiles_smooth(const harpe_replica_profiles *profile
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-harpe_status harpe_replica_profiles_begin(int replica_count, int peer_count,
-                                          harpe_replica_profiles **out, harpe_error *error) {
+/* Makes profiles without any GPU. */
+static harpe_status begin_profiles(int replica_count, int peer_count, harpe_replica_profiles **out,
+                                   harpe_error *error) {
     if (replica_count < 1 || replica_count > HARPE_REPLICAS_MAX || peer_count < 1 ||
         peer_count > HARPE_REPLICAS_MAX)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
@@ -214,8 +214,10 @@ harpe_status harpe_replica_profiles_begin(int replica_count, int peer_count,
     return HARPE_OK;
 }
 
-harpe_status harpe_replica_profiles_check(const harpe_replica_profiles *profiles, const char *name,
-                                          harpe_error *error) {
+/* Checks that all GPUs have the same stages and instructions. Errors begin with `name` if it is not
+ * NULL. */
+static harpe_status check_same_instructions(const harpe_replica_profiles *profiles,
+                                            const char *name, harpe_error *error) {
     const harpe_profile *first = profiles->gpus[0];
     size_t entries = harpe_profile_entry_count(first);
     size_t count = (size_t)profiles->replica_count * (size_t)profiles->peer_count;
@@ -272,7 +274,7 @@ harpe_status harpe_replica_profiles_new(const harpe_profile *const *profiles, in
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "profiles of replicas need profiles and a place for the result");
     harpe_replica_profiles *made = NULL;
-    harpe_status status = harpe_replica_profiles_begin(replica_count, peer_count, &made, error);
+    harpe_status status = begin_profiles(replica_count, peer_count, &made, error);
     if (status != HARPE_OK) return status;
     size_t count = (size_t)replica_count * (size_t)peer_count;
     for (size_t g = 0; g < count && status == HARPE_OK; g++) {
@@ -280,7 +282,7 @@ harpe_status harpe_replica_profiles_new(const harpe_profile *const *profiles, in
         if (status == HARPE_OK)
             status = replica_profile_copy(profiles[g], NULL, NULL, &made->gpus[g], error);
     }
-    if (status == HARPE_OK) status = harpe_replica_profiles_check(made, NULL, error);
+    if (status == HARPE_OK) status = check_same_instructions(made, NULL, error);
     if (status != HARPE_OK) {
         harpe_replica_profiles_free(made);
         return status;
@@ -471,7 +473,7 @@ harpe_status harpe_replica_profiles_vary(const harpe_profile *base, double block
     int replicas = variability->replica_count ? variability->replica_count : 1;
     int peers = variability->peer_count ? variability->peer_count : 1;
     harpe_replica_profiles *made = NULL;
-    status = harpe_replica_profiles_begin(replicas, peers, &made, error);
+    status = begin_profiles(replicas, peers, &made, error);
     if (status != HARPE_OK) return status;
     gpu_draw draw = {
         .base = base,
@@ -492,4 +494,91 @@ harpe_status harpe_replica_profiles_vary(const harpe_profile *base, double block
     }
     *out = made;
     return HARPE_OK;
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+/* Makes the profiles of all GPUs of a job from the rows of one CSV file, which profile_csv.c reads.
+ * profile.c aggregates the rows of each GPU. */
+
+static bool is_same_gpu(const harpe_profile_gpu_row *a, const harpe_profile_gpu_row *b) {
+    return a->replica == b->replica && a->peer == b->peer;
+}
+
+static int compare_rows(const void *left, const void *right) {
+    const harpe_profile_gpu_row *a = left, *b = right;
+    if (a->replica != b->replica) return a->replica < b->replica ? -1 : 1;
+    if (a->peer != b->peer) return a->peer < b->peer ? -1 : 1;
+    return (a->row > b->row) - (a->row < b->row);
+}
+
+/* Makes the profile of the GPU of rows[*first], and moves `*first` behind its rows. */
+static harpe_status make_gpu(const harpe_profile_gpus *gpus, const harpe_profile_rows *all,
+                             size_t *first, const char *name, harpe_profile **out,
+                             harpe_error *error) {
+    const harpe_profile_gpu_row *begin = &gpus->rows[*first];
+    harpe_profile_rows rows = {0};
+    harpe_status status = HARPE_OK;
+    for (; status == HARPE_OK && *first < all->count && is_same_gpu(begin, &gpus->rows[*first]);
+         ++*first)
+        status = harpe_profile_rows_take(&rows, all, gpus->rows[*first].row, error);
+    if (status == HARPE_OK) status = harpe_profile_rows_finish(&rows, name, out, error);
+    harpe_profile_rows_clear(&rows);
+    return status;
+}
+
+/* Checks that every GPU has rows, which are sorted by GPU. */
+static harpe_status check_gpus(const harpe_profile_gpus *gpus, size_t row_count, const char *name,
+                               harpe_error *error) {
+    size_t peers = (size_t)gpus->peer_count, count = (size_t)gpus->replica_count * peers, found = 0;
+    for (size_t k = 0; k < row_count; k++) {
+        const harpe_profile_gpu_row *row = &gpus->rows[k];
+        if (k > 0 && is_same_gpu(row, row - 1)) continue;
+        if ((size_t)row->replica * peers + (size_t)row->peer != found) break;
+        found++;
+    }
+    if (found == count) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_INPUT,
+                      "%s: gpu %zu of replica %zu has no rows; each of the %d replicas needs rows "
+                      "for %d GPU%s",
+                      name, found % peers, found / peers, gpus->replica_count, gpus->peer_count,
+                      gpus->peer_count == 1 ? "" : "s");
+}
+
+harpe_status harpe_replica_profiles_parse_csv(const char *text, size_t length, const char *name,
+                                              harpe_replica_profiles **out, harpe_error *error) {
+    if (!out)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "parsing the profiles of replicas needs a place for the result");
+    harpe_profile_gpus gpus = {0};
+    harpe_profile_rows rows = {0};
+    harpe_replica_profiles *made = NULL;
+    harpe_status status = harpe_profile_csv_parse(text, length, name, &gpus, &rows, error);
+    if (status == HARPE_OK) {
+        qsort(gpus.rows, rows.count, sizeof *gpus.rows, compare_rows);
+        status = check_gpus(&gpus, rows.count, name, error);
+    }
+    if (status == HARPE_OK)
+        status = begin_profiles(gpus.replica_count, gpus.peer_count, &made, error);
+    for (size_t g = 0, at = 0; status == HARPE_OK && at < rows.count; g++)
+        status = make_gpu(&gpus, &rows, &at, name, &made->gpus[g], error);
+    if (status == HARPE_OK) status = check_same_instructions(made, name, error);
+    if (status == HARPE_OK)
+        *out = made;
+    else
+        harpe_replica_profiles_free(made);
+    harpe_profile_rows_clear(&rows);
+    free(gpus.rows);
+    return status;
+}
+
+harpe_status harpe_replica_profiles_read_csv(const char *path, harpe_replica_profiles **out,
+                                             harpe_error *error) {
+    char *text = NULL;
+    size_t length = 0;
+    harpe_status status = harpe_profile_csv_load(path, &text, &length, error);
+    if (status == HARPE_OK)
+        status = harpe_replica_profiles_parse_csv(text, length, path, out, error);
+    free(text);
+    return status;
 }

@@ -7,8 +7,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "plan/replica_plans.h"
-#include "plan/replica_profiles.h"
+#include "plan/replica_internal.h"
 
 /* Relative difference of two sums of the same measured numbers in another order. */
 #define SUM_ROUNDING 1e-9

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search for better drafts; see search.h. assignment.c and dive.c do the work on one draft. */
-#include "plan/search.h"
+/* The search for better drafts; see search_internal.h. assignment.c and dive.c do the work on one
+ * draft. */
+#include "plan/search_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,8 +9,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/change_moves.h"
-#include "plan/clock_runs.h"
+#include "plan/clocks_internal.h"
 #include "plan/switching.h"
 
 /* A relative gap below this is a rounding error: the draft cannot be improved. */

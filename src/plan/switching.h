@@ -19,10 +19,7 @@ harpe_status harpe_clock_switch_check(const harpe_problem *problem, const harpe_
 /* Returns whether a change of clock costs anything. */
 bool harpe_clock_switch_has_cost(const harpe_problem *problem, const harpe_clock_switch *cost);
 
-/* Returns the latency of a rank's change to a frequency, and the longest of all ranks and
- * frequencies. */
-double harpe_clock_switch_latency_s(const harpe_problem *problem, const harpe_clock_switch *cost,
-                                    int rank, int frequency_mhz);
+/* Returns the longest latency of all ranks and frequencies. */
 double harpe_clock_switch_longest_s(const harpe_problem *problem, const harpe_clock_switch *cost);
 
 /* Returns how long the clock before a change to a frequency must have held: the minimum dwell time,

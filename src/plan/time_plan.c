@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans for one time; see time_plan.h. search.c makes the dive. */
-#include "plan/time_plan.h"
+/* Plans for one time; see plans.h. search.c makes the dive. */
+#include "plan/plans.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/search.h"
+#include "plan/search_internal.h"
 
 #define ROUNDING_VISITS UINT64_C(600000) /* as in search.c */
 #define DIVE_VISITS UINT64_C(300000)

@@ -8,8 +8,8 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/plan_set_contents.h"
-#include "plan/walk.h"
+#include "plan/plans.h"
+#include "plan/solver.h"
 
 /* Two sums of thousands of doubles agree within about this relative difference. */
 #define RELATIVE_TOLERANCE 1e-9

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sorts the rows, checks them, and looks up each wait. Reads the file, which has one row for each
  * kind of wait. */
-#include "plan/wait_power.h"
+#include "plan/problem_internal.h"
 
 #include <stdbool.h>
 #include <stdio.h>

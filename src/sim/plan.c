@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "plan/profile_doubts.h"
+#include "plan/profiles.h"
 #include "plan/schedule.h"
 #include "plan/synth.h"
 

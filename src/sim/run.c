@@ -17,7 +17,7 @@
 #include "base/platform.h"
 #include "client/control.h"
 #include "http/client/transport.h"
-#include "server/scheduler/perseus/savings.h"
+#include "server/scheduler/perseus/online_internal.h"
 #include "world/transport.h"
 #include "world/world.h"
 

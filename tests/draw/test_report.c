@@ -6,7 +6,7 @@
 
 #include "draw/draw.h"
 #include "markup.h"
-#include "plan/graph.h"
+#include "plan/graphs.h"
 
 #define HOSTILE "</script><script>alert(1)</script>'\"&\x01\xff"
 

@@ -7,7 +7,7 @@
 #include <harpe/replicas.h>
 
 #include "instances.h"
-#include "plan/replica_plans.h"
+#include "plan/replica_internal.h"
 
 typedef struct test_job {
     harpe_schedule *schedule;

@@ -8,8 +8,8 @@
 #include <harpe/graph.h>
 
 #include "instances.h"
-#include "plan/relaxation.h"
-#include "plan/walk.h"
+#include "plan/search_internal.h"
+#include "plan/solver.h"
 
 /* ---- Problems -------------------------------------------------------------------------------- */
 

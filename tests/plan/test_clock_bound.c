@@ -5,7 +5,7 @@
  */
 #include "test.h"
 
-#include "plan/clock_bound.h"
+#include "plan/clocks_internal.h"
 
 #include "search_parts.h"
 

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "plan/crew.h"
+#include "plan/search_internal.h"
 #include "search_parts.h"
 
 static size_t cores = 64;

@@ -4,9 +4,9 @@
  * instances, and the graph of a pipeline. */
 #include "test.h"
 
-#include "plan/graph.h"
+#include "plan/graphs.h"
 #include "plan/schedule.h"
-#include "plan/search.h"
+#include "plan/search_internal.h"
 
 #include "instances.h"
 

@@ -4,7 +4,7 @@
  * problems the results are compared with the enumeration of all plans. */
 #include "test.h"
 
-#include "plan/dive.h"
+#include "plan/search_internal.h"
 #include "search_parts.h"
 
 #define owned_diver AT_END(harpe_diver_clear) harpe_diver

@@ -6,7 +6,7 @@
  * test_verify.c tests the checker. */
 #include "test.h"
 
-#include "plan/walk.h"
+#include "plan/solver.h"
 
 #include "instances.h"
 #include "relaxation_lp.h"

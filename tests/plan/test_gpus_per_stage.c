@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "instances.h"
-#include "plan/profile_csv.h"
+#include "plan/profiles.h"
 
 #ifdef HARPE_HAVE_CLP
 #include "relaxation_lp.h"

@@ -7,7 +7,7 @@
 #include <harpe/graph.h>
 
 #include "base/text.h"
-#include "plan/graph_json.h"
+#include "plan/graphs.h"
 #include "plan/problem.h"
 
 #include "instances.h"

@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include "instances.h"
-#include "plan/change_moves.h"
+#include "plan/clocks_internal.h"
 #include "plan/switching.h"
 
 static harpe_late_plan late_of(const harpe_problem *problem, const int *mhz,

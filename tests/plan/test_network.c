@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "plan/network.h"
+#include "plan/solver.h"
 
 #include "instances.h"
 

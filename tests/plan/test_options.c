@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "plan/cost_model.h"
+#include "plan/problem_internal.h"
 
 #define POINTS_MAX 40
 

@@ -3,7 +3,7 @@
 #include "test.h"
 
 #include "instances.h"
-#include "plan/replica_problem.h"
+#include "plan/replica_internal.h"
 
 #define MOST_PEERS 4
 #define MOST_POINTS 6

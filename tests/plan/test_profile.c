@@ -10,7 +10,7 @@
 #include <harpe/profile.h>
 
 #include "base/text.h"
-#include "plan/profile_csv.h"
+#include "plan/profiles.h"
 
 #include "instances.h"
 

@@ -2,7 +2,7 @@
 /* The profiles of all GPUs of a job: reading and writing, variation, and the removal of noise. */
 #include "test.h"
 
-#include "plan/replica_profiles.h"
+#include "plan/replica_internal.h"
 #include "replica_instances.h"
 
 static harpe_status parse(const char *text, harpe_replica_profiles **out, harpe_error *error) {

@@ -3,8 +3,7 @@
  * nearer to their bound than local search brings them. */
 #include "test.h"
 
-#include "plan/plan_times.h"
-#include "plan/search.h"
+#include "plan/search_internal.h"
 #include "search_parts.h"
 
 static harpe_problem *usual_problem(uint64_t seed, int ranks, int microbatches, int most_options) {

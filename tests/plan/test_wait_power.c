@@ -6,7 +6,7 @@
 
 #include <harpe/graph.h>
 
-#include "plan/walk.h"
+#include "plan/solver.h"
 
 #include "instances.h"
 #include "relaxation_lp.h"

@@ -7,7 +7,7 @@
 #define HARPE_TESTS_SERVER_EXPLORED_JOB_H
 
 #include "explored_law.h"
-#include "plan/evaluate.h"
+#include "plan/plans.h"
 #include "plan/problem.h"
 #include "simulated_job.h"
 

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "server/scheduler/perseus/online_plans.h"
+#include "server/scheduler/perseus/online_internal.h"
 
 enum { STAGES = 3, CLOCKS = 6, MICROBATCHES = 4, PLANS = 4 };
 

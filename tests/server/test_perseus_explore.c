@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "server/explored_job.h"
-#include "server/scheduler/perseus/clock_curve.h"
+#include "server/scheduler/perseus/explorer_internal.h"
 
 enum { ROUNDS_MAX = 80 };
 

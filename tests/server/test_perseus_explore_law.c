@@ -5,7 +5,7 @@
 
 #include "plan/instances.h"
 #include "server/explored_job.h"
-#include "server/scheduler/perseus/clock_curve.h"
+#include "server/scheduler/perseus/explorer_internal.h"
 
 /* Jobs that take long do not learn to the end, if not all trials are made. */
 enum { ROUNDS_MAX = 80, FIRST_ROUNDS = 5 };

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "server/scheduler/perseus/online_round.h"
+#include "server/scheduler/perseus/online_internal.h"
 
 enum { STAGES = 2, MICROBATCHES = 2, RUNS = 2 * MICROBATCHES, RANKS_MAX = 6, ASKED = 1200 };
 

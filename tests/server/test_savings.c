@@ -7,7 +7,7 @@
 
 #include "base/array.h"
 #include "server/explored_gpu.h"
-#include "server/scheduler/perseus/savings.h"
+#include "server/scheduler/perseus/online_internal.h"
 
 static uint64_t random_state;
 static const double plain[HARPE_QUANTITIES];

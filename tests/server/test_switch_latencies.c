@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "server/scheduler/perseus/switch_latencies.h"
+#include "server/scheduler/perseus/online_internal.h"
 
 enum { STAGES = 2, CLOCKS_MAX = 8 };
 

@@ -10,7 +10,7 @@
 
 #include "plan/problem.h"
 #include "server/explored_gpu.h"
-#include "server/scheduler/perseus/trials.h"
+#include "server/scheduler/perseus/explorer_internal.h"
 
 enum { STAGES_MAX = 32, CLOCKS_MAX = 40, SAMPLES = 6 };
 

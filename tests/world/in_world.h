@@ -32,7 +32,8 @@ typedef struct world_machine {
 } world_machine;
 
 /* A test, which gets a scratch directory (base/scratch.h). Runs once in order, and then with two
- * seeds that draw which thread runs; with HARPE_TEST_SCALE (trials.h), with 20 and more. */
+ * seeds that draw which thread runs; with HARPE_TEST_SCALE (explorer_internal.h), with 20 and more.
+ */
 typedef struct world_test {
     void (*run)(void **state);
     const world_machine *machine;

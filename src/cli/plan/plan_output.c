@@ -16,10 +16,10 @@
 #include "base/possible.h"
 #include "cli/command.h"
 #include "cli/plan/plan_internal.h"
-#include "plan/graph_json.h"
+#include "plan/graphs.h"
 #include "plan/plan_file.h"
 #include "plan/problem.h"
-#include "plan/profile_doubts.h"
+#include "plan/profiles.h"
 
 #define JSON_DIGITS 15
 /* A saving below this share of the highest clocks' energy has no row of its own. */

@@ -16,8 +16,8 @@
 #include "cli/command.h"
 #include "cli/plan/plan_internal.h"
 #include "draw/draw.h"
-#include "plan/evaluate.h"
-#include "plan/graph.h"
+#include "plan/graphs.h"
+#include "plan/plans.h"
 #include "plan/problem.h"
 #include "plan/schedule.h"
 

@@ -11,7 +11,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "plan/evaluate.h"
+#include "plan/plans.h"
 #include "plan/problem.h"
 #include "plan/switching.h"
 

@@ -18,7 +18,7 @@
 #include "base/format.h"
 #include "base/terminal_progress.h"
 #include "cli/commands.h"
-#include "plan/profile_rows.h"
+#include "plan/profiles.h"
 
 typedef struct convert_request {
     const char *directory;

@@ -3,7 +3,7 @@
  * interpolated over 1 / clock, and the power over the clock. Below the lowest observed clock, the
  * curve continues as it fell before, or, after a single observation, with a usual slope. Bounds
  * from the rules of physics correct all values, but observed ones only within their errors. */
-#include "server/scheduler/perseus/clock_curve.h"
+#include "server/scheduler/perseus/explorer_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * weight. The rounds of a sweep are made here. When the energy of an instruction has risen at
  * several lower clocks in a row, still lower clocks save nothing. The instruction then runs at its
  * highest clock until the end of the sweep, so that it slows training as little as possible. */
-#include "server/scheduler/perseus/explorer.h"
+#include "server/scheduler/perseus/explorer_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/savings.h"
+#include "server/scheduler/perseus/online_internal.h"
 
 enum { MISSES_MAX = 3 };
 

@@ -3,7 +3,7 @@
  * clocks, and with the measured clocks alone. The first plan names the clocks that are worth
  * measuring, and the difference between the two energies is what measuring can still save. The
  * trials are then placed where there is slack for certain. */
-#include "server/scheduler/perseus/explorer_plan.h"
+#include "server/scheduler/perseus/explorer_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,9 +11,8 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "plan/plans.h"
 #include "plan/problem.h"
-#include "plan/time_plan.h"
-#include "server/scheduler/perseus/trials.h"
 
 /* The exploration ends if a plan with more clocks is expected to save less than this share. */
 #define WORTHWHILE_SHARE 0.001
@@ -48,9 +47,9 @@ enum { LATENCY_GUESSES = sizeof UNKNOWN_LATENCIES_S / sizeof UNKNOWN_LATENCIES_S
  * is known, runs may have no known clock. The exploration ends after this many rounds in a row
  * without a new clock. */
 enum { STALE_ROUNDS = 4 };
-/* A clock that was not measured may take so much longer than the rules of clock_curve.h permit. If
- * there is no room for a trial, the second value is assumed, unless the measured clocks differ from
- * their curves by more. Measured profiles break the rules by 1.1 % at most. */
+/* A clock that was not measured may take so much longer than the rules of explorer_internal.h
+ * permit. If there is no room for a trial, the second value is assumed, unless the measured clocks
+ * differ from their curves by more. Measured profiles break the rules by 1.1 % at most. */
 static const double BREAK_SHARES[] = {HARPE_CLOCK_BREAK_SHARE, 0.03};
 enum { BREAK_GUESSES = sizeof BREAK_SHARES / sizeof BREAK_SHARES[0] };
 /* If there is still no room, an instruction is assumed to slow down as in the other stages, and by

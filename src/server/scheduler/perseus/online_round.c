@@ -5,7 +5,7 @@
  * instruction of the pipeline, so it is read as if it had a clock of its own. The time of a stage
  * is that of its slowest rank, so the report of the rank with the lowest clocks counts, if the
  * reports agree. */
-#include "server/scheduler/perseus/online_round.h"
+#include "server/scheduler/perseus/online_internal.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -17,7 +17,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/savings.h"
 
 /* Bounds of a profile's rows. */
 #define RUN_MIN_S 1e-9

@@ -20,16 +20,18 @@
  * highest frequency, while the sweep's lowest frequency would slow the job down. The function
  * `next` changes only the number of the running plan, so it can be called again after a job
  * request. */
-#include "server/scheduler/perseus/perseus_job.h"
-
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/format.h"
+#include "plan/schedule.h"
 #include "server/scheduler/builtin.h"
+#include "server/scheduler/perseus/perseus_internal.h"
 
 enum {
     MISSES_MAX = 3,
@@ -41,6 +43,180 @@ enum {
 /* Because of noise, a round may be slower than a straggler allows, by at most this share. */
 #define STRAGGLER_TOLERANCE 0.005
 
+/* ---- Arguments ------------------------------------------------------------------------------- */
+
+/* The arguments of the online schedulers. One table describes them, and they are read and checked
+ * with this table. All arguments are optional. */
+
+/* The last ones are for plans, which InstructionProfiler does not make. */
+static const harpe_scheduler_argument ARGUMENTS[] = {
+    {"num_microbatches", HARPE_ARGUMENT_WHOLE, 1, 1e6, false},
+    {"schedule", HARPE_ARGUMENT_OTHER, 0, 0, false},
+    {"prologue", HARPE_ARGUMENT_NAMES, 0, HARPE_STANDALONE_NAMES_MAX, false},
+    {"epilogue", HARPE_ARGUMENT_NAMES, 0, HARPE_STANDALONE_NAMES_MAX, false},
+    {"frequency_stride", HARPE_ARGUMENT_WHOLE, 1, 1000, false},
+    {"rises_to_stop", HARPE_ARGUMENT_WHOLE, 1, 1000, false},
+    {"profile_path", HARPE_ARGUMENT_TEXT, 0, 0, false},
+    {"blocking_power", HARPE_ARGUMENT_NUMBERS, 0, 1e5, false},
+    {"plans", HARPE_ARGUMENT_WHOLE, 2, 1e4, false},
+    {"slowdown", HARPE_ARGUMENT_NUMBER, 1, 1e6, false},
+    {"drift_tolerance", HARPE_ARGUMENT_NUMBER, 0.001, 1, false},
+    {"rounds_to_drift", HARPE_ARGUMENT_WHOLE, 1, 1e6, false},
+    {"learning", HARPE_ARGUMENT_OTHER, 0, 0, false},
+    {"exploration_slowdown", HARPE_ARGUMENT_NUMBER, 0.001, 0.5, false},
+};
+enum { ARGUMENT_COUNT = sizeof ARGUMENTS / sizeof ARGUMENTS[0], COUNT_WITHOUT_PLANS = 7 };
+
+static bool is_text(const json_t *value) {
+    return json_is_string(value) && *json_string_value(value);
+}
+
+static harpe_status check_others(const char *scheduler, const json_t *args, harpe_error *error) {
+    const json_t *schedule = json_object_get(args, "schedule");
+    const json_t *learning = json_object_get(args, "learning");
+    const char *way = json_string_value(learning);
+    bool is_file = json_object_size(schedule) == 1 && is_text(json_object_get(schedule, "csv"));
+    if (schedule && !is_text(schedule) && !is_file)
+        return harpe_fail(
+            error, HARPE_INVALID_ARGUMENT,
+            "scheduler_args: schedule of %s must be a schedule's name or {\"csv\": \"path\"}",
+            scheduler);
+    if (learning && !(way && (strcmp(way, "explore") == 0 || strcmp(way, "sweep") == 0)))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "scheduler_args: learning of %s must be \"explore\" or \"sweep\"",
+                          scheduler);
+    return HARPE_OK;
+}
+
+static int whole(const json_t *args, const char *name, int otherwise) {
+    const json_t *value = json_object_get(args, name);
+    return value ? (int)json_integer_value(value) : otherwise;
+}
+
+static double number(const json_t *args, const char *name, double otherwise) {
+    const json_t *value = json_object_get(args, name);
+    return value ? json_number_value(value) : otherwise;
+}
+
+/* Returns the names of a list, ended by NULL. They last as long as `list`. Returns NULL if memory
+ * runs out. */
+static const char **names_of(const json_t *list) {
+    size_t count = json_array_size(list);
+    const char **names = harpe_calloc(count + 1, sizeof *names);
+    for (size_t i = 0; names && i < count; i++)
+        names[i] = json_string_value(json_array_get(list, i));
+    return names;
+}
+
+static void free_args(harpe_perseus_args *args) {
+    free(args->prologue);
+    free(args->epilogue);
+    json_decref(args->json);
+    *args = (harpe_perseus_args){0};
+}
+
+/* Reads arguments. If `plans` is true, also accepts the arguments for planning, which
+ * InstructionProfiler does not have. Free with free_args. */
+static harpe_status read_args(const char *scheduler, bool plans, const char *args_json,
+                              harpe_perseus_args *out, harpe_error *error) {
+    json_t *args;
+    harpe_status status =
+        harpe_scheduler_args_read(scheduler, args_json, ARGUMENTS,
+                                  plans ? ARGUMENT_COUNT : COUNT_WITHOUT_PLANS, &args, error);
+    if (status != HARPE_OK) return status;
+    status = check_others(scheduler, args, error);
+    if (status != HARPE_OK) {
+        json_decref(args);
+        return status;
+    }
+    const json_t *schedule = json_object_get(args, "schedule");
+    const json_t *blocking_power = json_object_get(args, "blocking_power");
+    const char *learning = json_string_value(json_object_get(args, "learning"));
+    *out = (harpe_perseus_args){
+        .json = args,
+        .schedule = {.name = json_string_value(schedule),
+                     .csv_path = json_string_value(json_object_get(schedule, "csv"))},
+        .prologue = names_of(json_object_get(args, "prologue")),
+        .epilogue = names_of(json_object_get(args, "epilogue")),
+        .profile_path = json_string_value(json_object_get(args, "profile_path")),
+        .num_microbatches = whole(args, "num_microbatches", 0),
+        .frequency_stride = whole(args, "frequency_stride", 1),
+        .rises_to_stop = whole(args, "rises_to_stop", 5),
+        .plans = whole(args, "plans", 100),
+        .rounds_to_drift = whole(args, "rounds_to_drift", 2),
+        .blocking_power_w = json_is_number(blocking_power) ? json_number_value(blocking_power) : -1,
+        .blocking_powers = json_is_array(blocking_power) ? blocking_power : NULL,
+        .slowdown = number(args, "slowdown", 1),
+        .learns_by_sweep = !plans || (learning && strcmp(learning, "sweep") == 0),
+        .exploration_slowdown = number(args, "exploration_slowdown", 0.01),
+        .drift_tolerance = number(args, "drift_tolerance", 0.05),
+    };
+    out->schedule.prologue = out->prologue;
+    out->schedule.epilogue = out->epilogue;
+    if (out->prologue && out->epilogue) return HARPE_OK;
+    free_args(out);
+    return harpe_fail_memory(error);
+}
+
+/* Checks that arguments with a value for each pipeline rank fit a job. */
+static harpe_status check_ranks(const char *scheduler, const harpe_perseus_args *args,
+                                int pipeline_ranks, harpe_error *error) {
+    size_t given = json_array_size(args->blocking_powers);
+    if (!args->blocking_powers || given == (size_t)pipeline_ranks) return HARPE_OK;
+    return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                      "scheduler_args: blocking_power of %s has %zu numbers, but this job has %d "
+                      "pipeline ranks",
+                      scheduler, given, pipeline_ranks);
+}
+
+bool harpe_perseus_args_have_blocking_power(const harpe_perseus_args *args) {
+    return args->blocking_powers || args->blocking_power_w >= 0;
+}
+
+double harpe_perseus_args_blocking_power_w(const harpe_perseus_args *args, int pipeline_rank) {
+    if (!args->blocking_powers) return args->blocking_power_w;
+    return json_number_value(json_array_get(args->blocking_powers, (size_t)pipeline_rank));
+}
+
+/* The number of a job's stages is not known at the start of the server. The name of a schedule can
+ * be checked with one stage. Schedules that are not defined for one stage are checked with two. */
+static harpe_status check_name(const harpe_perseus_args *args, harpe_error *error) {
+    harpe_online_pipeline *pipeline = NULL;
+    harpe_status status =
+        harpe_online_pipeline_new(&args->schedule, 1, args->num_microbatches, &pipeline, NULL);
+    if (status != HARPE_OK)
+        status =
+            harpe_online_pipeline_new(&args->schedule, 2, args->num_microbatches, &pipeline, error);
+    if (status == HARPE_OK) harpe_online_pipeline_free(pipeline);
+    return status;
+}
+
+/* A file is checked by reading it. Without microbatches, the name of a schedule must be one of
+ * which they can be counted. */
+static harpe_status check_schedule(const harpe_perseus_args *args, harpe_error *error) {
+    harpe_online_schedule which = args->schedule;
+    harpe_schedule *schedule;
+    harpe_status status = HARPE_OK;
+    if (!which.csv_path && args->num_microbatches > 0) return check_name(args, error);
+    if (!which.csv_path) status = harpe_online_can_count(which.name, 4, error);
+    which.name = NULL;
+    if (status == HARPE_OK)
+        status = harpe_online_schedule_make(&which, which.csv_path ? 0 : 1, 1, &schedule, error);
+    if (status == HARPE_OK) harpe_schedule_free(schedule);
+    return status;
+}
+
+/* The function check_args of a harpe_scheduler_class. */
+static harpe_status check_args_of(const char *scheduler, bool plans, const char *args_json,
+                                  harpe_error *error) {
+    harpe_perseus_args args;
+    harpe_status status = read_args(scheduler, plans, args_json, &args, error);
+    if (status != HARPE_OK) return status;
+    status = check_schedule(&args, error);
+    free_args(&args);
+    return status;
+}
+
 /* ---- Making it ------------------------------------------------------------------------------- */
 
 static void destroy(void *state) {
@@ -48,7 +224,7 @@ static void destroy(void *state) {
     harpe_perseus_forget(self);
     free(self->blocking_powers_w);
     harpe_scheduler_file_free(&self->file);
-    harpe_perseus_args_free(&self->args);
+    free_args(&self->args);
     free(self);
 }
 
@@ -61,12 +237,10 @@ static harpe_status create_online(const harpe_scheduler_job *job, const char *na
     self->makes_plans = makes_plans;
     self->blocking_powers_w =
         harpe_calloc((size_t)job->job->pp_degree, sizeof *self->blocking_powers_w);
-    harpe_status status =
-        self->blocking_powers_w
-            ? harpe_perseus_args_read(name, makes_plans, job->args_json, &self->args, error)
-            : harpe_fail_memory(error);
-    if (status == HARPE_OK)
-        status = harpe_perseus_args_check_ranks(name, &self->args, job->job->pp_degree, error);
+    harpe_status status = self->blocking_powers_w
+                              ? read_args(name, makes_plans, job->args_json, &self->args, error)
+                              : harpe_fail_memory(error);
+    if (status == HARPE_OK) status = check_ranks(name, &self->args, job->job->pp_degree, error);
     if (status == HARPE_OK && !makes_plans && !self->args.profile_path && !job->directory)
         status =
             harpe_fail(error, HARPE_INVALID_ARGUMENT,
@@ -419,7 +593,7 @@ static harpe_status job_request(void *state, harpe_scheduler_job_request kind, d
 static const char PERSEUS[] = "Perseus";
 
 static harpe_status check_args(const char *args_json, harpe_error *error) {
-    return harpe_perseus_args_check(PERSEUS, true, args_json, error);
+    return check_args_of(PERSEUS, true, args_json, error);
 }
 
 static harpe_status create(const harpe_scheduler_job *job, void **state, harpe_error *error) {
@@ -456,7 +630,7 @@ const harpe_scheduler_class harpe_perseus_scheduler = {
 static const char PROFILER[] = "InstructionProfiler";
 
 static harpe_status profiler_check_args(const char *args_json, harpe_error *error) {
-    return harpe_perseus_args_check(PROFILER, false, args_json, error);
+    return check_args_of(PROFILER, false, args_json, error);
 }
 
 static harpe_status profiler_create(const harpe_scheduler_job *job, void **state,

@@ -8,7 +8,7 @@
  * profile. Then new plans are made. If an instruction has changed too much for a correction, the
  * profile is measured again. After each correction or measurement, the next one needs more rounds
  * that differ. */
-#include "server/scheduler/perseus/perseus_job.h"
+#include "server/scheduler/perseus/perseus_internal.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -21,9 +21,9 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "plan/profile_csv.h"
+#include "plan/profiles.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/explorer_plan.h"
+#include "server/scheduler/perseus/explorer_internal.h"
 
 /* After this many rounds in a row that took longer than promised, the measurements are of no use:
  * the job has changed. If it changes all the time, the exploration goes on with what there is. */

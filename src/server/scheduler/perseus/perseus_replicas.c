@@ -5,7 +5,7 @@
  * the profile of its members: the longest times, and the mean energies. Planning takes time for
  * each class, so the number of classes is limited. Replicas beyond it join the class of those that
  * are as usual, whose profile has the longest times of its members: its plans stay safe. */
-#include "server/scheduler/perseus/perseus_job.h"
+#include "server/scheduler/perseus/perseus_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "base/format.h"
 #include "plan/replica_classes.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/replica_curves.h"
+#include "server/scheduler/perseus/explorer_internal.h"
 
 enum { CLASSES_MAX = 16 };
 /* More replicas run the shared plan: their curves would make the stored state too large. */

@@ -4,7 +4,7 @@
  * clock and power of every instruction, one critical path, and the measurements of each (stage,
  * instruction) from the last round that ran the plan. Every saving has an uncertainty. This file
  * changes no state but what it keeps of that round. */
-#include "server/scheduler/perseus/perseus_job.h"
+#include "server/scheduler/perseus/perseus_internal.h"
 
 #include <jansson.h>
 #include <math.h>

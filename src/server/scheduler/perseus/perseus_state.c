@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes an online scheduler's state as JSON and reads it again after a restart of the server. The
  * state contains the measurements, and the plans are computed again. */
-#include "server/scheduler/perseus/perseus_job.h"
+#include "server/scheduler/perseus/perseus_internal.h"
 
 #include <math.h>
 #include <stdio.h>

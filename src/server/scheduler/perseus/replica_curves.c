@@ -2,7 +2,7 @@
 /* Learns the curves of each replica's GPUs, and compares them. The noise of a GPU's time is
  * measured from round to round, because GPUs differ for a moment in ways that the spread within a
  * round does not show. */
-#include "server/scheduler/perseus/replica_curves.h"
+#include "server/scheduler/perseus/explorer_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps one latency for each clock of each pipeline rank. A newer report replaces an older one. */
-#include "server/scheduler/perseus/switch_latencies.h"
+#include "server/scheduler/perseus/online_internal.h"
 
 #include <math.h>
 #include <stdint.h>

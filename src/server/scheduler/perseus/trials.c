@@ -2,7 +2,7 @@
 /* Tries changes of the clocks one after the other. A change is kept if the longest path of all
  * durations stays within the limit. A run may become longer by its slack: the time by which the
  * longest path through it is shorter than the limit. */
-#include "server/scheduler/perseus/trials.h"
+#include "server/scheduler/perseus/explorer_internal.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contents of a harpe_graph, and of the part of a harpe_problem that only problems of graphs
- * have. graph.c makes graphs; all other files only read them. */
-#ifndef HARPE_PLAN_GRAPH_H
-#define HARPE_PLAN_GRAPH_H
+/* Graphs inside libharpe: their contents, and their JSON. <harpe/graph.h> is the public part. */
+#ifndef HARPE_PLAN_GRAPHS_H
+#define HARPE_PLAN_GRAPHS_H
 
 #include <stdint.h>
 
 #include <harpe/graph.h>
 
 #include "base/array.h"
+#include "base/text.h"
+
+/* ---- Contents -------------------------------------------------------------------------------- */
+
+/* The contents of a harpe_graph, and of the part of a harpe_problem that only problems of graphs
+ * have. graph.c makes graphs; all other files only read them. */
 
 /* Everything is in the arena. Activities are numbered in the order in which they were given. */
 struct harpe_graph {
@@ -33,5 +38,15 @@ typedef struct harpe_graph_layout {
     int *option_of;        /* in the order of points */
     double *frequency_mhz; /* of the options, in the same order */
 } harpe_graph_layout;
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+/* Formats a graph as JSON in memory. Reading, and writing to a path, are public: see
+ * harpe/graph.h. */
+
+/* Appends the text of harpe_graph_write_json. Check text->failed afterwards. */
+void harpe_graph_json_format(harpe_text *text, const harpe_graph *graph);
+/* Appends a name in quotes. */
+void harpe_graph_json_name(harpe_text *text, const char *name);
 
 #endif

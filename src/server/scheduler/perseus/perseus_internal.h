@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of an online scheduler for one job, and the functions that its sources share. Perseus
  * and InstructionProfiler are online schedulers. */
-#ifndef HARPE_SERVER_SCHEDULER_PERSEUS_PERSEUS_JOB_H
-#define HARPE_SERVER_SCHEDULER_PERSEUS_PERSEUS_JOB_H
+#ifndef HARPE_SERVER_SCHEDULER_PERSEUS_PERSEUS_INTERNAL_H
+#define HARPE_SERVER_SCHEDULER_PERSEUS_PERSEUS_INTERNAL_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -11,12 +11,10 @@
 #include <harpe/scheduler.h>
 
 #include "server/scheduler/figures.h"
-#include "server/scheduler/perseus/explorer.h"
-#include "server/scheduler/perseus/online_plans.h"
-#include "server/scheduler/perseus/online_round.h"
-#include "server/scheduler/perseus/savings.h"
+#include "server/scheduler/perseus/explorer_internal.h"
+#include "server/scheduler/perseus/online_internal.h"
 
-/* ---- Arguments: perseus_args.c --------------------------------------------------------------- */
+/* ---- Arguments: perseus.c -------------------------------------------------------------------- */
 
 typedef struct harpe_perseus_args {
     json_t *json; /* owns the texts below */
@@ -32,21 +30,10 @@ typedef struct harpe_perseus_args {
     double slowdown, drift_tolerance;
 } harpe_perseus_args;
 
-/* Reads arguments. If `plans` is true, also accepts the arguments for planning, which
- * InstructionProfiler does not have. Free with harpe_perseus_args_free. */
-harpe_status harpe_perseus_args_read(const char *scheduler, bool plans, const char *args_json,
-                                     harpe_perseus_args *out, harpe_error *error);
-void harpe_perseus_args_free(harpe_perseus_args *args);
-/* Checks that arguments with a value for each pipeline rank fit a job. */
-harpe_status harpe_perseus_args_check_ranks(const char *scheduler, const harpe_perseus_args *args,
-                                            int pipeline_ranks, harpe_error *error);
 /* Returns true if the blocking power is given. */
 bool harpe_perseus_args_have_blocking_power(const harpe_perseus_args *args);
 /* Returns the blocking power that is given for a pipeline rank, per GPU. */
 double harpe_perseus_args_blocking_power_w(const harpe_perseus_args *args, int pipeline_rank);
-/* The function check_args of a harpe_scheduler_class. */
-harpe_status harpe_perseus_args_check(const char *scheduler, bool plans, const char *args_json,
-                                      harpe_error *error);
 
 /* ---- The state ------------------------------------------------------------------------------- */
 
@@ -222,7 +209,7 @@ void harpe_perseus_put_off(harpe_perseus_backoff *backoff, int64_t round);
 harpe_online_mean harpe_perseus_planned(const harpe_perseus *self, const harpe_online_round *round,
                                         harpe_online_mean *predicted);
 
-/* ---- Savings: perseus_savings.c -------------------------------------------------------------- */
+/* ---- Savings: savings.c ---------------------------------------------------------------------- */
 
 /* Counts the savings of a round that ran a plan, and fills in `measured`. `frequency_mhz` has the
  * clock of each instruction. Decides whether the next round runs at the highest clocks. */
