@@ -71,7 +71,7 @@ static inline int run_listed_tests(void) { return run_listed_tests_within(NULL, 
  *
  * OWNER(harpe_profile) defines the type OWNED(harpe_profile), a pointer that harpe_profile_free()
  * frees in this way. Headers give such types short names, such as owned_profile. */
-#define AT_END(function) __attribute__((cleanup(function)))
+#define AT_END(function) __attribute__((cleanup(function), unused))
 #define OWNED(type) AT_END(type##_owned_end) type *
 #define OWNER(type) \
     static inline void type##_owned_end(type **held) { type##_free(*held); }

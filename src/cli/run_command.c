@@ -37,7 +37,7 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}},
+    .parts = {{.flags = flags}},
     .command = offsetof(run_arguments, command),
     .forms = "COMMAND [ARGUMENT...]",
     .about = "Run a training command, and install in its Python processes the adapter of the "

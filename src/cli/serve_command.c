@@ -166,7 +166,7 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}},
+    .parts = {{.flags = flags}},
     .about = "The coordination server of the pipeline frequency optimizer: jobs and their ranks "
              "register, fetch their frequency schedules and report what they measured.\v"
              "Settings also come from the environment (HARPE_PFO_NAME).\n\n"

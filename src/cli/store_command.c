@@ -50,7 +50,7 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}},
+    .parts = {{.flags = flags}},
     .words = words,
     .forms = "backup FILE\ncheck [FILE]\nrestore FILE\naccept",
     .about = "Back up, check or restore the SQLite file in which a coordination server (harpe "

@@ -71,7 +71,7 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}},
+    .parts = {{.flags = flags}},
     .refusal = "is not a flag; the file to write is --output FILE",
     .about = "Make a synthetic profile that looks like a measured one, to try Harpe without a "
              "GPU.\vExamples:\n  harpe synth --stages 8 --output profile.csv\n"

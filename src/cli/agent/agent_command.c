@@ -80,7 +80,7 @@ static const harpe_flag hold_flags[] = {
 };
 
 static const harpe_command_line hold_line = {
-    .parts = {{hold_flags}},
+    .parts = {{.flags = hold_flags}},
     .command = offsetof(hold_arguments, command),
     .forms = "-- CMD [ARG...]",
     .about = "Run a command while GPUs have a clock or a power limit. No privilege is needed where "
@@ -461,7 +461,7 @@ static void print_status(const json_t *answer, const char *socket) {
 
 static int status_command(int argc, char **argv) {
     static const harpe_command_line line = {
-        .parts = {{socket_flags}, {status_flags}},
+        .parts = {{.flags = socket_flags}, {.flags = status_flags}},
         .about =
             "Show the leases of the node agent: their holders, the clocks that the holders want "
             "and the GPUs have (MHz), and what the agent restores at their end.\vSee also: man "
@@ -553,7 +553,7 @@ static harpe_status wait_for_end(const char *socket, const char *uuid, harpe_err
 
 static int restore_command(int argc, char **argv) {
     static const harpe_command_line line = {
-        .parts = {{socket_flags}, {restore_flags}},
+        .parts = {{.flags = socket_flags}, {.flags = restore_flags}},
         .about = "End the leases of the node agent, which restores their GPUs. The holders "
                  "continue at the clocks that their GPUs then have. Needs root.\vSee also: man "
                  "harpe-agent",

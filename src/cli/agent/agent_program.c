@@ -79,7 +79,7 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}},
+    .parts = {{.flags = flags}},
     .refusal = "is none of hold, status and restore",
     .forms = "\nhold|status|restore [OPTION...]",
     .about = "The node agent: lends the clocks and power limits of this machine's GPUs to "

@@ -73,7 +73,7 @@ static const harpe_flag token_flags[] = {
 };
 
 static const harpe_command_line token_line = {
-    .parts = {{token_flags}},
+    .parts = {{.flags = token_flags}},
     .words = token_words,
     .forms = "add NAME --role ROLE --tokens FILE\nlist --tokens FILE\nremove NAME --tokens "
              "FILE",
@@ -598,7 +598,7 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}},
+    .parts = {{.flags = flags}},
     .words = words,
     .refusal = "is one file too many",
     .forms =

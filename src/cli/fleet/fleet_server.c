@@ -516,8 +516,10 @@ static void add_word_given(void *into, struct argp_state *state, const char *fla
 static const harpe_flag words[] = {{"ACTION", .read = add_word_given}, {0}};
 
 static const harpe_command_line command_line = {
-    .parts = {{flags},
-              {harpe_server_client_flags, .at = offsetof(server_arguments, client), .group = 5}},
+    .parts = {{.flags = flags},
+              {.flags = harpe_server_client_flags,
+               .at = offsetof(server_arguments, client),
+               .group = 5}},
     .words = words,
     .forms = "[ACTION [WORD...]]",
     .about = "Show or steer the fleet of a server (harpe serve).\v"

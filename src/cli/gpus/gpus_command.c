@@ -39,7 +39,7 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}},
+    .parts = {{.flags = flags}},
     .about = "Show the GPUs: limits, clocks, power, the energy counter, permissions, and how to "
              "solve problems. Changes nothing, except with --restore. Takes half a "
              "second.\vExample:\n  harpe gpus --json\n\nSee also: man harpe-gpus",

@@ -98,7 +98,7 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}},
+    .parts = {{.flags = flags}},
     .words = words,
     .forms = "import TRACE...",
     .about =

@@ -267,8 +267,10 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags},
-              {harpe_server_client_flags, .at = offsetof(jobs_arguments, client), .group = 1}},
+    .parts = {{.flags = flags},
+              {.flags = harpe_server_client_flags,
+               .at = offsetof(jobs_arguments, client),
+               .group = 1}},
     .words = words,
     .forms = "[list]\nlink\nshow ID\nwatch ID\nevict ID\nfinished [ID]",
     .about =

@@ -284,7 +284,7 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}},
+    .parts = {{.flags = flags}},
     .words = words,
     .is_in_order = true,
     .forms = "[energy] -- COMMAND [ARG...]\nenergy\npower",

@@ -174,7 +174,7 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}},
+    .parts = {{.flags = flags}},
     .words = words,
     .refusal = "is a second plan directory, and only one is allowed",
     .forms = "DIR",

@@ -81,7 +81,8 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}, {harpe_problem_flags, .at = offsetof(evaluate_arguments, input)}},
+    .parts = {{.flags = flags},
+              {.flags = harpe_problem_flags, .at = offsetof(evaluate_arguments, input)}},
     .words = words,
     .forms = "[FILE...]",
     .about = "Compute the time, energy and power of plan files from a profile, and compare them "

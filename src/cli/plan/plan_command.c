@@ -143,9 +143,9 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags},
-              {harpe_problem_flags, .at = offsetof(plan_arguments, input)},
-              {harpe_replica_flags, .at = offsetof(plan_arguments, replicas)}},
+    .parts = {{.flags = flags},
+              {.flags = harpe_problem_flags, .at = offsetof(plan_arguments, input)},
+              {.flags = harpe_replica_flags, .at = offsetof(plan_arguments, replicas)}},
     .refusal = "is not a flag; files are given as --inst-profile FILE",
     .about =
         "Compute the exact time-energy frontier of a training pipeline, and frequency plans "

@@ -176,8 +176,8 @@ static const harpe_flag replay_flags[] = {
 };
 
 static const harpe_command_line replay_line = {
-    .parts = {{replay_flags},
-              {harpe_power_limit_flag_table, .at = offsetof(replay_arguments, flags)}},
+    .parts = {{.flags = replay_flags},
+              {.flags = harpe_power_limit_flag_table, .at = offsetof(replay_arguments, flags)}},
     .words = replay_words,
     .refusal = "is a second log, and only one log is allowed",
     .forms = "LOG.csv",

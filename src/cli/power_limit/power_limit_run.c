@@ -121,9 +121,9 @@ static const harpe_flag run_flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{run_flags},
-              {harpe_power_limit_flag_table, .at = offsetof(run_arguments, flags)},
-              {fleet_flags, .at = offsetof(run_arguments, fleet_flags)}},
+    .parts = {{.flags = run_flags},
+              {.flags = harpe_power_limit_flag_table, .at = offsetof(run_arguments, flags)},
+              {.flags = fleet_flags, .at = offsetof(run_arguments, fleet_flags)}},
     .command = offsetof(run_arguments, command),
     .forms = "-- CMD [ARG...]",
     .about =

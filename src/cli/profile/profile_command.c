@@ -355,7 +355,7 @@ static const harpe_flag convert_flags[] = {
 };
 
 static const harpe_command_line convert_line = {
-    .parts = {{convert_flags}},
+    .parts = {{.flags = convert_flags}},
     .words = convert_words,
     .refusal = "is too many: one directory at a time",
     .forms = "DIRECTORY",

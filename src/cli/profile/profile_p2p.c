@@ -394,7 +394,7 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}},
+    .parts = {{.flags = flags}},
     .refusal = "is not a flag",
     .about =
         "Measure the power of a GPU that is blocked on a peer: --p2p-power of harpe plan."

@@ -443,7 +443,7 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}},
+    .parts = {{.flags = flags}},
     .command = offsetof(switch_request, command),
     .forms = "[-- COMMAND [ARG...]]",
     .about = "Measure how long a GPU takes to change its clock, for several new clocks. The GPU is "

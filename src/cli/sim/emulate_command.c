@@ -78,7 +78,7 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}},
+    .parts = {{.flags = flags}},
     .command = offsetof(emulate_arguments, command),
     .forms = "COMMAND [ARGUMENT...]\n--workload NAME",
     .about = "Run a command on emulated GPUs: programs that load NVIDIA's management library "

@@ -158,7 +158,7 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}},
+    .parts = {{.flags = flags}},
     .about = "Train on emulated GPUs with everything else real: the optimizer of each rank, its "
              "controller, the coordination server. They run in virtual time, in one process, and "
              "print the same figures on every machine; --real-time runs them in processes of their "

@@ -124,7 +124,7 @@ static const harpe_flag flags[] = {
 };
 
 static const harpe_command_line command_line = {
-    .parts = {{flags}},
+    .parts = {{.flags = flags}},
     .command = offsetof(tune_arguments, command),
     .forms = "-- CMD [ARG...]",
     .about =
