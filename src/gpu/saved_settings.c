@@ -439,6 +439,12 @@ harpe_status harpe_restore(const harpe_restoration *how, harpe_error *error) {
     if (!how->set) harpe_gpu_forget_clock_locks(how->gpus, how->gpu);
     for (int tries = 1;; tries++) {
         bool was_set = how->revise && !how->revise(how->user, how->state);
+        /* Another process is about to set the same, and checks it: two would not end. */
+        if (was_set && !harpe_patience_is_over(&patience)) {
+            passed = 0;
+            harpe_sleep_ns(CHECK_NS);
+            continue;
+        }
         harpe_status status = restore_once(how, &left, &was_set, error);
         bool is_late = harpe_patience_is_over(&patience);
         if (status == HARPE_GPU_LOST || (status != HARPE_OK && is_late && tries >= TRIES))

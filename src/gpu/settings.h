@@ -12,11 +12,11 @@
 #include "gpu/backend.h"
 
 /* Changes a setting, unless it has this value already. Zeros reset clocks. */
-harpe_status harpe_gpu_set(harpe_gpus *gpus, int gpu, harpe_setting setting,
+harpe_status harpe_gpu_set(harpe_gpus *gpus, int index, harpe_setting setting,
                            harpe_setting_value value, harpe_error *error);
 
 /* Reads a setting. Returns HARPE_NOT_SUPPORTED for clocks, because drivers do not report locks. */
-harpe_status harpe_gpu_read_setting(harpe_gpus *gpus, int gpu, harpe_setting setting,
+harpe_status harpe_gpu_read_setting(harpe_gpus *gpus, int index, harpe_setting setting,
                                     harpe_setting_value *out, harpe_error *error);
 
 /* Returns true if a power limit is the requested one, except that the driver may have rounded it.

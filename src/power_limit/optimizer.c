@@ -374,7 +374,8 @@ static double profile_hash(const harpe_power_limit_optimizer *optimizer) {
     for (size_t i = 0; i < optimizer->measurement_count; i++) {
         const harpe_power_limit_measurement *one = &optimizer->measurements[i];
         const double values[] = {one->power_limit_w, one->energy_j, one->time_s};
-        const unsigned char *bytes = (const unsigned char *)values;
+        unsigned char bytes[sizeof values];
+        memcpy(bytes, values, sizeof values);
         for (size_t k = 0; k < sizeof values; k++)
             hash = (hash ^ bytes[k]) * UINT64_C(0x100000001b3);
     }
