@@ -67,7 +67,7 @@ static pthread_mutex_t amdsmi_mutex = PTHREAD_MUTEX_INITIALIZER;
         } \
     } while (0)
 
-/* ---- Clocks ---------------------------------------------------------------------------------- */
+/* ---- One GPU's clocks ------------------------------------------------------------------------ */
 
 /* Lists the clocks of an AMD GPU and locks them with AMD's pair of limits. Functions return AMD
  * SMI's codes. */
@@ -146,7 +146,7 @@ static harpe_status look_up(void *library, harpe_amdsmi *amdsmi, harpe_error *er
     return HARPE_OK;
 }
 
-/* ---- The library ----------------------------------------------------------------------------- */
+/* ---- Opening the library --------------------------------------------------------------------- */
 
 /* The loader often does not search ROCm's folder. */
 static const char *const library_names[] = {"libamd_smi.so.26", "libamd_smi.so.25", "libamd_smi.so",

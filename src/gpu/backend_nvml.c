@@ -63,8 +63,6 @@ typedef struct harpe_nvml {
     int (*emulator_identity)(char *text, unsigned int size);
 } harpe_nvml;
 
-/* ---- Error codes ----------------------------------------------------------------------------- */
-
 /* ---- The library ----------------------------------------------------------------------------- */
 
 /* Finds and opens NVML, and looks up its functions with a table. */
@@ -145,7 +143,7 @@ static harpe_status look_up(void *library, harpe_nvml *nvml, harpe_error *error)
     return HARPE_OK;
 }
 
-/* ---- The library ----------------------------------------------------------------------------- */
+/* ---- Opening the library --------------------------------------------------------------------- */
 
 static const char *const library_names[] = {"libnvidia-ml.so.1", "libnvidia-ml.so", NULL};
 

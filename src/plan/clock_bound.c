@@ -165,7 +165,7 @@ static void flow_step(harpe_flow *flow, const double *length_s, double limit_s, 
     flow->total_w = factor * total_w;
 }
 
-/* ---- The bound ------------------------------------------------------------------------------- */
+/* ---- Constants ------------------------------------------------------------------------------- */
 
 #define ROUNDING 1e-12 /* relative: times are sums of doubles */
 #define NO_WAIT (-1)   /* the instruction starts as soon as the one before it ends */

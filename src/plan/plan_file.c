@@ -65,7 +65,7 @@ static void set(harpe_frontier_row *row, const frontier_column *c, double value)
     memcpy((char *)row + c->offset, &value, sizeof value);
 }
 
-/* ---- Writing --------------------------------------------------------------------------------- */
+/* ---- Writing a frontier ---------------------------------------------------------------------- */
 
 /* Returns 100 * (value / reference - 1), rounded to a millionth of a percent, because smaller
  * digits are rounding errors. */
@@ -138,7 +138,7 @@ void harpe_bound_csv_format(harpe_text *text, const harpe_frontier_vertex *verti
     }
 }
 
-/* ---- Reading --------------------------------------------------------------------------------- */
+/* ---- Reading a frontier ---------------------------------------------------------------------- */
 
 /* Writes the place of the column `plan`, and then those of the others. */
 static harpe_status read_header(harpe_csv *csv, size_t *index, harpe_error *error) {
@@ -240,7 +240,7 @@ struct harpe_plan_file {
     harpe_arena names;
 };
 
-/* ---- Reading --------------------------------------------------------------------------------- */
+/* ---- Reading plans --------------------------------------------------------------------------- */
 
 typedef struct reader {
     const char *name;
@@ -569,7 +569,7 @@ harpe_status harpe_plan_file_match(const harpe_plan_file *file, const harpe_prob
     return status;
 }
 
-/* ---- Writing --------------------------------------------------------------------------------- */
+/* ---- Writing plans --------------------------------------------------------------------------- */
 
 /* Writes a number as Python prints a float: with a point or an exponent. */
 static void append_float(harpe_text *text, double value) {

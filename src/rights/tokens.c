@@ -162,7 +162,7 @@ bool harpe_tokens_stamp_equal(const harpe_tokens_stamp *a, const harpe_tokens_st
            a->changed.tv_sec == b->changed.tv_sec && a->changed.tv_nsec == b->changed.tv_nsec;
 }
 
-/* ---- Reading --------------------------------------------------------------------------------- */
+/* ---- Reading the file ------------------------------------------------------------------------ */
 
 static harpe_status check_mode(const char *path, const char *flag, harpe_error *error) {
     struct stat info;
@@ -476,7 +476,7 @@ int64_t harpe_token_claim_w(const harpe_named_token *token) {
     return token->scope ? HARPE_TOKEN_WATTS_OF_GROUPS : HARPE_TOKEN_WATTS_MAX;
 }
 
-/* ---- Reading --------------------------------------------------------------------------------- */
+/* ---- Reading a token ------------------------------------------------------------------------- */
 
 typedef struct field {
     const char *text;

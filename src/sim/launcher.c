@@ -127,7 +127,7 @@ bool harpe_sim_meet(harpe_sim_board *board, int64_t *time_ns, bool *stop) {
     return true;
 }
 
-/* ---- The launcher ---------------------------------------------------------------------------- */
+/* ---- Times of the launcher ------------------------------------------------------------------- */
 
 #define LOOK_MS 20
 #define ASK_PERIOD_S 0.1
@@ -592,7 +592,7 @@ harpe_status harpe_sim_launch(harpe_sim_run *run, harpe_error *error) {
     return status == HARPE_OK ? logged : status;
 }
 
-/* ---- Ranks ----------------------------------------------------------------------------------- */
+/* ---- Processes of ranks ---------------------------------------------------------------------- */
 
 #define LOOK_NS 2000000
 

@@ -63,7 +63,7 @@ bool harpe_wire_field_next(harpe_wire *wire, harpe_wire_field *field) {
     return is_valid;
 }
 
-/* ---- Nodes ----------------------------------------------------------------------------------- */
+/* ---- Events of nodes ------------------------------------------------------------------------- */
 
 /* Makes an event of a Chakra node. The names of the attributes are those that Chakra's converter
  * writes and its feeder reads (src/converter and src/feeder in github.com/mlcommons/chakra). */
@@ -270,7 +270,7 @@ static harpe_status read_attribute(const reader *r, harpe_wire bytes, chakra_nod
     return node->group ? HARPE_OK : harpe_fail_memory(r->error);
 }
 
-/* ---- Nodes ----------------------------------------------------------------------------------- */
+/* ---- Nodes in Protocol Buffers --------------------------------------------------------------- */
 
 /* Reads dependencies: a list of numbers in one field (packed), or one number. With `waits` NULL it
  * only counts them. */

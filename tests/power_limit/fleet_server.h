@@ -124,4 +124,16 @@ static inline void nap(void) { harpe_sleep_ns(2000000); }
         } \
     } while (0)
 
+/* A test with a job whose server runs. The test's file has the struct `job`, with the member
+ * `server`, and its functions begin() and end(). */
+#define JOB_TEST(name) \
+    static void name##_on(job *self, fleet_server *server); \
+    WORLD_TEST(name) { \
+        job self; \
+        begin(&self); \
+        name##_on(&self, &self.server); \
+        end(&self); \
+    } \
+    static void name##_on(job *self, fleet_server *server __attribute__((unused)))
+
 #endif

@@ -160,17 +160,6 @@ static void train_until(job *self, int limit_w) {
     REPEAT_UNTIL(self->rank.limit_w == limit_w, train(&self->rank));
 }
 
-/* A test with a job whose server runs. */
-#define JOB_TEST(name) \
-    static void name##_on(job *self, fleet_server *server); \
-    WORLD_TEST(name) { \
-        job self; \
-        begin(&self); \
-        name##_on(&self, &self.server); \
-        end(&self); \
-    } \
-    static void name##_on(job *self, fleet_server *server __attribute__((unused)))
-
 JOB_TEST(the_limit_follows_the_server) {
     self->fleet.group = "row1";
     self->fleet.weight = 2;

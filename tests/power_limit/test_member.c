@@ -90,17 +90,6 @@ static void wait_for_report(job *self) {
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-/* A test with a job whose server runs. */
-#define JOB_TEST(name) \
-    static void name##_on(job *self, fleet_server *server); \
-    WORLD_TEST(name) { \
-        job self; \
-        begin(&self); \
-        name##_on(&self, &self.server); \
-        end(&self); \
-    } \
-    static void name##_on(job *self, fleet_server *server __attribute__((unused)))
-
 JOB_TEST(a_job_is_declared_measured_told_and_removed) {
     join(self, &quick);
     WAIT_FOR(server->reported >= 3);

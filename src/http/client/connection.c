@@ -88,7 +88,7 @@ bool harpe_answer_detail(const harpe_answer *answer, char *text, size_t size) {
     return is_found;
 }
 
-/* ---- Requests -------------------------------------------------------------------------------- */
+/* ---- Answers --------------------------------------------------------------------------------- */
 
 void harpe_tell_nonsense(long http_status, char reason[HARPE_REASON_SIZE]) {
     (void)snprintf(reason, HARPE_REASON_SIZE,

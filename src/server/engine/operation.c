@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps that all operations share: to a worker and back, and through the store. Other calls
- * about the same rank or job can wait until the operation ends. The operation also ends normally if
- * the client disconnects meanwhile. This file decides nothing about jobs. */
+/* Answers calls, and has the steps that all operations share: to a worker and back, and through the
+ * store. Other calls about the same rank or job can wait until the operation ends. The operation
+ * also ends normally if the client disconnects meanwhile. This file decides nothing about jobs. */
 #include "server/engine/engine_internal.h"
 
 #include <jansson.h>
@@ -22,8 +22,6 @@
 
 /* Answers calls: JSON bodies for success and for errors, and the words of a job's metadata that
  * say which clients may see and change it. */
-
-/* ---- Replies --------------------------------------------------------------------------------- */
 
 void harpe_reply(harpe_call *call, int http_status, char *body, size_t length, int64_t round) {
     if (!call) {
@@ -169,8 +167,6 @@ void harpe_reply_wrong_group(harpe_call *call, const char *group, const char *sc
 /* The longest body, in bytes, that is decoded on the loop. This takes about 10 microseconds, which
  * is less than the exchange with a worker. */
 enum { DECODED_ON_THE_LOOP = 4096 };
-
-/* ---- Operations ------------------------------------------------------------------------------ */
 
 static void free_operation(harpe_operation *operation) {
     harpe_job *job = operation->job;

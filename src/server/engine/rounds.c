@@ -280,7 +280,7 @@ static void join_unregistered(harpe_jobs *jobs, harpe_call *call) {
     }
 }
 
-/* ---- Held requests --------------------------------------------------------------------------- */
+/* ---- Replacing held requests ----------------------------------------------------------------- */
 
 static void reply_replaced(harpe_call *call) {
     harpe_reply_detail(call, 409, "rank %lld asked again: this request was replaced",

@@ -441,7 +441,7 @@ static harpe_status store_file_copy(const harpe_store_file *file, const char *ta
     return status;
 }
 
-/* ---- Checks ---------------------------------------------------------------------------------- */
+/* ---- Checking a copy ------------------------------------------------------------------------- */
 
 /* Returns a file name for the temporary copy of a store that a server has open. */
 static char *scratch_place(void) {
