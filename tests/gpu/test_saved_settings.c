@@ -188,20 +188,31 @@ static bool revise(void *user, harpe_saved_settings *state) {
     return *calls >= 6;
 }
 
-static void a_result_that_is_not_final_does_not_count(void **state) {
+/* Two processes that set and check the limit in turn would not end. */
+static void nothing_is_set_while_another_process_restores(void **state) {
     int calls = 0;
     harpe_saved_settings saved = everything();
     harpe_restoration how = {.gpus = gpus,
                              .state = &saved,
                              .which = HARPE_ALL_SETTINGS,
                              .try_for_s = 10,
+                             .set = set,
                              .revise = revise,
                              .user = &calls};
     (void)state;
+    script = (struct script){.slow_s = 0};
     change_all();
     assert_int_equal(harpe_restore(&how, NULL), HARPE_OK);
     assert_int_equal(limit_now(), FOUND_MW);
     assert_int_equal(calls, 9);
+    assert_string_equal(script.calls, "gmpspspsps");
+    /* The other process never ends. */
+    calls = -100000;
+    script = (struct script){.slow_s = 0};
+    double begin_s = harpe_clock_s();
+    assert_int_equal(harpe_restore(&how, NULL), HARPE_DRIVER_ERROR);
+    assert_true(harpe_clock_s() - begin_s >= 10);
+    assert_string_equal(script.calls, "gmpsps");
 }
 
 static void a_handle_restores_again_what_it_could_not_restore(void **state) {
@@ -464,7 +475,7 @@ int main(void) {
         IN_WORLD(a_lost_gpu_is_tried_once),
         IN_WORLD(only_a_clock_that_was_never_locked_may_lack),
         IN_WORLD(a_lock_of_another_handle_is_reset),
-        IN_WORLD(a_result_that_is_not_final_does_not_count),
+        IN_WORLD(nothing_is_set_while_another_process_restores),
         IN_WORLD(a_handle_restores_again_what_it_could_not_restore),
         IN_WORLD(an_earlier_call_that_takes_effect_late_is_undone),
         IN_WORLD(a_program_that_keeps_changing_a_setting_is_told),
