@@ -147,7 +147,14 @@ static bool read_record(int directory, const char *name, harpe_lease_record *out
     return got > 0 && harpe_lease_files_parse(text, (size_t)got, out);
 }
 
-/* Calls `each` for each readable file, and removes the others. */
+static bool ends_with(const char *name, const char *suffix) {
+    size_t length = strlen(name);
+    size_t end = strlen(suffix);
+    return length > end && strcmp(name + length - end, suffix) == 0;
+}
+
+/* Calls `each` for each readable file. Removes the others, and files that an agent has not finished
+ * because it was killed. */
 static void lease_files_read(int directory,
                              void (*each)(void *user, const harpe_lease_record *record),
                              void *user) {
@@ -158,13 +165,11 @@ static void lease_files_read(int directory,
         return;
     }
     for (struct dirent *entry; (entry = readdir(entries));) {
-        size_t length = strlen(entry->d_name);
         harpe_lease_record record;
-        if (length < sizeof SUFFIX || strcmp(entry->d_name + length - strlen(SUFFIX), SUFFIX) != 0)
-            continue;
-        if (read_record(directory, entry->d_name, &record))
+        bool is_lease = ends_with(entry->d_name, SUFFIX);
+        if (is_lease && read_record(directory, entry->d_name, &record))
             each(user, &record);
-        else
+        else if (is_lease || ends_with(entry->d_name, SUFFIX ".new"))
             (void)unlinkat(directory, entry->d_name, 0);
     }
     closedir(entries);
@@ -178,6 +183,7 @@ static void lease_files_read(int directory,
 
 enum {
     TRY_AGAIN_MS = 1000,
+    LOOK_MS = 2000, /* between two looks for settings that dead jobs have left */
     START_MS = 30000,
     SOON_MS = 10000, /* how long an asker waits for a lease that is about to end */
 };
@@ -223,6 +229,7 @@ struct harpe_agent_leases {
     harpe_lease_entry *entries; /* for each GPU, HARPE_SAVED_KINDS entries */
     size_t count;
     uint64_t last_id;
+    harpe_timer *look;
     bool is_closed;
     harpe_agent_lease_counts counts;
 };
@@ -772,6 +779,35 @@ static void adopt(void *user, const harpe_lease_record *record) {
     }
 }
 
+/* Restores a GPU that a job without a lease has left changed because all of its processes were
+ * killed. To askers, the GPU is lent until then. */
+static void take_over_left(harpe_lease_entry *entry, int64_t trainer) {
+    entry->record = (harpe_lease_record){.id = ++entry->all->last_id,
+                                         .control = entry->control,
+                                         .since_s = harpe_clock_wall_whole_s(),
+                                         .user = geteuid(),
+                                         .holder.process = trainer,
+                                         .command = "without a lease"};
+    (void)snprintf(entry->record.uuid, sizeof entry->record.uuid, "%s", info_of(entry)->uuid);
+    end_entry(entry);
+}
+
+static void look_for_left(void *user) {
+    harpe_agent_leases *leases = user;
+    int64_t trainer = 0;
+    leases->look = NULL;
+    if (leases->is_closed) return;
+    for (size_t i = 0; i < leases->count; i++) {
+        harpe_lease_entry *entry = &leases->entries[i];
+        if (entry->state == IS_FREE &&
+            harpe_saved_settings_are_left(leases->agent->gpus, entry->gpu, entry->control,
+                                          &trainer))
+            take_over_left(entry, trainer);
+    }
+    (void)harpe_loop_after(leases->agent->loop, LOOK_MS, look_for_left, leases, &leases->look,
+                           NULL);
+}
+
 harpe_status harpe_agent_leases_new(const harpe_agent *agent, harpe_agent_leases **out,
                                     harpe_error *error) {
     size_t gpus = (size_t)harpe_gpus_count(agent->gpus);
@@ -795,11 +831,12 @@ harpe_status harpe_agent_leases_new(const harpe_agent *agent, harpe_agent_leases
     }
     lease_files_read(agent->directory, adopt, leases);
     *out = leases;
-    return HARPE_OK;
+    return harpe_loop_after(agent->loop, LOOK_MS, look_for_left, leases, &leases->look, error);
 }
 
 void harpe_agent_leases_free(harpe_agent_leases *leases) {
     if (!leases) return;
+    harpe_timer_cancel(leases->look);
     for (size_t i = 0; i < leases->count; i++) {
         harpe_lease_entry *entry = &leases->entries[i];
         harpe_watch_remove(entry->watch);

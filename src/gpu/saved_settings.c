@@ -866,6 +866,25 @@ bool harpe_saved_settings_find(const harpe_gpus *gpus, int gpu, harpe_saved_sett
     return true;
 }
 
+bool harpe_saved_settings_are_left(const harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind,
+                                   int64_t *trainer) {
+    harpe_saved_settings saved;
+    char name[HARPE_SAVED_NAME_SIZE];
+    bool is_in_use = false;
+    int directory = -1;
+    if (!harpe_saved_settings_find(gpus, gpu, kind, &saved, &is_in_use) || is_in_use ||
+        harpe_zeusd_is_given(&saved.zeusd) ||
+        harpe_saved_settings_open_directory(harpe_gpus_are_emulated(gpus), false, &directory,
+                                            NULL) != HARPE_OK)
+        return false;
+    harpe_saved_settings_name(saved.uuid, kind, name);
+    int lock = lock_record(directory, name);
+    if (lock >= 0) unlock_record(directory, name, lock);
+    close(directory);
+    *trainer = saved.trainer;
+    return lock >= 0;
+}
+
 /* ---- A lock that yields ---------------------------------------------------------------------- */
 
 #define YIELDING_LOOK_NS 1000000

@@ -130,7 +130,8 @@ typedef struct harpe_restoration {
     double try_for_s;  /* how long failed calls are tried again */
     harpe_setter *set; /* NULL: harpe_gpu_set */
     /* Called before each attempt; may change `state`. Returns false if another process is about to
-     * change the GPU, so that the result of the attempt is not final. May be NULL. */
+     * change the GPU. Then no attempt is made until it returns true or `try_for_s` is over. May be
+     * NULL. */
     bool (*revise)(void *user, harpe_saved_settings *state);
     void *user; /* passed to `set` and `revise` */
 } harpe_restoration;
@@ -204,6 +205,12 @@ void harpe_holding_release(harpe_holding *holding);
  * Takes no lock. */
 bool harpe_saved_settings_find(const harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind,
                                harpe_saved_settings *out, bool *is_in_use);
+
+/* Returns true if settings are changed although the process for which they were changed has ended,
+ * and no process holds the record to restore them. `*trainer` receives the number of the process.
+ * Returns false for settings that were changed through zeusd. */
+bool harpe_saved_settings_are_left(const harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind,
+                                   int64_t *trainer);
 
 /* ---- A lock that yields ---------------------------------------------------------------------- */
 

@@ -79,6 +79,22 @@ class Lending(AgentTest):
             os.killpg(job.pid, number)
             self.check_restored(agent)
 
+    def test_a_job_without_a_lease_of_which_everything_is_killed(self):
+        agent = self.agent()
+        alone = {"HARPE_AGENT_SOCKET": ""}
+        job = self.hold("--gpu", "all", "--clock", 900, "--power-limit", 200, gpu_environment=alone)
+        for gpu in range(2):
+            self.wait_for_limit(200, gpu)
+            self.wait_for_clock(900, gpu)
+        job.send_signal(signal.SIGSTOP)  # else it may start new helper processes
+        for helper in self.machine.helpers():
+            os.kill(helper, signal.SIGKILL)
+        os.killpg(job.pid, signal.SIGKILL)
+        self.check_restored(agent)
+        self.assertIn(f"process {job.pid} (without a lease, uid {os.getuid()}): ended; the agent has restored the GPU",
+                      agent.log())
+        self.assertEqual(agent.status()["counts"]["restored_by_agent"], 4)
+
     def test_one_holder_for_each_gpu(self):
         agent = self.agent()
         job = self.hold("--clock", 900)
@@ -127,7 +143,10 @@ class Ends(AgentTest):
         self.wait_for_clock(900)
         agent.kill()
         self.assertEqual((self.machine.clocks()[0], self.machine.limits()[0]), (900, 200))
+        unfinished = self.machine.state / "GPU-0.power.lease.new"  # of an agent that was killed while it wrote
+        unfinished.write_text("{")
         again = self.agent()
+        self.assertFalse(unfinished.exists())
         self.assertIn("continued", again.log())
         self.assertEqual(len(again.leases()), 2)
         self.assertEqual({lease["process"] for lease in again.leases()}, {job.pid})
