@@ -25,7 +25,7 @@
 
 static void put(harpe_text *out, const char *text) { harpe_text_append(out, text, strlen(text)); }
 
-/* Writes a comma before every element except the first. */
+/* Writes a comma, unless the element is the first one. */
 static void put_comma(harpe_text *out, bool is_first) {
     if (!is_first) put(out, ",");
 }

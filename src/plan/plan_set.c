@@ -541,8 +541,8 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
 /* A plan may take longer than a limit by this share, so that the printed time of a plan, given as a
  * limit, finds the plan: sums in another order differ in the last digits. */
 #define SLACK 1e-9
-/* A relative difference in energy below this is not a saving. Sums of thousands of measured numbers
- * can differ by this amount if the order of addition changes. */
+/* Two energies that differ by less than this share are equal: the order of addition alone can
+ * change a sum of thousands of numbers by this much. */
 #define ENERGY_ROUNDING 1e-11
 #define TIME_ROUNDING 1e-12
 

@@ -127,7 +127,7 @@ double harpe_replica_marginal_w(const harpe_frontier *frontier, double time_s);
 #define HARPE_HARMONICS_MAX 20000
 /* Moments that differ by less than this share of the iteration are the same moment. */
 #define HARPE_POWER_SLACK 1e-11
-/* A swing below this share of the peak is a rounding error. */
+/* A swing that is smaller than this share of the peak is caused by rounding. */
 #define HARPE_SWING_ROUNDING 1e-9
 
 /* A change of the power at a moment of the iteration. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the problem of one replica from the profiles of its GPUs; see replica_internal.h. */
+/* Makes the problem of one replica from the profiles of its GPUs, and the classes of replicas that
+ * are equal; see replica_internal.h. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>

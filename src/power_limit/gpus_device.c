@@ -163,9 +163,9 @@ static harpe_status gpus_end_window(void *user, const char *name, bool cancel, d
     return status;
 }
 
-/* Energy counters move every 10 to 100 ms, so a short time gives no power. Samples of the power do
- * not do instead of counters: a fleet counts a member with the highest power that it has reported,
- * so single samples would make it count with its peaks. */
+/* Energy counters move every 10 to 100 ms, so over a short time they give no power. Samples of the
+ * power cannot replace them: the fleet remembers the highest power that a member has reported, and
+ * a single sample may be a peak. */
 static harpe_status gpus_mean_power(void *user, double *power_w, harpe_error *error) {
     harpe_power_limit_gpus *all = user;
     harpe_window_measurement since = {0};

@@ -324,9 +324,10 @@ typedef struct harpe_sim_run {
     harpe_sim_story story;
 } harpe_sim_run;
 
-/* Runs one rank. It trains without the optimizer first, unless an earlier start of the rank has
- * done this part, and then with the optimizer until the board requests a stop. From one rank to the
- * next, the tensor parallel index changes first, then the data parallel index, then the stage. */
+/* Runs one rank. The rank first trains without the optimizer; this part is left out if an earlier
+ * start of the rank has done it. Then the rank trains with the optimizer until the board requests a
+ * stop. Ranks are numbered by tensor parallel index first, then by data parallel index, then by
+ * stage. */
 harpe_status harpe_sim_rank_run(const harpe_sim_run *job, int rank, harpe_error *error);
 
 /* Starts the ranks, plays all events, and returns when all ranks are gone. */

@@ -69,10 +69,11 @@ typedef struct harpe_tune_guess {
     double saved, low, high;
 } harpe_tune_guess;
 
-/* Guesses the saving at no more than 2 % slowdown from the power that a GPU draws at its highest
- * clock while the program works, as a share of its power limit. A program that keeps a GPU at its
- * power limit computes, and saves little. One that stays below waits for memory or for launches:
- * most of these save much, but power alone does not tell which. The mean error is 7 points. */
+/* Guesses how much energy a program saves with at most 2 % slowdown. `power_share` is the power
+ * that the GPU draws at its highest clock while the program works, divided by its power limit. A
+ * program that keeps the GPU at its power limit computes, and saves little. A program that stays
+ * below it waits for memory or for launches. Most of these programs save much, but their power does
+ * not tell which ones. The guess is 7 points wrong on average. */
 harpe_tune_guess harpe_tune_guess_saving(double power_share);
 
 #endif

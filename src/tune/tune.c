@@ -540,8 +540,9 @@ static void tell_phase(harpe_tuning *tuning, harpe_tuning_phase before) {
                        report.reason ? report.reason : "its work is too uneven");
 }
 
-/* Measures slices as long as the chooser can use them. A slice with a pause is repeated first:
- * otherwise a program that pauses often never lets the chooser finish a comparison. */
+/* Measures slices until the chooser has no use for more. If the program pauses in a slice, the
+ * slice is measured again, up to MOST_REPEATS times, before the chooser is told. Otherwise a
+ * program that pauses often would never let the chooser finish a comparison. */
 static void choose(harpe_tuning *tuning) {
     harpe_error error;
     int repeats = 0;

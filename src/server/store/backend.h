@@ -55,9 +55,9 @@ extern const harpe_store_backend harpe_store_memory;
  * and read records use only SQL that both SQLite and PostgreSQL understand. Private to the
  * back-ends.
  *
- * Every write is idempotent: it replaces a record that exists. Therefore a change may be submitted
- * again if it is not known whether it was stored. If a job does not exist, an earlier change has
- * deleted it, and new records of the job are dropped. */
+ * Every write is idempotent: it replaces a record that exists. The caller may therefore submit a
+ * change again if it does not know whether the change was stored. Records of a job that an earlier
+ * change has deleted are dropped. */
 
 /* Written into the database. A database with a higher version is refused. */
 enum { HARPE_SCHEMA_VERSION = 1 };

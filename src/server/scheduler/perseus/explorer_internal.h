@@ -183,9 +183,10 @@ typedef struct harpe_explorer_waiting {
     double time_s, energy_j, watched_s;
 } harpe_explorer_waiting;
 
-/* The cost of learning: sums over all iterations, and one iteration at the highest clocks for
- * comparison. The latter is from the first round. If the first round was a warm-up and the second
- * round has a probe, it is from the second round. */
+/* The cost of learning. `time_s` and `energy_j` are sums over all iterations. `first_time_s` and
+ * `first_energy_j` are those of one iteration at the highest clocks, for comparison: from the first
+ * round, or from the second round if the first one was a warm-up and the second one contains a
+ * probe. */
 typedef struct harpe_explorer_cost {
     size_t rounds, iterations;
     size_t timed_iterations,

@@ -321,10 +321,10 @@ bool harpe_online_plan_is_within(const harpe_plan *plan, double power_cap_w,
 
 /* ---- Savings --------------------------------------------------------------------------------- */
 
-/* Keeps the sums from which savings are computed: a baseline that was measured at the highest
- * clocks, the differences between other rounds and the baseline, and the uncertainty of both.
- * docs/online.md has the formulas. The structures contain plain numbers and can be copied. This
- * code does not depend on plans or instructions. */
+/* Savings are computed from three kinds of sums: of the rounds at the highest clocks, which are the
+ * baseline; of the other rounds, which are compared with the baseline; and of squares, from which
+ * the uncertainties of both are computed. docs/online.md has the formulas. The structures contain
+ * plain numbers and can be copied. This code does not depend on plans or instructions. */
 
 /* The variance of a median, divided by that of a mean, is at most pi / 2. */
 #define HARPE_MEDIAN_VARIANCE 1.5707963267948966
