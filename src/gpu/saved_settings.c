@@ -31,7 +31,8 @@
 
 enum { RECORD_SIZE_MAX = 4096, RECORDS_MAX = 100000 };
 
-#define HEADING "harpe-found 1\n"
+#define HEADING "harpe-found "
+#define VERSION "1\n"
 #define LOCK_SUFFIX ".lock"
 #define ROOT_DIRECTORY "/run/harpe"
 
@@ -202,9 +203,15 @@ static bool read_line(harpe_saved_settings_record *record, char *line) {
 static harpe_status parse(char *text, const char *name, harpe_saved_settings_record *out,
                           harpe_error *error) {
     harpe_saved_settings_record record = {.state.persistence = -1};
-    size_t heading = strlen(HEADING);
-    bool is_well = strncmp(text, HEADING, heading) == 0;
-    char *rest = is_well ? text + heading : NULL;
+    const char *version = text + strlen(HEADING);
+    bool has_heading = strncmp(text, HEADING, strlen(HEADING)) == 0;
+    bool is_well = has_heading && strncmp(version, VERSION, strlen(VERSION)) == 0;
+    char *rest = is_well ? text + strlen(HEADING VERSION) : NULL;
+    if (has_heading && strtol(version, NULL, 10) > strtol(VERSION, NULL, 10))
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "%.120s: run 'harpe gpus --restore' with the later version that has "
+                          "written it",
+                          name);
     for (char *line; is_well && (line = strsep(&rest, "\n")) && *line;)
         is_well = read_line(&record, line);
     if (!is_well || !record.state.uuid[0]) {
@@ -217,7 +224,7 @@ static harpe_status parse(char *text, const char *name, harpe_saved_settings_rec
 }
 
 /* Reads a record. HARPE_NOT_FOUND: there is no record. HARPE_INVALID_INPUT: the file is not a
- * record of Harpe. */
+ * record of Harpe. HARPE_NOT_SUPPORTED: a later version has written it, so it stays. */
 static harpe_status read_record(int directory, const char *name, harpe_saved_settings_record *out,
                                 harpe_error *error) {
     char text[RECORD_SIZE_MAX];
@@ -261,7 +268,7 @@ static void print_field(harpe_text *text, const struct field *field, const void 
 static harpe_status write_record(int directory, const char *name,
                                  const harpe_saved_settings_record *record, harpe_error *error) {
     harpe_text text = {0};
-    harpe_text_printf(&text, HEADING);
+    harpe_text_printf(&text, HEADING VERSION);
     for (int i = 0; i < FIELDS; i++)
         print_field(&text, &fields[i], (const char *)record + fields[i].offset);
     if (text.failed) {

@@ -3,7 +3,11 @@
  * GPUs with their records, in a world. */
 #include "world/in_world.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "base/error.h"
+#include "base/file.h"
 #include "base/process.h"
 #include "gpu/gpus.h"
 #include "gpu/saved_settings.h"
@@ -442,6 +446,29 @@ static void a_lease_that_ends_leaves_the_record_of_a_dead_job_alone(void **state
     assert_true(has_record());
 }
 
+/* A later version may record something that this one cannot restore. */
+static void a_record_of_a_later_version_stays(void **state) {
+    harpe_holding *holding = hold();
+    harpe_saved_settings_recovery recovery = {.user = NULL};
+    harpe_error error;
+    int directory = -1;
+    char name[HARPE_SAVED_NAME_SIZE], text[] = "harpe-found 2\nkind power\n";
+    (void)state;
+    assert_int_equal(change(holding, CHANGED_MW), HARPE_OK);
+    harpe_saved_settings_name(holding->record.state.uuid, HARPE_SAVED_POWER, name);
+    harpe_holding_release(holding);
+    assert_int_equal(harpe_saved_settings_open_directory(true, false, &directory, NULL), HARPE_OK);
+    assert_int_equal(harpe_file_replace_at(directory, name, text, strlen(text)), 0);
+    assert_int_equal(harpe_saved_settings_recover(gpus, &recovery, &error), HARPE_NOT_SUPPORTED);
+    assert_non_null(strstr(error.message, "with the later version that has written it"));
+    assert_int_equal(take(harpe_process_self(), &holding), HARPE_NOT_SUPPORTED);
+    text[12] = '0'; /* no version ever wrote this */
+    assert_int_equal(harpe_file_replace_at(directory, name, text, strlen(text)), 0);
+    assert_int_equal(harpe_saved_settings_recover(gpus, &recovery, &error), HARPE_OK);
+    assert_int_equal(faccessat(directory, name, F_OK, 0), -1);
+    close(directory);
+}
+
 static void every_line_of_a_record_comes_back(void **state) {
     harpe_saved_settings read;
     (void)state;
@@ -485,6 +512,7 @@ int main(void) {
         IN_WORLD(the_next_holder_restores_what_a_dead_job_has_left),
         IN_WORLD(a_lease_that_ends_is_restored_although_its_process_lives),
         IN_WORLD(a_lease_that_ends_leaves_the_record_of_a_dead_job_alone),
+        IN_WORLD(a_record_of_a_later_version_stays),
         IN_WORLD(every_line_of_a_record_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
