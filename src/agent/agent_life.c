@@ -217,12 +217,6 @@ static harpe_status agent_zeusd_start(harpe_agent *agent, harpe_error *error) {
     return status;
 }
 
-/* Watches the process that a record of an earlier agent names, and restores its settings when the
- * process ends. `zeusd` may be NULL. */
-static void agent_zeusd_recover_after(harpe_agent_zeusd *zeusd, const harpe_saved_settings *state) {
-    if (zeusd) harpe_zeusd_settings_recover_after(zeusd->settings, state);
-}
-
 /* The agent calls these functions in this order when it ends. It calls the last two after
  * harpe_workers_close, and the last one only if harpe_workers_close returned true. NULL is allowed.
  */
@@ -377,15 +371,14 @@ static void report_record(void *user, const harpe_saved_settings *state, const h
                           harpe_saved_settings_outcome outcome, const harpe_error *error) {
     harpe_agent *agent = user;
     char line[sizeof error->message + 128];
-    if (outcome == HARPE_SAVED_IN_USE) agent_zeusd_recover_after(agent->zeusd, state);
     if (harpe_saved_settings_tell(state, info, outcome, error, line, sizeof line))
         harpe_log_line(&agent->options.log,
                        outcome == HARPE_SAVED_FAILED ? HARPE_LOG_ERROR : HARPE_LOG_WARNING, "%s",
                        line);
 }
 
-/* Restores GPUs that dead jobs have left changed, and watches running processes for which an
- * earlier agent has changed settings. Logs failures; a failure does not prevent the start. */
+/* Restores GPUs that dead jobs have left changed. Logs failures; a failure does not prevent the
+ * start. */
 static void recover(harpe_agent *agent) {
     harpe_saved_settings_recovery how = {.through_zeusd = harpe_controller_restore_through_zeusd,
                                          .report = report_record,

@@ -221,7 +221,7 @@ struct harpe_lease_entry {
     int64_t dwell_ns, poll_ns;
     int socket;
     harpe_error result;
-    bool is_restored; /* the agent has restored settings */
+    harpe_saved_settings_outcome outcome; /* of the attempt to restore */
 };
 
 struct harpe_agent_leases {
@@ -330,7 +330,7 @@ static void restore_rest(void *user) {
     harpe_lease_entry *entry = user;
     entry->result.status =
         harpe_saved_settings_end(entry->all->agent->gpus, entry->gpu, entry->control,
-                                 entry->record.holder.process, &entry->is_restored, &entry->result);
+                                 entry->record.holder.process, &entry->outcome, &entry->result);
 }
 
 /* ---- The life of an entry -------------------------------------------------------------------- */
@@ -416,10 +416,12 @@ static void restored(void *user) {
     bool was_unrestored = is_unrestored(entry);
     entry->failure = entry->result;
     all->counts.not_restored += is_unrestored(entry) - was_unrestored;
-    all->counts.restored_by_agent += entry->is_restored;
+    all->counts.restored_by_agent += entry->outcome == HARPE_SAVED_RESTORED;
     if (!is_unrestored(entry)) {
-        if (entry->is_restored)
+        if (entry->outcome == HARPE_SAVED_RESTORED)
             say(entry, HARPE_LOG_WARNING, "ended; the agent has restored the GPU");
+        else if (entry->outcome == HARPE_SAVED_IN_USE)
+            say(entry, HARPE_LOG_INFO, "ended; a process without a lease has the GPU");
         else if (entry->was_granted)
             say(entry, HARPE_LOG_INFO, "ended; the GPU is restored");
         become_free(entry);

@@ -239,12 +239,6 @@ harpe_status harpe_zeusd_settings_put_back(harpe_zeusd_settings *settings, harpe
 /* Frees the object and restores nothing. No work of the workers may run. NULL is allowed. */
 void harpe_zeusd_settings_free(harpe_zeusd_settings *settings);
 
-/* Waits for the end of the process that a record names, and then restores its settings on a worker.
- * Call it when the daemon starts, for each record of a process that still runs
- * (HARPE_SAVED_IN_USE), because an earlier daemon may have left it. */
-void harpe_zeusd_settings_recover_after(harpe_zeusd_settings *settings,
-                                        const harpe_saved_settings *state);
-
 /* Restores the settings that clients hold on a GPU (-1: on all GPUs), although these clients run.
  * Returns the number of holders. Does not wait until the settings are restored. */
 int harpe_zeusd_settings_end(harpe_zeusd_settings *settings, int gpu);

@@ -52,9 +52,6 @@ typedef struct held_slot {
     pid_t process;
     uid_t uid;
     int pidfd; /* -1: not held */
-    /* A process that a record of an earlier daemon names, and its pidfd (-1: there is none). */
-    pid_t former;
-    int former_fd;
     int64_t since_ns;
     uint64_t number; /* of this holding, from 1 */
     harpe_saved_settings shown;
@@ -70,7 +67,7 @@ typedef struct held_slot {
     bool is_working;
     harpe_work work;
     harpe_status result; /* of the work */
-    bool has_put_back, has_recovered;
+    bool has_put_back;
     harpe_error error;
     harpe_zeusd_held ended; /* the holder whose settings the work restores */
 } held_slot;
@@ -364,19 +361,6 @@ static harpe_zeusd_held held_of(const held_slot *slot) {
                               .before = slot->shown};
 }
 
-/* Restores the settings that a process of an earlier daemon's record has left changed. */
-static harpe_status put_back_former(held_slot *slot, harpe_error *error) {
-    bool is_restored;
-    harpe_status status = harpe_saved_settings_end(slot->settings->gpus, slot->gpu, slot->kind,
-                                                   slot->former, &is_restored, error);
-    if (status != HARPE_OK) return status;
-    harpe_lock(&slot->settings->mutex);
-    close(slot->former_fd);
-    slot->former_fd = -1;
-    harpe_unlock(&slot->settings->mutex);
-    return HARPE_OK;
-}
-
 /* Runs on a worker. A change of another client may have restored the settings already. */
 static void put_back(void *user) {
     held_slot *slot = user;
@@ -384,13 +368,10 @@ static void put_back(void *user) {
     harpe_lock(&slot->busy);
     harpe_lock(&settings->mutex);
     bool is_due = slot->is_held && (slot->is_to_end || process_has_ended(slot->pidfd));
-    bool has_former = slot->former_fd >= 0 && process_has_ended(slot->former_fd);
     slot->ended = held_of(slot);
     harpe_unlock(&settings->mutex);
     slot->has_put_back = is_due;
-    slot->has_recovered = has_former;
     slot->result = is_due ? put_back_slot(slot, &slot->error) : HARPE_OK;
-    if (has_former && slot->result == HARPE_OK) slot->result = put_back_former(slot, &slot->error);
     harpe_unlock(&slot->busy);
 }
 
@@ -425,11 +406,6 @@ static void end_putting_back(void *user) {
             begin_putting_back(slot);
             return;
         }
-        if (slot->has_recovered)
-            harpe_log_line(log, HARPE_LOG_INFO,
-                           "zeusd: GPU %d: process %ld, which held settings before this start, has "
-                           "ended; they are put back",
-                           index, (long)slot->former);
         if (slot->has_put_back)
             harpe_log_line(log, HARPE_LOG_INFO,
                            "zeusd: GPU %d: put back what process %ld (user %lu) had set: %s", index,
@@ -437,11 +413,7 @@ static void end_putting_back(void *user) {
         sync_watch(slot);
         return;
     }
-    if (slot->pause_ms == 0 && !slot->has_put_back)
-        harpe_log_line(log, HARPE_LOG_ERROR,
-                       "zeusd: GPU %d: settings of process %ld are not put back: %s", index,
-                       (long)slot->former, slot->error.message);
-    else if (slot->pause_ms == 0)
+    if (slot->pause_ms == 0)
         harpe_log_line(log, HARPE_LOG_ERROR,
                        "zeusd: GPU %d: what process %ld (user %lu) had set is not put back and is "
                        "tried again: %s",
@@ -493,20 +465,19 @@ static void holder_has_ended(void *user, uint32_t events) {
     begin_putting_back(slot);
 }
 
-/* Watches the present holder or, if there is none, the process of an earlier daemon's record. If
- * this fails, a timer is set. If the process has ended by then, the timer restores the settings.
- * Otherwise it calls this function again. */
+/* Watches the present holder, if there is one. If this fails, a timer is set. If the process has
+ * ended by then, the timer restores the settings. Otherwise it calls this function again. */
 static void sync_watch(held_slot *slot) {
     harpe_zeusd_settings *settings = slot->settings;
     harpe_lock(&settings->mutex);
-    int watched = slot->is_held ? slot->pidfd : slot->former_fd;
-    uint64_t number = slot->is_held ? slot->number : 0;
-    bool is_watched = watched >= 0 && slot->watch && slot->watched == number;
-    int fd = watched >= 0 && !is_watched ? fcntl(watched, F_DUPFD_CLOEXEC, 0) : -1;
+    bool is_held = slot->is_held;
+    bool is_watched = is_held && slot->watch && slot->watched == slot->number;
+    int fd = is_held && !is_watched ? fcntl(slot->pidfd, F_DUPFD_CLOEXEC, 0) : -1;
+    uint64_t number = slot->number;
     harpe_unlock(&settings->mutex);
     if (is_watched) return;
     end_watch(slot);
-    if (watched < 0) return;
+    if (!is_held) return;
     slot->watched_fd = fd;
     slot->watched = number;
     if (fd >= 0 && harpe_loop_watch(settings->loop, fd, EPOLLIN, holder_has_ended, slot,
@@ -533,20 +504,6 @@ static void post_slot(held_slot *slot) {
     harpe_loop_post(slot->settings->loop, &slot->posted);
 }
 
-void harpe_zeusd_settings_recover_after(harpe_zeusd_settings *settings,
-                                        const harpe_saved_settings *state) {
-    int gpu = harpe_gpus_find_uuid(settings->gpus, state->uuid);
-    if (gpu < 0 || harpe_zeusd_is_given(&state->zeusd)) return;
-    held_slot *slot = &settings->slots[2 * gpu + (int)state->kind];
-    int pidfd = state->trainer > 0 ? harpe_process_open((pid_t)state->trainer) : -1;
-    harpe_lock(&settings->mutex);
-    if (slot->former_fd >= 0) close(slot->former_fd);
-    slot->former = (pid_t)state->trainer;
-    slot->former_fd = pidfd;
-    harpe_unlock(&settings->mutex);
-    sync_watch(slot);
-}
-
 /* ---- Beginning and end ----------------------------------------------------------------------- */
 
 harpe_status harpe_zeusd_settings_new(harpe_loop *loop, harpe_workers *workers, harpe_gpus *gpus,
@@ -567,7 +524,7 @@ harpe_status harpe_zeusd_settings_new(harpe_loop *loop, harpe_workers *workers, 
         slot->settings = settings;
         slot->gpu = i / 2;
         slot->kind = (harpe_saved_settings_kind)(i % 2);
-        slot->pidfd = slot->former_fd = slot->watched_fd = -1;
+        slot->pidfd = slot->watched_fd = -1;
         (void)snprintf(slot->name, sizeof slot->name, "GPU %d",
                        harpe_gpu_info_at(gpus, slot->gpu)->driver_index);
         pthread_mutex_init(&slot->busy, NULL);
@@ -607,7 +564,6 @@ void harpe_zeusd_settings_free(harpe_zeusd_settings *settings) {
         harpe_timer_cancel(slot->again);
         harpe_holding_release(slot->holding);
         if (slot->pidfd >= 0) close(slot->pidfd);
-        if (slot->former_fd >= 0) close(slot->former_fd);
         pthread_mutex_destroy(&slot->busy);
     }
     pthread_mutex_destroy(&settings->mutex);

@@ -547,6 +547,8 @@ static harpe_saved_settings_outcome settle(const recovery *all, const char *name
                                            harpe_saved_settings_record *record, int gpu,
                                            harpe_saved_settings_outcome outcome,
                                            harpe_error *error) {
+    if (lock < 0 && all->over > 0 && harpe_process_is_alive(&record->trainer))
+        return HARPE_SAVED_IN_USE;
     if (lock < 0) {
         error->status =
             harpe_fail(error, HARPE_ALREADY_EXISTS,
@@ -655,13 +657,13 @@ harpe_status harpe_saved_settings_recover(const harpe_gpus *gpus,
 
 harpe_status harpe_saved_settings_end(const harpe_gpus *gpus, int gpu,
                                       harpe_saved_settings_kind kind, int64_t trainer,
-                                      bool *is_restored, harpe_error *error) {
+                                      harpe_saved_settings_outcome *outcome, harpe_error *error) {
     recovery all = {.over = trainer, .outcome = HARPE_SAVED_VOID};
     const char *uuid = harpe_gpu_info_at(gpus, gpu)->uuid;
     char name[HARPE_SAVED_NAME_SIZE];
     harpe_status status = harpe_saved_settings_open_directory(harpe_gpus_are_emulated(gpus), false,
                                                               &all.directory, error);
-    *is_restored = false;
+    *outcome = HARPE_SAVED_VOID;
     if (status == HARPE_NOT_FOUND) return HARPE_OK;
     if (status != HARPE_OK) return status;
     harpe_saved_settings_name(uuid, kind, name);
@@ -671,7 +673,7 @@ harpe_status harpe_saved_settings_end(const harpe_gpus *gpus, int gpu,
         harpe_gpus_close(all.gpus);
     }
     close(all.directory);
-    *is_restored = all.outcome == HARPE_SAVED_RESTORED;
+    *outcome = all.outcome;
     if (all.outcome == HARPE_SAVED_ELSEWHERE)
         return harpe_fail(error, HARPE_GPU_LOST,
                           "GPU %s is lost: it is restored when it has been reset", uuid);

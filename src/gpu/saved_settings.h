@@ -265,11 +265,12 @@ harpe_status harpe_saved_settings_recover(const harpe_gpus *gpus,
                                           harpe_error *error);
 
 /* Does the same for one record, if it is of a job of the process `trainer`. This process may still
- * run, because only its lease has ended. `*is_restored` becomes true if the GPU had been left
- * changed. */
+ * run, because only its lease has ended. `*outcome` becomes HARPE_SAVED_VOID if there is no record,
+ * and HARPE_SAVED_IN_USE if the record is of another job, or if a helper process of the running
+ * `trainer` has kept it locked for 5 s: the process has then taken the GPU without a lease. */
 harpe_status harpe_saved_settings_end(const harpe_gpus *gpus, int gpu,
                                       harpe_saved_settings_kind kind, int64_t trainer,
-                                      bool *is_restored, harpe_error *error);
+                                      harpe_saved_settings_outcome *outcome, harpe_error *error);
 
 /* Writes a line about a record whose job is over: its GPU is restored, or could not be restored.
  * Returns false for all other outcomes. The line has at most `size` bytes. */

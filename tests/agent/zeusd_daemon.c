@@ -47,11 +47,10 @@ static void stop(void *user, int signal_number) {
 
 static void report(void *user, const harpe_saved_settings *saved, const harpe_gpu_info *info,
                    harpe_saved_settings_outcome outcome, const harpe_error *error) {
-    daemon_state *state = user;
+    (void)user;
     (void)info;
     (void)error;
     fprintf(stderr, "record of %ld: outcome %d\n", (long)saved->trainer, (int)outcome);
-    if (outcome == HARPE_SAVED_IN_USE) harpe_zeusd_settings_recover_after(state->settings, saved);
 }
 
 static unsigned read_groups(char *list) {

@@ -401,24 +401,23 @@ static void the_next_holder_restores_what_a_dead_job_has_left(void **state) {
 }
 
 static void a_lease_that_ends_is_restored_although_its_process_lives(void **state) {
-    bool is_restored = true;
+    harpe_saved_settings_outcome outcome;
     (void)state;
     uint32_t found_mw = limit_now();
     int64_t self = harpe_process_self();
-    assert_int_equal(harpe_saved_settings_end(gpus, 0, HARPE_SAVED_POWER, self, &is_restored, NULL),
+    assert_int_equal(harpe_saved_settings_end(gpus, 0, HARPE_SAVED_POWER, self, &outcome, NULL),
                      HARPE_OK);
-    assert_false(is_restored);
+    assert_int_equal(outcome, HARPE_SAVED_VOID);
     harpe_holding *holding = hold();
     assert_int_equal(change(holding, CHANGED_MW), HARPE_OK);
     harpe_holding_release(holding);
-    assert_int_equal(
-        harpe_saved_settings_end(gpus, 0, HARPE_SAVED_POWER, self + 1, &is_restored, NULL),
-        HARPE_OK);
-    assert_false(is_restored); /* another job has it */
-    assert_int_equal(limit_now(), CHANGED_MW);
-    assert_int_equal(harpe_saved_settings_end(gpus, 0, HARPE_SAVED_POWER, self, &is_restored, NULL),
+    assert_int_equal(harpe_saved_settings_end(gpus, 0, HARPE_SAVED_POWER, self + 1, &outcome, NULL),
                      HARPE_OK);
-    assert_true(is_restored);
+    assert_int_equal(outcome, HARPE_SAVED_IN_USE); /* another job has it */
+    assert_int_equal(limit_now(), CHANGED_MW);
+    assert_int_equal(harpe_saved_settings_end(gpus, 0, HARPE_SAVED_POWER, self, &outcome, NULL),
+                     HARPE_OK);
+    assert_int_equal(outcome, HARPE_SAVED_RESTORED);
     assert_int_equal(limit_now(), found_mw);
     assert_false(has_record());
 }
@@ -434,15 +433,15 @@ static int die_with_a_record_of_zeusd(void *user) {
 }
 
 static void a_lease_that_ends_leaves_the_record_of_a_dead_job_alone(void **state) {
-    bool is_restored = true;
+    harpe_saved_settings_outcome outcome;
     (void)state;
     (void)harpe_world_start("job", die_with_a_record_of_zeusd, NULL);
     WAIT_FOR(has_record());
     pause_s(1);
-    assert_int_equal(harpe_saved_settings_end(gpus, 0, HARPE_SAVED_POWER, harpe_process_self(),
-                                              &is_restored, NULL),
-                     HARPE_OK);
-    assert_false(is_restored);
+    assert_int_equal(
+        harpe_saved_settings_end(gpus, 0, HARPE_SAVED_POWER, harpe_process_self(), &outcome, NULL),
+        HARPE_OK);
+    assert_int_equal(outcome, HARPE_SAVED_IN_USE);
     assert_true(has_record());
 }
 
