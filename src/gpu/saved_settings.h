@@ -208,7 +208,8 @@ bool harpe_saved_settings_find(const harpe_gpus *gpus, int gpu, harpe_saved_sett
 
 /* Returns true if settings are changed although the process for which they were changed has ended,
  * and no process holds the record to restore them. `*trainer` receives the number of the process.
- * Returns false for settings that were changed through zeusd. */
+ * Returns false for settings that were changed through zeusd, and for a process of another
+ * namespace of process numbers, which may run. */
 bool harpe_saved_settings_are_left(const harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind,
                                    int64_t *trainer);
 
@@ -238,7 +239,7 @@ bool harpe_gpu_is_yielding(const harpe_gpus *gpus, int gpu);
 typedef enum harpe_saved_settings_outcome {
     HARPE_SAVED_RESTORED,  /* restored; with `is_dry`, would be restored */
     HARPE_SAVED_FAILED,    /* restoring failed, or another process keeps the record locked, see the
-                            * error; the record stays */
+                            * error; the record stays. Or the record is damaged; it is removed */
     HARPE_SAVED_IN_USE,    /* the job of the record is alive */
     HARPE_SAVED_ELSEWHERE, /* this process does not see the GPU; the record stays */
     HARPE_SAVED_VOID,      /* from an earlier start of the machine or cluster; the record is

@@ -159,7 +159,7 @@ static json_t *diagnose(const harpe_machine_facts *machine) {
 static void add_left(void *user, const harpe_saved_settings *state, const harpe_gpu_info *info,
                      harpe_saved_settings_outcome outcome, const harpe_error *error) {
     char what[128];
-    (void)error;
+    if (outcome == HARPE_SAVED_FAILED) add_problem(user, "%s.", error->message);
     if (outcome != HARPE_SAVED_RESTORED || !info) return;
     harpe_saved_settings_describe(state, what, sizeof what);
     add_problem(user,
