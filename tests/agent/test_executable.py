@@ -169,8 +169,3 @@ class Administrators(unittest.TestCase):
         self.assertIn("only root may end", done.stderr)
         done = subprocess.run(restore, env=machine.environment, text=True, capture_output=True, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-
-
-if __name__ == "__main__":
-    agents.tell_where_it_hangs()
-    unittest.main()

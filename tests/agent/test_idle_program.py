@@ -6,7 +6,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import unittest
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -92,8 +91,3 @@ class Idle(agents.AgentTest):
         self.assertEqual(agent.stop(), 0)
         self.assertEqual(self.machine.clocks()[0], HIGHEST_MHZ)
         self.assertNotIn("GPU 0", self.machine.run("gpus", "--restore").stdout)
-
-
-if __name__ == "__main__":
-    agents.tell_where_it_hangs()
-    unittest.main(verbosity=2)

@@ -14,7 +14,6 @@ import signal
 import socket
 import struct
 import time
-import unittest
 
 from agents import open_files
 from metrics_agent import Agent, AgentTest, parse, promtool
@@ -496,7 +495,3 @@ class Files(AgentTest):
         _, agent = self.start_agent("A100")
         exported = set(re.findall(r"^# TYPE (harpe_agent_\w+)", agent.page(), re.MULTILINE))
         self.assertLessEqual(set(re.findall(r"\bharpe_agent_[a-z_]+", rules.read_text())), exported)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -131,7 +131,3 @@ class RealClient(unittest.TestCase):
 
     def test_reads_over_tcp(self):
         self.check_reads(ZEUSD_HOST_PORT="%s:%d" % self.daemon.tcp, ZEUSD_TOKEN=token())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -444,7 +444,3 @@ class Holders(unittest.TestCase):
         descriptors = len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
         self.assertLess(descriptors, 60)
         self.assertEqual(daemon.stop()[0], 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -361,7 +361,3 @@ class Comparison(unittest.TestCase):
                             for method, target in itertools.islice(read_requests(), 0, None, 10) if method != "HEAD"])
             connection.close()
         self.assertEqual(json.dumps(answers[0]), json.dumps(answers[1]))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -643,6 +643,3 @@ class ManyGpus(Routes):
 for name in dir(Routes):  # the many GPUs have one test of their own
     if name.startswith("test_"):
         setattr(ManyGpus, name, None)
-
-if __name__ == "__main__":
-    unittest.main()

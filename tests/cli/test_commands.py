@@ -5,7 +5,7 @@ import ast
 import csv
 import re
 
-from program import HARPE, ProgramTest, environment, json, os, rows, subprocess, unittest
+from program import HARPE, ProgramTest, environment, json, os, rows, subprocess
 
 COLUMNS = ["plan", "time_s", "energy_j", "lower_bound_j", "gap_percent", "compute_energy_j",
            "blocking_energy_j", "average_power_w", "slowdown_percent", "savings_percent",
@@ -778,7 +778,3 @@ class Streams(ProgramTest):
         text = (self.path / "p.csv").read_text()
         self.assertTrue(text.startswith("stage,instruction"))
         self.assertNotIn("p2p-power", text)
-
-
-if __name__ == "__main__":
-    unittest.main()

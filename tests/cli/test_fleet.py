@@ -174,7 +174,3 @@ class Fleet(ProgramTest):
             self.refuse(2, message, "fleet", *words)
         self.refuse(1, "time_s and price_per_kwh", "fleet", "solve", path, "--prices",
                     self.write("prices.csv", "time_s\n"))
-
-
-if __name__ == "__main__":
-    unittest.main()

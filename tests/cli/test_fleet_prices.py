@@ -217,7 +217,3 @@ class Prices(ProgramTest):
         self.assertNotIn("--feed-ca-file", result.err)
         self.assertEqual(len(feed.requests), 1)
         self.refused("cannot be fetched", f"{self.feed.url}/p".replace("http:", "https:"))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -8,7 +8,6 @@ import json
 import ssl
 import threading
 import time
-import unittest
 
 from program import LIMIT_S, ProgramTest, environment
 
@@ -297,7 +296,3 @@ class Fleet(ProgramTest):
         result = self.run_harpe("fleet", "status", env=self.env)
         self.assertEqual(result.code, 1, result)
         self.assertEqual(result.err.count("\n"), 1, result)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,7 +3,6 @@
 """`harpe plan --graph` and `--export-graph` from the outside: the files of a plan directory, a pipeline
 compared with its own graph; and bad input."""
 import json
-import unittest
 
 from program import ProgramTest, rows
 
@@ -184,7 +183,3 @@ class Graph(ProgramTest):
         self.refuse(2, "--export-graph", *graph, "--export-graph", "x")
         self.refuse(2, "--output-dir is missing", "plan", "--graph", "job.json")
         self.refuse(1, "nothing.json", "plan", "--graph", "nothing.json", "-o", "plans")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -6,9 +6,8 @@ imports damaged and odd traces."""
 import gzip
 import json
 import random
-import unittest
 
-from pipeline_traces import CHAKRA_WRITERS, Pipeline, chakra_protobuf, delimited, field, varint
+from pipeline_traces import CHAKRA_WRITERS, Pipeline, chakra_protobuf, delimited, field
 from program import ProgramTest, rows
 
 A100_MHZ = [1410 - 15 * k for k in range(38)]  # down to 60 % of the highest clock
@@ -684,7 +683,3 @@ class RandomDamage(ImportTest):
                                         "--force", "--quiet")
                 self.assertIn(result.code, (0, 1), result)
                 self.assertEqual(result.err.count("\n"), result.code, result)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,6 @@ and a schedule may name, and what a plan then contains. The expected time and en
 come from a small simulation of the lists."""
 import csv
 import re
-import unittest
 
 import program
 
@@ -167,7 +166,3 @@ class Instructions(program.ProgramTest):
                                   "1,forward,1410,1,1\n")
         self.refuse(1, "the profile has no 'forward_moe' for stage 0, which the schedule runs",
                     "plan", "-i", "profile.csv", "-p", 60, "-o", "plans", "-s", "own.csv")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -553,7 +553,3 @@ class Failures(JobsTest):
         self.refused(2, "link takes no job", "link", "some")
         self.refused(2, "--yes is for evict", "link", "--yes")
         self.refused(2, "http://HOST:PORT", "--server", "ftp://somewhere")
-
-
-if __name__ == "__main__":
-    unittest.main()

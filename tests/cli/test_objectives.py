@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 
-from program import ProgramTest, json, rows, run_1f1b, unittest
+from program import ProgramTest, json, rows, run_1f1b
 
 PROBLEM = ["--inst-profile", "profile.csv", "--num-mbs", 4, "--p2p-power", 84]
 RANKS = 4
@@ -380,7 +380,3 @@ class PowerShape(ObjectivesTest):
         self.succeed("choose", "plans", *PRICES)
         self.assertEqual(self.choose("--min-energy")["plan"], 0)
         self.refuse(1, "an older harpe plan has written it", "choose", "plans", "--max-swing", 9)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,6 @@ combinations of clocks."""
 import csv
 import itertools
 import re
-import unittest
 
 import program
 
@@ -83,7 +82,3 @@ class Phases(program.ProgramTest):
             # A slower plan within the limit saves at most a little more.
             best_j = self.least_energy_within(slowdown * self.highest_s)
             self.assertLessEqual(energy_j, 1.01 * best_j)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,7 @@ PyTorch; and profiles from a server's dumps."""
 import signal
 import time
 
-from program import HARPE, ProgramTest, environment, json, os, rows, subprocess, unittest
+from program import HARPE, ProgramTest, environment, json, os, rows, subprocess
 from attempts import attempt
 
 A100_BLOCKING_W = 84
@@ -366,7 +366,3 @@ class Switch(ProgramTest):
         result = self.run_harpe("emulate", "--gpus", "1xA100", "--", "sh", "-c", script)
         self.assertEqual(result.code, 0, result)
         self.assertIn("210 MHz", result.out)
-
-
-if __name__ == "__main__":
-    unittest.main()

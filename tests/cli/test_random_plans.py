@@ -7,7 +7,7 @@ import os
 import random
 
 import random_jobs
-from program import ProgramTest, rows, unittest
+from program import ProgramTest, rows
 
 SCALE = max(0, int(os.environ.get("HARPE_TEST_SCALE") or 0))
 # How far the energy of a plan may be above the least of all plans whose clocks hold: in half of them, in
@@ -177,7 +177,3 @@ class RandomPlans(ProgramTest):
             energy += sum(job.power) * (max(lengths) - length)
             self.assertAlmostEqual(float(row["energy_j"]), energy, 6)
             self.assertLessEqual(float(row["lower_bound_j"]), energy * (1 + 1e-9))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,7 @@
 the profile with a simulation of each replica."""
 import ast
 
-from program import ProgramTest, json, rows, run_1f1b, unittest
+from program import ProgramTest, json, rows, run_1f1b
 
 STAGES, MICROBATCHES = 3, 4
 
@@ -197,7 +197,3 @@ class Replicas(ProgramTest):
         self.refuse(2, "no blocking_power for stage 0, gpu 0 of replica 0", "plan", "-i",
                     "plain.csv", "--replica", "plain.csv", "-m", 4, "-o", "x")
         self.assertFalse((self.path / "plans").exists())
-
-
-if __name__ == "__main__":
-    unittest.main()

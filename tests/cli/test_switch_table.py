@@ -3,7 +3,6 @@
 """--switch-latency FILE.csv: a table of latencies by new clock gives the same plans and times as a
 profile whose column switch_latency has them."""
 import json
-import unittest
 
 from program import ProgramTest
 
@@ -81,7 +80,3 @@ class SwitchTable(ProgramTest):
         self.refuse(2, "are for pipelines only", "plan", "--graph", "g.json", "-o", "plans",
                     "--switch-latency", "switch.csv")
         self.assertFalse((self.path / "plans").exists())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,13 +4,12 @@ Real processes show only what needs them: kills, signals, late ranks, other serv
 import csv
 import http.server
 import re
-import shutil
 import statistics
 import sys
 import tempfile
 import time
 
-from program import LIMIT_S, environment, json, os, pathlib, signal, unittest
+from program import LIMIT_S, environment, json, os, pathlib, signal
 from program import SOURCE
 from train_sim import Simulation, processes_with
 
@@ -503,7 +502,3 @@ class RealTime(Simulation):
         for token, message in (("", "set HARPE_TOKEN"), ("guess", "does not know the token")):
             self.refuse(1, message, "train-sim", "--server", f"http://127.0.0.1:{server.port}",
                         env=environment(HARPE_TOKEN=token))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -8,7 +8,6 @@ import resource
 import signal
 import tempfile
 
-from program import unittest
 from train_sim import Simulation
 
 
@@ -100,7 +99,3 @@ class RealTime(Simulation):
         out, _ = self.finish()
         self.assertEqual(len(re.findall("^  The plan saves .* % of the energy", out, re.MULTILINE)), 1, out)
         self.assertIn("time runs 20 times as fast", out)
-
-
-if __name__ == "__main__":
-    unittest.main()

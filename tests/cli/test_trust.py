@@ -107,6 +107,3 @@ if harpe.harpe_power_limit_gpus_new(gpus, True, ctypes.byref(device), None) == 0
         result = subprocess.run([program, "gpus"], env=dict(self.environment, HARPE_NVML_LIBRARY=str(self.library(0))),
                                 text=True, capture_output=True, user=USER, group=USER)
         self.assertNotIn("LOADED", result.stderr)
-
-
-unittest.main()

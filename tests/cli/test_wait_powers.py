@@ -4,7 +4,7 @@
 profile.csv with a simulation of each rank."""
 import ast
 
-from program import ProgramTest, json, rows, run_1f1b, unittest
+from program import ProgramTest, json, rows, run_1f1b
 
 RANKS, MICROBATCHES = 4, 4
 PROBLEM = ["--inst-profile", "profile.csv", "--num-mbs", MICROBATCHES]
@@ -111,7 +111,3 @@ class WaitPowers(ProgramTest):
                     "--p2p-power", 84, "--wait-powers", waits, "--export-graph", "graph.json")
         self.refuse(2, "--p2p-power is missing", "plan", *PROBLEM, "--wait-powers", waits,
                     "--output-dir", "x")
-
-
-if __name__ == "__main__":
-    unittest.main()

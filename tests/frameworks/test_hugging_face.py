@@ -133,7 +133,3 @@ class AccelerateJob(energy_checks.EnergyChecks, jobs.JobTest):
         self.assertEqual(first["measurements"], second["measurements"])
         self.assertEqual(self.machine.limit(0), 400000)
         self.assertEqual(self.machine.limit(1), 400000)
-
-
-if __name__ == "__main__":
-    unittest.main()

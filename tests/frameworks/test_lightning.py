@@ -79,7 +79,3 @@ class Job(energy_checks.EnergyChecks, jobs.JobTest):
             self.assertFalse([name for name in row if "energy" in name or "power" in name], row)
         self.assertEqual(len(one["lines"]), 2, one["lines"])
         self.assertIsNone(one["optimizer"])
-
-
-if __name__ == "__main__":
-    unittest.main()

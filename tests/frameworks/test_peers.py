@@ -2,7 +2,6 @@
 """Programs of other projects that show or measure GPUs, unchanged, on emulated GPUs: what they show
 is what the emulator's nvidia-smi shows. Each needs its own package; a missing one is skipped.
 `make check` does not run these tests."""
-import functools
 import importlib.util
 import json
 import os
@@ -273,7 +272,3 @@ print(json.dumps([[repr(one) for one in domains], sample.energy, least_s, most_s
         self.assertEqual(domains, ["nvidia_gpu_0", "nvidia_gpu_1"])
         for index, domain in enumerate(domains):
             self.assert_energy(index, energies[domain] / 1e3, least_s, most_s)
-
-
-if __name__ == "__main__":
-    unittest.main()

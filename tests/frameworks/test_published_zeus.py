@@ -233,7 +233,3 @@ class OnTheEmulator(unittest.TestCase):
                 self.assertTrue(one["counts"])
                 self.assertAlmostEqual(one["heat"], float(smi[7]), delta=2)
                 self.assertEqual(one["memory_lock"], None if "V100" in smi[0] else True)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -128,7 +128,3 @@ class Run(jobs.JobTest):
         names = (self.path / "log" / "version_0" / "metrics.csv").read_text().splitlines()[0]
         self.assertIn("energy_per_sample_j", names.split(","))
         self.assertEqual(said, ["harpe run: the Trainer of Lightning: its log gets the energy"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -118,7 +118,3 @@ def with_callback(*arguments, **named):
     make(*arguments, callbacks=[callback], **named)
 lightning.Trainer.__init__ = with_callback
 """), range(14, 18))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -18,7 +18,7 @@ import time
 import uuid
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from program import HARPE, ProgramTest, environment, json, signal, unittest  # noqa: E402
+from program import HARPE, ProgramTest, environment, json, signal  # noqa: E402
 
 EMULATOR = os.environ.get("HARPE_EMULATOR", "")
 LIMIT_S = 300  # of every wait: far more than a loaded machine needs
@@ -337,7 +337,3 @@ class Display(MonitorTest):
         frame = text.split("\x1b[H")[3]
         self.assertIn("and 5 more GPUs", frame)
         self.assertLess(frame.count("\n"), 8)
-
-
-if __name__ == "__main__":
-    unittest.main()

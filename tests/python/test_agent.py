@@ -8,7 +8,6 @@ import signal
 import subprocess
 import tempfile
 import time
-import unittest
 from unittest import mock
 
 import training
@@ -103,7 +102,3 @@ class Agent(training.TrainingTest):
             self.assertEqual(len(self.log.having(word)), 1, self.log.lines)
         one.close()
         self.assert_clocks_are_back()
-
-
-if __name__ == "__main__":
-    unittest.main()

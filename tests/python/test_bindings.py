@@ -75,7 +75,3 @@ class Bindings(unittest.TestCase):
         for name in _bindings.FUNCTIONS:
             with self.subTest(name):
                 self.assertTrue(callable(getattr(lib, name)))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -218,7 +218,3 @@ class Environment(unittest.TestCase):
             for name, kind in (("C", bool), ("A", int), ("D", int)):
                 with self.assertRaises(ValueError):
                     get_env(name, kind)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -192,7 +192,3 @@ class FleetTest(unittest.TestCase):
             harpe.fleet._Handle = original
         gc.collect()
         self.assertEqual(len(freed), 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -252,7 +252,3 @@ class GraphTest(unittest.TestCase):
         gc.collect()
         self.assertEqual(plan.activities["f1"].option, 1)
         self.assertTrue(lib)
-
-
-if __name__ == "__main__":
-    unittest.main()

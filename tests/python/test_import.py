@@ -84,7 +84,3 @@ class Import(unittest.TestCase):
         self.assertRegex(result.stdout, r"^\d+\.\d+\.\d+")
         result = world.python("import harpe; harpe.version()", HARPE_LIBRARY="/nowhere/libharpe.so.0")
         self.assertRegex(result.stderr, "UnavailableError: .*nowhere.*HARPE_LIBRARY")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -723,7 +723,3 @@ class WithServer(training.TrainingTest):
         with torch_pipelining.install(schedule, optimizer):
             self.wait_until(lambda: optimizer.status().round >= 2, "no rounds", schedule.step)
         self.assertEqual(optimizer.status().misfits, 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -293,7 +293,3 @@ class AgainstTheLibrary(unittest.TestCase):
             del results.__root__[0].backward_energy[1410]
             with self.assertRaisesRegex(ValueError, "rank 1: backward at 1410 MHz"):
                 results.to_csv(ours)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -261,7 +261,3 @@ class Monitor(unittest.TestCase):
             ZeusMonitor(cpu_indices=[]).end_window("never begun")
         self.assertIsInstance(caught.exception, ValueError)
         self.assertIsInstance(caught.exception, HarpeError)
-
-
-if __name__ == "__main__":
-    unittest.main()

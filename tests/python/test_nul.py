@@ -184,7 +184,3 @@ class Nul(unittest.TestCase):
         with self.assertRaises(harpe.InvalidArgumentError) as raised:
             harpe._library.encoded("secret\0")
         self.assertNotIn("secret", str(raised.exception))
-
-
-if __name__ == "__main__":
-    unittest.main(verbosity=2)

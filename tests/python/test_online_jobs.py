@@ -165,7 +165,3 @@ class Phases(OnlineTest):
             self.assertEqual(one.returncode, 0, err)
             lines += [line for line in out.splitlines() if line.startswith("rank ")]
         return lines
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -93,7 +93,3 @@ class PipelineParallel(training.TrainingTest):
         lines = self.run_ranks(2, "--server", "http://127.0.0.1:9", "--steps", 20)
         for line in lines:
             self.assertIn("job , round -1, 20 steps of which 0 did not fit", line)
-
-
-if __name__ == "__main__":
-    unittest.main()

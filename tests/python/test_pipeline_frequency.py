@@ -553,7 +553,3 @@ class Process(training.TrainingTest):
         one.on_step_end()
         self.assertLess(waited, 20)  # the interpreter may wait for its own lock
         self.assertEqual(one.status().misfits, 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

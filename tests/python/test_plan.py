@@ -738,7 +738,3 @@ class Memory(PlanTest):
         self.solve(plans=2)
         gc.collect()
         self.assertEqual(order[-1], "problem")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -731,7 +731,3 @@ class Trainer:
             self.event("on_evaluate", metrics={})
             self.event("on_save")
         self.event("on_train_end")
-
-
-if __name__ == "__main__":
-    unittest.main()

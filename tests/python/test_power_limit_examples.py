@@ -73,7 +73,3 @@ class Examples(unittest.TestCase):
             self.assertEqual(code, 1, err)
             self.assertRegex(err, "^hf_trainer.py: No module named .*needs torch, transformers")
             self.skipTest(err.strip())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -6,7 +6,6 @@ import json
 import logging
 import math
 import os
-import pathlib
 import subprocess
 import sys
 import unittest
@@ -153,7 +152,3 @@ class Members(ServerTest):
                     rank.wait(LIMIT_S)
         self.assertEqual(self.jobs(), [])
         self.assertEqual(self.machine.state(), self.found)
-
-
-if __name__ == "__main__":
-    unittest.main()

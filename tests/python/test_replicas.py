@@ -156,7 +156,3 @@ class ReplicasTest(unittest.TestCase):
         with self.assertRaises(harpe.HarpeError):
             harpe.replicas.solve(gpus, num_microbatches=4, blocking_power=75,
                                  progress=lambda *_: False)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -455,7 +455,3 @@ class Run(unittest.TestCase):
                 capture_output=True, check=False)
             self.assertEqual(done.stdout.strip(), str((self.path / package / "_run").resolve()),
                              done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

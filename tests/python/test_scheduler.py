@@ -723,7 +723,3 @@ class Host(unittest.TestCase):
              "assert 'numpy' not in sys.modules and 'torch' not in sys.modules\n"
              "assert 'libharpe' not in open('/proc/self/maps').read()"],
             check=True, timeout=LIMIT_S)
-
-
-if __name__ == "__main__":
-    unittest.main()

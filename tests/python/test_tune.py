@@ -238,7 +238,3 @@ class Callbacks(TuneTest):
             self.assertIsNone(limit.optimizer)
             self.assertIsInstance(limit.tuning, Tuning)
         self.assertIsNone(limit.tuning._session.tuning)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -97,7 +97,3 @@ class HuggingFace(unittest.TestCase):
         self.assertRegex(lines[-1], r"^optimum: \d+ W$")
         self.assertTrue(os.path.exists("power_limits.json"))
         self.assertEqual(machine.state(), found)
-
-
-if __name__ == "__main__":
-    unittest.main()
