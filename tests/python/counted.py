@@ -4,10 +4,10 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import world
+from fixtures import folder
 from step_memory import StepMemory
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -23,9 +23,7 @@ class CountedTest(unittest.TestCase):
     def setUp(self):
         self.memory = StepMemory()
         self.addCleanup(self.memory.close)
-        folder = tempfile.TemporaryDirectory(prefix="harpe-tune-")
-        self.addCleanup(folder.cleanup)
-        self.path = pathlib.Path(folder.name)
+        self.path = folder(self.addCleanup)
         self.environment = {name: value for name, value in os.environ.items()
                             if name not in ("HARPE_LIBRARY", "RANK") and not name.startswith("HARPE_RUN")}
         self.environment.update(HARPE_STEP_MEMORY=self.memory.name(), HARPE_TUNE="1", PYTHONPATH=str(HOOK),

@@ -8,14 +8,13 @@ import gc
 import json
 import math
 import os
-import pathlib
 import pickle
 import subprocess
-import tempfile
 import types
 import unittest
 
 import world
+from fixtures import folder
 import harpe
 import harpe.graph
 import harpe.plan
@@ -73,9 +72,7 @@ def dag_of_job(kind=DiGraph, **attributes):
 class GraphTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        directory = tempfile.TemporaryDirectory(prefix="harpe-graph-")
-        cls.addClassCleanup(directory.cleanup)
-        cls.path = pathlib.Path(directory.name)
+        cls.path = folder(cls.addClassCleanup)
         cls.file = cls.path / "job.json"
         cls.file.write_text(json.dumps(JOB))
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import unittest
+from unittest import mock
 
 import training
 import world
@@ -43,19 +44,15 @@ def more_steps(count):
 
 
 class OnlineTest(training.TrainingTest):
-    @classmethod
-    def setUpClass(cls):
-        # The energy counter moves continuously, so that a few short steps are enough.
-        cls.machine = world.machine(cls.gpus, 1)  # without faults
-        os.environ["HARPE_EMULATOR_FAULTS"] = "energy_step=0"
-        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        cls.lowest_mhz = cls.clock(0)
+    time_scale = 1
 
     @classmethod
-    def tearDownClass(cls):
-        for name in ("HARPE_EMULATOR_FAULTS", "CUDA_DEVICE_ORDER"):
-            os.environ.pop(name)
-        super().tearDownClass()
+    def setUpClass(cls):
+        super().setUpClass()  # without faults
+        # The energy counter moves continuously, so that a few short steps are enough.
+        changes = mock.patch.dict(os.environ, HARPE_EMULATOR_FAULTS="energy_step=0", CUDA_DEVICE_ORDER="PCI_BUS_ID")
+        changes.start()
+        cls.addClassCleanup(changes.stop)
 
     def start_online(self, **args):
         started = training.server.Server(

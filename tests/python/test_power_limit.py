@@ -22,6 +22,7 @@ from unittest import mock
 import world
 import kills
 import oracle
+from fixtures import folder
 from harpe import _bindings as b
 from harpe.callback import CallbackSet
 from harpe.monitor import Measurement, ZeusMonitor
@@ -146,9 +147,7 @@ class Broken(OptimumSelector):
 @unittest.skipUnless(LOGS.is_dir(), f"no measured logs: HARPE_DATA names the folder (not {world.DATA})")
 class Replay(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="harpe-test-")
-        self.addCleanup(folder.cleanup)
-        self.profile = pathlib.Path(folder.name, "profile.json")
+        self.profile = folder(self.addCleanup) / "profile.json"
 
     def optimizer(self, log, selector=None, **arguments):
         measured, count = oracle.read_log(log)
@@ -186,16 +185,8 @@ def train_in_child(optimizer, answers):
     optimizer.close()
 
 
-class OnGpus(unittest.TestCase):
+class OnGpus(world.MachineTest):
     """On emulated GPUs, whose limits are read back from the driver."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.machine = world.machine()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.machine.close()
 
     def setUp(self):
         self.machine.set_limit(0, 231000)  # the original limit need not be the default

@@ -20,16 +20,14 @@ def start(name, *arguments, **environment):
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-class Examples(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.machine = world.machine("2xV100", 100)
-        cls.machine.set_limit(0, 231000)
-        cls.found = cls.machine.state()
+class Examples(world.MachineTest):
+    gpus, time_scale = "2xV100", 100
 
     @classmethod
-    def tearDownClass(cls):
-        cls.machine.close()
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.machine.set_limit(0, 231000)
+        cls.found = cls.machine.state()
 
     def outputs(self, processes):
         results = []

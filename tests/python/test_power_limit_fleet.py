@@ -43,12 +43,8 @@ optimizer.on_train_end()
 """
 
 
-class Members(ServerTest):
-    @classmethod
-    def setUpClass(cls):
-        # Once, because the monitors of this process keep the emulated GPUs open.
-        cls.machine = world.machine("2xA40", 20)
-        cls.addClassCleanup(cls.machine.close)
+class Members(ServerTest, world.MachineTest):
+    gpus, time_scale = "2xA40", 20  # of one machine: the monitors of this process keep its GPUs open
 
     def setUp(self):
         super().setUp()

@@ -4,12 +4,11 @@
 slower, energies that differ); and mistakes. HARPE names the program."""
 import json
 import os
-import pathlib
 import subprocess
-import tempfile
 import unittest
 
 import world
+from fixtures import folder
 import harpe
 import harpe.plan
 import harpe.replicas
@@ -36,9 +35,7 @@ def solve(*gpus, **options):
 
 class ReplicasTest(unittest.TestCase):
     def setUp(self):
-        holder = tempfile.TemporaryDirectory(prefix="harpe-replicas-")
-        self.addCleanup(holder.cleanup)
-        self.folder = pathlib.Path(holder.name)
+        self.folder = folder(self.addCleanup)
 
     def check(self, plans):
         plans.verify()

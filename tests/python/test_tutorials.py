@@ -5,7 +5,6 @@ script of the framework: with a real server and emulated GPUs, on stand-ins for 
 import os
 import re
 import sys
-import tempfile
 import time
 import types
 import unittest
@@ -14,6 +13,7 @@ from unittest import mock
 import frameworks
 import training
 import world
+from fixtures import folder
 
 
 def blocks(document, mark):
@@ -84,10 +84,8 @@ class HuggingFace(unittest.TestCase):
         machine = world.machine("1xV100", 200)
         self.addCleanup(machine.close)
         found = machine.state()
-        folder = tempfile.TemporaryDirectory(prefix="harpe-tutorial-")
-        self.addCleanup(folder.cleanup)
         before = os.getcwd()
-        os.chdir(folder.name)
+        os.chdir(folder(self.addCleanup))
         self.addCleanup(os.chdir, before)
         lines = []
         script = {"trainer": Trainer(420), "print": lines.append}

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", SOURCE / "build" / "release")).resolve()
@@ -23,6 +24,17 @@ import kills  # noqa: E402
 def machine(gpus="4xA40", time_scale=1000):
     """Emulated GPUs for this process and its children. The caller closes them."""
     return kills.Machine(BUILD, gpus, time_scale)
+
+
+class MachineTest(unittest.TestCase):
+    """One emulated machine for all tests of a class."""
+
+    gpus, time_scale = "4xA40", 1000
+
+    @classmethod
+    def setUpClass(cls):
+        cls.machine = machine(cls.gpus, cls.time_scale)
+        cls.addClassCleanup(cls.machine.close)
 
 
 def python(script, *arguments, **environment):
