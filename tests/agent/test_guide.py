@@ -6,10 +6,10 @@ import re
 import subprocess
 import sys
 
+from agents import DEFAULT_W, IDLE_MHZ, LIMIT_S, AgentTest, unexpected, wait_until
+
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = pathlib.Path(os.environ.get("HARPE_SOURCE_DIR", HERE.parent.parent))
-sys.path.insert(0, str(HERE))
-from agents import DEFAULT_W, IDLE_MHZ, LIMIT_S, AgentTest, unexpected, wait_until
 
 
 def guide():

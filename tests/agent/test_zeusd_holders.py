@@ -3,33 +3,22 @@
 for any reason, when the daemon stops, and when a daemon starts after a daemon was killed. Real
 processes and sockets on emulated GPUs."""
 import os
-import pathlib
 import random
 import signal
 import socket
 import subprocess
 import time
-import unittest
 
 import zeusd_world
-from zeusd_world import LIMIT_S, Client, Daemon, Machine, ask, kills, token
+from zeusd_world import LIMIT_S, Client, DaemonTest, ask, kills, token
 
 LOCK = {"min_clock_mhz": 1200, "max_clock_mhz": 1200}
 MEMORY = {"min_clock_mhz": 405, "max_clock_mhz": 405}
 
 
-class Holders(unittest.TestCase):
-    def setUp(self):
-        self.segments = kills.segments()
-        self.addCleanup(self.nothing_is_left)
-        self.machine = Machine()
-        self.addCleanup(self.machine.close)
-        self.folder = zeusd_world.folder()
-        self.addCleanup(self.folder.cleanup)
-        self.faults = pathlib.Path(self.folder.name, "faults")
-
+class Holders(DaemonTest):
     def nothing_is_left(self):
-        self.assertEqual(kills.own_segments(self.segments), set())
+        super().nothing_is_left()
         self.assertEqual(self.records(), [])
 
     def records(self):
@@ -42,11 +31,6 @@ class Holders(unittest.TestCase):
             except FileNotFoundError:
                 continue
         return sorted(found)
-
-    def start(self, *options, **more):
-        daemon = Daemon(self.machine, self.folder.name, *options, **more)
-        self.addCleanup(daemon.close)
-        return daemon
 
     def client(self, daemon, **more):
         client = Client(daemon, **more)
@@ -415,7 +399,7 @@ class Holders(unittest.TestCase):
         if os.geteuid() != 0:
             self.skipTest("only root can be another user")
         daemon = self.start()
-        os.chmod(self.folder.name, 0o755)
+        self.folder.chmod(0o755)
         client, other = (zeusd_world.OtherUser(daemon, uid) for uid in (12345, 12346))
         self.addCleanup(client.close)
         self.addCleanup(other.close)
