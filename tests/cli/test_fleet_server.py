@@ -89,8 +89,8 @@ WRONG = (
 
 
 class FakeServer:
-    """Answers every request with `answer`: a status and JSON, or a status, a text and more headers. It
-    records methods, targets, bodies and headers. While `held` is set, it holds requests."""
+    """Answers every request with `answer`: a status and JSON, or a status, a text and more headers, or a
+    function that returns these for a target. It records methods, targets, bodies and headers. While `held` is set, it holds requests."""
 
     def __init__(self, answer=(200, None), certificate=None, key=None):
         fake = self
@@ -105,7 +105,7 @@ class FakeServer:
                                       dict(self.headers)))
                 if fake.held:
                     fake.held.wait(LIMIT_S)
-                status, content, *headers = fake.answer
+                status, content, *headers = fake.answer(self.path) if callable(fake.answer) else fake.answer
                 text = (content if headers else json.dumps(content)).encode()
                 self.send_response(status)
                 # Without its length, a client of TLS cannot tell an answer from a part of one.
