@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """`harpe plan --min-dwell` from the outside: a note names the rank whose clocks cannot hold, and
 no other."""

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """`harpe plan --replicas`: a plan for each GPU of a job. Times and energies are computed again from
 the profile with a simulation of each replica."""

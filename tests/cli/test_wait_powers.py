@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Blocking powers of kinds of waits (--wait-powers). tests/plan/test_wait_power.c compares the energies of
 plans with a simulation of each rank."""
