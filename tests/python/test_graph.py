@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """harpe.graph compared with the program, and with an example computed by hand: every form of a
 graph, results, limits, mistakes and interrupts. HARPE names the program. networkx is tested if it is

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """The models of the pipeline frequency optimizer in Python: they are used like those of pydantic,
 and agree with libharpe about every document. Needs only Python's standard library."""

@@ -145,20 +145,6 @@ class Phases(OnlineTest):
 
     def run_two_ranks(self, started, steps):
         """Returns the line of each rank."""
-        port = world.reserve_port(self)
-        ranks = [subprocess.Popen(
-            [sys.executable, EXAMPLE, "--steps", str(steps), "--server",
-             f"http://127.0.0.1:{started.port}"], text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, env=dict(os.environ, OMP_NUM_THREADS="1", RANK=str(rank),
-                                             LOCAL_RANK=str(rank), WORLD_SIZE="2",
-                                             MASTER_ADDR="127.0.0.1", MASTER_PORT=port))
-            for rank in range(2)]
-        lines = []
-        for one in ranks:
-            try:
-                out, err = one.communicate(timeout=LIMIT_S)
-            finally:
-                one.kill()
-            self.assertEqual(one.returncode, 0, err)
-            lines += [line for line in out.splitlines() if line.startswith("rank ")]
-        return lines
+        command = [sys.executable, EXAMPLE, "--steps", steps, "--server", f"http://127.0.0.1:{started.port}"]
+        return [line for out, _ in world.run_ranks(self, 2, command) for line in out.splitlines()
+                if line.startswith("rank ")]

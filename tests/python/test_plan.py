@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """harpe.plan compared with the program: the same profile gives the same frontier and the same plan
 files. Also profiles in every form, limits, mistakes, interrupts, and that no C memory is left.

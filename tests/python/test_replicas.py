@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """harpe.replicas: the same plans as the program's; odd jobs (one replica, equal ones, one that is
 slower, energies that differ); and mistakes. HARPE names the program."""

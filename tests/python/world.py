@@ -53,6 +53,22 @@ def reserve_port(test):
     return str(reserved.getsockname()[1])
 
 
+def run_ranks(test, count, command, environment=os.environ, **options):
+    """Runs the processes as torchrun does. Returns what each has written to standard output and error."""
+    port = reserve_port(test)
+    ranks = [subprocess.Popen([*map(str, command)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=dict(environment, OMP_NUM_THREADS="1", RANK=str(rank), LOCAL_RANK=str(rank),
+                                       WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1", MASTER_PORT=port), **options)
+             for rank in range(count)]
+    try:
+        written = [rank.communicate(timeout=900) for rank in ranks]
+    finally:
+        [rank.kill() for rank in ranks]
+    for rank, (_, errors) in zip(ranks, written):
+        test.assertEqual(rank.returncode, 0, errors)
+    return written
+
+
 class ReplayMonitor:
     """Returns the log's values for the window's power limit, as if they had been measured now."""
 
