@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The node agent's metrics: compares the values of emulated GPUs in /metrics with the values that
 an independent client reads through NVML, and checks the metrics of leases. GPUs are slow, hang, are

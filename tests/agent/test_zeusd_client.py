@@ -12,6 +12,7 @@ from zeusd_world import GROUPS, LIMIT_S, DaemonTest, Rapl, kills, token
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import published_zeus
+from process_groups import end_group
 
 SETS = """
 import sys
@@ -77,10 +78,7 @@ class RealClient(DaemonTest):
     def run_client(self, script, **more):
         process = subprocess.Popen([self.python, "-c", script], env=self.environment(**more), text=True, bufsize=1,
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.stdin.close)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
+        self.addCleanup(end_group, process)
         return process
 
     def check_sets(self, process):

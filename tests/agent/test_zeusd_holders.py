@@ -10,6 +10,7 @@ import subprocess
 import time
 
 import zeusd_world
+from process_groups import end_group
 from zeusd_world import LIMIT_S, Client, DaemonTest, ask, kills, token
 
 LOCK = {"min_clock_mhz": 1200, "max_clock_mhz": 1200}
@@ -231,10 +232,7 @@ class Holders(DaemonTest):
     def test_a_gpu_with_a_frequency_controller_is_refused(self):
         daemon, client = self.started()
         trainer = self.machine.start()
-        self.addCleanup(trainer.stdout.close)
-        self.addCleanup(trainer.stdin.close)
-        self.addCleanup(trainer.wait)
-        self.addCleanup(trainer.kill)
+        self.addCleanup(end_group, trainer)
         self.assertEqual([trainer.stdout.readline(), trainer.stdout.readline()], ["starting\n", "training\n"])
         taken = self.machine.states()[0]
         self.refused(client.post("set_gpu_locked_clocks", **LOCK), "frequency controller")
@@ -249,8 +247,7 @@ class Holders(DaemonTest):
         self.assertEqual(other.stdout.readline(), "starting\n")
         self.assertIn("frequency controller", other.stdout.readline())
         other.wait()
-        other.stdout.close()
-        other.stdin.close()
+        end_group(other)
         client.kill()
         self.until_restored()
 
@@ -258,8 +255,7 @@ class Holders(DaemonTest):
         # The job and its controller are killed at once. The next client's change restores the GPU first.
         daemon = self.start()
         trainer = self.machine.start()
-        self.addCleanup(trainer.stdout.close)
-        self.addCleanup(trainer.stdin.close)
+        self.addCleanup(end_group, trainer)
         self.assertEqual([trainer.stdout.readline(), trainer.stdout.readline()], ["starting\n", "training\n"])
         self.machine.until(lambda: self.machine.states() != self.machine.found_all)
         self.machine.until(self.machine.controllers)
