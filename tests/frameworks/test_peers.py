@@ -2,7 +2,6 @@
 """Programs of other projects that show or measure GPUs, unchanged, on emulated GPUs: what they show
 is what the emulator's nvidia-smi shows. Each needs its own package; a missing one is skipped.
 `make check` does not run these tests."""
-import importlib.util
 import json
 import os
 import pathlib
@@ -14,16 +13,12 @@ import unittest
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "python"))
 import world  # noqa: E402
+from fixtures import needs  # noqa: E402
 
 HOST = pathlib.Path(__file__).resolve().with_name("peer_host.py")
 HARPE = os.environ.get("HARPE", str(world.BUILD / "harpe"))
 LIMIT_S = 600
 MIB = 1 << 20
-
-
-def needs(module):
-    """Skips a test if this module is not installed."""
-    return unittest.skipUnless(importlib.util.find_spec(module), f"{module} is not installed")
 
 
 def environment():

@@ -2,7 +2,6 @@
 """`harpe run` with scripts of real frameworks that name nothing of Harpe (scripts/), on emulated
 GPUs and with a real server."""
 import importlib.metadata
-import importlib.util
 import json
 import os
 import re
@@ -15,15 +14,10 @@ import unittest
 import jobs
 import training
 import world
+from fixtures import needs
 
 SCRIPTS = jobs.HERE / "scripts"
 HARPE = os.environ.get("HARPE", str(world.BUILD / "harpe"))
-
-
-def needs(*names):
-    """Skips a test if one of these packages is not installed."""
-    missing = next((name for name in names if importlib.util.find_spec(name) is None), None)
-    return unittest.skipIf(missing, f"{missing} is not installed")
 
 
 def is_older(name, *version):
