@@ -6,7 +6,7 @@ import shutil
 import threading
 
 from program import HARPE, LIMIT_S, ProgramTest, environment, signal, subprocess, unittest
-from fake_server import FakeServer
+from fixtures import FakeServer
 
 CSV = "at,price_per_kwh,carbon_g_per_kwh\n2025-11-26T06:00Z,0.2,300\n1764140400,0.1,200\n"
 JSON = ('[{"at": "2025-11-26T06:00Z", "energy_per_kwh": 0.2, "carbon_g_per_kwh": 300},'

@@ -5,7 +5,7 @@ tests/server."""
 import time
 
 from program import ProgramTest, environment
-from fake_server import FakeServer
+from fixtures import FakeServer
 
 FLEET = {
     "at": 1764100000.5, "revision": 17, "state": "within",

@@ -9,7 +9,7 @@ import termios
 from urllib.parse import parse_qs, urlsplit
 
 from program import HARPE, ProgramTest, SOURCE, environment, json, os, signal, subprocess, unittest
-from fake_server import FakeServer
+from fixtures import FakeServer
 
 sys.path.insert(0, str(SOURCE / "tests" / "server"))
 from server import LIMIT_S, Server, plan_for, register, register_many, result_of  # noqa: E402

@@ -22,8 +22,7 @@ import training
 import world
 
 from attempts import attempt
-from fake_server import FakeServer
-from fixtures import folder
+from fixtures import FakeServer, folder
 from harpe import HarpeError, InvalidArgumentError, UnavailableError
 from harpe.callback import Callback, CallbackSet
 from harpe.optimizer.perseus.frequency_controller import FrequencyController
