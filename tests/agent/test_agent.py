@@ -1051,8 +1051,3 @@ class Tuning(AgentTest):
         self.assertNotIn("untuned", err)
         self.assertTrue(json.loads(out)["is_restored"])
         self.check_restored(agent)
-
-
-if __name__ == "__main__":
-    agents.tell_where_it_hangs()
-    unittest.main()
