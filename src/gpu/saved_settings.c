@@ -558,8 +558,6 @@ static harpe_saved_settings_outcome settle(const recovery *all, const char *name
                                            harpe_saved_settings_record *record, int gpu,
                                            harpe_saved_settings_outcome outcome,
                                            harpe_error *error) {
-    if (lock < 0 && all->over > 0 && harpe_process_is_alive(&record->trainer))
-        return HARPE_SAVED_IN_USE;
     if (lock < 0) {
         error->status =
             harpe_fail(error, HARPE_ALREADY_EXISTS,

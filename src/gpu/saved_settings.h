@@ -267,8 +267,7 @@ harpe_status harpe_saved_settings_recover(const harpe_gpus *gpus,
 
 /* Does the same for one record, if it is of a job of the process `trainer`. This process may still
  * run, because only its lease has ended. `*outcome` becomes HARPE_SAVED_VOID if there is no record,
- * and HARPE_SAVED_IN_USE if the record is of another job, or if a helper process of the running
- * `trainer` has kept it locked for 5 s: the process has then taken the GPU without a lease. */
+ * and HARPE_SAVED_IN_USE if the record is of another job. */
 harpe_status harpe_saved_settings_end(const harpe_gpus *gpus, int gpu,
                                       harpe_saved_settings_kind kind, int64_t trainer,
                                       harpe_saved_settings_outcome *outcome, harpe_error *error);
