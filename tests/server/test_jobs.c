@@ -494,14 +494,12 @@ ENGINE_TEST(list_and_show_tell_the_state) {
     expect(ask_register_rank(e, second, 2, 2), 200, "null");
     (void)whole_round(e, first, 2, 0, -1);
     expect(ask_result(e, first, 1, -1, 4), 200, "null");
-    char *list = harpe_jobs_list(e->jobs, NULL, NULL, 0, 100);
-    assert_true(strstr(list, second) < strstr(list, first));
-    assert_non_null(strstr(list, "\"state\":\"registering\""));
-    free(list);
-    list = harpe_jobs_list(e->jobs, NULL, NULL, 1, 1);
-    assert_null(strstr(list, second));
-    assert_non_null(strstr(list, "\"ranks_reported\":1"));
-    free(list);
+    asked *list = ask(e, HARPE_CALL_LIST, NULL, 0, 100, NULL);
+    assert_true(strstr(list->body, second) < strstr(list->body, first));
+    expect(list, 200, "\"state\":\"registering\"");
+    list = ask(e, HARPE_CALL_LIST, NULL, 1, 1, NULL);
+    assert_null(strstr(list->body, second));
+    expect(list, 200, "\"ranks_reported\":1");
     expect(ask(e, HARPE_CALL_SHOW, first, 0, -1, NULL), 200,
            "{\"rank\":1,\"state\":\"reported\",\"dp_rank\":0,\"pp_rank\":1,\"tp_rank\":0}");
     expect(ask(e, HARPE_CALL_SHOW, first, 0, -1, NULL), 200, "\"state\":\"running\"");
