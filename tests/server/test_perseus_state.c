@@ -182,7 +182,12 @@ static void assert_restarts_change_nothing(int stages, const char *args, int rou
             simulated_run(pair[i]);
         }
         assert_same_schedules(pair[0], pair[1]);
+        json_t *before = frontier(pair[1]);
         simulated_restart(pair[1]); /* while it runs */
+        json_t *after = frontier(pair[1]);
+        assert_true(json_equal(before, after)); /* also the times at which rounds ended */
+        json_decref(before);
+        json_decref(after);
         for (int i = 0; i < 2; i++) {
             if (round == 5 || round == 36) ask_for(pair[i], HARPE_JOB_REQUEST_SLOWDOWN, 1.04);
             must(pair[i], observe(pair[i]));
