@@ -445,6 +445,12 @@ static inline asked *ask_result(engine *e, const char *job, int rank, int64_t ro
     return ask(e, HARPE_CALL_RESULT, job, 0, round, body);
 }
 
+/* Each rank reports `value` + its rank in the round that it runs. */
+static inline void report_all(engine *e, const char *job, int ranks, int value) {
+    for (int r = 0; r < ranks; r++)
+        expect(ask_result(e, job, r, -1, value + r), 200, "null");
+}
+
 /* All ranks ask and get round `round`. Then each reports `value` + its rank. Returns the schedule's
  * MHz. */
 static inline int whole_round(engine *e, const char *job, int ranks, int64_t round, int value) {
@@ -461,8 +467,7 @@ static inline int whole_round(engine *e, const char *job, int ranks, int64_t rou
         frequency = (int)strtol(number + strlen("\"forward\","), NULL, 10);
         asked_free(all[r]);
     }
-    for (int r = 0; r < ranks && value >= 0; r++)
-        expect(ask_result(e, job, r, -1, value + r), 200, "null");
+    if (value >= 0) report_all(e, job, ranks, value);
     return frequency;
 }
 

@@ -105,19 +105,15 @@ static void job_start(replica_job *s, const char *more) {
 /* Returns the time of the slowest replica at its highest clocks. */
 static double fastest_s(const replica_job *s) {
     double slowest_s = 0;
-    for (int r = 0; r < s->replicas; r++) {
-        harpe_plan plan;
-        must(s->base, harpe_plan_all_maximum(s->problems[r], &plan, &s->base->error));
-        slowest_s = fmax(slowest_s, plan.time_s);
-    }
+    for (int r = 0; r < s->replicas; r++)
+        slowest_s = fmax(slowest_s, simulated_highest(s->base, s->problems[r]).time_s);
     return slowest_s;
 }
 
 static double highest_j(const replica_job *s) {
     double slowest_s = fastest_s(s), energy_j = 0;
     for (int r = 0; r < s->replicas; r++) {
-        harpe_plan plan;
-        must(s->base, harpe_plan_all_maximum(s->problems[r], &plan, &s->base->error));
+        harpe_plan plan = simulated_highest(s->base, s->problems[r]);
         energy_j +=
             plan.energy_j + s->base->pp * s->base->blocking_power_w * (slowest_s - plan.time_s);
     }

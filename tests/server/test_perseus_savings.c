@@ -31,9 +31,8 @@ static bool is_highest(const truth *ran, const truth *highest) {
 }
 
 static void true_round(simulated_pipeline *s, ledger *into) {
-    harpe_plan all;
     one_round(s);
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     truth highest = truth_of(s, &all), ran = truth_of(s, &s->ran);
     into->highest.time_s += SIMULATED_ITERATIONS * highest.time_s;
     into->highest.energy_j += SIMULATED_ITERATIONS * highest.energy_j;
@@ -98,8 +97,7 @@ static const story STORIES[] = {
 enum { STORY_COUNT = sizeof STORIES / sizeof STORIES[0] };
 
 static void begin_story(simulated_pipeline *s, const story *it) {
-    harpe_plan all;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     if (it->time_factor > 0) s->time_factor = it->time_factor;
     if (it->energy_factor > 0) s->energy_factor = it->energy_factor;
     if (it->throttle > 0) simulated_throttle(s, it->throttled_stage, it->throttle);
@@ -239,8 +237,7 @@ TEST(clocks_that_make_no_difference_save_nothing) {
 /* ---- The baseline ---------------------------------------------------------------------------- */
 
 SIMULATED_TEST(the_baseline_says_when_and_how_often_it_was_measured, 4, 1, 1, 8) {
-    harpe_plan all;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     start(s, "Perseus", "{\"plans\": 8, \"frequency_stride\": 4}");
     assert_true(isnan(number_of(s, "baseline", "time")));
     int rounds = rounds_until(s, "plan");
@@ -259,9 +256,8 @@ SIMULATED_TEST(the_baseline_says_when_and_how_often_it_was_measured, 4, 1, 1, 8)
 
 /* Runs rounds, and returns how many of them ran at the highest clocks. */
 static int rounds_at_highest(simulated_pipeline *s, int rounds) {
-    harpe_plan all;
     int found = 0;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     for (int i = 0; i < rounds; i++) {
         one_round(s);
         found += s->ran.energy_j == all.energy_j;
@@ -280,8 +276,7 @@ static double shown_baseline(simulated_pipeline *s, size_t back, size_t which) {
 }
 
 PLANNED_TEST(a_change_is_followed_by_a_round_at_the_highest_clocks, "{\"plans\": 8}") {
-    harpe_plan all;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     assert_int_equal(rounds_at_highest(s, 10), 0);
     s->time_factor = 1.04;
     assert_int_equal(rounds_at_highest(s, 1), 0);
@@ -296,8 +291,7 @@ PLANNED_TEST(a_change_is_followed_by_a_round_at_the_highest_clocks, "{\"plans\":
 }
 
 PLANNED_TEST(a_straggler_without_a_baseline_of_its_own_counts_for_nothing, "{\"plans\": 8}") {
-    harpe_plan all;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     claim before = claim_of(s);
     s->straggler_time_s = 1.2 * all.time_s;
     ask_for(s, HARPE_JOB_REQUEST_ITERATION_TIME, s->straggler_time_s);
@@ -344,8 +338,7 @@ PLANNED_TEST(a_change_under_a_power_cap_is_uncertain, "{\"plans\": 8}") {
 
 /* The first round of a job may compile, connect and allocate. */
 SIMULATED_TEST(a_warm_up_is_no_baseline, 4, 1, 1, 8) {
-    harpe_plan all;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     start(s, "Perseus", "{\"plans\": 8, \"frequency_stride\": 4}");
     s->time_factor = 3;
     one_round(s);
@@ -358,8 +351,7 @@ SIMULATED_TEST(a_warm_up_is_no_baseline, 4, 1, 1, 8) {
 /* Iterations that take longer for a while, and a correction for this, must not make the baseline
  * longer permanently. */
 PLANNED_TEST(a_correction_for_a_stall_does_not_stay_in_the_baseline, "{\"plans\": 8}") {
-    harpe_plan all;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     s->outside_time_s = 0.08 * all.time_s;
     some_rounds(s, 2);
     assert_logged(s, "planned again");

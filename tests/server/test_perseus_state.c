@@ -402,8 +402,7 @@ SIMULATED_TEST(iterations_that_are_missing_in_part_are_left_out, 4, 1, 1, 6) {
         odd->iteration_time_count = odd->iteration_energy_count = 2;
         must(s, observe(s));
     }
-    harpe_plan offline = offline_plan(s);
-    assert_close(run_next(s)->energy_j, offline.energy_j, 0.01);
+    assert_runs_offline_plan(s, 0.01);
     assert_null(strstr(s->log, "run again"));
 }
 
