@@ -283,6 +283,11 @@ static inline void assert_close(double value, double expected, double tolerance)
         fail_msg("%.9g is not within %g %% of %.9g", value, 100 * tolerance, expected);
 }
 
+/* The next round needs the energy of the fastest plan by the true profile. */
+static inline void assert_runs_offline_plan(simulated_pipeline *s, double tolerance) {
+    assert_close(run_next(s)->energy_j, offline_plan(s).energy_j, tolerance);
+}
+
 static inline void assert_logged(const simulated_pipeline *s, const char *part) {
     if (!strstr(s->log, part)) fail_msg("expected ...%s... in the log:\n%s", part, s->log);
 }

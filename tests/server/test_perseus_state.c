@@ -182,7 +182,12 @@ static void assert_restarts_change_nothing(int stages, const char *args, int rou
             simulated_run(pair[i]);
         }
         assert_same_schedules(pair[0], pair[1]);
+        json_t *before = frontier(pair[1]);
         simulated_restart(pair[1]); /* while it runs */
+        json_t *after = frontier(pair[1]);
+        assert_true(json_equal(before, after)); /* also the times at which rounds ended */
+        json_decref(before);
+        json_decref(after);
         for (int i = 0; i < 2; i++) {
             if (round == 5 || round == 36) ask_for(pair[i], HARPE_JOB_REQUEST_SLOWDOWN, 1.04);
             must(pair[i], observe(pair[i]));
@@ -397,8 +402,7 @@ SIMULATED_TEST(iterations_that_are_missing_in_part_are_left_out, 4, 1, 1, 6) {
         odd->iteration_time_count = odd->iteration_energy_count = 2;
         must(s, observe(s));
     }
-    harpe_plan offline = offline_plan(s);
-    assert_close(run_next(s)->energy_j, offline.energy_j, 0.01);
+    assert_runs_offline_plan(s, 0.01);
     assert_null(strstr(s->log, "run again"));
 }
 
