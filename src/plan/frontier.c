@@ -13,7 +13,6 @@
 #include "plan/plans.h"
 #include "plan/search_internal.h"
 #include "plan/solver.h"
-#include "plan/switching.h"
 
 /* ---- Public functions ------------------------------------------------------------------------ */
 

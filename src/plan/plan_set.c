@@ -13,7 +13,6 @@
 #include "plan/clocks_internal.h"
 #include "plan/plans.h"
 #include "plan/search_internal.h"
-#include "plan/switching.h"
 
 #define MOST_PLANS 1000000
 #define BESIDE_ASKED 8 /* with deadlines: plans in addition to those for the requested times */

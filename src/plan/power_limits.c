@@ -13,7 +13,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "plan/switching.h"
 
 /* ---- Power over time ------------------------------------------------------------------------- */
 
@@ -174,34 +173,20 @@ static double keep_strongest(void *user, const harpe_harmonic *found, double lea
     return found->swing_w;
 }
 
-static harpe_status find_shape(const harpe_problem *problem, const int *frequency_mhz,
-                               harpe_power_steps *steps, const harpe_profile_point **points,
-                               double *start_s, harpe_power_shape *shape, harpe_error *error) {
-    harpe_status status = harpe_evaluate_find_points(problem, frequency_mhz, points, error);
-    if (status != HARPE_OK) return status;
-    double iteration_s = harpe_evaluate_points(problem, points, start_s).time_s;
-    power_steps_list(steps, problem, points, start_s, iteration_s);
-    shape->peak_w = power_steps_peak_w(steps, INFINITY, NULL, NULL, NULL);
-    double least_w = HARPE_SWING_ROUNDING * shape->peak_w;
-    power_steps_harmonics(steps, least_w, keep_strongest, shape);
-    return HARPE_OK;
-}
-
 harpe_status harpe_plan_power_shape(const harpe_problem *problem, const int *frequency_mhz,
                                     harpe_power_shape *out, harpe_error *error) {
-    size_t count = (size_t)problem->instruction_count;
     harpe_power_steps steps;
-    harpe_power_shape shape = {0};
-    const harpe_profile_point **points = harpe_calloc(count, sizeof *points);
-    double *start_s = harpe_calloc(count, sizeof *start_s);
+    harpe_iteration run = {0};
     harpe_status status = power_steps_init(&steps, problem, error);
-    if (status == HARPE_OK && (!points || !start_s)) status = harpe_fail_memory(error);
-    if (status == HARPE_OK)
-        status = find_shape(problem, frequency_mhz, &steps, points, start_s, &shape, error);
+    if (status == HARPE_OK) status = harpe_iteration_run(&run, problem, frequency_mhz, error);
+    if (status == HARPE_OK) {
+        power_steps_list(&steps, problem, run.points, run.start_s, run.plan.time_s);
+        *out =
+            (harpe_power_shape){.peak_w = power_steps_peak_w(&steps, INFINITY, NULL, NULL, NULL)};
+        power_steps_harmonics(&steps, HARPE_SWING_ROUNDING * out->peak_w, keep_strongest, out);
+    }
+    harpe_iteration_clear(&run);
     power_steps_clear(&steps);
-    free(points);
-    free(start_s);
-    if (status == HARPE_OK) *out = shape;
     return status;
 }
 
@@ -229,7 +214,6 @@ harpe_status harpe_plan_power_shape(const harpe_problem *problem, const int *fre
 /* A batch aims at a peak and a swing that are lower by this share, so it lowers the highest power
  * first. */
 #define STEP 0.02
-#define TWO_PI 6.28318530717958647692
 
 typedef struct harpe_power_move {
     int32_t first, end; /* instructions */

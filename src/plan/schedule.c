@@ -399,11 +399,12 @@ bool harpe_schedule_has_lag(const harpe_schedule *schedule) {
     return false;
 }
 
-int harpe_schedule_shared_stage(const harpe_schedule *schedule, int *owner) {
+int harpe_schedule_shared_stage(const harpe_schedule *schedule, int *owner, int *other) {
     for (int rank = 0; rank < schedule->rank_count; rank++) {
         for (size_t i = schedule->rank_start[rank]; i < schedule->rank_start[rank + 1]; i++) {
             for (int a = 0; a < schedule->instructions[i].action_count; a++) {
                 int stage = schedule->instructions[i].actions[a].stage;
+                if (other) *other = rank;
                 if (owner[stage] != 0 && owner[stage] != rank + 1) return stage;
                 owner[stage] = rank + 1;
             }

@@ -177,6 +177,11 @@ void harpe_frontier_solver_advance(harpe_frontier_solver *solver, int64_t time_p
 /* Returns the compute energy (effective, without blocking) at the current time. */
 double harpe_frontier_solver_energy_j(const harpe_frontier_solver *solver);
 
+/* Attaches the subtree of `top` to `new_parent` at the subtree's event `joint`. Reverses the path
+ * between `top` and `joint`. */
+void harpe_tree_rehang(int32_t *parent, int32_t *parent_edge, int32_t top, int32_t joint,
+                       int32_t new_parent, int32_t new_edge);
+
 static inline bool harpe_frontier_solver_is_late(const harpe_frontier_solver *solver,
                                                  int32_t node) {
     return solver->is_late[solver->group[node]];
