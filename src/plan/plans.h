@@ -181,7 +181,6 @@ typedef struct harpe_power_steps {
 /* A time in which the power is above a limit. */
 typedef struct harpe_hot_time {
     double from_s, until_s;
-    double excess_w;           /* above the limit */
     double before_s, before_j; /* all earlier hot times, and their energy above the limit */
 } harpe_hot_time;
 
@@ -277,19 +276,14 @@ bool harpe_power_limits_are_wanted(const harpe_plan_request *request);
 harpe_status harpe_power_limits_fail(const harpe_power_repair *repair, double time_s,
                                      harpe_error *error);
 
-/* Receives the part of the work that is done, 0 to 1, and returns false to stop. NULL: none. */
-typedef struct harpe_power_reporter {
-    bool (*report)(void *user, double done);
-    void *user;
-} harpe_power_reporter;
-
 /* Replaces the plans of a set that break the limits by plans that keep them and take no longer. If
  * the slowest plan breaks them, makes slower plans too. The set contains no dominated plans,
  * fastest first; the result may, in any order. Returns at once if all plans keep the limits. Fails
- * with HARPE_INFEASIBLE if no plan is left, or none for one of the times that were asked for. */
+ * with HARPE_INFEASIBLE if no plan is left, or none for one of the times that were asked for.
+ * `report` receives the part of the work that is done, 0 to 1, and returns false to stop. */
 harpe_status harpe_power_limits_keep(const harpe_problem *problem,
                                      const harpe_plan_request *request,
-                                     const harpe_power_reporter *reporter, harpe_plan_set *set,
-                                     harpe_error *error);
+                                     bool (*report)(void *user, double done), void *user,
+                                     harpe_plan_set *set, harpe_error *error);
 
 #endif

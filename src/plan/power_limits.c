@@ -121,8 +121,7 @@ static double power_steps_peak_w(const harpe_power_steps *steps, double limit_w,
         if (until_s <= from_s + slack_s) continue;
         highest_w = fmax(highest_w, power_w);
         if (!hot || power_w <= limit_w) continue;
-        hot[(*hot_count)++] =
-            (harpe_hot_time){from_s, until_s, power_w - limit_w, hot_s, *excess_j};
+        hot[(*hot_count)++] = (harpe_hot_time){from_s, until_s, hot_s, *excess_j};
         hot_s += until_s - from_s;
         *excess_j += (power_w - limit_w) * (until_s - from_s);
     }
@@ -745,13 +744,14 @@ static harpe_status make_between(limiter *l, double before_s, double after_s, ha
 
 /* Makes the plans of all times. */
 static harpe_status make_all(limiter *l, const harpe_plan_request *request,
-                             const harpe_power_reporter *reporter, harpe_error *error) {
+                             bool (*report)(void *user, double done), void *user,
+                             harpe_error *error) {
     bool is_asked = request->choice == HARPE_PLANS_AT, broken = false;
     size_t count = is_asked ? request->time_count : l->given->count;
     harpe_status status = HARPE_OK;
     double time_s = 0;
     for (size_t k = 0; k < count && status == HARPE_OK; k++) {
-        if (reporter->report && !reporter->report(reporter->user, (double)k / (double)count))
+        if (!report(user, (double)k / (double)count))
             return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
         time_s = is_asked ? request->times_s[k] : l->given->plans[k].time_s;
         if (is_asked && time_s == 0) time_s = l->given->plans[0].time_s;
@@ -812,13 +812,13 @@ static void limiter_clear(limiter *l) {
 
 harpe_status harpe_power_limits_keep(const harpe_problem *problem,
                                      const harpe_plan_request *request,
-                                     const harpe_power_reporter *reporter, harpe_plan_set *set,
-                                     harpe_error *error) {
+                                     bool (*report)(void *user, double done), void *user,
+                                     harpe_plan_set *set, harpe_error *error) {
     limiter l = {.problem = problem, .given = set, .is_asked = request->choice == HARPE_PLANS_AT};
     bool has_broken = false;
     harpe_status status = limiter_init(&l, request, error);
     if (status == HARPE_OK) status = find_broken(&l, &has_broken, error);
-    if (status == HARPE_OK && has_broken) status = make_all(&l, request, reporter, error);
+    if (status == HARPE_OK && has_broken) status = make_all(&l, request, report, user, error);
     if (status == HARPE_OK && has_broken) {
         harpe_plan_set made = l.made;
         l.made = *set; /* to be freed */

@@ -473,7 +473,7 @@ harpe_status harpe_replica_search(const harpe_problem *problem, double time_s, d
         status = plan_replica(&walk, harpe_crew_tools(&crew), width, numbers, error);
     harpe_crew_clear(&crew);
     if (status == HARPE_OK && frontier)
-        status = harpe_walk_finish_at(
+        status = harpe_walk_finish(
             &walk, reachable_ps(&walk, fmin(least_s, time_s), walk.slowest_ps), frontier, error);
     harpe_walk_clear(&walk);
     return status;

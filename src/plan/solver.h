@@ -374,14 +374,10 @@ void harpe_walk_read(const harpe_walk *walk, harpe_relaxed *relaxed);
  * current slope. */
 double harpe_walk_bound_j(const harpe_walk *walk, double time_s);
 
-/* Walks to T_min, closes the list of vertices, joins them with the lines, and passes the frontier
- * to the caller. */
-harpe_status harpe_walk_finish(harpe_walk *walk, harpe_frontier **out, harpe_error *error);
-
-/* Does the same as harpe_walk_finish, but ends the walk at `time_ps`, which must be on the
- * frontier. */
-harpe_status harpe_walk_finish_at(harpe_walk *walk, int64_t time_ps, harpe_frontier **out,
-                                  harpe_error *error);
+/* Walks to `time_ps`, which must be on the frontier, closes the list of vertices, joins them with
+ * the lines, and passes the frontier to the caller. */
+harpe_status harpe_walk_finish(harpe_walk *walk, int64_t time_ps, harpe_frontier **out,
+                               harpe_error *error);
 
 void harpe_walk_clear(harpe_walk *walk);
 
