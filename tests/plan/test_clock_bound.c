@@ -160,7 +160,7 @@ static void make_bounds(const harpe_problem *problem, const harpe_clock_switch *
         out->relaxed_j[k] = harpe_walk_bound_j(&walk, (double)walk.solver.time_ps / HARPE_PS_PER_S);
         assert_works(harpe_clock_bound_add(&bound, &walk, time_s, &failure));
     }
-    assert_works(harpe_walk_finish(&walk, &out->frontier, &failure));
+    assert_works(harpe_walk_finish(&walk, walk.fastest_ps, &out->frontier, &failure));
     for (int k = 0; k < TIMES; k++)
         out->bound_j[k] = harpe_frontier_bound_at(out->frontier, out->time_s[k]);
 }

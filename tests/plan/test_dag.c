@@ -62,7 +62,7 @@ static void parse(lists *out, const char *const *texts) {
 static harpe_status build(const char *const *texts, harpe_dag *dag, harpe_error *error) {
     lists input;
     parse(&input, texts);
-    return harpe_dag_build(input.pointers, input.counts, input.rank_count, dag, error);
+    return harpe_dag_build(input.pointers, input.counts, input.rank_count, NULL, 0, dag, error);
 }
 
 /* Checks the arcs, "0>1 0>2 ...". */
@@ -72,8 +72,8 @@ static void expect_arcs_with_waits(const char *const *texts, const harpe_wait *w
     harpe_error error;
     lists input;
     parse(&input, texts);
-    if (harpe_dag_build_with_waits(input.pointers, input.counts, input.rank_count, waits,
-                                   wait_count, &dag, &error) != HARPE_OK)
+    if (harpe_dag_build(input.pointers, input.counts, input.rank_count, waits, wait_count, &dag,
+                        &error) != HARPE_OK)
         fail_msg("%s", error.message);
     char text[1024] = "";
     size_t length = 0;
@@ -232,7 +232,7 @@ TEST(a_large_graph_is_built_in_linear_time) {
     for (int rank = 0; rank < 64; rank++)
         rank_lists[rank] = harpe_schedule_rank(schedule, rank, &counts[rank]);
     AT_END(harpe_dag_clear) harpe_dag dag;
-    assert_int_equal(harpe_dag_build(rank_lists, counts, 64, &dag, NULL), HARPE_OK);
+    assert_int_equal(harpe_dag_build(rank_lists, counts, 64, NULL, 0, &dag, NULL), HARPE_OK);
     assert_int_equal(dag.node_count, 64 * 4000 * 3);
     /* Neighbours, and a forward and a backward between stages. */
     assert_int_equal(dag.arc_count, 64 * (4000 * 3 - 1) + 63 * 4000 * 2);
@@ -255,9 +255,9 @@ TEST(a_wait_can_close_a_cycle) {
     parse(&input, texts);
     harpe_dag dag = {.node_count = 99};
     harpe_error error = {0};
-    assert_int_equal(harpe_dag_build_with_waits(input.pointers, input.counts, input.rank_count,
-                                                &wait, 1, &dag, &error),
-                     HARPE_INVALID_INPUT);
+    assert_int_equal(
+        harpe_dag_build(input.pointers, input.counts, input.rank_count, &wait, 1, &dag, &error),
+        HARPE_INVALID_INPUT);
     assert_string_equal(
         error.message, "the order can never finish: rank 0's backward 0B0 waits for rank 1's "
                        "backward 1B0, which comes after rank 1's forward 1F0, which waits for rank "

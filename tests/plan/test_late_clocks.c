@@ -5,7 +5,7 @@
 
 #include "instances.h"
 #include "plan/clocks_internal.h"
-#include "plan/switching.h"
+#include "plan/plans.h"
 
 static harpe_late_plan late_of(const harpe_problem *problem, const int *mhz,
                                const harpe_clock_switch *cost, double lead_s,

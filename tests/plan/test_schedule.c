@@ -64,8 +64,8 @@ static void build_dag(const harpe_schedule *schedule, harpe_dag *dag) {
     for (int rank = 0; rank < ranks; rank++)
         lists[rank] = harpe_schedule_rank(schedule, rank, &counts[rank]);
     harpe_error error;
-    if (harpe_dag_build_with_waits(lists, counts, ranks, schedule->waits, schedule->wait_count, dag,
-                                   &error) != HARPE_OK)
+    if (harpe_dag_build(lists, counts, ranks, schedule->waits, schedule->wait_count, dag, &error) !=
+        HARPE_OK)
         fail_msg("%s, %d ranks, %d microbatches: %s", harpe_schedule_name(schedule), ranks,
                  harpe_schedule_microbatch_count(schedule), error.message);
     free(counts);

@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include "instances.h"
-#include "plan/switching.h"
+#include "plan/plans.h"
 
 static harpe_switching switching_of(const harpe_problem *problem, const int *frequency_mhz,
                                     const harpe_clock_switch *cost) {

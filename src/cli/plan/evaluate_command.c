@@ -17,8 +17,8 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/plan/plan_internal.h"
+#include "plan/plans.h"
 #include "plan/solver.h"
-#include "plan/switching.h"
 
 #define PLAN_FILE_COUNT_MAX 1000000
 #define SOLVING_SHARE 0.9 /* share of the progress shown; the rest is for evaluating the files */

@@ -13,7 +13,6 @@
 #include "base/format.h"
 #include "plan/plans.h"
 #include "plan/problem.h"
-#include "plan/switching.h"
 
 #define SMALL_SLOWDOWN 1.05
 /* Measured iteration times vary by more than this, so a plan that is faster by less is of no use.

@@ -444,7 +444,7 @@ harpe_status harpe_online_schedule_make(const harpe_online_schedule *which, int 
 static harpe_status check_stages(const harpe_schedule *schedule, harpe_error *error) {
     int *owner = harpe_calloc((size_t)harpe_schedule_stage_count(schedule), sizeof *owner);
     if (!owner) return harpe_fail_memory(error);
-    int stage = harpe_schedule_shared_stage(schedule, owner);
+    int stage = harpe_schedule_shared_stage(schedule, owner, NULL);
     free(owner);
     if (stage < 0) return HARPE_OK;
     return harpe_fail(
