@@ -131,5 +131,3 @@ TEST(clock_never_runs_backwards) {
     assert_true(harpe_clock_s() - (double)last_ns * 1e-9 < 60.0);
     assert_true(harpe_clock_s() - (double)last_ns * 1e-9 >= -1e-6);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -61,5 +61,3 @@ TEST(a_head_has_help_and_type) {
     assert_string_equal(text.data,
                         "# HELP harpe_x_total What it counts.\n# TYPE harpe_x_total counter\n");
 }
-
-int main(void) { return run_listed_tests(); }

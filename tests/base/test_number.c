@@ -212,5 +212,3 @@ TEST(numbers_are_printed_as_by_printf) {
         check_printed(-(double)(next_random() >> (next_random() % 64)));
     }
 }
-
-int main(void) { return run_listed_tests(); }

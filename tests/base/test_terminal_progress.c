@@ -146,5 +146,3 @@ static int run_under_nohup(void) {
 }
 
 TEST(ignored_signal_stays_ignored) { assert_int_equal(run_child(run_under_nohup, -1), 0); }
-
-int main(void) { return run_listed_tests(); }

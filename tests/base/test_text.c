@@ -243,5 +243,3 @@ TEST(comma_locale_changes_nothing) {
     assert_string_equal(control, "1,5"); /* the caller's locale is unchanged */
     setlocale(LC_ALL, "C");
 }
-
-int main(void) { return run_listed_tests(); }

@@ -317,5 +317,3 @@ TEST(wrong_events_are_harmless) {
     }
     end_world(&late);
 }
-
-int main(void) { return run_listed_tests(); }

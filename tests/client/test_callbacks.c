@@ -84,10 +84,9 @@ TEST(a_set_may_be_empty_or_missing) {
 
 TEST(what_is_missing_is_an_error) {
     harpe_callback_set *set = NULL;
-    harpe_error error;
-    assert_int_equal(harpe_callback_set_new(NULL, 1, &set, &error), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_callback_set_new(NULL, 1, &set, &failure), HARPE_INVALID_ARGUMENT);
     assert_null(set);
-    assert_int_equal(harpe_callback_set_add(NULL, NULL, &error), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_callback_set_add(NULL, NULL, &failure), HARPE_INVALID_ARGUMENT);
 }
 
 /* ---- The power limit optimizer in a set ------------------------------------------------------ */
@@ -146,5 +145,3 @@ TEST(the_power_limit_optimizer_rides_in_a_set) {
     harpe_callback_set_free(set);
     harpe_power_limit_optimizer_free(optimizer);
 }
-
-int main(void) { return run_listed_tests(); }

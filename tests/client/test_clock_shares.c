@@ -128,5 +128,3 @@ FIXTURE_TEST(the_mean_of_runs_is_that_of_their_shares) {
     harpe_clock_shares_add(&mean, 3, &one);
     assert_int_equal(mean.count, -1);
 }
-
-int main(void) { return run_listed_tests(); }

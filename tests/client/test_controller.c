@@ -24,10 +24,8 @@ static const world_machine fast = {
     .gpus = "2xA40", .time_scale = "1000", .begin = begin, .end = end};
 
 static void start(harpe_frequency_controller_options options) {
-    harpe_error error = {0};
     options.gpus = gpus;
-    if (harpe_frequency_controller_start(&options, &controller, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_frequency_controller_start(&options, &controller, &failure));
 }
 
 /* An idle GPU runs at its lowest clock, or at the clock of its lock. */
@@ -219,18 +217,18 @@ static void *set_all_the_time(void *argument) {
 
 WORLD_TEST(the_controller_may_die_and_come_back_while_requests_go_on) {
     start((harpe_frequency_controller_options){.minimum_dwell_s = -1});
-    harpe_error error = {0};
-    assert_int_equal(harpe_frequency_controller_restart(controller, &error), HARPE_ALREADY_EXISTS);
+    assert_int_equal(harpe_frequency_controller_restart(controller, &failure),
+                     HARPE_ALREADY_EXISTS);
     bool is_over = false;
     pthread_t trainer = start_thread(set_all_the_time, &is_over);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(harpe_frequency_controller_check(controller, &error), HARPE_OK);
+        assert_works(harpe_frequency_controller_check(controller, &failure));
         harpe_world_kill(find_controller());
-        WAIT_FOR(harpe_frequency_controller_check(controller, &error) != HARPE_OK);
-        assert_int_equal(error.status, HARPE_UNAVAILABLE);
+        WAIT_FOR(harpe_frequency_controller_check(controller, &failure) != HARPE_OK);
+        assert_int_equal(failure.status, HARPE_UNAVAILABLE);
         uint64_t written = harpe_frequency_controller_count(controller).written;
-        harpe_status status = harpe_frequency_controller_restart(controller, &error);
-        if (status != HARPE_OK) fail_msg("%s", error.message);
+        harpe_status status = harpe_frequency_controller_restart(controller, &failure);
+        if (status != HARPE_OK) fail_msg("%s", failure.message);
         WAIT_FOR(harpe_frequency_controller_count(controller).written > written);
     }
     is_over = true;
@@ -251,18 +249,16 @@ static void *give_up(void *argument) {
 /* The driver needs 1.2 s before the effect of a call, and as long after it. */
 WORLD_TEST(the_end_does_not_wait_for_a_driver_that_is_slow) {
     atomic_bool gives_up = false;
-    harpe_error error = {.message = ""};
     harpe_frequency_controller_options options = {.gpus = gpus};
-    assert_int_equal(
-        harpe_frequency_controller_start_unless(&options, &gives_up, &controller, &error),
-        HARPE_OK);
+    assert_works(
+        harpe_frequency_controller_start_unless(&options, &gives_up, &controller, &failure));
     assert_true(controller->stop_s == 3);
     controller->stop_s = 0.4;
     harpe_world_kill(find_controller());
     WAIT_FOR(harpe_frequency_controller_has_died(controller));
     use_faults("slow_set=2400");
     pthread_t thread = start_thread(give_up, &gives_up);
-    assert_int_equal(harpe_frequency_controller_restart(controller, &error), HARPE_INTERRUPTED);
+    assert_int_equal(harpe_frequency_controller_restart(controller, &failure), HARPE_INTERRUPTED);
     harpe_thread_join(thread);
     harpe_frequency_controller_stop(controller);
     controller = NULL;
@@ -272,22 +268,19 @@ WORLD_TEST(the_end_does_not_wait_for_a_driver_that_is_slow) {
 }
 
 WORLD_TEST(what_makes_no_sense_is_refused) {
-    harpe_error error;
     harpe_frequency_controller *untouched = NULL;
     harpe_frequency_controller_options options = {0};
-    assert_int_equal(harpe_frequency_controller_start(&options, &untouched, &error),
+    assert_int_equal(harpe_frequency_controller_start(&options, &untouched, &failure),
                      HARPE_INVALID_ARGUMENT);
     options = (harpe_frequency_controller_options){.gpus = gpus, .gpu = 2};
-    assert_int_equal(harpe_frequency_controller_start(&options, &untouched, &error),
+    assert_int_equal(harpe_frequency_controller_start(&options, &untouched, &failure),
                      HARPE_INVALID_ARGUMENT);
     options = (harpe_frequency_controller_options){.gpus = gpus, .minimum_dwell_s = 1e300};
-    assert_int_equal(harpe_frequency_controller_start(&options, &untouched, &error),
+    assert_int_equal(harpe_frequency_controller_start(&options, &untouched, &failure),
                      HARPE_INVALID_ARGUMENT);
     assert_null(untouched);
     harpe_frequency_controller_set(NULL, 900);
     harpe_frequency_controller_stop(NULL);
-    assert_int_equal(harpe_frequency_controller_check(NULL, &error), HARPE_OK);
+    assert_works(harpe_frequency_controller_check(NULL, &failure));
     assert_int_equal(harpe_frequency_controller_count(NULL).clock_requests, 0);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -28,10 +28,8 @@ static const world_machine machine = {
     .gpus = "1xA100", .time_scale = "20", .begin = begin, .end = end};
 
 static void start(void) {
-    harpe_error error = {.message = ""};
     harpe_frequency_controller_options options = {.gpus = gpus, .minimum_dwell_s = -1};
-    if (harpe_frequency_controller_start(&options, &controller, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_frequency_controller_start(&options, &controller, &failure));
 }
 
 /* Waits until the last noted request has a clock. Returns the number of requests. */
@@ -66,7 +64,6 @@ WORLD_TEST(a_request_that_failed_is_followed_by_no_clock) {
 
 WORLD_TEST(a_new_process_sets_the_highest_clock) {
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
-    harpe_error error = {.message = ""};
     start();
     assert_int_equal(atomic_load(&controller->slot->ask_count), 0);
     harpe_frequency_controller_set(controller, 1200);
@@ -74,8 +71,7 @@ WORLD_TEST(a_new_process_sets_the_highest_clock) {
     wait_until_taken(); /* or the new process carries it out after the highest clock */
     harpe_world_kill(find_controller());
     WAIT_FOR(harpe_frequency_controller_has_died(controller));
-    if (harpe_frequency_controller_restart(controller, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_frequency_controller_restart(controller, &failure));
     assert_true(wait_for_ask(asks, HIGHEST_MHZ) >= 2);
     assert_true(atomic_load(&controller->slot->learns_switches) != 0);
 }
@@ -177,5 +173,3 @@ WORLD_TEST(a_gpu_obeys_a_call_that_has_not_returned) {
     assert_int_equal(differences_of(&slot), 0);
     assert_true(harpe_obedience_stop(&obedience));
 }
-
-int main(void) { return run_listed_tests(); }

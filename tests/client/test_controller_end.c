@@ -423,5 +423,3 @@ WORLD_TEST(a_lost_gpu_does_not_keep_the_controller) {
     use_faults("returns_after=0");
     (void)restore_by_hand(NULL);
 }
-
-int main(void) { return run_listed_tests(); }

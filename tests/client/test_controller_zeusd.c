@@ -56,19 +56,18 @@ static harpe_status start_controller(const zeusd *one, harpe_frequency_controlle
 }
 
 WORLD_TEST(only_the_graphics_clock_must_be_allowed) {
-    harpe_error error = {.message = ""};
     harpe_frequency_controller *controller = NULL;
     zeusd one = {.refused = {"/gpu/set_power_limit", "/gpu/set_mem_locked_clocks"},
                  .refusal = "403 Forbidden"};
     start_zeusd(&one, files->root);
-    harpe_status status = start_controller(&one, &controller, &error);
-    if (status != HARPE_OK) print_error("%s\n", error.message);
+    harpe_status status = start_controller(&one, &controller, &failure);
+    if (status != HARPE_OK) print_error("%s\n", failure.message);
     assert_int_equal(status, HARPE_OK);
     harpe_frequency_controller_stop(controller);
     stop_zeusd(&one);
     one.refused[0] = "/gpu/set_gpu_locked_clocks";
     start_zeusd(&one, files->root);
-    assert_int_equal(start_controller(&one, &controller, &error), HARPE_PERMISSION_DENIED);
+    assert_int_equal(start_controller(&one, &controller, &failure), HARPE_PERMISSION_DENIED);
     stop_zeusd(&one);
 }
 
@@ -89,14 +88,14 @@ static void open_gpu(const zeusd *one, harpe_controller_gpu *gpu) {
 static harpe_status restore_changed(const char *folder, unsigned changed, const char *refusal,
                                     zeusd *one) {
     harpe_controller_gpu gpu;
-    harpe_error error;
     harpe_holding holding = {.record.state = {.persistence = -1, .resets_clocks = true},
                              .changed = changed};
     *one =
         (zeusd){.refused = {refusal ? "/gpu/reset_gpu_locked_clocks" : NULL}, .refusal = refusal};
     start_zeusd(one, folder);
     open_gpu(one, &gpu);
-    harpe_status status = harpe_controller_gpu_restore(&gpu, &holding, HARPE_ALL_SETTINGS, &error);
+    harpe_status status =
+        harpe_controller_gpu_restore(&gpu, &holding, HARPE_ALL_SETTINGS, &failure);
     harpe_controller_gpu_close(&gpu);
     stop_zeusd(one);
     return status;
@@ -145,22 +144,18 @@ static harpe_status reset_at(const char *folder, const char *devices, zeusd *one
 }
 
 WORLD_TEST(a_gpu_has_the_number_that_it_has_in_zeusd) {
-    harpe_error error;
     zeusd one;
     /* zeusd has started before the GPUs were numbered anew. */
-    assert_int_equal(reset_at(files->root,
-                              "{\"gpus\":[{\"id\":0,\"pci_address\":\"0000:03:00.0\"},"
-                              "{\"id\":1,\"pci_address\":\"0000:07:00.0\"},{\"id\":2,\"pci_"
-                              "address\":\"0000:0f:00.0\"}]}",
-                              &one, &error),
-                     HARPE_OK);
+    assert_works(reset_at(files->root,
+                          "{\"gpus\":[{\"id\":0,\"pci_address\":\"0000:03:00.0\"},"
+                          "{\"id\":1,\"pci_address\":\"0000:07:00.0\"},{\"id\":2,\"pci_"
+                          "address\":\"0000:0f:00.0\"}]}",
+                          &one, &failure));
     assert_string_equal(one.numbers, " 1 1");
     assert_int_equal(one.discovers, 1);
-    assert_int_equal(reset_at(files->root,
-                              "{\"gpus\":[{\"id\":0,\"pci_address\":\"0000:0f:00.0\"}]}", &one,
-                              &error),
-                     HARPE_NOT_FOUND);
-    assert_non_null(strstr(error.message, "zeusd has no GPU at 00000000:07:00.0: restart zeusd"));
+    assert_refuses(reset_at(files->root, "{\"gpus\":[{\"id\":0,\"pci_address\":\"0000:0f:00.0\"}]}",
+                            &one, &failure),
+                   HARPE_NOT_FOUND, "zeusd has no GPU at 00000000:07:00.0: restart zeusd");
     assert_string_equal(one.numbers, "");
 }
 
@@ -171,10 +166,9 @@ WORLD_TEST(a_zeusd_without_addresses_gets_the_driver_s_number) {
                                           "{\"gpus\":7}",
                                           "{\"gpus\":[{\"id\":5,\"name\":\"A100\"},{\"id\":6}]}",
                                           "{\"gpus\":[{\"id\":\"x\",\"pci_address\":7}]}"};
-    harpe_error error;
     zeusd one;
     for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
-        assert_int_equal(reset_at(files->root, devices[i], &one, &error), HARPE_OK);
+        assert_works(reset_at(files->root, devices[i], &one, &failure));
         assert_string_equal(one.numbers, " 0 0");
     }
 }
@@ -200,5 +194,3 @@ WORLD_TEST(a_zeusd_that_goes_away_and_comes_back_is_one_line_each) {
     assert_trains_on(rank);
     end_training(rank);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -226,5 +226,3 @@ TEST(some_fast_readings_change_nothing) {
     assert_true(got.found > 0.3 && got.reading_time < 0.06);
     harpe_energy_curve_clear(&self.curve);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -30,11 +30,9 @@ static const world_machine late = {.gpus = "1xA100",
 static const world_machine ideal = {.gpus = "1xA100", .begin = begin, .end = end};
 
 static void start(bool may_anticipate) {
-    harpe_error error = {0};
     harpe_frequency_controller_options options = {
         .gpus = gpus, .may_anticipate = may_anticipate, .minimum_dwell_s = -1};
-    if (harpe_frequency_controller_start(&options, &controller, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_frequency_controller_start(&options, &controller, &failure));
 }
 
 static int clock_mhz(void) {
@@ -145,14 +143,11 @@ WORLD_TEST_OF(an_evaluation_runs_at_the_clocks_that_are_requested, late) {
 }
 
 WORLD_TEST_OF(a_killed_controller_is_replaced_and_learns_again, late) {
-    harpe_error error = {0};
     start(true);
     run_until_in_time(with_waits, 3, 1);
     harpe_world_kill(find_controller());
     WAIT_FOR(harpe_frequency_controller_has_died(controller));
     (void)run_step(with_waits, 3, 1);
-    assert_int_equal(harpe_frequency_controller_restart(controller, &error), HARPE_OK);
+    assert_works(harpe_frequency_controller_restart(controller, &failure));
     run_until_in_time(with_waits, 3, 1);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -202,5 +202,3 @@ FIXTURE_TEST(a_rank_without_a_controller_reports_no_clocks) {
     harpe_rank_clocks clocks = report(one);
     assert_false(clocks.is_known);
 }
-
-int main(void) { return run_listed_tests(); }

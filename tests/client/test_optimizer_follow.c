@@ -237,5 +237,3 @@ TEST(schedules_arrive_in_order_and_the_last_one_stays) {
     assert_true(shared.is_in_order);
     assert_int_equal(shared.last_series, POSTS);
 }
-
-int main(void) { return run_listed_tests(); }

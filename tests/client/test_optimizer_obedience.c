@@ -80,8 +80,7 @@ static json_t *read_report(training *one, const char *url, const char *part) {
              harpe_pipeline_frequency_get_status(one->optimizer).job_id);
     harpe_request request = {.path = "/jobs/", .segment = job_id};
     harpe_answer answer;
-    harpe_error error;
-    assert_int_equal(harpe_connection_call(connection, &request, &answer, &error), HARPE_OK);
+    assert_works(harpe_connection_call(connection, &request, &answer, &failure));
     assert_int_equal(answer.http_status, 200);
     json_t *job = json_loadb(answer.body, answer.length, 0, NULL);
     json_t *found = json_object_get(json_object_get(job, "report"), part);
@@ -163,17 +162,15 @@ static void run_until_obedient(training *one) {
 
 /* The server knows the energy per token after the next result. */
 static void check_tokens(training *one, const char *url) {
-    harpe_error error;
-    assert_int_equal(harpe_pipeline_frequency_set_tokens_per_step(one->optimizer, -1, &error),
+    assert_int_equal(harpe_pipeline_frequency_set_tokens_per_step(one->optimizer, -1, &failure),
                      HARPE_INVALID_ARGUMENT);
     assert_int_equal(
-        harpe_pipeline_frequency_set_tokens_per_step(one->optimizer, 1000000001, &error),
+        harpe_pipeline_frequency_set_tokens_per_step(one->optimizer, 1000000001, &failure),
         HARPE_INVALID_ARGUMENT);
     json_t *tokens = read_report(one, url, "per_token");
     assert_true(json_is_null(tokens));
     json_decref(tokens);
-    assert_int_equal(harpe_pipeline_frequency_set_tokens_per_step(one->optimizer, 512, &error),
-                     HARPE_OK);
+    assert_works(harpe_pipeline_frequency_set_tokens_per_step(one->optimizer, 512, &failure));
     int64_t round = harpe_pipeline_frequency_get_status(one->optimizer).round;
     (void)run_until_round(one, round + 2);
     tokens = read_report(one, url, "per_token");
@@ -231,5 +228,3 @@ WORLD_TEST(a_clock_within_the_range_holds) {
     assert_false(harpe_obedience_holds(870, 900, 1200));
     assert_false(harpe_obedience_holds(0, 900, 1200));
 }
-
-int main(void) { return run_listed_tests(); }

@@ -79,5 +79,3 @@ TEST(nothing_is_noted_at_0_mhz_for_another_controller) {
     assert_int_equal(atomic_load(&t.controller->slot->clock_requests), 1);
     stop(&t);
 }
-
-int main(void) { return run_listed_tests(); }

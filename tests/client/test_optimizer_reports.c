@@ -164,5 +164,3 @@ WORLD_TEST(a_round_of_more_steps_than_are_kept_reports_those_that_are) {
     assert_int_equal(count_lines(rank, "fewer steps than iterations asks for"), 1);
     end_training(rank);
 }
-
-int main(void) { return run_listed_tests(); }

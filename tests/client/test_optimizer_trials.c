@@ -212,5 +212,3 @@ WORLD_TEST(a_server_that_does_not_answer_the_end_delays_nobody) {
     assert_true(end_with(&one, -1, 0.25) < 0.5); /* the request itself ends after 30 s */
     assert_int_equal(one.ends, 1);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -200,5 +200,3 @@ TEST(a_copy_solves_the_same_and_grows_by_itself) {
     harpe_power_fit_clear(&fit);
     harpe_power_fit_clear(&copy);
 }
-
-int main(void) { return run_listed_tests(); }

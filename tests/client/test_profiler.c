@@ -85,9 +85,7 @@ static harpe_instruction_profiler *new_on(test_gpu *gpu, size_t capacity, bool h
     harpe_instruction_profiler_options options = {
         .sample_period_s = 0.001, .event_capacity = capacity, .log = {remember, gpu}};
     harpe_instruction_profiler *profiler = NULL;
-    harpe_error error = {0};
-    if (harpe_profiler_new_on(&options, &source, has_thread, &profiler, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_profiler_new_on(&options, &source, has_thread, &profiler, &failure));
     return profiler;
 }
 
@@ -186,8 +184,7 @@ PROFILER_TEST(a_result_has_each_instruction_of_each_step) {
     assert_steps(profiler, 7, 5);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 8), 0);
     harpe_profiling_result result = {0};
-    harpe_error error = {0};
-    assert_int_equal(harpe_instruction_profiler_take(profiler, 7, 4, 3, &result, &error), 0);
+    assert_int_equal(harpe_instruction_profiler_take(profiler, 7, 4, 3, &result, &failure), 0);
     assert_int_equal(result.rank, 3);
     assert_int_equal(result.iteration_time_count, 4);
     assert_int_equal(result.iteration_energy_count, 4);
@@ -208,9 +205,8 @@ PROFILER_TEST(a_result_has_each_instruction_of_each_step) {
     harpe_profiling_result_free(&result);
     /* The profiler forgets all steps of the series. */
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 7), 0);
-    assert_int_equal(harpe_instruction_profiler_take(profiler, 7, 1, 3, &result, &error),
-                     HARPE_NOT_FOUND);
-    assert_non_null(strstr(error.message, "0 of 1 steps"));
+    assert_refuses(harpe_instruction_profiler_take(profiler, 7, 1, 3, &result, &failure),
+                   HARPE_NOT_FOUND, "0 of 1 steps");
     assert_int_equal(gpu->warnings, 0);
 }
 
@@ -400,10 +396,9 @@ SCRATCH_TEST(the_profile_has_all_that_was_seen) {
     settle(profiler);
     double waiting_w = harpe_instruction_profiler_waiting_power_w(profiler);
     assert_true(waiting_w > 50 && waiting_w < 150);
-    harpe_error error = {0};
-    assert_int_equal(harpe_instruction_profiler_write_csv(profiler, 0, 5, path, &error), HARPE_OK);
+    assert_works(harpe_instruction_profiler_write_csv(profiler, 0, 5, path, &failure));
     harpe_profile *profile = NULL;
-    if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) fail_msg("%s", error.message);
+    assert_works(harpe_profile_read_csv(path, &profile, &failure));
     const harpe_profile_entry *forward = harpe_profile_find(profile, 0, "forward");
     assert_int_equal(forward->point_count, 2);
     assert_int_equal(forward->points[0].frequency_mhz, 1410);
@@ -419,10 +414,8 @@ PROFILER_TEST(a_name_that_no_profile_can_have_is_refused) {
     instruction(profiler, "forward, backward", 0);
     harpe_instruction_profiler_end_step(profiler);
     settle(profiler);
-    harpe_error error = {0};
-    assert_int_equal(harpe_instruction_profiler_write_csv(profiler, 0, -1, "never.csv", &error),
-                     HARPE_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.message, "'forward, backward'"));
+    assert_refuses(harpe_instruction_profiler_write_csv(profiler, 0, -1, "never.csv", &failure),
+                   HARPE_INVALID_ARGUMENT, "'forward, backward'");
 }
 
 /* ---- Faults ---------------------------------------------------------------------------------- */
@@ -502,19 +495,17 @@ TEST(bad_options_are_refused) {
     test_gpu gpu = {0};
     harpe_energy_source source = {&gpu, one, now, energy, power, NULL};
     harpe_instruction_profiler *profiler = NULL;
-    harpe_error error = {0};
     harpe_instruction_profiler_options options = {.gpu = 1};
-    assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, &error),
-                     HARPE_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.message, "no GPU 1"));
+    assert_refuses(harpe_profiler_new_on(&options, &source, false, &profiler, &failure),
+                   HARPE_INVALID_ARGUMENT, "no GPU 1");
     options = (harpe_instruction_profiler_options){.sample_period_s = 5};
-    assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, &error),
+    assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, &failure),
                      HARPE_INVALID_ARGUMENT);
     gpu.failure = HARPE_GPU_LOST;
     options = (harpe_instruction_profiler_options){0};
-    assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, &error),
+    assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, &failure),
                      HARPE_GPU_LOST);
-    assert_int_equal(harpe_instruction_profiler_new(NULL, &profiler, &error),
+    assert_int_equal(harpe_instruction_profiler_new(NULL, &profiler, &failure),
                      HARPE_INVALID_ARGUMENT);
     assert_null(profiler);
 }
@@ -590,5 +581,3 @@ TEST(training_profiling_and_asking_may_be_three_threads) {
     harpe_instruction_profiler_free(profiler);
     assert_int_equal(gpu.warnings, 0);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -107,11 +107,10 @@ WORLD_TEST(energies_are_those_of_the_profile) {
     *(void **)&work = dlsym(world_test_now->library, "harpe_emulator_instruction");
     assert_non_null(work);
     harpe_gpus *gpus = NULL;
-    harpe_error error = {0};
-    if (harpe_gpus_open(NULL, &gpus, &error) != HARPE_OK) fail_msg("%s", error.message);
+    assert_works(harpe_gpus_open(NULL, &gpus, &failure));
     harpe_instruction_profiler_options options = {.gpus = gpus, .log = {log_line, NULL}};
     harpe_instruction_profiler *profiler = NULL;
-    if (harpe_instruction_profiler_new(&options, &profiler, &error)) fail_msg("%s", error.message);
+    assert_works(harpe_instruction_profiler_new(&options, &profiler, &failure));
     pause_s(0.03); /* the counter's first move */
     for (int series = 0; series < 2; series++) {
         uint32_t frequency_mhz = series == 0 ? 1410 : 1005;
@@ -120,8 +119,7 @@ WORLD_TEST(energies_are_those_of_the_profile) {
         train(profiler, work, series, (int)frequency_mhz);
         WAIT_FOR(harpe_instruction_profiler_step_count(profiler, series) >= STEPS);
     }
-    if (harpe_instruction_profiler_write_csv(profiler, 0, -1, path, &error))
-        fail_msg("%s", error.message);
+    assert_works(harpe_instruction_profiler_write_csv(profiler, 0, -1, path, &failure));
     double waiting_w = harpe_instruction_profiler_waiting_power_w(profiler);
     print_message("waiting %.1f W\n", waiting_w);
     check_counter(profiler, work, 1);
@@ -131,5 +129,3 @@ WORLD_TEST(energies_are_those_of_the_profile) {
     compare(path, scratch_path(files, "HARPE_EMULATOR_PROFILE"));
     assert_true(waiting_w > 50 && waiting_w < 80);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -110,5 +110,3 @@ TEST(members_may_be_missing_or_new) {
     assert_false(harpe_conduct_read("", 0).is_known);
     assert_false(harpe_conduct_read("{\"conduct\"", 10).is_known);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -72,5 +72,3 @@ TEST(only_ids_of_ours_are_valid) {
     text[513] = '\0';
     assert_false(harpe_job_id_is_valid(text));
 }
-
-int main(void) { return run_listed_tests(); }

@@ -9,25 +9,25 @@
 
 static harpe_json read_json(const char *text) {
     harpe_json json = {0};
-    harpe_json_failure failure = {"", 0};
-    if (!harpe_json_read(text, strlen(text), &json, &failure))
-        fail_msg("%s: %s at %zu", text, failure.message, failure.byte);
+    harpe_json_failure fault = {"", 0};
+    if (!harpe_json_read(text, strlen(text), &json, &fault))
+        fail_msg("%s: %s at %zu", text, fault.message, fault.byte);
     return json;
 }
 
 /* Reads from memory of exactly that size, so that a read past the end is detected. */
 static void expect_failure(const char *text, size_t length, const char *message, size_t byte) {
     harpe_json json = {0};
-    harpe_json_failure failure = {"", 0};
+    harpe_json_failure fault = {"", 0};
     char *exact = malloc(length > 0 ? length : 1);
     assert_non_null(exact);
     memcpy(exact, text, length);
-    if (harpe_json_read(exact, length, &json, &failure)) fail_msg("accepted: %s", text);
+    if (harpe_json_read(exact, length, &json, &fault)) fail_msg("accepted: %s", text);
     free(exact);
     assert_null(json.nodes);
-    if (strcmp(failure.message, message) != 0 || failure.byte != byte) {
-        fail_msg("%s: '%s' at %zu, expected '%s' at %zu", text, failure.message, failure.byte,
-                 message, byte);
+    if (strcmp(fault.message, message) != 0 || fault.byte != byte) {
+        fail_msg("%s: '%s' at %zu, expected '%s' at %zu", text, fault.message, fault.byte, message,
+                 byte);
     }
 }
 
@@ -204,11 +204,11 @@ TEST(nesting_has_a_limit) {
     enum { DEEP = 10000 };
     static char text[2 * DEEP];
     harpe_json json = {0};
-    harpe_json_failure failure;
+    harpe_json_failure fault;
     for (int depth = 1; depth <= HARPE_JSON_DEPTH + 1; depth++) {
         memset(text, '[', (size_t)depth);
         memset(text + depth, ']', (size_t)depth);
-        if (harpe_json_read(text, 2 * (size_t)depth, &json, &failure)) {
+        if (harpe_json_read(text, 2 * (size_t)depth, &json, &fault)) {
             assert_true(depth <= HARPE_JSON_DEPTH);
             harpe_json_free(&json);
         } else {
@@ -221,5 +221,3 @@ TEST(nesting_has_a_limit) {
         memcpy(text + i, "{\"a\":", 5);
     expect_failure(text, sizeof text, "Nested deeper than 64 levels", (size_t)5 * HARPE_JSON_DEPTH);
 }
-
-int main(void) { return run_listed_tests(); }

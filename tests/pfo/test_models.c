@@ -138,8 +138,7 @@ TEST(a_job_does_not_choose_its_id) {
                    PROBLEMS(PROBLEM(BODY("job_id"), "job_id must be empty: the server chooses it",
                                     "assertion_error")));
     harpe_job_info job = {0};
-    harpe_error error;
-    assert_int_equal(harpe_job_info_parse(body, strlen(body), &job, &error), HARPE_OK);
+    assert_works(harpe_job_info_parse(body, strlen(body), &job, &failure));
     assert_string_equal(job.job_id, "mine"); /* a stored job has it */
     harpe_job_info_free(&job);
 }
@@ -148,20 +147,19 @@ TEST(a_key_has_1_to_256_bytes) {
     for (int length = 0; length <= 257; length++) {
         char body[400];
         harpe_job_info job = {0};
-        harpe_error error;
         (void)snprintf(body, sizeof body,
                        "{\"pp_degree\":1,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":1,"
                        "\"job_key\":\"%0*d\"}",
                        length, 0);
         if (length == 0) strcpy(strstr(body, "\"0\""), "\"\"}");
-        harpe_status status = harpe_job_info_parse(body, strlen(body), &job, &error);
+        harpe_status status = harpe_job_info_parse(body, strlen(body), &job, &failure);
         if (length >= 1 && length <= 256) {
             assert_int_equal(status, HARPE_OK);
             assert_int_equal(strlen(job.job_key), length);
             harpe_job_info_free(&job);
         } else {
             assert_int_equal(status, HARPE_INVALID_INPUT);
-            assert_string_equal(error.message, "job_key: job_key must have 1 to 256 bytes");
+            assert_string_equal(failure.message, "job_key: job_key must have 1 to 256 bytes");
         }
     }
 }
@@ -261,13 +259,12 @@ TEST(numbers_become_texts_where_texts_are_expected) {
 
 TEST(an_error_names_the_first_bad_field_and_counts_the_others) {
     harpe_job_info job = {0};
-    harpe_error error;
-    assert_int_equal(harpe_job_info_parse("{\"dp_degree\":1}", 15, &job, &error),
+    assert_int_equal(harpe_job_info_parse("{\"dp_degree\":1}", 15, &job, &failure),
                      HARPE_INVALID_INPUT);
-    assert_string_equal(error.message, "pp_degree: field required (and 2 more)");
-    assert_int_equal(harpe_job_info_parse("[", 1, &job, &error), HARPE_INVALID_INPUT);
-    assert_string_equal(error.message, "Expecting value: line 1 column 2 (char 1)");
-    assert_int_equal(harpe_job_info_parse("", 0, &job, &error), HARPE_INVALID_INPUT);
+    assert_string_equal(failure.message, "pp_degree: field required (and 2 more)");
+    assert_int_equal(harpe_job_info_parse("[", 1, &job, &failure), HARPE_INVALID_INPUT);
+    assert_string_equal(failure.message, "Expecting value: line 1 column 2 (char 1)");
+    assert_int_equal(harpe_job_info_parse("", 0, &job, &failure), HARPE_INVALID_INPUT);
     assert_null(job.job_id);
 }
 
@@ -366,7 +363,6 @@ TEST(a_schedule_says_that_it_is_a_trial_only_where_it_is) {
                                   "{\"trial\":false,\"rank\":3,\"frequencies\":[]}"};
     char *json = NULL;
     harpe_frequency_schedule schedule = {0}, copy = {0};
-    harpe_error error;
     assert_int_equal(harpe_frequency_schedule_format(&written, &json, NULL), HARPE_OK);
     assert_string_equal(json, "{\"rank\":3,\"frequencies\":[[\"forward\",1410]],\"trial\":true}");
     assert_int_equal(harpe_frequency_schedule_parse(json, strlen(json), &schedule, NULL), HARPE_OK);
@@ -383,9 +379,9 @@ TEST(a_schedule_says_that_it_is_a_trial_only_where_it_is) {
         harpe_frequency_schedule_free(&schedule);
     }
     const char *bad = "{\"rank\":3,\"frequencies\":[],\"trial\":[1]}";
-    assert_int_equal(harpe_frequency_schedule_parse(bad, strlen(bad), &schedule, &error),
+    assert_int_equal(harpe_frequency_schedule_parse(bad, strlen(bad), &schedule, &failure),
                      HARPE_INVALID_INPUT);
-    assert_string_equal(error.message, "trial: value could not be parsed to a boolean");
+    assert_string_equal(failure.message, "trial: value could not be parsed to a boolean");
 }
 
 TEST(an_item_of_a_schedule_is_a_pair) {
@@ -404,11 +400,10 @@ TEST(an_item_of_a_schedule_is_a_pair) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char json[128];
         harpe_frequency_schedule schedule = {0};
-        harpe_error error;
         (void)snprintf(json, sizeof json, "{\"rank\":0,\"frequencies\":[%s]}", cases[i].item);
-        assert_int_equal(harpe_frequency_schedule_parse(json, strlen(json), &schedule, &error),
+        assert_int_equal(harpe_frequency_schedule_parse(json, strlen(json), &schedule, &failure),
                          HARPE_INVALID_INPUT);
-        assert_string_equal(error.message, cases[i].message);
+        assert_string_equal(failure.message, cases[i].message);
         assert_null(schedule.instructions);
     }
 }
@@ -431,5 +426,3 @@ TEST(query_values_are_integers) {
     harpe_problems_free(&problems);
     harpe_problems_free(&problems);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -188,5 +188,3 @@ TEST(many_instruction_names_are_no_trouble) {
     harpe_profiling_result_free(&result);
     free(body);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -157,5 +157,3 @@ TEST(what_it_takes_the_whole_reader_takes) {
     }
     assert_in_range(taken, 1000, 99000);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -143,5 +143,3 @@ TEST(results_without_clocks_are_as_before) {
     assert_false(read.is_known);
     free(json);
 }
-
-int main(void) { return run_listed_tests(); }

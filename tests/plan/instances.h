@@ -42,24 +42,6 @@ OWNER(harpe_graph)
 
 /* ---- Checks ---------------------------------------------------------------------------------- */
 
-/* Checks that an error is one line that contains `text`. */
-static inline void assert_says(const harpe_error *error, const char *text) {
-    if (!strstr(error->message, text)) fail_msg("'%s' does not say '%s'", error->message, text);
-    assert_null(strchr(error->message, '\n'));
-}
-
-/* Fails the test with the library's own message. */
-#define assert_ok(call, error) \
-    do { \
-        harpe_status assert_ok_status = (call); \
-        if (assert_ok_status != HARPE_OK) \
-            fail_msg("%s: %s", harpe_status_name(assert_ok_status), (error).message); \
-    } while (0)
-
-/* Does the same for a call that writes its error into `failure`. */
-#define assert_works(call) assert_ok(call, failure)
-static harpe_error failure __attribute__((unused));
-
 /* Checks that two numbers agree to a fraction of the larger one. */
 static inline bool nearly(double a, double b, double relative) {
     return fabs(a - b) <= relative * fmax(fabs(a), fabs(b));

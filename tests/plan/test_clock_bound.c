@@ -420,5 +420,3 @@ TEST(one_rank_without_room_for_two_clocks) {
     assert_near(harpe_frontier_bound_at(frontier, 0.96), 8 * 26, 1e-9);
     assert_true(harpe_frontier_bound_at(frontier, 1.1) < 8 * 26);
 }
-
-int main(void) { return run_listed_tests(); }

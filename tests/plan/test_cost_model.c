@@ -42,14 +42,13 @@ static void assert_valid(const made_curve *made) {
 static made_curve fit(const harpe_profile_point *points, size_t count, double blocking_w,
                       double unit_time_s, double noise_factor) {
     made_curve made = {0};
-    harpe_error error = {.message = ""};
     harpe_status status = harpe_options_from_points(points, count, blocking_w, &made.options,
-                                                    &made.option_count, &error);
+                                                    &made.option_count, &failure);
     if (status == HARPE_OK)
         status = harpe_curve_from_exponential(points, count, made.options, made.option_count,
                                               blocking_w, unit_time_s, noise_factor, &made.curve,
-                                              &made.fitted, made.coefficients, &error);
-    if (status != HARPE_OK) fail_msg("%s", error.message);
+                                              &made.fitted, made.coefficients, &failure);
+    if (status != HARPE_OK) fail_msg("%s", failure.message);
     assert_valid(&made);
     return made;
 }
@@ -208,13 +207,12 @@ TEST(too_fine_a_grid_is_refused) {
     harpe_curve curve = {0};
     bool fitted = false;
     double coefficients[3] = {7, 7, 7};
-    harpe_error error;
     assert_int_equal(harpe_curve_from_exponential(points, count, made.options, made.option_count,
                                                   80, 1e-7, 0.95, &curve, &fitted, coefficients,
-                                                  &error),
+                                                  &failure),
                      HARPE_LIMIT_EXCEEDED);
     assert_string_equal(
-        error.message,
+        failure.message,
         "a unit time of 0.0000001 s cuts durations from 0.05 to 0.08 s into more than "
         "20000 steps; raise --unit-time to 0.0000016 or more");
     assert_null(curve.time_s);
@@ -363,5 +361,3 @@ TEST(measured_profiles_are_fitted_closely) {
         }
     }
 }
-
-int main(void) { return run_listed_tests(); }

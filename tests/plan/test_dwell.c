@@ -299,5 +299,3 @@ TEST(many_ranks_against_a_search_over_pairs) {
     }
     printf("better than the search over pairs in %d of %d\n", better, compared);
 }
-
-int main(void) { return run_listed_tests(); }

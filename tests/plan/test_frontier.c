@@ -527,8 +527,7 @@ TEST(progress_can_stop_the_solver_at_any_report) {
     report_limit whole = {.reports_left = 1000000};
     harpe_progress progress = {report_until_tired, &whole};
     harpe_frontier *frontier = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_frontier_new(problem, &progress, &frontier, &error), error);
+    assert_works(harpe_frontier_new(problem, &progress, &frontier, &failure));
     harpe_work work = harpe_frontier_work(frontier);
     assert_true(work.pivots > 0 && work.memory_bytes > 0 && work.solve_s >= 0);
     harpe_frontier_free(frontier);
@@ -537,15 +536,11 @@ TEST(progress_can_stop_the_solver_at_any_report) {
         report_limit some = {.reports_left = k};
         progress.user = &some;
         frontier = NULL;
-        assert_int_equal(harpe_frontier_new(problem, &progress, &frontier, &error),
-                         HARPE_INTERRUPTED);
-        assert_int_equal(error.status, HARPE_INTERRUPTED);
-        assert_non_null(strstr(error.message, "interrupted"));
+        assert_refuses(harpe_frontier_new(problem, &progress, &frontier, &failure),
+                       HARPE_INTERRUPTED, "interrupted");
         assert_null(frontier);
         assert_int_equal(some.reports, k + 1);
     }
 }
 
 TEST(freeing_nothing_is_allowed) { harpe_frontier_free(NULL); }
-
-int main(void) { return run_listed_tests(); }

@@ -116,11 +116,10 @@ static void assert_refused(const char *text, const char *message) {
     put(text);
     harpe_frontier_row *rows = NULL;
     size_t count = 7;
-    harpe_error error;
-    assert_int_not_equal(harpe_frontier_csv_read(path, &rows, &count, &error), HARPE_OK);
+    assert_int_not_equal(harpe_frontier_csv_read(path, &rows, &count, &failure), HARPE_OK);
     assert_null(rows);
     assert_int_equal(count, 7);
-    assert_says(&error, message);
+    assert_says(&failure, message);
 }
 
 #define HEADER \

@@ -177,10 +177,8 @@ TEST(ranks_may_be_several_gpus_themselves) {
 
 static void assert_refused(const char *text, const char *expected) {
     harpe_profile *profile = NULL;
-    harpe_error error = {.message = ""};
-    assert_int_equal(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &error),
-                     HARPE_INVALID_INPUT);
-    assert_says(&error, expected);
+    assert_refuses(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &failure),
+                   HARPE_INVALID_INPUT, expected);
     assert_null(profile);
 }
 
@@ -200,11 +198,10 @@ static void assert_problem_refused(const char *csv, const harpe_schedule_options
     owned_profile profile = parse(csv);
     owned_schedule schedule = schedule_of(how);
     harpe_problem *problem = NULL;
-    harpe_error error = {.message = ""};
     harpe_status status = harpe_problem_new(
-        profile, schedule, &(harpe_problem_options){.gpus_per_stage = gpus}, &problem, &error);
+        profile, schedule, &(harpe_problem_options){.gpus_per_stage = gpus}, &problem, &failure);
     assert_int_not_equal(status, HARPE_OK);
-    assert_says(&error, expected);
+    assert_says(&failure, expected);
     assert_null(problem);
 }
 
@@ -227,5 +224,3 @@ TEST(gpus_that_do_not_fit_the_problem_are_refused) {
     }
     assert_problem_refused(csv.data, &two, 0, "stages that share a rank run on the same GPUs");
 }
-
-int main(void) { return run_listed_tests(); }

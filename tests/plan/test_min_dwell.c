@@ -184,5 +184,3 @@ TEST(clocks_hold_without_a_common_one) {
         assert_true(check_ranks(problem, random_between(&random, 0.1, 0.2), 0) > 0.02);
     }
 }
-
-int main(void) { return run_listed_tests(); }

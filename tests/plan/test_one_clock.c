@@ -168,5 +168,3 @@ TEST(a_graph_has_no_clocks) {
     assert_int_equal(harpe_plan_set_one_clock(of_graph, &plans, NULL), HARPE_NOT_SUPPORTED);
     assert_null(plans);
 }
-
-int main(void) { return run_listed_tests(); }

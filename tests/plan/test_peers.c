@@ -146,5 +146,3 @@ TEST(faster_peer_takes_a_lower_clock) {
     assert_int_equal(options.frequency_mhz[2], 1395);
     assert_int_equal(options.frequency_mhz[3], 1410);
 }
-
-int main(void) { return run_listed_tests(); }

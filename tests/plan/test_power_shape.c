@@ -180,5 +180,3 @@ TEST(an_unknown_frequency_leaves_the_result_unchanged) {
                      HARPE_INVALID_INPUT);
     assert_true(shape.peak_w == -1);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -253,9 +253,7 @@ static harpe_profile *profile_of_laws(const law *one, const law *other) {
     length += append_law(text + length, sizeof text - (size_t)length, one, "backward");
     length += append_law(text + length, sizeof text - (size_t)length, other, "forward");
     harpe_profile *profile = NULL;
-    harpe_error error;
-    if (harpe_profile_parse_csv(text, (size_t)length, "p.csv", &profile, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_profile_parse_csv(text, (size_t)length, "p.csv", &profile, &failure));
     return profile;
 }
 
@@ -384,17 +382,15 @@ TEST(plans_use_clocks_that_were_reached) {
             length += append_law(text + length, sizeof text - (size_t)length, &l, "forward");
         }
         owned_profile profile = NULL;
-        harpe_error error = {.message = ""};
-        assert_int_equal(harpe_profile_parse_csv(text, (size_t)length, "p.csv", &profile, &error),
-                         HARPE_OK);
+        assert_works(harpe_profile_parse_csv(text, (size_t)length, "p.csv", &profile, &failure));
         assert_non_null(unreached(profile));
         const harpe_schedule_options options = {.ranks = STAGES, .microbatches = 6};
         owned_schedule schedule = NULL;
         owned_problem problem = NULL;
-        assert_int_equal(harpe_schedule_new(&options, &schedule, &error), HARPE_OK);
+        assert_works(harpe_schedule_new(&options, &schedule, &failure));
         const harpe_problem_options waits = {.blocking_power_w = (const double[]){75},
                                              .blocking_power_count = 1};
-        assert_int_equal(harpe_problem_new(profile, schedule, &waits, &problem, &error), HARPE_OK);
+        assert_works(harpe_problem_new(profile, schedule, &waits, &problem, &failure));
         const harpe_plan_request request = {
             .count = 4, .clock_switch.minimum_dwell_s = 0.1 * (double)seed, .threads = 1};
         owned_frontier frontier = NULL;
@@ -413,5 +409,3 @@ TEST(plans_use_clocks_that_were_reached) {
         }
     }
 }
-
-int main(void) { return run_listed_tests(); }

@@ -20,8 +20,7 @@ TEST(rows_belong_to_their_gpus) {
         "1,0.21,31,1300,0,forward,1,71\n"
         "0,0.202,30,1300,0,forward,1,70\n";
     harpe_replica_profiles *profiles = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(parse(text, &profiles, &error), error);
+    assert_works(parse(text, &profiles, &failure));
     assert_int_equal(harpe_replica_profiles_replica_count(profiles), 2);
     assert_int_equal(harpe_replica_profiles_peer_count(profiles), 2);
     static const double times[2][2] = {{0.10, 0.11}, {0.201, 0.21}}; /* a repeat is averaged */
@@ -79,11 +78,9 @@ TEST(wrong_files_are_refused_where_they_are_wrong) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         harpe_replica_profiles *profiles = NULL;
-        harpe_error error = {.message = ""};
-        assert_int_equal(parse(cases[i].text, &profiles, &error), HARPE_INVALID_INPUT);
+        assert_refuses(parse(cases[i].text, &profiles, &failure), HARPE_INVALID_INPUT,
+                       cases[i].message);
         assert_null(profiles);
-        if (!strstr(error.message, cases[i].message))
-            fail_msg("case %zu: '%s' lacks '%s'", i, error.message, cases[i].message);
     }
 }
 
@@ -96,20 +93,19 @@ TEST(written_profiles_are_read_again) {
     assert_true(descriptor >= 0);
     (void)close(descriptor);
     harpe_replica_profiles *again = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_replica_profiles_write_csv(job->profiles, path, &error), error);
-    assert_ok(harpe_replica_profiles_read_csv(path, &again, &error), error);
+    assert_works(harpe_replica_profiles_write_csv(job->profiles, path, &failure));
+    assert_works(harpe_replica_profiles_read_csv(path, &again, &failure));
     for (int r = 0; r < 3; r++) {
         const harpe_profile *both[] = {harpe_replica_profiles_at(job->profiles, r, 0),
                                        harpe_replica_profiles_at(job->profiles, r, 1),
                                        harpe_replica_profiles_at(again, r, 0),
                                        harpe_replica_profiles_at(again, r, 1)};
         harpe_replica_profiles *two = NULL;
-        assert_ok(harpe_replica_profiles_new(both, 2, 2, &two, &error), error);
+        assert_works(harpe_replica_profiles_new(both, 2, 2, &two, &failure));
         assert_int_equal(harpe_replica_profiles_compare(two, 0, 1), 0);
         harpe_replica_profiles_free(two);
     }
-    assert_int_equal(harpe_replica_profiles_read_csv("/nowhere/gpus.csv", &again, &error),
+    assert_int_equal(harpe_replica_profiles_read_csv("/nowhere/gpus.csv", &again, &failure),
                      HARPE_NOT_FOUND);
     harpe_replica_profiles_free(again);
     (void)unlink(path);
@@ -142,14 +138,13 @@ TEST(profiles_of_several_gpus_are_refused) {
     harpe_profile *profile = profile_of(&rows);
     const harpe_profile *gpus[] = {profile};
     harpe_replica_profiles *profiles = NULL;
-    harpe_error error;
-    assert_int_equal(harpe_replica_profiles_new(gpus, 1, 1, &profiles, &error),
+    assert_int_equal(harpe_replica_profiles_new(gpus, 1, 1, &profiles, &failure),
                      HARPE_INVALID_ARGUMENT);
-    assert_int_equal(harpe_replica_profiles_new(gpus, 0, 1, &profiles, &error),
+    assert_int_equal(harpe_replica_profiles_new(gpus, 0, 1, &profiles, &failure),
                      HARPE_INVALID_ARGUMENT);
-    assert_int_equal(
-        harpe_replica_profiles_new(gpus, HARPE_REPLICAS_MAX, HARPE_REPLICAS_MAX, &profiles, &error),
-        HARPE_LIMIT_EXCEEDED);
+    assert_int_equal(harpe_replica_profiles_new(gpus, HARPE_REPLICAS_MAX, HARPE_REPLICAS_MAX,
+                                                &profiles, &failure),
+                     HARPE_LIMIT_EXCEEDED);
     harpe_profile_free(profile);
     free(rows.rows);
 }
@@ -306,5 +301,3 @@ TEST(smoothing_accepts_gaps) {
     harpe_replica_profiles_free(noisy);
     harpe_replica_profiles_free(smooth);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -18,20 +18,17 @@
 
 static harpe_schedule *read_text(const char *text) {
     harpe_schedule *schedule = NULL;
-    harpe_error error;
-    if (harpe_schedule_parse_csv(text, strlen(text), "s.csv", &schedule, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_schedule_parse_csv(text, strlen(text), "s.csv", &schedule, &failure));
     return schedule;
 }
 
 static void expect_status(const char *text, harpe_status status, const char *message) {
     harpe_schedule *schedule = NULL;
-    harpe_error error = {0};
-    assert_int_equal(harpe_schedule_parse_csv(text, strlen(text), "s.csv", &schedule, &error),
+    assert_int_equal(harpe_schedule_parse_csv(text, strlen(text), "s.csv", &schedule, &failure),
                      status);
     assert_null(schedule);
-    assert_int_equal(error.status, status);
-    assert_string_equal(error.message, message);
+    assert_int_equal(failure.status, status);
+    assert_string_equal(failure.message, message);
 }
 
 static void expect_bad(const char *text, const char *message) {
@@ -304,12 +301,11 @@ TEST(reads_a_file_by_path) {
     harpe_schedule_free(schedule);
     schedule = NULL;
     assert_int_equal(write(file, "x", 1), 1);
-    harpe_error error = {0};
-    assert_int_equal(harpe_schedule_read_csv(path, &schedule, &error), HARPE_INVALID_INPUT);
-    assert_memory_equal(error.message, path, strlen(path));
+    assert_int_equal(harpe_schedule_read_csv(path, &schedule, &failure), HARPE_INVALID_INPUT);
+    assert_memory_equal(failure.message, path, strlen(path));
     close(file);
     unlink(path);
-    assert_int_equal(harpe_schedule_read_csv(path, &schedule, &error), HARPE_NOT_FOUND);
+    assert_int_equal(harpe_schedule_read_csv(path, &schedule, &failure), HARPE_NOT_FOUND);
     assert_null(schedule);
 }
 
@@ -418,5 +414,3 @@ TEST(refuses_more_ranks_than_supported) {
         harpe_text_printf(&text, "%dF0,%dB0\n", rank, rank);
     expect_status(text.data, HARPE_LIMIT_EXCEEDED, "s.csv:4097: more than 4096 ranks");
 }
-
-int main(void) { return run_listed_tests(); }

@@ -459,5 +459,3 @@ TEST(no_set_is_worse_than_one_clock_per_rank) {
     for (int trial = 0; trial < few_trials(100); trial++)
         check_trial(trial);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -45,18 +45,18 @@ TEST(late_changes_are_priced_by_hand) {
 TEST(bad_costs_are_refused) {
     owned_problem problem = one_rank();
     harpe_switching out;
-    harpe_error error;
     const harpe_clock_switch bad[] = {
         {.latency_s = -1}, {.energy_j = NAN}, {.minimum_dwell_s = INFINITY}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(harpe_plan_switching(problem, (int[]){0, 0, 0, 0}, &bad[i], &out, &error),
-                         HARPE_INVALID_ARGUMENT);
+        assert_int_equal(
+            harpe_plan_switching(problem, (int[]){0, 0, 0, 0}, &bad[i], &out, &failure),
+            HARPE_INVALID_ARGUMENT);
         harpe_plan_set *plans = NULL;
         assert_int_equal(harpe_plan_set_new(problem, &(harpe_plan_request){.clock_switch = bad[i]},
-                                            NULL, NULL, &plans, &error),
+                                            NULL, NULL, &plans, &failure),
                          HARPE_INVALID_ARGUMENT);
     }
-    assert_int_equal(harpe_plan_switching(problem, (int[]){0, 0, 7, 0}, NULL, &out, &error),
+    assert_int_equal(harpe_plan_switching(problem, (int[]){0, 0, 7, 0}, NULL, &out, &failure),
                      HARPE_INVALID_INPUT);
 }
 
@@ -304,5 +304,3 @@ TEST(plans_with_a_dwell_are_a_frontier_again) {
     }
     assert_near(harpe_plan_set_at(held, 0)->time_s, harpe_plan_set_at(plain, 0)->time_s, 1e-3);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -172,5 +172,3 @@ WORLD_TEST(set_calls_of_200_ms_are_in_no_measurement) {
     for (int i = 0; i < LIMITS; i++)
         assert_true(fabs(training.rows[i].time_s - quick[i].time_s) < 0.001);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -12,9 +12,7 @@ typedef harpe_power_limit_measurement measurement;
 
 static harpe_limit_plans *make(const measurement *all, size_t count, int optimum_w, int steps) {
     harpe_limit_plans *plans = NULL;
-    harpe_error error = {.message = ""};
-    if (harpe_limit_plans_make(all, count, optimum_w, steps, &plans, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_limit_plans_make(all, count, optimum_w, steps, &plans, &failure));
     return plans;
 }
 
@@ -67,11 +65,13 @@ TEST(values_that_no_server_accepts_are_left_out) {
     harpe_limit_plans *plans = make(all, 3, 250, 10);
     assert_int_equal(plans->count, 1);
     free(plans);
-    harpe_error error;
     plans = NULL;
-    assert_int_equal(harpe_limit_plans_make(all, 3, 300, 10, &plans, &error), HARPE_INVALID_INPUT);
-    assert_int_equal(harpe_limit_plans_make(all, 3, 275, 10, &plans, &error), HARPE_INVALID_INPUT);
-    assert_int_equal(harpe_limit_plans_make(all, 0, 275, 10, &plans, &error), HARPE_INVALID_INPUT);
+    assert_int_equal(harpe_limit_plans_make(all, 3, 300, 10, &plans, &failure),
+                     HARPE_INVALID_INPUT);
+    assert_int_equal(harpe_limit_plans_make(all, 3, 275, 10, &plans, &failure),
+                     HARPE_INVALID_INPUT);
+    assert_int_equal(harpe_limit_plans_make(all, 0, 275, 10, &plans, &failure),
+                     HARPE_INVALID_INPUT);
     assert_null(plans);
 }
 
@@ -213,5 +213,3 @@ TEST(only_an_answer_with_a_plan_is_one) {
     assert_true(harpe_member_read_answer(right, strlen(right), 3, &plan));
     assert_int_equal(plan, 2);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -46,12 +46,11 @@ static harpe_status mean_power(void *user, double *power_w, harpe_error *error) 
 }
 
 static void join(job *self, const harpe_power_member_times *times) {
-    harpe_error error = {.message = ""};
     harpe_power_member_job how = {
         .highest_w = 600, .device = &self->device, .log = {write_log, self}};
-    if (harpe_power_member_take_terms(&self->asked, &self->terms, &error) != HARPE_OK ||
-        harpe_power_member_join(self->terms, &how, times, &self->member, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    if (harpe_power_member_take_terms(&self->asked, &self->terms, &failure) != HARPE_OK ||
+        harpe_power_member_join(self->terms, &how, times, &self->member, &failure) != HARPE_OK)
+        fail_msg("%s", failure.message);
 }
 
 /* Three plans: 500, 400 and 300 W. The second is the job's own choice. */
@@ -313,10 +312,9 @@ WORLD_TEST(wrong_terms_are_refused) {
                                              {.server_url = "http://h:1", .token = "two words"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         harpe_power_limit_fleet *own = NULL;
-        harpe_error error = {.message = ""};
-        assert_int_not_equal(harpe_power_member_take_terms(&wrong[i], &own, &error), HARPE_OK);
+        assert_int_not_equal(harpe_power_member_take_terms(&wrong[i], &own, &failure), HARPE_OK);
         assert_null(own);
-        assert_true(strlen(error.message) > 10 && !strpbrk(error.message, "\n\xff"));
+        assert_true(strlen(failure.message) > 10 && !strpbrk(failure.message, "\n\xff"));
     }
 }
 
@@ -335,10 +333,9 @@ WORLD_TEST(the_range_of_a_wrong_number_is_told) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         harpe_power_limit_fleet *own = NULL;
-        harpe_error error = {.message = ""};
-        assert_int_equal(harpe_power_member_take_terms(&cases[i].wrong, &own, &error),
+        assert_int_equal(harpe_power_member_take_terms(&cases[i].wrong, &own, &failure),
                          HARPE_INVALID_ARGUMENT);
-        assert_string_equal(error.message, cases[i].text);
+        assert_string_equal(failure.message, cases[i].text);
     }
 }
 

@@ -140,9 +140,7 @@ OWNER(harpe_power_limit_optimizer)
 static harpe_power_limit_optimizer *construct(const harpe_power_limit_device *device,
                                               const harpe_power_limit_options *options) {
     harpe_power_limit_optimizer *optimizer = NULL;
-    harpe_error error = {.message = ""};
-    if (harpe_power_limit_optimizer_new(device, options, &optimizer, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_power_limit_optimizer_new(device, options, &optimizer, &failure));
     return optimizer;
 }
 
@@ -431,11 +429,10 @@ TEST(a_first_set_that_fails_is_the_constructors_error) {
     script(&self, 100, 200);
     self.failing = CALL_SET;
     harpe_power_limit_optimizer *optimizer = NULL;
-    harpe_error error;
-    assert_int_equal(harpe_power_limit_optimizer_new(&self.device, NULL, &optimizer, &error),
+    assert_int_equal(harpe_power_limit_optimizer_new(&self.device, NULL, &optimizer, &failure),
                      HARPE_GPU_LOST);
     assert_null(optimizer);
-    assert_string_equal(error.message, "GPU 0 is lost");
+    assert_string_equal(failure.message, "GPU 0 is lost");
     assert_int_equal(self.restores, 1);
 }
 
@@ -535,12 +532,10 @@ TEST(no_limit_has_an_effect_below_the_range) {
     script(&self, 100, 200);
     self.outside_w = 90;
     harpe_power_limit_optimizer *optimizer = NULL;
-    harpe_error error = {0};
-    assert_int_equal(harpe_power_limit_optimizer_new(&self.device, NULL, &optimizer, &error),
-                     HARPE_UNAVAILABLE);
+    assert_refuses(harpe_power_limit_optimizer_new(&self.device, NULL, &optimizer, &failure),
+                   HARPE_UNAVAILABLE, "GPU 1");
     assert_null(optimizer);
-    assert_non_null(strstr(error.message, "GPU 1"));
-    assert_non_null(strstr(error.message, "90 W"));
+    assert_says(&failure, "90 W");
     assert_int_equal(self.restores, 1);
 }
 
@@ -897,5 +892,3 @@ TEST(a_rank_without_its_limit_stops_all) {
         assert_non_null(strstr(ranks[i].self.last_error, "round"));
     }
 }
-
-int main(void) { return run_listed_tests(); }

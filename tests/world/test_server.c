@@ -52,17 +52,15 @@ static void set(harpe_settings *settings, const char *name, const char *value) {
 static int serve(void *user) {
     (void)user;
     harpe_settings settings;
-    harpe_error error;
     static const char *const environment[] = {NULL};
-    assert_int_equal(harpe_settings_init(&settings, &error), HARPE_OK);
+    assert_works(harpe_settings_init(&settings, &failure));
     set(&settings, "store", all.disk ? "world:disk/store.db" : "memory");
     set(&settings, "worker_threads", "2");
-    assert_int_equal(harpe_settings_complete(&settings, environment, false, &error), HARPE_OK);
+    assert_works(harpe_settings_complete(&settings, environment, false, &failure));
     harpe_log log = {.write = write_log};
-    if (harpe_server_new_enclosed(&settings, log, &all.server, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_server_new_enclosed(&settings, log, &all.server, &failure));
     all.is_ready = true;
-    assert_int_equal(harpe_server_run(all.server, &error), HARPE_OK);
+    assert_works(harpe_server_run(all.server, &failure));
     harpe_server_free(all.server);
     harpe_settings_free(&settings);
     return 0;
@@ -80,9 +78,8 @@ static void start_server(void) {
 
 /* Asks until the server answers 200. */
 static void ask(harpe_connection *connection, const harpe_request *request, harpe_answer *answer) {
-    harpe_error error;
     for (;;) {
-        harpe_status status = harpe_connection_call(connection, request, answer, &error);
+        harpe_status status = harpe_connection_call(connection, request, answer, &failure);
         if (status == HARPE_OK && answer->http_status == 200) return;
         if (status == HARPE_OK && answer->http_status < 500)
             fail_msg("%ld: %s", answer->http_status, answer->body);
@@ -200,8 +197,7 @@ static void run(uint64_t seed, bool restarts) {
                                    .wall_ns = INT64_C(1700000000) * SECOND,
                                    .longest_ns = 100000 * SECOND,
                                    .most_turns = 1000000};
-    harpe_error error = {.status = HARPE_OK};
-    if (harpe_world_run(&options, run_job, NULL, &error) != HARPE_OK) fail_msg("%s", error.message);
+    assert_works(harpe_world_run(&options, run_job, NULL, &failure));
     harpe_disk_free(all.disk);
 }
 
@@ -225,5 +221,3 @@ TEST(seed_decides_everything) {
     run(8, true);
     assert_int_not_equal(all.end_ns, end_ns);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -147,8 +147,7 @@ static harpe_status get(harpe_connection *connection, const char *path, harpe_an
 
 static void get_well(harpe_connection *connection, const char *path) {
     harpe_answer answer;
-    harpe_error error;
-    if (get(connection, path, &answer, &error) != HARPE_OK) fail_msg("%s", error.message);
+    assert_works(get(connection, path, &answer, &failure));
     assert_int_equal(answer.http_status, 200);
     assert_string_equal(answer.body, "answer");
 }
@@ -172,9 +171,7 @@ static void run(void (*test)(void)) {
                                        .wall_ns = INT64_C(1700000000) * SECOND,
                                        .longest_ns = 100000 * SECOND,
                                        .most_turns = 1000000};
-        harpe_error error = {.status = HARPE_OK};
-        if (harpe_world_run(&options, run_with_server, &test, &error) != HARPE_OK)
-            fail_msg("%s", error.message);
+        assert_works(harpe_world_run(&options, run_with_server, &test, &failure));
     }
 }
 
@@ -268,7 +265,6 @@ TEST(held_request_is_given_up) { run(give_up_held); }
 /* A request fails after the time, the next does not. */
 static void fail_once(const char *path, double after_s, const char *reason, int requests) {
     harpe_answer answer;
-    harpe_error error;
     harpe_message_fate fate = fate_of_next;
     for (int is_kept = 0; is_kept < 2; is_kept++) {
         harpe_connection *connection =
@@ -278,10 +274,10 @@ static void fail_once(const char *path, double after_s, const char *reason, int 
         fate_of_next = fate;
         int before = server.requests;
         int64_t begin_ns = harpe_clock_ns();
-        assert_int_equal(get(connection, path, &answer, &error), HARPE_UNAVAILABLE);
+        assert_int_equal(get(connection, path, &answer, &failure), HARPE_UNAVAILABLE);
         assert_in_range(harpe_clock_ns() - begin_ns, (int64_t)(after_s * 1e9),
                         (int64_t)(after_s * 1e9) + 5 * MS);
-        if (!strstr(error.message, reason)) fail_msg("%s", error.message);
+        if (!strstr(failure.message, reason)) fail_msg("%s", failure.message);
         get_well(connection, "/");
         assert_int_equal(server.requests - before, requests + 1);
         harpe_connection_free(connection);
@@ -356,17 +352,17 @@ static int kill_later(void *user) {
 
 static void kill_server(void) {
     harpe_answer answer;
-    harpe_error error;
     harpe_connection *kept = open_connection((harpe_connection_options){0});
     harpe_connection *held = open_connection((harpe_connection_options){.held_s = 1000});
     get_well(kept, "/");
     int64_t begin_ns = harpe_clock_ns();
     (void)harpe_world_start("killer", kill_later, NULL);
-    assert_int_equal(get(held, "/held", &answer, &error), HARPE_UNAVAILABLE);
+    assert_int_equal(get(held, "/held", &answer, &failure), HARPE_UNAVAILABLE);
     assert_in_range(harpe_clock_ns() - begin_ns, 10 * SECOND, 10 * SECOND + 2 * MS);
-    assert_non_null(strstr(error.message, "; is harpe serve running at http://server:1, and not"));
-    assert_int_equal(get(kept, "/", &answer, &error), HARPE_UNAVAILABLE);
-    assert_string_equal(error.message,
+    assert_non_null(
+        strstr(failure.message, "; is harpe serve running at http://server:1, and not"));
+    assert_int_equal(get(kept, "/", &answer, &failure), HARPE_UNAVAILABLE);
+    assert_string_equal(failure.message,
                         "no server answers at http://server:1; is harpe serve running there?");
     start_server();
     get_well(kept, "/");
@@ -420,5 +416,3 @@ static void stop_accepting(void) {
 }
 
 TEST(server_that_stops_takes_no_connection) { run(stop_accepting); }
-
-int main(void) { return run_listed_tests(); }
