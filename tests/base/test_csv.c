@@ -98,7 +98,7 @@ TEST(unclean_texts_are_refused_where_they_are_unclean) {
 
 TEST(positions_survive_quoted_line_breaks) {
     const char *text = "h\n\"a\nb\", 7 \n8";
-    harpe_csv csv;
+    AT_END(harpe_csv_close) harpe_csv csv;
     bool has_record;
     harpe_csv_open(&csv, text, strlen(text), "t.csv");
     assert_int_equal(harpe_csv_next(&csv, &has_record, NULL), HARPE_OK);
@@ -114,7 +114,6 @@ TEST(positions_survive_quoted_line_breaks) {
     assert_int_equal(harpe_csv_next(&csv, &has_record, NULL), HARPE_OK);
     assert_false(has_record);
     harpe_csv_close(&csv);
-    harpe_csv_close(&csv);
 }
 
 static void open_row(harpe_csv *csv, const char *text) {
@@ -125,7 +124,7 @@ static void open_row(harpe_csv *csv, const char *text) {
 }
 
 TEST(numbers_are_read_from_fields) {
-    harpe_csv csv;
+    AT_END(harpe_csv_close) harpe_csv csv;
     double number = 0;
     int64_t whole = 0;
     open_row(&csv, "\n 0.25 ,1410.0,-3");
@@ -135,11 +134,10 @@ TEST(numbers_are_read_from_fields) {
     assert_int_equal(whole, 1410);
     assert_int_equal(harpe_csv_int(&csv, 2, "stage", &whole, NULL), HARPE_OK);
     assert_int_equal(whole, -3);
-    harpe_csv_close(&csv);
 }
 
 TEST(bad_numbers_name_place_column_and_value) {
-    harpe_csv csv;
+    AT_END(harpe_csv_close) harpe_csv csv;
     double number = 42;
     int64_t whole = 42;
     open_row(&csv, "\n1, abc ,,nan,1.5");
@@ -156,11 +154,10 @@ TEST(bad_numbers_name_place_column_and_value) {
                         "p.csv:2: stage: expected a whole number, the row ends after 5 fields");
     assert_true(number == 42);
     assert_int_equal(whole, 42);
-    harpe_csv_close(&csv);
 }
 
 TEST(own_errors_show_the_field_cut_short) {
-    harpe_csv csv;
+    AT_END(harpe_csv_close) harpe_csv csv;
     open_row(&csv, "ok,aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeee");
     assert_int_equal(harpe_csv_fail(&csv, 0, &failure, "time must be %s", "positive"),
                      HARPE_INVALID_INPUT);
@@ -169,12 +166,11 @@ TEST(own_errors_show_the_field_cut_short) {
     assert_string_equal(failure.message,
                         "p.csv:1:4: no (found 'aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd...')");
     assert_int_equal(harpe_csv_fail(&csv, 9, NULL, "no"), HARPE_INVALID_INPUT);
-    harpe_csv_close(&csv);
 }
 
 TEST(a_row_of_a_million_fields_is_the_limit) {
     const size_t limit = 1 << 20;
-    char *text = malloc(limit);
+    owned_array char *text = malloc(limit);
     assert_non_null(text);
     memset(text, ',', limit);
     harpe_csv csv;
@@ -187,7 +183,6 @@ TEST(a_row_of_a_million_fields_is_the_limit) {
     assert_int_equal(harpe_csv_next(&csv, &has_record, &failure), HARPE_LIMIT_EXCEEDED);
     assert_string_equal(failure.message, "wide.csv:1:1048577: more than 1048576 fields in one row");
     harpe_csv_close(&csv);
-    free(text);
 }
 
 /* For all bytes: no crash, no endless loop, and all fields are inside the text. */

@@ -8,11 +8,10 @@
 #include "base/text.h"
 
 static void check_label(const char *value, const char *expected) {
-    harpe_text text = {0};
+    AT_END(harpe_text_free) harpe_text text = {0};
     harpe_metrics_text_label(&text, "name", value);
     assert_false(text.failed);
     assert_string_equal(text.data, expected);
-    harpe_text_free(&text);
 }
 
 TEST(labels_are_escaped) {

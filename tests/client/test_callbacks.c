@@ -5,6 +5,9 @@
 #include <harpe/power_limit.h>
 #include <harpe/training.h>
 
+OWNER(harpe_callback_set)
+OWNER(harpe_power_limit_optimizer)
+
 typedef struct rider {
     const char *name;
     char *diary; /* shared */
@@ -74,11 +77,10 @@ TEST(riders_are_called_in_the_order_in_which_they_came) {
 }
 
 TEST(a_set_may_be_empty_or_missing) {
-    harpe_callback_set *set = NULL;
+    OWNED(harpe_callback_set) set = NULL;
     run_everything(NULL);
     assert_int_equal(harpe_callback_set_new(NULL, 0, &set, NULL), HARPE_OK);
     run_everything(set);
-    harpe_callback_set_free(set);
     harpe_callback_set_free(NULL);
 }
 
@@ -128,8 +130,8 @@ TEST(the_power_limit_optimizer_rides_in_a_set) {
                                        .end_window = end_window};
     harpe_power_limit_options options = {
         .wait_steps = 0, .warmup_steps = 1, .profile_steps = 2, .world_size = 1};
-    harpe_power_limit_optimizer *optimizer = NULL;
-    harpe_callback_set *set = NULL;
+    OWNED(harpe_power_limit_optimizer) optimizer = NULL;
+    OWNED(harpe_callback_set) set = NULL;
     assert_int_equal(harpe_power_limit_optimizer_new(&device, &options, &optimizer, NULL),
                      HARPE_OK);
     harpe_training_callback callback = harpe_power_limit_callback(optimizer);
@@ -142,6 +144,4 @@ TEST(the_power_limit_optimizer_rides_in_a_set) {
     assert_true(harpe_power_limit_is_done(optimizer));
     assert_int_equal(diary.windows, 3); /* 150, 125 and 100 W */
     harpe_on_epoch_end(set);
-    harpe_callback_set_free(set);
-    harpe_power_limit_optimizer_free(optimizer);
 }

@@ -22,10 +22,9 @@ static int start(void **state __attribute__((unused))) {
 
 static harpe_run_clocks clocks_of(const harpe_clock_ask *asks, size_t count, uint64_t start_us,
                                   uint64_t end_us) {
-    harpe_clock_timeline timeline;
+    AT_END(harpe_clock_timeline_free) harpe_clock_timeline timeline;
     assert_true(harpe_clock_timeline_make(&timeline, asks, count, &table));
     harpe_run_clocks run = harpe_clock_shares_of(&timeline, start_us, end_us);
-    harpe_clock_timeline_free(&timeline);
     return run;
 }
 

@@ -9,6 +9,8 @@
 #include "gpu/nvml_abi.h"
 #include "http/client/connection.h"
 
+OWNER(harpe_connection)
+
 #define DISOBEYS "GPU 0 runs at 600 MHz although 1200 MHz are set"
 
 /* Functions of the emulator. Another program could call those of NVML. */
@@ -72,7 +74,7 @@ static int run_until_round(training *one, int64_t round) {
 
 /* Returns a part of the server's report of the job. */
 static json_t *read_report(training *one, const char *url, const char *part) {
-    harpe_connection *connection;
+    OWNED(harpe_connection) connection = NULL;
     harpe_connection_options how = {.server_url = url};
     assert_int_equal(harpe_connection_new(&how, &connection, NULL), HARPE_OK);
     char job_id[256];
@@ -87,7 +89,6 @@ static json_t *read_report(training *one, const char *url, const char *part) {
     assert_non_null(found);
     json_incref(found);
     json_decref(job);
-    harpe_connection_free(connection);
     return found;
 }
 

@@ -17,13 +17,12 @@ static const char *write_schedule(char text[256], int others_mhz, int third_mhz)
 }
 
 static void assert_has_no_result(told_server *one, training *rank) {
-    harpe_profiling_result result = {0};
+    AT_END(harpe_profiling_result_free) harpe_profiling_result result = {0};
     one->schedule_status = 0; /* the next request is held */
     WAIT_UNTIL(rank, look(rank).state == HARPE_PFO_WAITING);
     assert_int_equal(harpe_profiling_result_parse(one->result, strlen(one->result), &result, NULL),
                      HARPE_OK);
     assert_int_equal(result.iteration_time_count, 0);
-    harpe_profiling_result_free(&result);
 }
 
 static void assert_is_refused(told_server *one, training *rank, const char *line) {

@@ -11,6 +11,8 @@
 
 #include "client/profiler_internal.h"
 
+OWNER(harpe_instruction_profiler)
+
 static const char truth[] = "stage,instruction,frequency,time,energy\n"
                             "0,forward,1410,0.21,63\n"
                             "0,forward,1005,0.27,54\n"
@@ -94,10 +96,9 @@ static void check_counter(harpe_instruction_profiler *profiler, run_instruction 
 static void check_wrong_counter(harpe_gpus *gpus, run_instruction work) {
     use_faults("counter_factor=2");
     harpe_instruction_profiler_options options = {.gpus = gpus, .log = {log_line, NULL}};
-    harpe_instruction_profiler *profiler = NULL;
+    OWNED(harpe_instruction_profiler) profiler = NULL;
     assert_int_equal(harpe_instruction_profiler_new(&options, &profiler, NULL), HARPE_OK);
     check_counter(profiler, work, 2);
-    harpe_instruction_profiler_free(profiler);
 }
 
 WORLD_TEST(energies_are_those_of_the_profile) {

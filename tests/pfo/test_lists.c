@@ -8,6 +8,8 @@
 #include "../base/scratch.h"
 #include "pfo/models.h"
 
+OWNER(harpe_profile)
+
 static const harpe_frequency_value times[] = {{1410, 0.1}, {1200, 0.125}, {210, 1.0 / 3}};
 static const harpe_frequency_value energies[] = {{210, 9}, {1410, 20.5}, {1200, 15}};
 
@@ -143,10 +145,9 @@ SCRATCH_TEST(the_csv_is_a_profile_that_the_planner_reads) {
                            "0,0,0,0,0,backward,1410,0.1,20.5\n"
                            "0,0,0,0,0,backward,1200,0.125,15\n"
                            "0,0,0,0,0,backward,210,0.3333333333333333,9\n"));
-    harpe_profile *profile = NULL;
+    OWNED(harpe_profile) profile = NULL;
     assert_int_equal(harpe_profile_read_csv(path, &profile, NULL), HARPE_OK);
     assert_int_equal(harpe_profile_find(profile, 0, "backward")->point_count, 3);
-    harpe_profile_free(profile);
 }
 
 SCRATCH_TEST(a_csv_needs_a_time_and_an_energy_of_each_frequency) {

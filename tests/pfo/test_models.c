@@ -31,29 +31,26 @@ static void expect_detail(const harpe_problems *problems, const char *const *exp
     for (size_t i = 0; expected_problems[i]; i++)
         strcat(strcat(expected, i > 0 ? "," : ""), expected_problems[i]);
     strcat(expected, "]}");
-    char *text = harpe_problems_format(problems);
+    owned_array char *text = harpe_problems_format(problems);
     assert_non_null(text);
     if (strcmp(text, expected) != 0) fail_msg("%s\ngave     %s\nexpected %s", body, text, expected);
-    free(text);
 }
 
 static void expect_bad_job(const char *body, const char *const *expected_problems) {
-    harpe_problems problems = {0};
+    AT_END(harpe_problems_free) harpe_problems problems = {0};
     harpe_job_info job = {0};
     if (harpe_job_info_decode(body, strlen(body), &job, &problems)) fail_msg("accepted: %s", body);
     assert_null(job.job_id);
     expect_detail(&problems, expected_problems, body);
-    harpe_problems_free(&problems);
 }
 
 static void expect_bad_rank(const char *body, const char *const *expected_problems) {
-    harpe_problems problems = {0};
+    AT_END(harpe_problems_free) harpe_problems problems = {0};
     harpe_rank_info rank = {0};
     if (harpe_rank_info_decode(body, strlen(body), &rank, &problems))
         fail_msg("accepted: %s", body);
     assert_null(rank.available_frequencies_mhz);
     expect_detail(&problems, expected_problems, body);
-    harpe_problems_free(&problems);
 }
 
 /* ---- JobInfo --------------------------------------------------------------------------------- */
@@ -137,10 +134,9 @@ TEST(a_job_does_not_choose_its_id) {
     expect_bad_job(body,
                    PROBLEMS(PROBLEM(BODY("job_id"), "job_id must be empty: the server chooses it",
                                     "assertion_error")));
-    harpe_job_info job = {0};
+    AT_END(harpe_job_info_free) harpe_job_info job = {0};
     assert_works(harpe_job_info_parse(body, strlen(body), &job, &failure));
     assert_string_equal(job.job_id, "mine"); /* a stored job has it */
-    harpe_job_info_free(&job);
 }
 
 TEST(a_key_has_1_to_256_bytes) {
@@ -190,18 +186,15 @@ TEST(text_that_is_no_json_is_refused_as_the_published_server_does) {
 
 TEST(a_large_bad_document_is_shown_in_part) {
     enum { LARGE = 1 << 20 };
-    char *body = malloc(LARGE);
+    owned_array char *body = malloc(LARGE);
     assert_non_null(body);
     memset(body, ' ', LARGE);
-    harpe_problems problems = {0};
+    AT_END(harpe_problems_free) harpe_problems problems = {0};
     harpe_job_info job = {0};
     assert_false(harpe_job_info_decode(body, LARGE, &job, &problems));
-    char *text = harpe_problems_format(&problems);
+    owned_array char *text = harpe_problems_format(&problems);
     assert_non_null(strstr(text, "char 1048576"));
     assert_in_range(strlen(text), 4096, 5000);
-    free(text);
-    free(body);
-    harpe_problems_free(&problems);
 }
 
 TEST(a_job_reads_as_it_was_written) {
@@ -212,7 +205,7 @@ TEST(a_job_reads_as_it_was_written) {
         {"x", 2147483647, 1, 1, 2147483647, "not \xFF UTF-8", NULL},
     };
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
-        char *json = NULL;
+        owned_array char *json = NULL;
         harpe_job_info job = {0};
         harpe_job_info copy = {0};
         assert_int_equal(harpe_job_info_copy(&jobs[i], &copy, NULL), HARPE_OK);
@@ -236,7 +229,6 @@ TEST(a_job_reads_as_it_was_written) {
         else
             assert_null(copy.job_key);
         harpe_job_info_free(&copy);
-        free(json);
     }
 }
 
@@ -246,14 +238,13 @@ TEST(numbers_become_texts_where_texts_are_expected) {
     for (size_t i = 0; i < sizeof metadata / sizeof *metadata; i++) {
         char body[128];
         harpe_problems problems = {0};
-        harpe_job_info job = {0};
+        AT_END(harpe_job_info_free) harpe_job_info job = {0};
         (void)snprintf(body, sizeof body,
                        "{\"pp_degree\":1,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":1,"
                        "\"job_metadata\":%s}",
                        metadata[i][0]);
         assert_true(harpe_job_info_decode(body, strlen(body), &job, &problems));
         assert_string_equal(job.job_metadata, metadata[i][1]);
-        harpe_job_info_free(&job);
     }
 }
 
@@ -274,9 +265,9 @@ TEST(a_rank_reads_as_it_was_written) {
     static const int frequencies[] = {1410, 1395, 210};
     const harpe_rank_info ranks[] = {{3, 1, 0, 1, frequencies, 3}, {0, 0, 0, 0, NULL, 0}};
     for (size_t i = 0; i < 2; i++) {
-        char *json = NULL;
+        owned_array char *json = NULL;
         harpe_rank_info rank = {0};
-        harpe_rank_info copy = {0};
+        AT_END(harpe_rank_info_free) harpe_rank_info copy = {0};
         assert_int_equal(harpe_rank_info_format(&ranks[i], &json, NULL), HARPE_OK);
         assert_int_equal(harpe_rank_info_parse(json, strlen(json), &rank, NULL), HARPE_OK);
         assert_true(harpe_rank_info_equal(&ranks[i], &rank));
@@ -285,8 +276,6 @@ TEST(a_rank_reads_as_it_was_written) {
         assert_true(harpe_rank_info_equal(&ranks[i], &copy));
         assert_false(harpe_rank_info_equal(&ranks[1 - i], &copy));
         harpe_rank_info_free(&copy);
-        harpe_rank_info_free(&copy);
-        free(json);
     }
 }
 
@@ -304,16 +293,14 @@ TEST(every_bad_field_of_a_rank_is_listed) {
 
 TEST(a_rank_must_lie_in_its_job) {
     const harpe_job_info job = {"", 2, 3, 4, 24, NULL, NULL};
-    harpe_problems problems = {0};
+    AT_END(harpe_problems_free) harpe_problems problems = {0};
     assert_true(harpe_rank_info_fits(&(harpe_rank_info){23, 2, 1, 3, NULL, 0}, &job, &problems));
     assert_false(harpe_rank_info_fits(&(harpe_rank_info){24, 3, 2, 4, NULL, 0}, &job, &problems));
     assert_int_equal(harpe_problems_count(&problems), 4);
     assert_false(harpe_rank_info_fits(&(harpe_rank_info){0, 0, 2, 0, NULL, 0}, &job, &problems));
     assert_int_equal(harpe_problems_count(&problems), 5);
-    char *text = harpe_problems_format(&problems);
+    owned_array char *text = harpe_problems_format(&problems);
     assert_non_null(strstr(text, "\"loc\":[\"body\",\"rank\"]"));
-    free(text);
-    harpe_problems_free(&problems);
 }
 
 TEST(problems_without_end_are_kept_in_part) {
@@ -323,11 +310,10 @@ TEST(problems_without_end_are_kept_in_part) {
     for (int i = 1; i < BAD; i++)
         at = stpcpy(at, ",[]");
     (void)stpcpy(at, "]}");
-    harpe_problems problems = {0};
+    AT_END(harpe_problems_free) harpe_problems problems = {0};
     harpe_rank_info rank = {0};
     assert_false(harpe_rank_info_decode(body, strlen(body), &rank, &problems));
     assert_int_equal(harpe_problems_count(&problems), 1000);
-    harpe_problems_free(&problems);
 }
 
 /* ---- FrequencySchedule ----------------------------------------------------------------------- */
@@ -336,9 +322,9 @@ TEST(a_schedule_reads_as_it_was_written) {
     static const harpe_scheduled_instruction instructions[] = {
         {"forward", 1410}, {"backward", 0}, {"odd \"name\"", 210}, {"", 5}};
     const harpe_frequency_schedule written = {7, instructions, 4, false};
-    char *json = NULL;
+    owned_array char *json = NULL;
     harpe_frequency_schedule schedule = {0};
-    harpe_frequency_schedule copy = {0};
+    AT_END(harpe_frequency_schedule_free) harpe_frequency_schedule copy = {0};
     assert_int_equal(harpe_frequency_schedule_format(&written, &json, NULL), HARPE_OK);
     assert_string_equal(json, "{\"rank\":7,\"frequencies\":[[\"forward\",1410],[\"backward\",0],"
                               "[\"odd \\\"name\\\"\",210],[\"\",5]]}");
@@ -352,8 +338,6 @@ TEST(a_schedule_reads_as_it_was_written) {
         assert_string_equal(copy.instructions[i].instruction, instructions[i].instruction);
         assert_int_equal(copy.instructions[i].frequency_mhz, instructions[i].frequency_mhz);
     }
-    harpe_frequency_schedule_free(&copy);
-    free(json);
 }
 
 TEST(a_schedule_says_that_it_is_a_trial_only_where_it_is) {
@@ -411,7 +395,7 @@ TEST(an_item_of_a_schedule_is_a_pair) {
 /* ---- Queries --------------------------------------------------------------------------------- */
 
 TEST(query_values_are_integers) {
-    harpe_problems problems = {0};
+    AT_END(harpe_problems_free) harpe_problems problems = {0};
     int64_t value = 42;
     assert_true(harpe_query_int_decode("rank", "-3", &value, &problems));
     assert_int_equal(value, -3);
@@ -423,6 +407,5 @@ TEST(query_values_are_integers) {
         &problems,
         PROBLEMS(MISSING(QUERY("rank")), NO_INTEGER(QUERY("rank")), NO_INTEGER(QUERY("round"))),
         "queries");
-    harpe_problems_free(&problems);
     harpe_problems_free(&problems);
 }

@@ -60,7 +60,7 @@ TEST(variables_of_zeus_bring_its_defaults) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *const environment[] = {"HOME=/me", cases[i].variable, cases[i].other, NULL};
-        harpe_settings settings;
+        AT_END(harpe_settings_free) harpe_settings settings;
         assert_int_equal(harpe_settings_init(&settings, NULL), HARPE_OK);
         assert_int_equal(
             harpe_settings_from_environment(&settings, environment, (harpe_log){0}, NULL),
@@ -68,7 +68,6 @@ TEST(variables_of_zeus_bring_its_defaults) {
         complete(&settings, environment, false);
         assert_int_equal(settings.dump_data, cases[i].dumps);
         assert_int_equal(settings.log_level == HARPE_LOG_DEBUG, cases[i].is_debug);
-        harpe_settings_free(&settings);
     }
 }
 
@@ -100,7 +99,7 @@ FIXTURE_TEST(newer_prefixes_win_over_older_ones) {
 /* ---- The state directory --------------------------------------------------------------------- */
 
 static void expect_state_in(const char *const *environment, bool is_root, const char *directory) {
-    harpe_settings settings;
+    AT_END(harpe_settings_free) harpe_settings settings;
     char path[300];
     assert_int_equal(harpe_settings_init(&settings, NULL), HARPE_OK);
     complete(&settings, environment, is_root);
@@ -111,7 +110,6 @@ static void expect_state_in(const char *const *environment, bool is_root, const 
     assert_string_equal(settings.dump_dir, path);
     assert_true(harpe_settings_use_state_dir(&settings));
     assert_int_equal(harpe_settings_check(&settings, NULL), HARPE_OK);
-    harpe_settings_free(&settings);
 }
 
 FIXTURE_TEST(state_is_kept_where_the_system_wants_it) {
@@ -249,21 +247,17 @@ FIXTURE_TEST(what_is_printed_reads_back) {
     assert_int_equal(set(settings, "scheduler_args", "{\"x\": \"a b\\\\\"}", NULL), HARPE_OK);
     assert_int_equal(set(settings, "dump_data", "off", NULL), HARPE_OK);
     assert_int_equal(set(settings, "log_level", "critical", NULL), HARPE_OK);
-    char *text = harpe_settings_format(settings);
+    owned_array char *text = harpe_settings_format(settings);
     assert_non_null(strstr(text, "(flag)\nDUMP_DATA=false\n"));
-    harpe_settings again;
+    AT_END(harpe_settings_free) harpe_settings again;
     assert_int_equal(harpe_settings_init(&again, NULL), HARPE_OK);
     assert_int_equal(from_text(&again, text, NULL), HARPE_OK);
-    char *first = harpe_settings_format_json(settings);
-    char *second = harpe_settings_format_json(&again);
+    owned_array char *first = harpe_settings_format_json(settings);
+    owned_array char *second = harpe_settings_format_json(&again);
     assert_string_equal(first, second);
     json_t *object = json_loads(first, 0, NULL);
     assert_int_equal(json_object_size(object), 35);
     json_decref(object);
-    free(first);
-    free(second);
-    free(text);
-    harpe_settings_free(&again);
 }
 
 FIXTURE_TEST(a_log_is_text_or_json) {
@@ -272,9 +266,8 @@ FIXTURE_TEST(a_log_is_text_or_json) {
     assert_true(settings->log_is_json);
     assert_int_equal(set(settings, "log_format", "xml", NULL), HARPE_INVALID_ARGUMENT);
     assert_true(settings->log_is_json);
-    char *printed = harpe_settings_format(settings);
+    owned_array char *printed = harpe_settings_format(settings);
     assert_non_null(strstr(printed, "LOG_FORMAT=json"));
-    free(printed);
 }
 
 FIXTURE_TEST(passwords_are_not_printed) {

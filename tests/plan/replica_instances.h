@@ -16,11 +16,19 @@ typedef struct test_job {
     harpe_problem_options options; /* its blocking power points to blocking_w */
 } test_job;
 
-static inline void job_free(test_job *job) {
+static inline void test_job_free(test_job *job) {
     harpe_schedule_free(job->schedule);
     harpe_replica_profiles_free(job->profiles);
     free(job);
 }
+
+OWNER(test_job)
+OWNER(harpe_replica_profiles)
+OWNER(harpe_replica_plans)
+
+#define owned_job OWNED(test_job)
+#define owned_replica_profiles OWNED(harpe_replica_profiles)
+#define owned_replica_plans OWNED(harpe_replica_plans)
 
 /* Gives the rows of a GPU a blocking power of its own. */
 static inline void set_powers(test_rows *rows, double power_w) {
@@ -60,7 +68,7 @@ static inline test_job *job_of(const harpe_schedule_options *how, int replicas, 
 /* Makes a job of GPUs that differ by factors. */
 static inline test_job *varied_job(int stages, int microbatches, const harpe_variability *how) {
     test_job *job = calloc(1, sizeof *job);
-    harpe_profile *base = NULL;
+    owned_profile base = NULL;
     harpe_error error = {.message = ""};
     if (!job) abort();
     harpe_synth_options options = {.stages = stages, .imbalance = stages > 1 ? 1.1 : 1, .seed = 3};
@@ -69,7 +77,6 @@ static inline test_job *varied_job(int stages, int microbatches, const harpe_var
         schedule_of(&(harpe_schedule_options){.ranks = stages, .microbatches = microbatches});
     assert_ok(harpe_replica_profiles_vary(base, job->blocking_w, how, &job->profiles, &error),
               error);
-    harpe_profile_free(base);
     return job;
 }
 

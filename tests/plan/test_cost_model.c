@@ -85,10 +85,9 @@ TEST(hull_curve_is_the_corners_of_the_options) {
 }
 
 TEST(hull_of_nothing_is_refused) {
-    harpe_curve curve = {0};
+    AT_END(harpe_curve_clear) harpe_curve curve = {0};
     assert_int_equal(harpe_curve_from_hull(NULL, 0, &curve, NULL), HARPE_INVALID_ARGUMENT);
     assert_null(curve.time_s);
-    harpe_curve_clear(&curve);
     harpe_curve_clear(NULL);
 }
 

@@ -146,8 +146,8 @@ TEST(search_and_evaluation_agree) {
         int32_t count = p.late->instruction_count;
         AT_END(harpe_assignment_clear) harpe_assignment assignment;
         assert_int_equal(harpe_assignment_init(&assignment, p.late, NULL), HARPE_OK);
-        int32_t *option = calloc((size_t)count, sizeof *option);
-        int *mhz = calloc((size_t)count, sizeof *mhz);
+        owned_array int32_t *option = calloc((size_t)count, sizeof *option);
+        owned_array int *mhz = calloc((size_t)count, sizeof *mhz);
         assert_non_null(option);
         assert_non_null(mhz);
         for (int32_t k = 0; k < count; k++)
@@ -162,8 +162,6 @@ TEST(search_and_evaluation_agree) {
         assert_true(fabs(draft.time_s - plan.time_s) < 1e-9);
         assert_true(fabs(draft.energy_j - plan.energy_j) < 1e-6 * plan.energy_j);
         free(draft.option);
-        free(option);
-        free(mhz);
     }
 }
 

@@ -144,7 +144,7 @@ TEST(a_chain_has_one_event_between_neighbours) {
 /* Returns the longest path from the source, with every instruction at the given end of its curve.
  */
 static int64_t longest_path_ps(const harpe_network *network, bool slowest) {
-    int64_t *arrival = calloc((size_t)network->node_count, sizeof *arrival);
+    owned_array int64_t *arrival = calloc((size_t)network->node_count, sizeof *arrival);
     assert_non_null(arrival);
     for (int32_t i = 0; i < network->node_count; i++) {
         int32_t v = network->topological_order[i];
@@ -156,7 +156,6 @@ static int64_t longest_path_ps(const harpe_network *network, bool slowest) {
         }
     }
     int64_t length_ps = arrival[network->sink];
-    free(arrival);
     return length_ps;
 }
 
@@ -191,8 +190,8 @@ TEST(every_edge_stands_in_the_lists_of_both_its_ends) {
         add_plain_stage(&r, s);
     owned_problem problem = make_problem(&r, 3, 4, 0);
     AT_END(harpe_network_clear) harpe_network network = make_network(problem);
-    int *seen = calloc((size_t)network.edge_count, sizeof *seen);
-    int32_t *place = calloc((size_t)network.node_count, sizeof *place);
+    owned_array int *seen = calloc((size_t)network.edge_count, sizeof *seen);
+    owned_array int32_t *place = calloc((size_t)network.node_count, sizeof *place);
     assert_non_null(seen);
     assert_non_null(place);
     assert_int_equal(network.first_incidence[0], 0);
@@ -214,8 +213,6 @@ TEST(every_edge_stands_in_the_lists_of_both_its_ends) {
         assert_int_not_equal(network.head[e], network.source);
         assert_int_not_equal(network.tail[e], network.sink);
     }
-    free(seen);
-    free(place);
 }
 
 /* ---- Limits ---------------------------------------------------------------------------------- */
@@ -337,7 +334,7 @@ TEST(fitted_curves_count_against_the_memory_limit) {
     }
     owned_profile profile = NULL;
     owned_schedule schedule = NULL;
-    harpe_problem *problem = NULL;
+    owned_problem problem = NULL;
     harpe_schedule_options shape = {.ranks = 1, .microbatches = 1};
     assert_works(harpe_profile_new(r.rows, r.count, &profile, &failure));
     assert_works(harpe_schedule_new(&shape, &schedule, &failure));
@@ -348,5 +345,4 @@ TEST(fitted_curves_count_against_the_memory_limit) {
     assert_null(problem);
     options.unit_time_s = 1e-3;
     assert_works(harpe_problem_new(profile, schedule, &options, &problem, &failure));
-    harpe_problem_free(problem);
 }

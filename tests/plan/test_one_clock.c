@@ -85,9 +85,8 @@ TEST(least_energy_is_that_of_an_enumeration) {
     for (int t = 0; t < trials; t++) {
         harpe_schedule_options options = {.ranks = random_int(&random, 1, 3),
                                           .microbatches = random_int(&random, 1, 4)};
-        harpe_problem *problem = random_problem(&options, &random);
+        owned_problem problem = random_problem(&options, &random);
         check_instance(problem);
-        harpe_problem_free(problem);
     }
 }
 
@@ -142,7 +141,7 @@ TEST(zero_is_no_clock) {
     add_row(&rows, 0, "backward", 1000, 1, 20);
     add_row(&rows, 0, "backward", 900, 2, 10);
     add_row(&rows, 0, "backward", 0, 5, 1);
-    harpe_problem *problem =
+    owned_problem problem =
         problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 1}, 0);
     check_instance(problem);
     owned_plan_set plans = plans_of(problem);
@@ -151,7 +150,6 @@ TEST(zero_is_no_clock) {
     assert_int_equal(plan->frequency_mhz[0], 0);
     assert_int_equal(plan->frequency_mhz[1], 900);
     assert_int_equal(harpe_plan_one_clock_mhz(problem, plan->frequency_mhz), 900);
-    harpe_problem_free(problem);
 }
 
 TEST(a_graph_has_no_clocks) {

@@ -176,12 +176,11 @@ TEST(price_at_the_fastest_is_that_of_the_segment_above) {
         add_row(&rows, s, "forward", 1000, 20, 1);
         add_row(&rows, s, "backward", 1400, 10, 10);
     }
-    harpe_problem *problem =
+    owned_problem problem =
         problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 3, .microbatches = 3}, 0);
     assert_frontier_alone_is_the_same(problem);
     owned_made m = make(problem, &(harpe_plan_request){.choice = HARPE_PLANS_ALL});
     assert_true(m.vertex_count > 1 && m.vertices[0].marginal_w == m.vertices[1].marginal_w);
-    harpe_problem_free(problem);
 }
 
 /* ---- Asked times ----------------------------------------------------------------------------- */

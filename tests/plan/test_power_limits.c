@@ -8,6 +8,8 @@
 
 #include "instances.h"
 
+OWNER(harpe_replica_profiles)
+
 #define PI 3.14159265358979323846
 #define ROUNDING 1e-9
 #define MOST_INSTRUCTIONS 512
@@ -393,7 +395,7 @@ TEST(replicas_share_a_limit) {
         harpe_problem_options options = {.blocking_power_w = &p.blocking_w,
                                          .blocking_power_count = 1,
                                          .overhead_power_w = p.overhead_w};
-        harpe_replica_profiles *profiles = NULL;
+        OWNED(harpe_replica_profiles) profiles = NULL;
         harpe_replica_plans *plans = NULL;
         harpe_variability same = {.replica_count = count, .peer_count = 1};
         assert_works(harpe_replica_profiles_vary(profile, 0, &same, &profiles, &failure));
@@ -420,7 +422,6 @@ TEST(replicas_share_a_limit) {
         } else {
             assert_says(&failure, "keeps the limits on power; the lowest peak");
         }
-        harpe_replica_profiles_free(profiles);
     }
     assert_true(2 * made >= trials);
     assert_true(later > 0); /* with time to spare, idle time moves */

@@ -270,7 +270,7 @@ TEST(order_of_rows_does_not_matter) {
 TEST(rows_in_memory_are_checked_by_index) {
     harpe_measurement rows[] = {{0, -1, "forward", 1410, 1, 10, 1, 0, 0},
                                 {0, -1, "backward", 1410, 1, 10, 1, 0, 0}};
-    harpe_profile *profile = NULL;
+    owned_profile profile = NULL;
 
     rows[1].time_s = -1;
     assert_int_equal(harpe_profile_new(rows, 2, &profile, &failure), HARPE_INVALID_ARGUMENT);
@@ -300,7 +300,6 @@ TEST(rows_in_memory_are_checked_by_index) {
     assert_int_equal(harpe_profile_new(NULL, 1, &profile, NULL), HARPE_INVALID_ARGUMENT);
     assert_int_equal(harpe_profile_new(rows, 1, NULL, NULL), HARPE_INVALID_ARGUMENT);
     assert_int_equal(harpe_profile_new(rows, 1, &profile, NULL), HARPE_OK);
-    harpe_profile_free(profile);
     harpe_profile_free(NULL);
 }
 

@@ -122,9 +122,8 @@ TEST(sound_curves_are_not_doubted) {
             add_curve(&r, "f", clocks, step_mhz, variant % 3 / 2.0, variant % 5 ? 1500 : 1200);
             add_curve(&r, "left.alone", 1, 15, 1, 1500);
             r.rows[r.count - 1].frequency_mhz = 0;
-            harpe_profile *profile = profile_of(&r);
+            owned_profile profile = profile_of(&r);
             assert_no_warning(profile);
-            harpe_profile_free(profile);
         }
 }
 
@@ -161,10 +160,9 @@ TEST(synthetic_profiles_are_not_doubted) {
                                            .noise = 0.01 * (t % 11),
                                            .seed = (uint64_t)t,
                                            .split_backward = t % 2};
-            harpe_profile *profile = NULL;
+            owned_profile profile = NULL;
             assert_int_equal(harpe_profile_synthesize(&options, &profile, NULL, NULL), HARPE_OK);
             assert_no_warning(profile);
-            harpe_profile_free(profile);
         }
 }
 

@@ -5,9 +5,7 @@
 
 #include "replica_instances.h"
 
-#ifdef HARPE_HAVE_CLP
 #include "relaxation_lp.h"
-#endif
 
 /* ---- All plans of a tiny job ----------------------------------------------------------------- */
 
@@ -122,7 +120,7 @@ static double best_of_all_j(const tiny *t, double time_s, double *shortest_s) {
 
 /* Compares the plans of a job with the best ones. Counts the replicas whose plan is the best. */
 static void check_tiny(const test_job *job, double slowdown, int *best_count, int *count) {
-    harpe_replica_plans *plans =
+    owned_replica_plans plans =
         plans_of(job, &(harpe_replica_request){.slowdown = slowdown, .threads = 1});
     harpe_replica_job of = harpe_replica_plans_job(plans);
     double shortest_s = 0, slowest_s = 0;
@@ -142,7 +140,6 @@ static void check_tiny(const test_job *job, double slowdown, int *best_count, in
     }
     assert_near(of.fastest_s, slowest_s, 1e-9);
     assert_true(of.own.time_s <= slowdown * slowest_s * (1 + 1e-9));
-    harpe_replica_plans_free(plans);
 }
 
 TEST(tiny_jobs_have_the_best_of_all_plans) {
@@ -155,9 +152,8 @@ TEST(tiny_jobs_have_the_best_of_all_plans) {
                                     .most_options = peers == 1 ? 3 : 2};
         harpe_schedule_options how = {.ranks = 2, .microbatches = random_int(&random, 1, 2)};
         if (peers == 2) how.microbatches = 1;
-        test_job *job = job_of(&how, 2, peers, &shape, &random);
+        owned_job job = job_of(&how, 2, peers, &shape, &random);
         check_tiny(job, 1 + 0.25 * random_int(&random, 0, 4), &best, &count);
-        job_free(job);
     }
     assert_true(best >= 0.9 * count);
 }
@@ -167,19 +163,10 @@ TEST(tiny_jobs_have_the_best_of_all_plans) {
 #ifdef HARPE_HAVE_CLP
 
 static double lp_bound_j(const harpe_problem *problem, double time_s) {
-    const harpe_dag *dag = &problem->dag;
-    relaxation r = {.instruction_count = dag->node_count}; /* waiting has no price in the LP */
-    r.list_of = calloc((size_t)dag->node_count, sizeof *r.list_of);
-    r.arc_from = dag->arc_from;
-    r.arc_to = dag->arc_to;
-    r.arc_count = dag->arc_count;
-    for (int i = 0; i < dag->node_count; i++)
-        r.list_of[i] = &harpe_problem_choice(problem, i)->list;
-    relaxation_lp lp = relaxation_lp_new(&r);
-    double energy_j = relaxation_lp_energy_j(&lp, time_s);
-    relaxation_lp_free(&lp);
-    free(r.list_of);
-    return energy_j + harpe_problem_iteration_power_w(problem) * time_s;
+    owned_relaxation r = relaxation_of(problem);
+    r.blocking_power_w = 0; /* waiting has no price in the LP */
+    owned_relaxation_lp lp = relaxation_lp_new(&r);
+    return relaxation_lp_energy_j(&lp, time_s) + harpe_problem_iteration_power_w(problem) * time_s;
 }
 
 /* The bound of a job is the sum of the optima of the replicas' LPs, also where a replica alone
@@ -189,23 +176,20 @@ TEST(bound_is_the_sum_of_the_optima_of_lps) {
     for (int trial = 0; trial < test_trials(12); trial++) {
         harpe_schedule_options how = {.ranks = 3, .microbatches = random_int(&random, 1, 4)};
         test_profile_shape shape = {.fewest_options = 2, .most_options = 6};
-        test_job *job = job_of(&how, 2, random_int(&random, 1, 2), &shape, &random);
-        harpe_replica_plans *plans = plans_of(job, NULL);
+        owned_job job = job_of(&how, 2, random_int(&random, 1, 2), &shape, &random);
+        owned_replica_plans plans = plans_of(job, NULL);
         harpe_replica_job of = harpe_replica_plans_job(plans);
         for (int k = 0; k < 6; k++) {
             double time_s = of.fastest_s * (1 + 1e-7 + 0.12 * k), sum_j = 0;
             for (int replica = 0; replica < 2; replica++) {
-                harpe_replica_problem problem;
+                AT_END(harpe_replica_problem_clear) harpe_replica_problem problem;
                 harpe_replica_source source = {job->profiles, job->schedule, &job->options};
                 assert_int_equal(harpe_replica_problem_new(&source, replica, &problem, NULL),
                                  HARPE_OK);
                 sum_j += lp_bound_j(problem.problem, time_s);
-                harpe_replica_problem_clear(&problem);
             }
             assert_near(harpe_replica_plans_bound_at(plans, time_s), sum_j, 1e-6);
         }
-        harpe_replica_plans_free(plans);
-        job_free(job);
     }
 }
 
@@ -214,8 +198,8 @@ TEST(bound_is_the_sum_of_the_optima_of_lps) {
 TEST(bound_is_lowest_at_the_time_of_least_energy) {
     harpe_variability how = {
         .replica_count = 5, .speed_deviation = 0.08, .power_deviation = 0.08, .seed = 4};
-    test_job *job = varied_job(4, 8, &how);
-    harpe_replica_plans *plans = plans_of(job, NULL);
+    owned_job job = varied_job(4, 8, &how);
+    owned_replica_plans plans = plans_of(job, NULL);
     harpe_replica_job of = harpe_replica_plans_job(plans);
     double least_j = harpe_replica_plans_bound_at(plans, of.minimum_energy_s);
     assert_true(of.minimum_energy_s > of.fastest_s);
@@ -232,8 +216,6 @@ TEST(bound_is_lowest_at_the_time_of_least_energy) {
         assert_true(points[k].lower_bound_j <= points[k - 1].lower_bound_j);
         assert_true(points[k].marginal_w <= points[k - 1].marginal_w * (1 + 1e-12));
     }
-    harpe_replica_plans_free(plans);
-    job_free(job);
 }
 
 /* ---- Properties ------------------------------------------------------------------------------ */
@@ -254,14 +236,14 @@ TEST(fast_replica_is_slower_than_alone) {
         gpus[slow] = profile_of(&rows);
     }
     free(rows.rows);
-    test_job *job = calloc(1, sizeof *job);
+    owned_job job = calloc(1, sizeof *job);
     job->schedule = schedule_of(&(harpe_schedule_options){.ranks = 1, .microbatches = 3});
     assert_int_equal(
         harpe_replica_profiles_new((const harpe_profile *const *)gpus, 2, 1, &job->profiles, NULL),
         HARPE_OK);
-    harpe_replica_plans *plans = plans_of(job, NULL);
-    harpe_problem *alone = problem_of(gpus[0], job->schedule, NULL);
-    harpe_frontier *frontier = NULL;
+    owned_replica_plans plans = plans_of(job, NULL);
+    owned_problem alone = problem_of(gpus[0], job->schedule, NULL);
+    owned_frontier frontier = NULL;
     size_t count = 0;
     assert_int_equal(harpe_frontier_new(alone, NULL, &frontier, NULL), HARPE_OK);
     const harpe_frontier_vertex *v = harpe_frontier_vertices(frontier, &count);
@@ -271,22 +253,18 @@ TEST(fast_replica_is_slower_than_alone) {
     assert_true(fast->time_s <= 1.8 * (1 + 1e-12));
     double waits_j = 30 * (1.8 - v[count - 1].time_s);
     assert_true(fast->energy_j < v[count - 1].lower_bound_j + waits_j);
-    harpe_frontier_free(frontier);
-    harpe_problem_free(alone);
-    harpe_replica_plans_free(plans);
     harpe_profile_free(gpus[0]);
     harpe_profile_free(gpus[1]);
-    job_free(job);
 }
 
 TEST(equal_replicas_share_a_plan) {
     harpe_variability how = {.replica_count = 3, .speed_deviation = 0.08, .seed = 9};
-    test_job *three = varied_job(3, 4, &how);
+    owned_job three = varied_job(3, 4, &how);
     const harpe_profile *gpus[6];
     static const int of[] = {0, 1, 0, 2, 1, 0};
     for (int r = 0; r < 6; r++)
         gpus[r] = harpe_replica_profiles_at(three->profiles, of[r], 0);
-    test_job *six = calloc(1, sizeof *six);
+    owned_job six = calloc(1, sizeof *six);
     six->schedule = schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 4});
     assert_int_equal(harpe_replica_profiles_new(gpus, 6, 1, &six->profiles, NULL), HARPE_OK);
     harpe_replica_plans *a = plans_of(three, NULL), *b = plans_of(six, NULL);
@@ -302,16 +280,14 @@ TEST(equal_replicas_share_a_plan) {
     assert_near(harpe_replica_plans_job(b).own.energy_j, sum_j, 1e-12);
     harpe_replica_plans_free(a);
     harpe_replica_plans_free(b);
-    job_free(three);
-    job_free(six);
 }
 
 TEST(plans_do_not_depend_on_the_threads) {
     harpe_variability how = {
         .replica_count = 6, .peer_count = 2, .speed_deviation = 0.1, .seed = 2};
-    test_job *job = varied_job(3, 6, &how);
-    harpe_replica_plans *one = plans_of(job, &(harpe_replica_request){.threads = 1});
-    harpe_replica_plans *many = plans_of(job, &(harpe_replica_request){.threads = 4});
+    owned_job job = varied_job(3, 6, &how);
+    owned_replica_plans one = plans_of(job, &(harpe_replica_request){.threads = 1});
+    owned_replica_plans many = plans_of(job, &(harpe_replica_request){.threads = 4});
     for (int r = 0; r < 6; r++)
         for (int rank = 0; rank < 3; rank++)
             for (int peer = 0; peer < 2; peer++) {
@@ -322,9 +298,6 @@ TEST(plans_do_not_depend_on_the_threads) {
                 assert_int_equal(other, 12);
                 assert_memory_equal(a, b, count * sizeof *a);
             }
-    harpe_replica_plans_free(one);
-    harpe_replica_plans_free(many);
-    job_free(job);
 }
 
 /* Replicas planned one by one for the same time need at least as much as together, one plan for all
@@ -337,8 +310,8 @@ TEST(plans_for_each_gpu_need_less_than_one_plan) {
                                  .power_deviation = 0.08,
                                  .outlier_share = seed > 4 ? 0.1 : 0,
                                  .seed = seed};
-        test_job *job = varied_job(4, 8, &how);
-        harpe_replica_plans *plans = plans_of(job, NULL);
+        owned_job job = varied_job(4, 8, &how);
+        owned_replica_plans plans = plans_of(job, NULL);
         harpe_replica_job of = harpe_replica_plans_job(plans);
         assert_works(harpe_replica_plans_verify(plans, job->profiles, job->schedule, &job->options,
                                                 &failure));
@@ -353,8 +326,6 @@ TEST(plans_for_each_gpu_need_less_than_one_plan) {
                                                   job->schedule, &job->options, &again, &failure));
         assert_near(again.energy_j, of.one_plan.energy_j, 1e-12);
         assert_near(again.time_s, of.one_plan.time_s, 1e-12);
-        harpe_replica_plans_free(plans);
-        job_free(job);
     }
 }
 
@@ -362,10 +333,10 @@ TEST(plans_for_each_gpu_need_less_than_one_plan) {
  * clock in common, and a clock that one of them lacks, have no such plan. */
 TEST(one_clock_is_the_best_of_all_gpus) {
     harpe_variability how = {.replica_count = 1, .seed = 3};
-    test_job *job = varied_job(3, 4, &how);
-    harpe_replica_plans *plans = plans_of(job, NULL);
-    harpe_problem *problem = NULL;
-    harpe_plan_set *simple = NULL;
+    owned_job job = varied_job(3, 4, &how);
+    owned_replica_plans plans = plans_of(job, NULL);
+    owned_problem problem = NULL;
+    owned_plan_set simple = NULL;
     assert_works(harpe_problem_new(harpe_replica_profiles_at(job->profiles, 0, 0), job->schedule,
                                    &job->options, &problem, &failure));
     assert_works(harpe_plan_set_one_clock(problem, &simple, &failure));
@@ -379,16 +350,12 @@ TEST(one_clock_is_the_best_of_all_gpus) {
         assert_near(found.energy_j, best->energy_j, 1e-9);
         assert_int_equal(mhz, harpe_plan_one_clock_mhz(problem, best->frequency_mhz));
     }
-    harpe_plan_set_free(simple);
-    harpe_problem_free(problem);
-    harpe_replica_plans_free(plans);
-    job_free(job);
 }
 
 TEST(verification_finds_wrong_numbers) {
     harpe_variability how = {.replica_count = 2, .speed_deviation = 0.1, .seed = 2};
-    test_job *job = varied_job(3, 4, &how);
-    harpe_replica_plans *plans = plans_of(job, NULL);
+    owned_job job = varied_job(3, 4, &how);
+    owned_replica_plans plans = plans_of(job, NULL);
     harpe_replica_plan *plan = &plans->plans[1], right = *plan;
     for (int fault = 0; fault < 4; fault++) {
         *plan = right;
@@ -405,16 +372,14 @@ TEST(verification_finds_wrong_numbers) {
     assert_int_equal(
         harpe_replica_plans_verify(plans, job->profiles, job->schedule, &job->options, &failure),
         HARPE_INTERNAL);
-    harpe_replica_plans_free(plans);
-    job_free(job);
 }
 
 /* The lists of a plan file are in the order of replicas, ranks and peers. */
 TEST(plan_file_has_a_list_for_each_gpu) {
     harpe_variability how = {
         .replica_count = 2, .peer_count = 2, .speed_deviation = 0.1, .seed = 5};
-    test_job *job = varied_job(3, 4, &how);
-    harpe_replica_plans *plans = plans_of(job, NULL);
+    owned_job job = varied_job(3, 4, &how);
+    owned_replica_plans plans = plans_of(job, NULL);
     char path[] = "/tmp/harpe-replicas-XXXXXX";
     int descriptor = mkstemp(path);
     assert_true(descriptor >= 0);
@@ -442,8 +407,6 @@ TEST(plan_file_has_a_list_for_each_gpu) {
     harpe_plan_file_free(file);
     assert_int_equal(harpe_replica_plans_write_one(plans, 2, path, NULL), HARPE_INVALID_ARGUMENT);
     (void)unlink(path);
-    harpe_replica_plans_free(plans);
-    job_free(job);
 }
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
@@ -467,7 +430,7 @@ static bool report_nothing(void *user, const char *phase, double fraction) {
 
 TEST(what_cannot_be_planned_is_refused) {
     harpe_variability how = {.replica_count = 2, .speed_deviation = 0.1, .seed = 5};
-    test_job *job = varied_job(4, 8, &how);
+    owned_job job = varied_job(4, 8, &how);
     harpe_wait_power wait = {-1, "", 50};
     assert_refused(job, &(harpe_problem_options){.wait_powers = &wait, .wait_power_count = 1}, NULL,
                    HARPE_NOT_SUPPORTED, "wait powers");
@@ -495,7 +458,6 @@ TEST(what_cannot_be_planned_is_refused) {
     harpe_schedule_free(job->schedule);
     job->schedule = schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 8});
     assert_refused(job, NULL, NULL, HARPE_INVALID_INPUT, "replica 0: ");
-    job_free(job);
 }
 
 /* Without common clocks there is no plan for all, and everything else is as always. */
@@ -510,12 +472,12 @@ TEST(gpus_without_common_clocks_have_no_common_plan) {
         gpus[g] = profile_of(&rows);
         free(rows.rows);
     }
-    test_job *job = calloc(1, sizeof *job);
+    owned_job job = calloc(1, sizeof *job);
     job->schedule = schedule_of(&(harpe_schedule_options){.ranks = 1, .microbatches = 2});
     assert_int_equal(
         harpe_replica_profiles_new((const harpe_profile *const *)gpus, 2, 1, &job->profiles, NULL),
         HARPE_OK);
-    harpe_replica_plans *plans = plans_of(job, NULL);
+    owned_replica_plans plans = plans_of(job, NULL);
     harpe_replica_total total;
     assert_true(harpe_replica_plans_job(plans).one_plan.time_s == 0);
     int mhz = -1;
@@ -525,8 +487,6 @@ TEST(gpus_without_common_clocks_have_no_common_plan) {
     assert_int_equal(harpe_replica_plans_evaluate(plans, HARPE_REPLICA_ONE_PLAN, job->profiles,
                                                   job->schedule, NULL, &total, NULL),
                      HARPE_NOT_FOUND);
-    harpe_replica_plans_free(plans);
     harpe_profile_free(gpus[0]);
     harpe_profile_free(gpus[1]);
-    job_free(job);
 }

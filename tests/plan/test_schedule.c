@@ -54,7 +54,7 @@ static void expect_rank(const harpe_schedule *schedule, int rank, const char *ex
 static void build_dag(const harpe_schedule *schedule, harpe_dag *dag) {
     int ranks = harpe_schedule_rank_count(schedule);
     const harpe_instruction **lists = calloc((size_t)ranks, sizeof *lists);
-    size_t *counts = calloc((size_t)ranks, sizeof *counts);
+    owned_array size_t *counts = calloc((size_t)ranks, sizeof *counts);
     assert_non_null(lists);
     assert_non_null(counts);
     for (int rank = 0; rank < ranks; rank++)
@@ -63,7 +63,6 @@ static void build_dag(const harpe_schedule *schedule, harpe_dag *dag) {
                                    &failure) != HARPE_OK)
         fail_msg("%s, %d ranks, %d microbatches: %s", harpe_schedule_name(schedule), ranks,
                  harpe_schedule_microbatch_count(schedule), failure.message);
-    free(counts);
     free(lists);
 }
 

@@ -278,8 +278,8 @@ TEST(leaving_in_mid_window_closes_it_and_restores) {
  * epochs. */
 static bool replay_to_the_end(harpe_power_limit_replay *replay, harpe_power_limit_options options,
                               int epoch_steps, int *optimum_w) {
-    harpe_power_limit_optimizer *optimizer =
-        construct(harpe_power_limit_replay_device(replay), &options);
+    OWNED(harpe_power_limit_optimizer)
+    optimizer = construct(harpe_power_limit_replay_device(replay), &options);
     for (int step = 1; step <= 100000 && !harpe_power_limit_is_done(optimizer); step++) {
         harpe_power_limit_on_step_begin(optimizer);
         if (epoch_steps > 0 && step % epoch_steps == 0) {
@@ -290,7 +290,6 @@ static bool replay_to_the_end(harpe_power_limit_replay *replay, harpe_power_limi
     bool done = harpe_power_limit_is_done(optimizer);
     *optimum_w = harpe_power_limit_optimum_w(optimizer);
     assert_false(harpe_power_limit_has_failed(optimizer));
-    harpe_power_limit_optimizer_free(optimizer);
     return done;
 }
 
@@ -442,14 +441,13 @@ TEST(numbers_that_cannot_be_true_are_never_recorded) {
         scripted self;
         script(&self, 100, 200);
         self.energy_factor = factors[i];
-        harpe_power_limit_optimizer *optimizer = begin(&self);
+        OWNED(harpe_power_limit_optimizer) optimizer = begin(&self);
         run_steps(optimizer, 600);
         size_t count = 1;
         (void)harpe_power_limit_measurements(optimizer, &count);
         assert_int_equal(count, 0);
         assert_true(harpe_power_limit_has_failed(optimizer));
         assert_int_equal(self.restores, 1);
-        harpe_power_limit_optimizer_free(optimizer);
     }
 }
 
@@ -498,7 +496,7 @@ static void check_outside_limit(int outside_w, const char *expected) {
     script(&self, 100, 200);
     self.outside_w = outside_w;
     self.options.selector = harpe_selector_time();
-    harpe_power_limit_optimizer *optimizer = begin(&self);
+    OWNED(harpe_power_limit_optimizer) optimizer = begin(&self);
     bool is_lower = outside_w < 200;
     int highest_w = is_lower ? outside_w : 200;
     assert_state(optimizer, HARPE_POWER_LIMIT_READY, highest_w, 2);
@@ -513,7 +511,6 @@ static void check_outside_limit(int outside_w, const char *expected) {
     assert_measured(optimizer, expected);
     assert_int_equal(harpe_power_limit_optimum_w(optimizer), highest_w);
     assert_int_equal(self.errors_logged, 0);
-    harpe_power_limit_optimizer_free(optimizer);
 }
 
 TEST(limits_above_another_limit_are_one) {
@@ -548,7 +545,7 @@ TEST(a_limit_that_stops_being_in_force_stops_the_optimizer) {
             if (is_raised) self.raised_at = at;
             if (!is_raised) self.change_at = at;
             self.changed_w = 90;
-            harpe_power_limit_optimizer *optimizer = begin(&self);
+            OWNED(harpe_power_limit_optimizer) optimizer = begin(&self);
             run_steps(optimizer, 2 + 5 * 50);
             size_t count = 0;
             (void)harpe_power_limit_measurements(optimizer, &count);
@@ -560,7 +557,6 @@ TEST(a_limit_that_stops_being_in_force_stops_the_optimizer) {
                 assert_non_null(strstr(self.last_error, is_raised ? "is raised" : "only 90 W"));
             assert_int_equal(self.restores, has_failed);
             assert_int_equal(self.windows_open, 0);
-            harpe_power_limit_optimizer_free(optimizer);
         }
     }
 }

@@ -12,7 +12,7 @@ static harpe_status parse(const char *text, harpe_power_limit_profile *out, harp
 }
 
 TEST(the_published_file_is_read) {
-    harpe_power_limit_profile profile = {0};
+    AT_END(harpe_power_limit_profile_clear) harpe_power_limit_profile profile = {0};
     assert_int_equal(
         parse("{\"measurements\":[{\"power_limit\":225,\"energy\":1832.896,\"time\":10.7},"
               "{\"power_limit\":250,\"energy\":1900.3,\"time\":9.99}]}",
@@ -25,7 +25,6 @@ TEST(the_published_file_is_read) {
     assert_null(profile.device_model);
     assert_int_equal(harpe_power_limit_profile_check(&profile, "p", "any", 100, 250, NULL),
                      HARPE_OK);
-    harpe_power_limit_profile_clear(&profile);
 }
 
 TEST(what_is_written_reads_the_same) {
@@ -37,7 +36,7 @@ TEST(what_is_written_reads_the_same) {
                                                 {100, 1e-9, 1e9}};
     char model[] = "Odd \"GPU\" \\ 1\n";
     harpe_power_limit_profile written = {measured, 2, model, 100, 250};
-    harpe_power_limit_profile read = {0};
+    AT_END(harpe_power_limit_profile_clear) harpe_power_limit_profile read = {0};
     assert_int_equal(harpe_power_limit_profile_write(path, &written, NULL), HARPE_OK);
     assert_int_equal(harpe_power_limit_profile_read(path, &read, NULL), HARPE_OK);
     unlink(path);
@@ -51,11 +50,10 @@ TEST(what_is_written_reads_the_same) {
     assert_int_equal(read.maximum_w, 250);
     assert_string_equal(read.device_model, "Odd \"GPU\" \\ 1?");
     assert_int_equal(harpe_power_limit_profile_check(&read, "p", model, 100, 250, NULL), HARPE_OK);
-    harpe_power_limit_profile_clear(&read);
 }
 
 TEST(a_profile_of_another_gpu_is_refused) {
-    harpe_power_limit_profile profile = {0};
+    AT_END(harpe_power_limit_profile_clear) harpe_power_limit_profile profile = {0};
     assert_int_equal(parse("{\"measurements\":[{\"power_limit\":200,\"energy\":1,\"time\":1}],"
                            "\"device_model\":\"A\",\"minimum_w\":100,\"maximum_w\":250}",
                            &profile, NULL),
@@ -70,7 +68,6 @@ TEST(a_profile_of_another_gpu_is_refused) {
     profile.minimum_w = profile.maximum_w = 0;
     assert_int_equal(harpe_power_limit_profile_check(&profile, "p", "A", 100, 199, &failure),
                      HARPE_INVALID_INPUT);
-    harpe_power_limit_profile_clear(&profile);
 }
 
 TEST(bad_files_are_refused_in_one_line) {

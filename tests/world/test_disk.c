@@ -572,7 +572,7 @@ static void live_plain(plain_trial *self) {
 static int run_plain_trials(const char *setup, int count, char *violation, size_t size) {
     int violations = 0;
     for (int i = 0; i < count; i++) {
-        plain_trial *self = calloc(1, sizeof *self);
+        owned_array plain_trial *self = calloc(1, sizeof *self);
         assert_non_null(self);
         self->setup = setup;
         self->random = self->outcome.seed = (uint64_t)i + 1;
@@ -591,7 +591,6 @@ static int run_plain_trials(const char *setup, int count, char *violation, size_
         if (self->outcome.violation[0] && violations++ == 0)
             (void)snprintf(violation, size, "%s", self->outcome.violation);
         harpe_disk_free(self->disk);
-        free(self);
     }
     return violations;
 }

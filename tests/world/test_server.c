@@ -12,6 +12,8 @@
 #include "world/transport.h"
 #include "world/world.h"
 
+OWNER(harpe_connection)
+
 #define MS INT64_C(1000000)
 #define SECOND INT64_C(1000000000)
 
@@ -51,7 +53,7 @@ static void set(harpe_settings *settings, const char *name, const char *value) {
 
 static int serve(void *user) {
     (void)user;
-    harpe_settings settings;
+    AT_END(harpe_settings_free) harpe_settings settings;
     static const char *const environment[] = {NULL};
     assert_works(harpe_settings_init(&settings, &failure));
     set(&settings, "store", all.disk ? "world:disk/store.db" : "memory");
@@ -62,7 +64,6 @@ static int serve(void *user) {
     all.is_ready = true;
     assert_works(harpe_server_run(all.server, &failure));
     harpe_server_free(all.server);
-    harpe_settings_free(&settings);
     return 0;
 }
 
@@ -96,7 +97,7 @@ static harpe_connection *open_connection(void) {
 
 static void register_job(void) {
     harpe_answer answer;
-    harpe_connection *connection = open_connection();
+    OWNED(harpe_connection) connection = open_connection();
     harpe_request request = {.path = "/register_job",
                              .body = "{\"job_id\": \"\", \"pp_degree\": 4, \"dp_degree\": 1, "
                                      "\"tp_degree\": 1, \"world_size\": 4}"};
@@ -105,7 +106,6 @@ static void register_job(void) {
     assert_true(json_is_string(id));
     (void)snprintf(all.job, sizeof all.job, "%s", json_string_value(id));
     json_decref(id);
-    harpe_connection_free(connection);
 }
 
 static int train(void *user) {
@@ -152,13 +152,12 @@ static harpe_message_fate decide(void *user, const harpe_message *message) {
 
 static void look_at_job(int rounds) {
     harpe_answer answer;
-    harpe_connection *connection = open_connection();
+    OWNED(harpe_connection) connection = open_connection();
     harpe_request request = {.path = "/jobs/", .segment = all.job};
     ask(connection, &request, &answer);
     json_t *job = json_loadb(answer.body, answer.length, 0, NULL);
     assert_int_equal(json_integer_value(json_object_get(job, "round")), rounds);
     json_decref(job);
-    harpe_connection_free(connection);
 }
 
 static void run_job(void *user) {

@@ -10,6 +10,8 @@
 #include "world/transport.h"
 #include "world/world.h"
 
+OWNER(harpe_connection)
+
 #define MS INT64_C(1000000)
 #define SECOND INT64_C(1000000000)
 
@@ -178,7 +180,7 @@ static void run(void (*test)(void)) {
 /* ---- Time ------------------------------------------------------------------------------------ */
 
 static void time_of_answers(void) {
-    harpe_connection *connection = open_connection((harpe_connection_options){0});
+    OWNED(harpe_connection) connection = open_connection((harpe_connection_options){0});
     for (int i = 0; i < 3; i++) {
         int64_t begin_ns = harpe_clock_ns();
         get_well(connection, "/");
@@ -191,14 +193,13 @@ static void time_of_answers(void) {
     assert_int_equal(harpe_clock_ns() - begin_ns, 4 * SECOND + 2 * MS);
     assert_int_equal(server.last_ns - begin_ns, 3 * SECOND + MS);
     assert_int_equal(harpe_http_count(server.http).accepted, 1);
-    harpe_connection_free(connection);
 }
 
 TEST(answers_take_the_latency) { run(time_of_answers); }
 
 static void read_long_answer(void) {
     harpe_answer answer;
-    harpe_connection *connection = open_connection((harpe_connection_options){0});
+    OWNED(harpe_connection) connection = open_connection((harpe_connection_options){0});
     for (int i = 0; i < 2; i++) {
         fate_of_next.answer_late_ns = i * SECOND;
         assert_int_equal(get(connection, "/long", &answer, NULL), HARPE_OK);
@@ -206,7 +207,6 @@ static void read_long_answer(void) {
         for (size_t k = 0; k < answer.length; k += LONG_PIECE)
             assert_int_equal(answer.body[k], 'a' + (int)(k / LONG_PIECE));
     }
-    harpe_connection_free(connection);
 }
 
 TEST(chunks_longer_than_a_socket_arrive) { run(read_long_answer); }
@@ -249,13 +249,12 @@ TEST(held_request_ends_when_woken) { run(end_held); }
 
 static void give_up_held(void) {
     harpe_answer answer;
-    harpe_connection *connection = open_connection((harpe_connection_options){.held_s = 50});
+    OWNED(harpe_connection) connection = open_connection((harpe_connection_options){.held_s = 50});
     int64_t begin_ns = harpe_clock_ns();
     assert_int_equal(get(connection, "/held", &answer, NULL), HARPE_INTERRUPTED);
     assert_in_range(harpe_clock_ns() - begin_ns, 50 * SECOND, 50 * SECOND + MS);
     server.answers_held = true;
     get_well(connection, "/held");
-    harpe_connection_free(connection);
 }
 
 TEST(held_request_is_given_up) { run(give_up_held); }
@@ -267,8 +266,8 @@ static void fail_once(const char *path, double after_s, const char *reason, int 
     harpe_answer answer;
     harpe_message_fate fate = fate_of_next;
     for (int is_kept = 0; is_kept < 2; is_kept++) {
-        harpe_connection *connection =
-            open_connection((harpe_connection_options){.answer_limit_s = 5});
+        OWNED(harpe_connection)
+        connection = open_connection((harpe_connection_options){.answer_limit_s = 5});
         fate_of_next = (harpe_message_fate){0};
         if (is_kept) get_well(connection, "/");
         fate_of_next = fate;
@@ -280,7 +279,6 @@ static void fail_once(const char *path, double after_s, const char *reason, int 
         if (!strstr(failure.message, reason)) fail_msg("%s", failure.message);
         get_well(connection, "/");
         assert_int_equal(server.requests - before, requests + 1);
-        harpe_connection_free(connection);
     }
 }
 
@@ -307,7 +305,7 @@ static void cut_messages(void) {
 TEST(cut_messages_are_failures) { run(cut_messages); }
 
 static void double_request(void) {
-    harpe_connection *connection = open_connection((harpe_connection_options){0});
+    OWNED(harpe_connection) connection = open_connection((harpe_connection_options){0});
     fate_of_next = (harpe_message_fate){.is_doubled = true, .double_late_ns = SECOND};
     int64_t begin_ns = harpe_clock_ns();
     get_well(connection, "/");
@@ -316,7 +314,6 @@ static void double_request(void) {
     assert_int_equal(server.requests, 2);
     assert_int_equal(server.last_ns - begin_ns, SECOND + MS);
     assert_int_equal(harpe_http_count(server.http).connections, 1);
-    harpe_connection_free(connection);
 }
 
 TEST(doubled_request_arrives_twice) { run(double_request); }
@@ -324,7 +321,8 @@ TEST(doubled_request_arrives_twice) { run(double_request); }
 /* The second request overtakes the first, whose client no longer waits. */
 static void give_up_late(void) {
     harpe_answer answer;
-    harpe_connection *connection = open_connection((harpe_connection_options){.answer_limit_s = 2});
+    OWNED(harpe_connection)
+    connection = open_connection((harpe_connection_options){.answer_limit_s = 2});
     for (int is_kept = 0; is_kept < 2; is_kept++) {
         int before = server.requests;
         int64_t begin_ns = harpe_clock_ns();
@@ -336,7 +334,6 @@ static void give_up_late(void) {
         assert_int_equal(server.requests - before, 2);
         assert_int_equal(server.last_ns - begin_ns, 7 * SECOND + MS);
     }
-    harpe_connection_free(connection);
 }
 
 TEST(late_request_arrives_after_its_client_gave_up) { run(give_up_late); }
@@ -352,8 +349,8 @@ static int kill_later(void *user) {
 
 static void kill_server(void) {
     harpe_answer answer;
-    harpe_connection *kept = open_connection((harpe_connection_options){0});
-    harpe_connection *held = open_connection((harpe_connection_options){.held_s = 1000});
+    OWNED(harpe_connection) kept = open_connection((harpe_connection_options){0});
+    OWNED(harpe_connection) held = open_connection((harpe_connection_options){.held_s = 1000});
     get_well(kept, "/");
     int64_t begin_ns = harpe_clock_ns();
     (void)harpe_world_start("killer", kill_later, NULL);
@@ -367,8 +364,6 @@ static void kill_server(void) {
     start_server();
     get_well(kept, "/");
     get_well(held, "/");
-    harpe_connection_free(kept);
-    harpe_connection_free(held);
 }
 
 TEST(killed_server_ends_its_connections) { run(kill_server); }
@@ -382,37 +377,33 @@ static bool keep_socket(void *user, int socket) {
 
 static void kill_before_adoption(void) {
     harpe_answer answer;
-    harpe_connection *held = open_connection((harpe_connection_options){.held_s = 1000});
+    OWNED(harpe_connection) held = open_connection((harpe_connection_options){.held_s = 1000});
     assert_true(harpe_transport_serve(url, server.process, keep_socket, NULL));
     (void)harpe_world_start("killer", kill_later, NULL);
     assert_int_equal(get(held, "/held", &answer, NULL), HARPE_UNAVAILABLE);
-    harpe_connection_free(held);
 }
 
 TEST(killed_server_ends_connections_that_wait) { run(kill_before_adoption); }
 
 static void close_when_idle(void) {
-    harpe_connection *connection = open_connection((harpe_connection_options){0});
+    OWNED(harpe_connection) connection = open_connection((harpe_connection_options){0});
     get_well(connection, "/");
     harpe_sleep_ns(3600 * SECOND); /* longer than the server keeps an idle connection */
     assert_int_equal(harpe_http_count(server.http).connections, 0);
     get_well(connection, "/");
     assert_int_equal(harpe_http_count(server.http).accepted, 2);
-    harpe_connection_free(connection);
 }
 
 TEST(closed_connection_is_made_again) { run(close_when_idle); }
 
 static void stop_accepting(void) {
     harpe_answer answer;
-    harpe_connection *before = open_connection((harpe_connection_options){0});
-    harpe_connection *after = open_connection((harpe_connection_options){0});
+    OWNED(harpe_connection) before = open_connection((harpe_connection_options){0});
+    OWNED(harpe_connection) after = open_connection((harpe_connection_options){0});
     get_well(before, "/");
     harpe_http_stop_accepting(server.http);
     get_well(before, "/");
     assert_int_equal(get(after, "/", &answer, NULL), HARPE_UNAVAILABLE);
-    harpe_connection_free(before);
-    harpe_connection_free(after);
 }
 
 TEST(server_that_stops_takes_no_connection) { run(stop_accepting); }
