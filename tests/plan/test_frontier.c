@@ -16,12 +16,6 @@ static double fastest_s(const harpe_frontier *frontier) {
     return harpe_frontier_vertices(frontier, &count)[0].time_s;
 }
 
-static harpe_frontier_vertex slowest(const harpe_frontier *frontier) {
-    size_t count = 0;
-    const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
-    return vertices[count - 1];
-}
-
 /* The planner counts whole microwatts and picoseconds. That is far below what can be measured, but
  * not below 1e-9 of all values that CHARACTER_WILD creates. */
 static double resolution_j(const harpe_problem *problem, const harpe_frontier *frontier) {
@@ -125,31 +119,13 @@ static double shortest_time_s(const relaxation *r) {
     return longest_s;
 }
 
-/* Checks that the solver's frontier equals the LP's optimum at T_min, at T*, and at `samples` times
- * between, and that the LP chooses T* if its time is free. */
 static void assert_matches_lp(const harpe_problem *problem, const relaxation *r, int samples,
                               test_random *random) {
     owned_frontier frontier = frontier_of(problem);
     assert_well_formed(problem, frontier);
     assert_near(fastest_s(frontier), shortest_time_s(r), 1e-9);
     owned_relaxation_lp lp = relaxation_lp_new(r);
-    double low_s = fastest_s(frontier), high_s = slowest(frontier).time_s;
-    for (int k = 0; k < samples + 2; k++) {
-        /* Clp's tolerance is 1e-9 of the longest duration; T_min has no room for it. */
-        double time_s = k == 0   ? low_s
-                        : k == 1 ? high_s
-                                 : random_between(random, low_s, 1.1 * high_s);
-        time_s = fmax(time_s, low_s * (1 + 1e-7));
-        double bound_j = harpe_frontier_bound_at(frontier, time_s);
-        double optimum_j = relaxation_lp_energy_j(&lp, time_s);
-        double tolerance_j = 1e-6 * optimum_j + resolution_j(problem, frontier);
-        if (!(fabs(bound_j - optimum_j) <= tolerance_j))
-            fail_msg("at %.12g s the frontier says %.12g J, the LP %.12g J", time_s, bound_j,
-                     optimum_j);
-    }
-    double least_j = relaxation_lp_energy_j(&lp, INFINITY);
-    assert_true(fabs(least_j - slowest(frontier).lower_bound_j) <=
-                1e-6 * least_j + resolution_j(problem, frontier));
+    assert_bound_is_optimum(frontier, &lp, samples, random, resolution_j(problem, frontier));
 }
 
 TEST(frontier_matches_lp_optimum) {
@@ -223,18 +199,6 @@ TEST(frontier_matches_lp_optimum_on_measured_profiles) {
 TEST(frontier_of_exponential_curves_matches_lp_optimum) {
     assert_measured_match_lp(4, HARPE_COST_EXPONENTIAL, 2);
 }
-
-#else
-
-static void skip_without_clp(void **state) {
-    (void)state;
-    skip_because("missing: the LP solver Clp (coinor-libclp-dev)");
-}
-#define frontier_matches_lp_optimum skip_without_clp
-#define frontier_matches_lp_optimum_on_every_schedule skip_without_clp
-#define frontier_matches_lp_optimum_with_a_blocking_power_for_each_rank skip_without_clp
-#define frontier_matches_lp_optimum_on_measured_profiles skip_without_clp
-#define frontier_of_exponential_curves_matches_lp_optimum skip_without_clp
 
 #endif
 
