@@ -73,8 +73,7 @@ static inline test_job *varied_job(int stages, int microbatches, const harpe_var
     if (!job) abort();
     harpe_synth_options options = {.stages = stages, .imbalance = stages > 1 ? 1.1 : 1, .seed = 3};
     assert_ok(harpe_profile_synthesize(&options, &base, &job->blocking_w, &error), error);
-    job->schedule =
-        schedule_of(&(harpe_schedule_options){.ranks = stages, .microbatches = microbatches});
+    job->schedule = schedule_1f1b(stages, microbatches);
     assert_ok(harpe_replica_profiles_vary(base, job->blocking_w, how, &job->profiles, &error),
               error);
     return job;

@@ -96,7 +96,6 @@ TEST(evaluation_matches_the_simulation) {
         for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
             harpe_schedule_options options =
                 shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 6));
-            if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
             AT_END(clear_pair) pair p = random_pair(&options, false, &random);
             size_t n = harpe_problem_instruction_count(p.late);
             assert_int_equal(n, harpe_problem_instruction_count(p.plain));
@@ -140,8 +139,7 @@ TEST(evaluation_matches_the_simulation) {
 TEST(search_and_evaluation_agree) {
     test_random random = {64};
     for (int trial = 0; trial < few_trials(60); trial++) {
-        harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
-                                          .microbatches = random_int(&random, 1, 8)};
+        harpe_schedule_options options = random_1f1b(&random, 4, 8);
         AT_END(clear_pair) pair p = random_pair(&options, true, &random);
         int32_t count = p.late->instruction_count;
         AT_END(harpe_assignment_clear) harpe_assignment assignment;
@@ -172,7 +170,6 @@ TEST(plans_pass_the_checker) {
         const char *name = harpe_schedule_name_at(trial % 6);
         harpe_schedule_options options =
             shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 8));
-        if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
         AT_END(clear_pair) pair p = random_pair(&options, trial % 2 == 1, &random);
         harpe_plan_request request = {.count = 6, .threads = 2};
         if (trial % 3 == 2)

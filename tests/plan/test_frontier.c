@@ -389,8 +389,7 @@ static void assert_vertices(const harpe_frontier *frontier, const harpe_frontier
 TEST(one_rank_by_hand) {
     owned_rows rows = {0};
     add_hand_made_rows(&rows, 1);
-    owned_problem problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 1}, 0);
+    owned_problem problem = problem_1f1b(&rows, 1, 1, 0);
     owned_frontier frontier = frontier_of(problem);
     assert_vertices(frontier, (harpe_frontier_vertex[]){{2, 50, 10}, {4, 30, 10}, {5, 22, 8}}, 3);
     assert_true(harpe_frontier_bound_at(frontier, 3) == 40);
@@ -398,6 +397,9 @@ TEST(one_rank_by_hand) {
     assert_true(harpe_frontier_bound_at(frontier, 5.5) == 22);
     assert_true(harpe_frontier_bound_at(frontier, 1e9) == 22);
     assert_true(isinf(harpe_frontier_bound_at(frontier, 1.999)));
+    harpe_work work = harpe_frontier_work(frontier);
+    assert_true(work.pivots > 0 && work.memory_bytes > 0 && work.solve_s >= 0);
+    harpe_frontier_free(NULL);
 }
 
 /* Two ranks, one microbatch: F0 F1 B1 B0 run one after the other. While one rank works, the other
@@ -406,8 +408,7 @@ TEST(one_rank_by_hand) {
 TEST(two_ranks_by_hand) {
     owned_rows rows = {0};
     add_hand_made_rows(&rows, 2);
-    owned_problem problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 2, .microbatches = 1}, 9);
+    owned_problem problem = problem_1f1b(&rows, 2, 1, 9);
     owned_frontier frontier = frontier_of(problem);
     assert_vertices(frontier, (harpe_frontier_vertex[]){{4, 136, 19}, {8, 132, 19}}, 2);
 }
@@ -416,7 +417,7 @@ TEST(two_ranks_by_hand) {
 
 static test_rows rows_for_3_stages(uint64_t seed) {
     test_random random = {seed};
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 1});
+    owned_schedule schedule = schedule_1f1b(3, 1);
     return make_rows(schedule,
                      &(test_profile_shape){
                          .character = CHARACTER_MEASURED, .fewest_options = 2, .most_options = 6},
@@ -467,44 +468,3 @@ TEST(names_of_instructions_do_not_matter) {
     harpe_problem_free(problems[0]);
     harpe_problem_free(problems[1]);
 }
-
-/* ---- Interruption ---------------------------------------------------------------------------- */
-
-typedef struct report_limit {
-    int reports_left, reports;
-    double last_fraction;
-} report_limit;
-
-static bool report_until_tired(void *user, const char *phase, double fraction) {
-    report_limit *p = user;
-    assert_string_equal(phase, "solving");
-    assert_true(fraction >= p->last_fraction && fraction <= 1);
-    p->last_fraction = fraction;
-    p->reports++;
-    return p->reports_left-- > 0;
-}
-
-TEST(progress_can_stop_the_solver_at_any_report) {
-    owned_rows rows = rows_for_3_stages(11);
-    owned_problem problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 3, .microbatches = 60}, 20);
-    report_limit whole = {.reports_left = 1000000};
-    harpe_progress progress = {report_until_tired, &whole};
-    harpe_frontier *frontier = NULL;
-    assert_works(harpe_frontier_new(problem, &progress, &frontier, &failure));
-    harpe_work work = harpe_frontier_work(frontier);
-    assert_true(work.pivots > 0 && work.memory_bytes > 0 && work.solve_s >= 0);
-    harpe_frontier_free(frontier);
-    assert_true(whole.reports >= 2);
-    for (int k = 0; k < whole.reports; k++) {
-        report_limit some = {.reports_left = k};
-        progress.user = &some;
-        frontier = NULL;
-        assert_refuses(harpe_frontier_new(problem, &progress, &frontier, &failure),
-                       HARPE_INTERRUPTED, "interrupted");
-        assert_null(frontier);
-        assert_int_equal(some.reports, k + 1);
-    }
-}
-
-TEST(freeing_nothing_is_allowed) { harpe_frontier_free(NULL); }

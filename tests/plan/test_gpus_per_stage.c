@@ -41,12 +41,6 @@ static harpe_problem *problem_on(const test_rows *rows, const harpe_schedule_opt
                       });
 }
 
-static harpe_plan all_maximum_of(const harpe_problem *problem) {
-    harpe_plan plan;
-    assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
-    return plan;
-}
-
 /* Sums of thousands of doubles, and slopes in whole microwatts. */
 #define ALIKE 1e-6
 
@@ -62,7 +56,7 @@ static void assert_several_times(const harpe_problem *one, const harpe_problem *
         assert_near(harpe_frontier_bound_at(of_several, v[i].time_s), gpus * v[i].lower_bound_j,
                     ALIKE);
     }
-    harpe_plan a = all_maximum_of(one), b = all_maximum_of(several);
+    harpe_plan a = maximum_of(one), b = maximum_of(several);
     assert_true(a.time_s == b.time_s);
     assert_near(b.energy_j, gpus * a.energy_j, ALIKE);
     assert_near(b.blocking_energy_j, gpus * a.blocking_energy_j, ALIKE);

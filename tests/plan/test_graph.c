@@ -102,8 +102,7 @@ TEST(example_has_the_plan_computed_by_hand) {
 TEST(reference_is_the_highest_frequency) {
     owned_graph graph = graph_of_text(by_hand);
     owned_problem problem = problem_of_graph(graph, 0);
-    harpe_plan maximum;
-    assert_works(harpe_plan_all_maximum(problem, &maximum, &failure));
+    harpe_plan maximum = maximum_of(problem);
     assert_near(maximum.energy_j, 40 + 30 + 0.5 + 10 * 0.3 + 5 * 0.3, 1e-9);
 }
 
@@ -112,8 +111,7 @@ TEST(reference_without_frequencies_is_the_fastest_option) {
                                       "{\"time\": 3, \"energy\": 1}, {\"time\": 1, \"energy\": 9},"
                                       "{\"time\": 2, \"energy\": 4}]}]}");
     owned_solution s = solve(graph, &all_plans);
-    harpe_plan maximum;
-    assert_works(harpe_plan_all_maximum(s.problem, &maximum, &failure));
+    harpe_plan maximum = maximum_of(s.problem);
     assert_near(maximum.time_s, 1, 1e-12);
     assert_int_equal(harpe_plan_set_count(s.plans), 3);
     static const int expected[] = {1, 2, 0}; /* fastest first */
@@ -451,7 +449,6 @@ TEST(graph_of_a_pipeline_has_the_same_frontier_and_plans) {
     const char *name;
     for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
         harpe_schedule_options options = shape_for(name, 3, 4);
-        if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
         owned_problem pipeline = random_problem(&options, &random);
         owned_graph graph = NULL;
         owned_frontier frontier = NULL;
@@ -466,9 +463,7 @@ TEST(graph_of_a_pipeline_has_the_same_frontier_and_plans) {
             assert_near(a[i].time_s, b[i].time_s, 1e-12);
             assert_near(a[i].lower_bound_j, b[i].lower_bound_j, 1e-9);
         }
-        harpe_plan reference, graph_reference;
-        assert_works(harpe_plan_all_maximum(pipeline, &reference, &failure));
-        assert_works(harpe_plan_all_maximum(s.problem, &graph_reference, &failure));
+        harpe_plan reference = maximum_of(pipeline), graph_reference = maximum_of(s.problem);
         assert_near(reference.time_s, graph_reference.time_s, 1e-12);
         assert_near(reference.energy_j, graph_reference.energy_j, 1e-9);
         assert_near(harpe_plan_set_at(plans, 0)->time_s, harpe_plan_set_at(s.plans, 0)->time_s,

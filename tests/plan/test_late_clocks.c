@@ -232,8 +232,7 @@ static harpe_problem *job_of_steps(test_random *random, int ranks, int microbatc
             }
         }
     }
-    return problem_from_rows(
-        &rows, &(harpe_schedule_options){.ranks = ranks, .microbatches = microbatches}, 50);
+    return problem_1f1b(&rows, ranks, microbatches, 50);
 }
 
 static void simulate(const harpe_problem *problem, const int *mhz, const harpe_clock_switch *cost,
@@ -297,8 +296,7 @@ TEST(evaluation_agrees_with_a_simulation) {
 static double saving_of_plans(const harpe_problem *problem, const harpe_clock_switch *cost,
                               harpe_plan_set **out) {
     owned_frontier frontier = NULL;
-    harpe_plan maximum;
-    assert_works(harpe_plan_all_maximum(problem, &maximum, &failure));
+    harpe_plan maximum = maximum_of(problem);
     const harpe_plan_request request = {.count = 5, .clock_switch = *cost};
     assert_works(harpe_plan_set_new(problem, &request, NULL, &frontier, out, &failure));
     for (size_t i = 0; i < harpe_plan_set_count(*out); i++) {

@@ -133,8 +133,7 @@ TEST(a_problem_gets_the_latencies) {
         }
     for (size_t i = 0; i < rows.count; i++)
         rows.rows[i].switch_latency_s = 9;
-    owned_problem problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 2, .microbatches = 2}, 50);
+    owned_problem problem = problem_1f1b(&rows, 2, 2, 50);
     harpe_latencies table = table_of("frequency,latency_s\n1100,0.5\n1300,0.25\n");
     assert_true(harpe_problem_switch_latency_s(problem, 1, 1200) == 9);
     free(problem->latencies.items);

@@ -28,8 +28,7 @@ static harpe_problem *limited_by_power(test_random *random) {
             }
         }
     }
-    return problem_from_rows(
-        &rows, &(harpe_schedule_options){.ranks = RANKS, .microbatches = microbatches}, 60);
+    return problem_1f1b(&rows, RANKS, microbatches, 60);
 }
 
 /* Returns the least energy of all plans with one clock per rank that take at most a time. */
@@ -65,8 +64,7 @@ TEST(clocks_hold_where_times_are_noise) {
     test_random random = {.state = 1};
     for (int trial = 0; trial < few_trials(40); trial++) {
         owned_problem problem = limited_by_power(&random);
-        harpe_plan maximum;
-        assert_works(harpe_plan_all_maximum(problem, &maximum, &failure));
+        harpe_plan maximum = maximum_of(problem);
         double times_s[] = {maximum.time_s + 1e-9, maximum.time_s * 1.05, maximum.time_s * 1.2};
         double dwell_s = trial % 2 ? 5 : 1e6;
         harpe_plan_request request = {.choice = HARPE_PLANS_AT,

@@ -83,16 +83,13 @@ TEST(least_energy_is_that_of_an_enumeration) {
     test_random random = {.state = 20260};
     int trials = few_trials(40);
     for (int t = 0; t < trials; t++) {
-        harpe_schedule_options options = {.ranks = random_int(&random, 1, 3),
-                                          .microbatches = random_int(&random, 1, 4)};
+        harpe_schedule_options options = random_1f1b(&random, 3, 4);
         owned_problem problem = random_problem(&options, &random);
         check_instance(problem);
     }
 }
 
-static harpe_problem *two_ranks(const test_rows *rows) {
-    return problem_from_rows(rows, &(harpe_schedule_options){.ranks = 2, .microbatches = 1}, 0);
-}
+static harpe_problem *two_ranks(const test_rows *rows) { return problem_1f1b(rows, 2, 1, 0); }
 
 /* A lower clock may be as fast, because of a power limit, and need less energy. */
 TEST(a_lower_clock_may_be_as_fast) {
@@ -141,8 +138,7 @@ TEST(zero_is_no_clock) {
     add_row(&rows, 0, "backward", 1000, 1, 20);
     add_row(&rows, 0, "backward", 900, 2, 10);
     add_row(&rows, 0, "backward", 0, 5, 1);
-    owned_problem problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 1}, 0);
+    owned_problem problem = problem_1f1b(&rows, 1, 1, 0);
     check_instance(problem);
     owned_plan_set plans = plans_of(problem);
     assert_int_equal(harpe_plan_set_count(plans), 2);
@@ -156,8 +152,7 @@ TEST(a_graph_has_no_clocks) {
     owned_rows rows = {0};
     add_row(&rows, 0, "forward", 1000, 1, 20);
     add_row(&rows, 0, "backward", 1000, 1, 20);
-    owned_problem problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 1}, 0);
+    owned_problem problem = problem_1f1b(&rows, 1, 1, 0);
     owned_graph graph = NULL;
     owned_problem of_graph = NULL;
     assert_works(harpe_graph_of_problem(problem, &graph, &failure));

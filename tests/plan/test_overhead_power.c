@@ -67,8 +67,7 @@ TEST(a_plan_file_has_both_energies) {
     static const double overheads_w[] = {0, 1000};
     for (int i = 0; i < 2; i++) {
         owned_problem problem = forward_of_three_speeds(10, overheads_w[i]);
-        harpe_plan plan;
-        assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+        harpe_plan plan = maximum_of(problem);
         owned_text text = {0};
         harpe_plan_file_format(&text, problem, &plan, 7, 0);
         assert_non_null(strstr(text.data, "# Iteration 7 total cost: 380.0\n"));

@@ -213,7 +213,7 @@ static harpe_problem *new_problem(void) {
     }
     const double power_w[] = {10, 20};
     owned_profile profile = profile_of(&rows);
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
+    owned_schedule schedule = schedule_1f1b(2, 2);
     return problem_of(
         profile, schedule,
         &(harpe_problem_options){.blocking_power_w = power_w, .blocking_power_count = 2});

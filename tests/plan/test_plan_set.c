@@ -156,8 +156,7 @@ TEST(frontier_is_the_same_with_and_without_plans) {
     assert_frontier_alone_is_the_same(problem);
     harpe_problem_free(problem);
     for (int trial = 0; trial < few_trials(40); trial++) {
-        harpe_schedule_options options = {.ranks = random_int(&random, 1, 3),
-                                          .microbatches = random_int(&random, 1, 3)};
+        harpe_schedule_options options = random_1f1b(&random, 3, 3);
         problem = random_problem(&options, &random);
         assert_frontier_alone_is_the_same(problem);
         harpe_problem_free(problem);
@@ -176,8 +175,7 @@ TEST(price_at_the_fastest_is_that_of_the_segment_above) {
         add_row(&rows, s, "forward", 1000, 20, 1);
         add_row(&rows, s, "backward", 1400, 10, 10);
     }
-    owned_problem problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 3, .microbatches = 3}, 0);
+    owned_problem problem = problem_1f1b(&rows, 3, 3, 0);
     assert_frontier_alone_is_the_same(problem);
     owned_made m = make(problem, &(harpe_plan_request){.choice = HARPE_PLANS_ALL});
     assert_true(m.vertex_count > 1 && m.vertices[0].marginal_w == m.vertices[1].marginal_w);
@@ -188,8 +186,7 @@ TEST(price_at_the_fastest_is_that_of_the_segment_above) {
 TEST(asked_times_are_kept_in_the_order_asked) {
     test_random random = {10};
     for (int trial = 0; trial < few_trials(20); trial++) {
-        harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
-                                          .microbatches = random_int(&random, 1, 5)};
+        harpe_schedule_options options = random_1f1b(&random, 4, 5);
         owned_problem problem = random_problem(&options, &random);
         owned_frontier frontier = frontier_of(problem);
         size_t count = 0;
@@ -290,31 +287,40 @@ static bool report_until_tired(void *user, const char *phase, double fraction) {
     return p->reports_left-- > 0;
 }
 
+/* Without a request, only the frontier is solved. */
+static harpe_status solve(const harpe_problem *problem, const harpe_plan_request *request,
+                          const harpe_progress *progress, harpe_frontier **frontier,
+                          harpe_plan_set **plans) {
+    if (!request) return harpe_frontier_new(problem, progress, frontier, &failure);
+    return harpe_plan_set_new(problem, request, progress, frontier, plans, &failure);
+}
+
 TEST(progress_can_stop_the_planner_at_any_report) {
     owned_problem problem = usual_problem(14, 2, 4);
     const double times_s[] = {1e3, 1e4};
-    const harpe_plan_request requests[] = {
-        {.count = 8, .threads = 1},
-        {.choice = HARPE_PLANS_AT, .times_s = times_s, .time_count = 2, .count = 3, .threads = 1},
-        {.count = 8},
-    };
-    for (int r = 0; r < 3; r++) {
+    const harpe_plan_request alone = {.count = 8, .threads = 1}, threads = {.count = 8};
+    const harpe_plan_request times = {
+        .choice = HARPE_PLANS_AT, .times_s = times_s, .time_count = 2, .count = 3, .threads = 1};
+    const harpe_plan_request *const requests[] = {NULL, &alone, &times, &threads};
+    for (int r = 0; r < 4; r++) {
         report_limit whole = {.reports_left = 1000000};
         harpe_progress progress = {report_until_tired, &whole};
+        harpe_frontier *frontier = NULL;
         harpe_plan_set *plans = NULL;
-        assert_int_equal(harpe_plan_set_new(problem, &requests[r], &progress, NULL, &plans, NULL),
-                         HARPE_OK);
+        bool is_alone = requests[r] != &threads;
+        assert_works(solve(problem, requests[r], &progress, &frontier, &plans));
+        harpe_frontier_free(frontier);
         harpe_plan_set_free(plans);
+        assert_int_equal(whole.has_planned, requests[r] != NULL);
         /* On a busy machine the other threads may do most of the work, without a report. */
-        assert_true(whole.has_planned && (requests[r].threads != 1 || whole.reports > 4));
+        assert_true(!is_alone || whole.reports > (requests[r] ? 4 : 1));
         for (int k = 0; k < whole.reports; k++) {
             report_limit some = {.reports_left = k};
             progress.user = &some;
-            harpe_frontier *frontier = NULL;
+            frontier = NULL;
             plans = NULL;
-            harpe_status status =
-                harpe_plan_set_new(problem, &requests[r], &progress, &frontier, &plans, &failure);
-            if (requests[r].threads != 1 && some.reports <= k) {
+            harpe_status status = solve(problem, requests[r], &progress, &frontier, &plans);
+            if (!is_alone && some.reports <= k) {
                 /* Several threads: the other threads had more of the work than before. */
                 assert_int_equal(status, HARPE_OK);
                 harpe_frontier_free(frontier);
@@ -322,6 +328,7 @@ TEST(progress_can_stop_the_planner_at_any_report) {
                 continue;
             }
             assert_int_equal(status, HARPE_INTERRUPTED);
+            assert_int_equal(failure.status, HARPE_INTERRUPTED);
             assert_says(&failure, "interrupted");
             assert_null(frontier);
             assert_null(plans);
@@ -437,8 +444,7 @@ TEST(gaps_are_never_negative) {
     test_random random = {23};
     for (int trial = 0; trial < few_trials(36); trial++) {
         for (size_t s = 0; s < sizeof scales / sizeof scales[0]; s++) {
-            harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
-                                              .microbatches = random_int(&random, 1, 6)};
+            harpe_schedule_options options = random_1f1b(&random, 4, 6);
             owned_schedule schedule = schedule_of(&options);
             test_profile_shape shape = {.character = (test_character)(trial % CHARACTER_COUNT),
                                         .fewest_options = 2,

@@ -220,8 +220,7 @@ TEST(plans_of_tiny_pipelines_are_near_the_optimum) {
         int options = trial % 3 == 0 ? 4 : 3, ranks = trial % 3 == 2 ? 4 : 2;
         AT_END(free_pipeline)
         pipeline p = make_pipeline(ranks, ranks == 4 ? 1 : 2, options, &random);
-        harpe_plan fastest;
-        assert_int_equal(harpe_plan_all_maximum(p.problem, &fastest, NULL), HARPE_OK);
+        harpe_plan fastest = maximum_of(p.problem);
         double time_s = fastest.time_s * random_between(&random, 1, 1.2);
         harpe_plan_request request = {
             .choice = HARPE_PLANS_AT, .times_s = &time_s, .time_count = 1, .threads = 1};
@@ -261,8 +260,7 @@ TEST(plans_of_tiny_pipelines_are_near_the_optimum) {
 
 /* Limits of a share of the numbers of the fastest plan. */
 static void limit(const pipeline *p, int kind, double share, harpe_plan_request *request) {
-    harpe_plan fastest;
-    assert_int_equal(harpe_plan_all_maximum(p->problem, &fastest, NULL), HARPE_OK);
+    harpe_plan fastest = maximum_of(p->problem);
     result found = simulate(p, fastest.frequency_mhz, true);
     if (kind != 1) request->max_peak_power_w = share * found.peak_w;
     if (kind == 1) request->max_swing_w = share * found.swing_w;
@@ -390,8 +388,7 @@ TEST(replicas_share_a_limit) {
             make_pipeline(random_int(&random, 1, 3), random_int(&random, 1, 4), 6, &random);
         int count = random_int(&random, 2, 4);
         owned_profile profile = profile_of(&p.rows);
-        owned_schedule schedule = schedule_of(
-            &(harpe_schedule_options){.ranks = p.ranks, .microbatches = p.microbatches});
+        owned_schedule schedule = schedule_1f1b(p.ranks, p.microbatches);
         harpe_problem_options options = {.blocking_power_w = &p.blocking_w,
                                          .blocking_power_count = 1,
                                          .overhead_power_w = p.overhead_w};

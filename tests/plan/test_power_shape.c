@@ -73,8 +73,7 @@ TEST(two_ranks_by_hand) {
     add_row(&rows, 0, "backward", 1400, 2, 400);
     add_row(&rows, 1, "forward", 1400, 1, 500);
     add_row(&rows, 1, "backward", 1400, 2, 800);
-    owned_problem problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 2, .microbatches = 1}, 50);
+    owned_problem problem = problem_1f1b(&rows, 2, 1, 50);
     const int frequency_mhz[4] = {0, 0, 0, 0};
     harpe_power_shape shape = shape_of(problem, frequency_mhz);
     assert_near(shape.peak_w, 550, 1e-12);
@@ -151,8 +150,7 @@ static void assert_matches_grid(const harpe_problem *problem, const int *frequen
 TEST(random_plans_match_a_grid_of_time) {
     test_random random = {1};
     for (int trial = 0; trial < test_trials(20); trial++) {
-        harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
-                                          .microbatches = random_int(&random, 1, 4)};
+        harpe_schedule_options options = random_1f1b(&random, 4, 4);
         test_profile_shape shape = random_shape(&random);
         shape.character = CHARACTER_MEASURED;
         owned_schedule schedule = schedule_of(&options);

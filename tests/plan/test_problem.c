@@ -31,7 +31,7 @@ static harpe_profile *plain_profile(int stages) {
 /* ---- Lists ----------------------------------------------------------------------------------- */
 
 TEST(lists_are_the_schedules) {
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 4});
+    owned_schedule schedule = schedule_1f1b(3, 4);
     owned_profile profile = plain_profile(3);
     owned_problem problem = problem_of(profile, schedule, NULL);
     assert_int_equal(harpe_problem_rank_count(problem), 3);
@@ -146,13 +146,12 @@ TEST(waits_follow_the_halves_of_a_pair) {
 }
 
 TEST(problem_outlives_profile_and_schedule) {
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
+    owned_schedule schedule = schedule_1f1b(2, 2);
     owned_profile profile = plain_profile(2);
     owned_problem problem = problem_of(profile, schedule, NULL);
     assert_string_equal(harpe_problem_instruction_name(problem, 1, 1), "backward");
     owned_frontier frontier = frontier_of(problem);
-    harpe_plan plan;
-    assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+    harpe_plan plan = maximum_of(problem);
     harpe_problem_free(NULL);
 }
 
@@ -169,8 +168,7 @@ TEST(profile_and_schedule_have_the_same_stages) {
         {2, 1, "the profile has 2 stages, but the schedule (1f1b, 1 rank) has 1: "},
     };
     for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
-        owned_schedule schedule =
-            schedule_of(&(harpe_schedule_options){.ranks = trials[i].schedule, .microbatches = 2});
+        owned_schedule schedule = schedule_1f1b(trials[i].schedule, 2);
         owned_profile profile = plain_profile(trials[i].profile);
         harpe_problem *problem = NULL;
         assert_int_equal(harpe_problem_new(profile, schedule, NULL, &problem, &failure),
@@ -236,8 +234,7 @@ TEST(single_options_need_no_choice) {
     assert_int_equal(harpe_problem_instruction_count(problem), 10);
     assert_string_equal(harpe_problem_instruction_name(problem, 1, 0), "load");
     assert_string_equal(harpe_problem_instruction_name(problem, 1, 4), "step");
-    harpe_plan plan;
-    assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+    harpe_plan plan = maximum_of(problem);
     /* load F0 F1 B1 B0 reduce step, one after the other. */
     assert_near(plan.time_s, 0.5 + 1 + 1 + 2 + 2 + 0.25 + 0.125, 1e-12);
     assert_int_equal(plan.frequency_mhz[0], 0);
@@ -298,7 +295,7 @@ TEST(missing_instructions_are_named) {
 
 TEST(blocking_powers_must_fit_the_ranks_and_be_powers) {
     owned_profile profile = plain_profile(3);
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 2});
+    owned_schedule schedule = schedule_1f1b(3, 2);
     const double four[] = {1, 2, 3, 4};
     assert_refused(profile, schedule,
                    &(harpe_problem_options){.blocking_power_w = four, .blocking_power_count = 4},
@@ -318,7 +315,7 @@ TEST(blocking_powers_must_fit_the_ranks_and_be_powers) {
 
 TEST(no_blocking_power_is_none) {
     owned_profile profile = plain_profile(2);
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
+    owned_schedule schedule = schedule_1f1b(2, 2);
     const harpe_problem_options ways[] = {
         {.blocking_power_w = NULL, .blocking_power_count = 1},
         {.blocking_power_w = &(double){0}, .blocking_power_count = 1},
@@ -326,15 +323,14 @@ TEST(no_blocking_power_is_none) {
     };
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         owned_problem problem = problem_of(profile, schedule, &ways[i]);
-        harpe_plan plan;
-        assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+        harpe_plan plan = maximum_of(problem);
         assert_true(plan.blocking_energy_j == 0);
     }
 }
 
 TEST(blocking_power_of_each_rank_is_its_own) {
     owned_profile profile = plain_profile(3);
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 1});
+    owned_schedule schedule = schedule_1f1b(3, 1);
     const double powers[] = {0, 50, 75};
     owned_problem problem =
         problem_of(profile, schedule,
@@ -343,8 +339,7 @@ TEST(blocking_power_of_each_rank_is_its_own) {
         const harpe_option_list *list = harpe_problem_option_list_at(problem, i);
         assert_good_list(list, powers[list->rank]);
     }
-    harpe_plan plan;
-    assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+    harpe_plan plan = maximum_of(problem);
     double time_s = (0.1 + 0.2) + (1.1 + 1.2) + (2.1 + 2.2);
     assert_near(plan.time_s, time_s, 1e-12);
     assert_near(plan.blocking_energy_j, 50 * (time_s - 2.3) + 75 * (time_s - 4.3), 1e-12);
@@ -352,8 +347,7 @@ TEST(blocking_power_of_each_rank_is_its_own) {
 
 TEST(memory_limit_is_kept) {
     owned_profile profile = plain_profile(2);
-    owned_schedule schedule =
-        schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 10000});
+    owned_schedule schedule = schedule_1f1b(2, 10000);
     assert_refused(profile, schedule, &(harpe_problem_options){.memory_limit_bytes = 1 << 20},
                    HARPE_LIMIT_EXCEEDED, "the limit is 1 MiB");
     assert_refused(profile, schedule, &(harpe_problem_options){.memory_limit_bytes = 1},
@@ -364,7 +358,7 @@ TEST(memory_limit_is_kept) {
 
 TEST(nonsense_for_the_exponential_model_is_refused) {
     test_random random = {4};
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 1, .microbatches = 1});
+    owned_schedule schedule = schedule_1f1b(1, 1);
     test_profile_shape shape = {
         .character = CHARACTER_MEASURED, .fewest_options = 20, .most_options = 20};
     owned_rows rows = make_rows(schedule, &shape, &random);

@@ -237,7 +237,7 @@ TEST(fast_replica_is_slower_than_alone) {
     }
     free(rows.rows);
     owned_job job = calloc(1, sizeof *job);
-    job->schedule = schedule_of(&(harpe_schedule_options){.ranks = 1, .microbatches = 3});
+    job->schedule = schedule_1f1b(1, 3);
     assert_int_equal(
         harpe_replica_profiles_new((const harpe_profile *const *)gpus, 2, 1, &job->profiles, NULL),
         HARPE_OK);
@@ -265,7 +265,7 @@ TEST(equal_replicas_share_a_plan) {
     for (int r = 0; r < 6; r++)
         gpus[r] = harpe_replica_profiles_at(three->profiles, of[r], 0);
     owned_job six = calloc(1, sizeof *six);
-    six->schedule = schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 4});
+    six->schedule = schedule_1f1b(3, 4);
     assert_int_equal(harpe_replica_profiles_new(gpus, 6, 1, &six->profiles, NULL), HARPE_OK);
     harpe_replica_plans *a = plans_of(three, NULL), *b = plans_of(six, NULL);
     static const int same_as[] = {0, 1, 0, 3, 1, 0};
@@ -456,7 +456,7 @@ TEST(what_cannot_be_planned_is_refused) {
         schedule_of(&(harpe_schedule_options){.name = "dualpipe", .ranks = 4, .microbatches = 8});
     assert_refused(job, NULL, NULL, HARPE_NOT_SUPPORTED, "runs on the ranks");
     harpe_schedule_free(job->schedule);
-    job->schedule = schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 8});
+    job->schedule = schedule_1f1b(3, 8);
     assert_refused(job, NULL, NULL, HARPE_INVALID_INPUT, "replica 0: ");
 }
 
@@ -473,7 +473,7 @@ TEST(gpus_without_common_clocks_have_no_common_plan) {
         free(rows.rows);
     }
     owned_job job = calloc(1, sizeof *job);
-    job->schedule = schedule_of(&(harpe_schedule_options){.ranks = 1, .microbatches = 2});
+    job->schedule = schedule_1f1b(1, 2);
     assert_int_equal(
         harpe_replica_profiles_new((const harpe_profile *const *)gpus, 2, 1, &job->profiles, NULL),
         HARPE_OK);

@@ -304,7 +304,7 @@ TEST(a_prologue_and_an_epilogue_lie_outside_of_barriers) {
 
 TEST(an_unknown_cost_model_is_refused) {
     owned_profile profile = profile_of_stages(2);
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
+    owned_schedule schedule = schedule_1f1b(2, 2);
     for (int model = 2; model < 9; model++) {
         harpe_problem_options options = {.cost_model = (harpe_cost_model)model};
         harpe_problem *problem = NULL;

@@ -65,7 +65,7 @@ TEST(plans_below_a_fitted_curve_pass) {
         add_row(&rows, 0, "forward", 1400 - 15 * i, time_s, noise * (10 + 5 * exp(-0.2 * i)));
         add_row(&rows, 0, "backward", 1400 - 15 * i, time_s, noise * (10 + 5 * exp(-0.2 * i)));
     }
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 1, .microbatches = 1});
+    owned_schedule schedule = schedule_1f1b(1, 1);
     owned_profile profile = profile_of(&rows);
     owned_problem problem = problem_of(
         profile, schedule, &(harpe_problem_options){.cost_model = HARPE_COST_EXPONENTIAL});

@@ -141,9 +141,6 @@ TEST(evaluation_matches_the_simulation) {
         const char *name = harpe_schedule_name_at(trial % 9);
         harpe_schedule_options options =
             shape_for(name, random_int(&random, 1, 4), random_int(&random, 1, 6));
-        if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
-        if (strncmp(name, "dualpipe", 8) == 0 || strncmp(name, "zb-v", 4) == 0)
-            options = shape_for(name, 2, 4);
         power_rows powers;
         int gpus = random_int(&random, 1, 3);
         owned_problem problem = random_wait_problem(&options, &random, &powers, gpus);
@@ -184,14 +181,13 @@ TEST(a_small_iteration_by_hand) {
         add_row(&rows, stage, "forward", 1410, 0.1, 20);
         add_row(&rows, stage, "backward", 1410, 0.2, 40);
     }
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 1});
+    owned_schedule schedule = schedule_1f1b(2, 1);
     owned_profile profile = profile_of(&rows);
     owned_problem problem = problem_of(
         profile, schedule, &(harpe_problem_options){.wait_powers = powers, .wait_power_count = 3});
-    harpe_plan plan;
+    harpe_plan plan = maximum_of(problem);
     harpe_power_shape shape;
     harpe_graph *graph = NULL;
-    assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
     assert_near(plan.time_s, 0.6, 1e-12);
     assert_near(plan.blocking_energy_j, 30 + 15 + 2, 1e-12);
     assert_near(plan.energy_j, 120 + 47, 1e-12);
@@ -252,7 +248,6 @@ TEST(plans_of_all_schedules_are_verified) {
     for (int k = 0; (name = harpe_schedule_name_at(k)); k++) {
         for (int trial = 0; trial < few_trials(4); trial++) {
             harpe_schedule_options options = shape_for(name, 3, 6);
-            if (strcmp(name, "interleaved-1f1b") == 0) options.chunks = 2;
             power_rows powers;
             owned_problem problem = random_wait_problem(&options, &random, &powers, 2);
             owned_frontier frontier = NULL;
@@ -350,8 +345,7 @@ static const harpe_plan_request ten_plans = {.count = 10};
 TEST(equal_powers_change_nothing) {
     test_random random = {74};
     for (int trial = 0; trial < test_trials(40); trial++) {
-        harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
-                                          .microbatches = random_int(&random, 1, 6)};
+        harpe_schedule_options options = random_1f1b(&random, 4, 6);
         test_profile_shape shape = random_shape(&random);
         owned_schedule schedule = schedule_of(&options);
         owned_rows rows = make_rows(schedule, &shape, &random);
@@ -396,7 +390,7 @@ TEST(wrong_powers_are_refused) {
         {{{0, "end", 1}, {0, "end", 2}}, 2, "two wait powers are for the wait 'end' of rank 0"},
         {{{-1, NULL, 1}, {-1, "", 2}}, 2, "two wait powers are for the wait ''"},
     };
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
+    owned_schedule schedule = schedule_1f1b(2, 2);
     owned_rows rows = {0};
     for (int stage = 0; stage < 2; stage++) {
         add_row(&rows, stage, "forward", 1410, 0.1, 20);
