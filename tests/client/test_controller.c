@@ -2,40 +2,13 @@
 /* The frequency controller in a world: which clock requests reach the emulated GPU,
  * which do not, and how they are counted. test_controller_start.c tests its start,
  * test_controller.py its end. */
-#include "world/in_world.h"
-
-#include <stdio.h>
-
-#include <harpe/frequency_controller.h>
-
-static harpe_gpus *gpus;
-static harpe_frequency_controller *controller;
-
-static void begin(void) { assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK); }
-
-static void end(void) {
-    harpe_frequency_controller_stop(controller);
-    controller = NULL;
-    harpe_gpus_close(gpus);
-}
+#include "client/controller_world.h"
 
 static const world_machine machine = {.gpus = "2xA40", .begin = begin, .end = end};
 static const world_machine fast = {
     .gpus = "2xA40", .time_scale = "1000", .begin = begin, .end = end};
 
-static void start(harpe_frequency_controller_options options) {
-    options.gpus = gpus;
-    assert_works(harpe_frequency_controller_start(&options, &controller, &failure));
-}
-
-/* An idle GPU runs at its lowest clock, or at the clock of its lock. */
-static uint32_t clock_mhz(int gpu) {
-    uint32_t mhz = 0;
-    assert_int_equal(harpe_gpu_current_clocks(gpus, gpu, &mhz, NULL, NULL), HARPE_OK);
-    return mhz;
-}
-
-static void wait_for_clock(int gpu, uint32_t mhz) { WAIT_FOR(clock_mhz(gpu) == mhz); }
+static void wait_for_clock(int gpu, int mhz) { WAIT_FOR(clock_mhz(gpu) == mhz); }
 
 /* Returns the counts after every clock request has been handled. */
 static harpe_frequency_controller_counts settled(void) {
@@ -155,7 +128,7 @@ WORLD_TEST(a_controller_that_is_not_to_poll_is_woken_each_time) {
     for (int i = 0; i < 50; i++) {
         wait_until_parked();
         harpe_frequency_controller_set(controller, 300 + 15 * i);
-        wait_for_clock(0, (uint32_t)(300 + 15 * i));
+        wait_for_clock(0, 300 + 15 * i);
     }
     assert_int_equal(atomic_load(&controller->slot->wakes), 50);
     assert_int_equal(settled().written, 50);

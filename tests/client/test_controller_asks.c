@@ -1,36 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the controller tells the trainer of its requests to the driver: failed ones, those after a
  * restart, and whether anybody learns how long changes take. With emulated GPUs. */
-#include "world/in_world.h"
+#include "client/controller_world.h"
 
 #include <errno.h>
-#include <stdio.h>
-
-#include <harpe/frequency_controller.h>
 
 #include "base/platform.h"
 #include "client/control.h"
 
 enum { HIGHEST_MHZ = 1410 };
 
-static harpe_gpus *gpus;
-static harpe_frequency_controller *controller;
-
-static void begin(void) { assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK); }
-
-static void end(void) {
-    harpe_frequency_controller_stop(controller);
-    controller = NULL;
-    harpe_gpus_close(gpus);
-}
-
 static const world_machine machine = {
     .gpus = "1xA100", .time_scale = "20", .begin = begin, .end = end};
 
-static void start(void) {
-    harpe_frequency_controller_options options = {.gpus = gpus, .minimum_dwell_s = -1};
-    assert_works(harpe_frequency_controller_start(&options, &controller, &failure));
-}
+static const harpe_frequency_controller_options at_once = {.minimum_dwell_s = -1};
 
 /* Waits until the last noted request has a clock. Returns the number of requests. */
 static size_t wait_for_ask(harpe_clock_ask *asks, uint32_t mhz) {
@@ -48,7 +31,7 @@ static void wait_until_taken(void) { WAIT_FOR(atomic_load(&controller->slot->tak
 
 WORLD_TEST(a_request_that_failed_is_followed_by_no_clock) {
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
-    start();
+    start(at_once);
     harpe_frequency_controller_set(controller, 1200);
     assert_int_equal(wait_for_ask(asks, 1200), 1);
     wait_until_taken(); /* or it fails, too */
@@ -64,7 +47,7 @@ WORLD_TEST(a_request_that_failed_is_followed_by_no_clock) {
 
 WORLD_TEST(a_new_process_sets_the_highest_clock) {
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
-    start();
+    start(at_once);
     assert_int_equal(atomic_load(&controller->slot->ask_count), 0);
     harpe_frequency_controller_set(controller, 1200);
     assert_int_equal(wait_for_ask(asks, 1200), 1);
