@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "base/scratch.h"
 #include "plan/plan_file.h"
 
 #include "instances.h"
@@ -25,13 +26,6 @@ static int make_path(void **state) {
 static int remove_path(void **state) {
     (void)state;
     return unlink(path);
-}
-
-static void put(const char *text) {
-    FILE *stream = fopen(path, "w");
-    assert_non_null(stream);
-    fputs(text, stream);
-    fclose(stream);
 }
 
 TEST(a_row_compares_with_maximum_frequency) {
@@ -74,7 +68,7 @@ TEST(what_is_written_reads_back_exactly) {
     harpe_text text = {0};
     harpe_frontier_csv_format(&text, rows, 2);
     assert_false(text.failed);
-    put(text.data);
+    put_file(path, text.data);
     harpe_text_free(&text);
     owned_array harpe_frontier_row *found = NULL;
     size_t count = 0;
@@ -113,7 +107,7 @@ TEST(the_header_is_the_documented_one) {
 }
 
 static void assert_refused(const char *text, const char *message) {
-    put(text);
+    put_file(path, text);
     harpe_frontier_row *rows = NULL;
     size_t count = 7;
     assert_int_not_equal(harpe_frontier_csv_read(path, &rows, &count, &failure), HARPE_OK);
@@ -149,7 +143,9 @@ TEST(a_million_plans_are_the_limit) {
 }
 
 TEST(columns_may_stand_in_any_order) {
-    put("savings_percent,plan,time_s,energy_j,lower_bound_j,gap_percent,compute_energy_j,"
+    put_file(
+        path,
+        "savings_percent,plan,time_s,energy_j,lower_bound_j,gap_percent,compute_energy_j,"
         "blocking_energy_j,average_power_w,slowdown_percent,note\n9,3,1,2,3,4,5,6,7,8,hello\n");
     owned_array harpe_frontier_row *rows = NULL;
     size_t count = 0;
@@ -161,7 +157,7 @@ TEST(columns_may_stand_in_any_order) {
 
 /* Files of older versions lack the columns after savings_percent. */
 TEST(columns_that_older_files_lack_are_not_invented) {
-    put(HEADER "0,1,2,3,4,5,6,7,8,9\n");
+    put_file(path, HEADER "0,1,2,3,4,5,6,7,8,9\n");
     owned_array harpe_frontier_row *rows = NULL;
     size_t count = 0;
     assert_int_equal(harpe_frontier_csv_read(path, &rows, &count, NULL), HARPE_OK);

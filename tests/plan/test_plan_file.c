@@ -7,6 +7,7 @@
 
 #include <harpe/plan.h>
 
+#include "base/scratch.h"
 #include "base/text.h"
 #include "plan/plan_file.h"
 
@@ -269,31 +270,21 @@ TEST(zero_fits_every_instruction) {
     assert_memory_equal(found, expected, sizeof expected);
 }
 
-TEST(what_is_written_has_the_published_layout_and_reads_back) {
+SCRATCH_TEST(what_is_written_has_the_published_layout_and_reads_back) {
     owned_problem problem = new_problem();
     const int frequency_mhz[8] = {1400, 1000, 1400, 1000, 1400, 1400, 1000, 1000};
     harpe_plan plan = {.time_s = 10, .energy_j = 1700.5, .frequency_mhz = frequency_mhz};
-    char path[] = "/tmp/harpe-test-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
+    const char *path = scratch_path(s, "plan.py");
     assert_int_equal(harpe_plan_file_write(path, problem, &plan, 37, 2, NULL), HARPE_OK);
-
-    char text[2048] = {0};
-    FILE *stream = fopen(path, "r");
-    assert_non_null(stream);
-    assert_true(fread(text, 1, sizeof text - 1, stream) > 0);
-    fclose(stream);
     /* 1700.5 J minus (10 + 20) W for 10 s. */
-    assert_string_equal(
-        text, "[\n"
+    assert_true(file_holds(
+        path, "[\n"
               "[('forward', 1400), ('forward', 1000), ('backward', 1400), ('backward', 1000)],\n"
               "[('forward', 1400), ('backward', 1400), ('forward', 1000), ('backward', 1000)],\n"
               "]\n"
               "# Iteration 37 cost change: 2.0\n"
               "# Iteration 37 total cost: 1400.5\n"
-              "# Iteration 37 total cost with P2P: 1700.5\n");
-
+              "# Iteration 37 total cost with P2P: 1700.5\n"));
     owned_plan_file file = NULL;
     int found[8] = {0};
     assert_int_equal(harpe_plan_file_read(path, &file, NULL), HARPE_OK);

@@ -9,6 +9,7 @@
 
 #include <harpe/profile.h>
 
+#include "base/scratch.h"
 #include "base/text.h"
 #include "plan/profiles.h"
 
@@ -461,11 +462,8 @@ static void assert_same_profile(const harpe_profile *a, const harpe_profile *b) 
     }
 }
 
-TEST(a_written_profile_reads_back_equal) {
-    char path[] = "/tmp/harpe-test-profile-XXXXXX";
-    int descriptor = mkstemp(path);
-    assert_true(descriptor >= 0);
-    close(descriptor);
+SCRATCH_TEST(a_written_profile_reads_back_equal) {
+    const char *path = scratch_path(s, "p.csv");
     owned_profile profile = parse(HEADER "0,forward,1410,0.1,0.30000000000000004\n"
                                          "0,forward,1395,1e-9,1e9\n"
                                          "0,forward,1380,0.7,0.2\n"

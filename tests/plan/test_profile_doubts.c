@@ -9,6 +9,7 @@
 #include <harpe/plan.h>
 #include <harpe/profile.h>
 
+#include "base/scratch.h"
 #include "plan/problem.h"
 
 #include "instances.h"
@@ -343,11 +344,8 @@ TEST(the_rank_is_named) {
 }
 
 /* The synthetic GPUs have no limit. */
-TEST(synthetic_gpus_reach_their_clocks) {
-    char path[] = "/tmp/harpe-doubts-XXXXXX";
-    int file = mkstemp(path);
-    assert_true(file >= 0);
-    close(file);
+SCRATCH_TEST(synthetic_gpus_reach_their_clocks) {
+    const char *path = scratch_path(s, "p.csv");
     for (int t = 0; t < few_trials(100); t++)
         for (const char *const *model = harpe_synth_gpu_models(); *model; model++) {
             harpe_synth_options options = {

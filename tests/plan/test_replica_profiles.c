@@ -2,6 +2,7 @@
 /* The profiles of all GPUs of a job: reading and writing, variation, and the removal of noise. */
 #include "test.h"
 
+#include "base/scratch.h"
 #include "plan/replica_internal.h"
 #include "replica_instances.h"
 
@@ -82,14 +83,11 @@ TEST(wrong_files_are_refused_where_they_are_wrong) {
     }
 }
 
-TEST(written_profiles_are_read_again) {
+SCRATCH_TEST(written_profiles_are_read_again) {
     harpe_variability how = {
         .replica_count = 3, .peer_count = 2, .speed_deviation = 0.1, .power_deviation = 0.1};
     owned_job job = varied_job(2, 2, &how);
-    char path[] = "/tmp/harpe-gpus-XXXXXX";
-    int descriptor = mkstemp(path);
-    assert_true(descriptor >= 0);
-    (void)close(descriptor);
+    const char *path = scratch_path(s, "gpus.csv");
     owned_replica_profiles again = NULL;
     assert_works(harpe_replica_profiles_write_csv(job->profiles, path, &failure));
     assert_works(harpe_replica_profiles_read_csv(path, &again, &failure));

@@ -3,6 +3,7 @@
  * LP, and the properties that users rely on. */
 #include "test.h"
 
+#include "base/scratch.h"
 #include "replica_instances.h"
 
 #include "relaxation_lp.h"
@@ -375,15 +376,12 @@ TEST(verification_finds_wrong_numbers) {
 }
 
 /* The lists of a plan file are in the order of replicas, ranks and peers. */
-TEST(plan_file_has_a_list_for_each_gpu) {
+SCRATCH_TEST(plan_file_has_a_list_for_each_gpu) {
     harpe_variability how = {
         .replica_count = 2, .peer_count = 2, .speed_deviation = 0.1, .seed = 5};
     owned_job job = varied_job(3, 4, &how);
     owned_replica_plans plans = plans_of(job, NULL);
-    char path[] = "/tmp/harpe-replicas-XXXXXX";
-    int descriptor = mkstemp(path);
-    assert_true(descriptor >= 0);
-    (void)close(descriptor);
+    const char *path = scratch_path(s, "plan.py");
     harpe_plan_file *file = NULL;
     assert_int_equal(harpe_replica_plans_write(plans, path, NULL), HARPE_OK);
     assert_int_equal(harpe_plan_file_read(path, &file, NULL), HARPE_OK);

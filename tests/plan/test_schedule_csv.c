@@ -3,10 +3,9 @@
  * built-in schedule reads back unchanged, and the error line for each bad file. */
 #include "test.h"
 
-#include <unistd.h>
-
 #include <harpe/schedule.h>
 
+#include "base/scratch.h"
 #include "base/text.h"
 #include "plan/schedule.h"
 
@@ -290,22 +289,17 @@ TEST(refuses_names_and_barriers_that_are_none) {
                   "s.csv: 1 barriers of 2001 ranks are more than 4000000 dependencies");
 }
 
-TEST(reads_a_file_by_path) {
-    char path[] = "/tmp/harpe_test_schedule_XXXXXX";
-    int file = mkstemp(path);
-    assert_true(file >= 0);
-    const char *good = "0F0,0B0\n";
-    assert_int_equal(write(file, good, strlen(good)), strlen(good));
-    harpe_schedule *schedule = NULL;
-    assert_int_equal(harpe_schedule_read_csv(path, &schedule, NULL), HARPE_OK);
+SCRATCH_TEST(reads_a_file_by_path) {
+    const char *path = scratch_path(s, "s.csv");
+    owned_schedule schedule = NULL;
+    put_file(path, "0F0,0B0\n");
+    assert_works(harpe_schedule_read_csv(path, &schedule, &failure));
     harpe_schedule_free(schedule);
     schedule = NULL;
-    assert_int_equal(write(file, "x", 1), 1);
-    assert_int_equal(harpe_schedule_read_csv(path, &schedule, &failure), HARPE_INVALID_INPUT);
-    assert_memory_equal(failure.message, path, strlen(path));
-    close(file);
-    unlink(path);
-    assert_int_equal(harpe_schedule_read_csv(path, &schedule, &failure), HARPE_NOT_FOUND);
+    put_file(path, "0F0,0B0\nx");
+    assert_refuses(harpe_schedule_read_csv(path, &schedule, &failure), HARPE_INVALID_INPUT, path);
+    path = scratch_path(s, "missing");
+    assert_refuses(harpe_schedule_read_csv(path, &schedule, &failure), HARPE_NOT_FOUND, path);
     assert_null(schedule);
 }
 

@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include "base/scratch.h"
 #include "instances.h"
 #include "plan/schedule.h"
 
@@ -204,31 +205,24 @@ static void check_file(const char *path, int ranks, int microbatches) {
                                              : "cannot be combined with a schedule file");
 }
 
-TEST(a_file_answers_for_itself) {
-    char path[] = "/tmp/harpe-schedule-XXXXXX";
-    int descriptor = mkstemp(path);
-    assert_true(descriptor >= 0);
-    close(descriptor);
+SCRATCH_TEST(a_file_answers_for_itself) {
+    const char *path = scratch_path(s, "s.csv");
     for (int ranks = 1; ranks <= 5; ranks++) {
         for (int microbatches = 1; microbatches <= 3; microbatches++) {
             write_schedule(path, ranks, microbatches);
             check_file(path, ranks, microbatches);
         }
     }
-    assert_int_equal(unlink(path), 0);
     owned_profile profile = profile_of_stages(1);
+    path = scratch_path(s, "missing");
     assert_refused(profile, &(harpe_schedule_request){.path = path}, HARPE_NOT_FOUND, path);
 }
 
 /* The file's own waits, between the old places of the instructions, stay between the same
  * instructions. */
-TEST(a_file_takes_a_prologue_and_an_epilogue) {
-    char path[] = "/tmp/harpe-schedule-XXXXXX";
-    int descriptor = mkstemp(path);
-    assert_true(descriptor >= 0);
-    const char *text = "2F0,0F0,BARRIER,0B0,2B0\n1F0,BARRIER,1B0\n";
-    assert_int_equal(write(descriptor, text, strlen(text)), strlen(text));
-    close(descriptor);
+SCRATCH_TEST(a_file_takes_a_prologue_and_an_epilogue) {
+    const char *path = scratch_path(s, "s.csv");
+    put_file(path, "2F0,0F0,BARRIER,0B0,2B0\n1F0,BARRIER,1B0\n");
     static const char *const before[] = {"load", "warm_up", NULL}, *const after[] = {"step", NULL};
     owned_profile profile = profile_of_stages(3);
     owned_schedule schedule = NULL;
@@ -237,10 +231,7 @@ TEST(a_file_takes_a_prologue_and_an_epilogue) {
     /* 2F0 waits for 1F0, which waits for 0F0. */
     assert_refuses(harpe_schedule_for_profile(profile, &request, &schedule, &failure),
                    HARPE_INVALID_INPUT, "can never finish");
-    text = "0F0,2F0,BARRIER,2B0,0B0\n1F0,BARRIER,1B0\n";
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fputs(text, file) >= 0 && fclose(file) == 0, 1);
+    put_file(path, "0F0,2F0,BARRIER,2B0,0B0\n1F0,BARRIER,1B0\n");
     assert_int_equal(harpe_schedule_for_profile(profile, &request, &schedule, NULL), HARPE_OK);
     static const char *const expected[2][8] = {
         {"load", "warm_up", "forward", "forward", "backward", "backward", "step", NULL},
@@ -268,14 +259,10 @@ TEST(a_file_takes_a_prologue_and_an_epilogue) {
 
 /* Barriers at the ends of the rows, and between them. What is behind the last one waits for all
  * ranks, and so does what is behind the first one. */
-TEST(a_prologue_and_an_epilogue_lie_outside_of_barriers) {
+SCRATCH_TEST(a_prologue_and_an_epilogue_lie_outside_of_barriers) {
     static const char *const before[] = {"load", "warm_up", NULL}, *const after[] = {"step", NULL};
-    char path[] = "/tmp/harpe-schedule-XXXXXX";
-    int descriptor = mkstemp(path);
-    const char *text = "BARRIER,0F0,0B0,BARRIER\nBARRIER,1F0,1B0,BARRIER\n";
-    assert_true(descriptor >= 0);
-    assert_int_equal(write(descriptor, text, strlen(text)), strlen(text));
-    close(descriptor);
+    const char *path = scratch_path(s, "s.csv");
+    put_file(path, "BARRIER,0F0,0B0,BARRIER\nBARRIER,1F0,1B0,BARRIER\n");
     owned_profile profile = profile_of_stages(2);
     for (int which = 0; which < 4; which++) {
         owned_schedule schedule = NULL;

@@ -230,9 +230,7 @@ JOB_TEST(a_fault_of_the_gpu_ends_the_steering) {
 
 WORLD_TEST(a_loaded_profile_is_declared_at_once) {
     job self;
-    char path[] = "/tmp/harpe-test-profile-XXXXXX";
-    close(mkstemp(path));
-    unlink(path);
+    const char *path = scratch_path(files, "p.json");
     begin(&self);
     for (int run = 0; run < 2; run++) {
         prepare(&self.rank, run == 0 ? NULL : &self.fleet);
@@ -247,16 +245,13 @@ WORLD_TEST(a_loaded_profile_is_declared_at_once) {
         }
         finish(&self.rank);
     }
-    unlink(path);
     end(&self);
 }
 
 /* The plans of a loaded profile, of which the fastest cannot run. */
 WORLD_TEST(no_plan_above_another_limit_is_declared) {
     job self;
-    char path[] = "/tmp/harpe-test-profile-XXXXXX";
-    close(mkstemp(path));
-    unlink(path);
+    const char *path = scratch_path(files, "p.json");
     begin(&self);
     fleet_server *server = &self.server;
     harpe_selector_parameters parameters = {.maximum_slowdown = 1.05};
@@ -277,7 +272,6 @@ WORLD_TEST(no_plan_above_another_limit_is_declared) {
         }
         finish(&self.rank);
     }
-    unlink(path);
     end(&self);
 }
 

@@ -3,8 +3,7 @@
  * refused. */
 #include "test.h"
 
-#include <unistd.h>
-
+#include "base/scratch.h"
 #include "power_limit/profile_file.h"
 
 static harpe_status parse(const char *text, harpe_power_limit_profile *out, harpe_error *error) {
@@ -27,11 +26,8 @@ TEST(the_published_file_is_read) {
                      HARPE_OK);
 }
 
-TEST(what_is_written_reads_the_same) {
-    char path[] = "/tmp/harpe-profile-XXXXXX";
-    int file = mkstemp(path);
-    assert_true(file >= 0);
-    close(file);
+SCRATCH_TEST(what_is_written_reads_the_same) {
+    const char *path = scratch_path(s, "p.json");
     harpe_power_limit_measurement measured[] = {{250, 1.0 / 3, 9.991050186916254},
                                                 {100, 1e-9, 1e9}};
     char model[] = "Odd \"GPU\" \\ 1\n";
@@ -39,7 +35,6 @@ TEST(what_is_written_reads_the_same) {
     AT_END(harpe_power_limit_profile_clear) harpe_power_limit_profile read = {0};
     assert_int_equal(harpe_power_limit_profile_write(path, &written, NULL), HARPE_OK);
     assert_int_equal(harpe_power_limit_profile_read(path, &read, NULL), HARPE_OK);
-    unlink(path);
     assert_int_equal(read.count, 2);
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(read.measurements[i].power_limit_w, measured[i].power_limit_w);
