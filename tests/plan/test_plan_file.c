@@ -47,30 +47,34 @@ static void assert_reads_as(const char *text, const char *expected) {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-TEST(the_published_layout_is_read) {
-    assert_reads_as("[\n[('forward', 690), ('backward', 780)],\n[('forward', 720)],\n]\n"
-                    "# Iteration 0 cost change: 0.014\n# Iteration 0 total cost: 1343.3\n",
-                    "[forward 690, backward 780][forward 720]");
+TEST(texts_are_read_as_plans) {
+    static const char *const cases[][2] = {
+        /* the published layout is read */
+        {"[\n[('forward', 690), ('backward', 780)],\n[('forward', 720)],\n]\n"
+         "# Iteration 0 cost change: 0.014\n# Iteration 0 total cost: 1343.3\n",
+         "[forward 690, backward 780][forward 720]"},
+        /* either quote and either bracket are read */
+        {"[[(\"forward\", 1410)]]", "[forward 1410]"},
+        {"((('f', 1), ['b', 2,],),)", "[f 1, b 2]"},
+        {"([['f', 1]],)", "[f 1]"},
+        {"[[('f', 1,)]]", "[f 1]"},
+        /* blanks, comments and a byte order mark are skipped */
+        {"\xef\xbb\xbf# made elsewhere [(\r\n\t[ # ranks\r\n [\f('f' , #x\n 1 ) , ] ,\n]"
+         "\n\n# end",
+         "[f 1]"},
+        /* a missing final newline is fine */
+        {"[[('f', 1)]]# c", "[f 1]"},
+        /* an empty rank is read */
+        {"[[], [('f', 1)]]", "[][f 1]"},
+        /* a clock left alone is read */
+        {"[[('dataload', 0)]]", "[dataload 0]"},
+        /* names that begin alike stay apart */
+        {"[[('forward_backward', 1), ('forward', 2), ('forward_backward', 3)]]",
+         "[forward_backward 1, forward 2, forward_backward 3]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_reads_as(cases[i][0], cases[i][1]);
 }
-
-TEST(either_quote_and_either_bracket_are_read) {
-    assert_reads_as("[[(\"forward\", 1410)]]", "[forward 1410]");
-    assert_reads_as("((('f', 1), ['b', 2,],),)", "[f 1, b 2]");
-    assert_reads_as("([['f', 1]],)", "[f 1]");
-    assert_reads_as("[[('f', 1,)]]", "[f 1]");
-}
-
-TEST(blanks_comments_and_a_byte_order_mark_are_skipped) {
-    assert_reads_as("\xef\xbb\xbf# made elsewhere [(\r\n\t[ # ranks\r\n [\f('f' , #x\n 1 ) , ] ,\n]"
-                    "\n\n# end",
-                    "[f 1]");
-}
-
-TEST(a_missing_final_newline_is_fine) { assert_reads_as("[[('f', 1)]]# c", "[f 1]"); }
-
-TEST(an_empty_rank_is_read) { assert_reads_as("[[], [('f', 1)]]", "[][f 1]"); }
-
-TEST(a_clock_left_alone_is_read) { assert_reads_as("[[('dataload', 0)]]", "[dataload 0]"); }
 
 TEST(many_different_names_stay_apart) {
     owned_text text = {0};
@@ -86,52 +90,44 @@ TEST(many_different_names_stay_apart) {
     assert_reads_as(text.data, expected.data);
 }
 
-TEST(names_that_begin_alike_stay_apart) {
-    assert_reads_as("[[('forward_backward', 1), ('forward', 2), ('forward_backward', 3)]]",
-                    "[forward_backward 1, forward 2, forward_backward 3]");
-}
-
-TEST(the_older_form_is_named) {
-    assert_refused("[[1410, 1410], [1410]]", "p.py:1:3: a bare frequency is the older plan form");
-    assert_refused("[1410, 1410]", "p.py:1:2: expected one list of");
-}
-
-TEST(anything_that_would_be_executed_is_refused) {
-    assert_refused("__import__('os').system('true')", "p.py:1:1: expected a plan");
-    assert_refused("[[('f', int('1'))]]", "p.py:1:9: expected a frequency");
-    assert_refused("[[('f', 1)]] + [[]]", "p.py:1:14: expected nothing after the plan");
-    assert_refused("[[('f', 1)] for _ in range(9)]", "p.py:1:13: expected ',' or ']'");
-    assert_refused("plan = [[('f', 1)]]", "p.py:1:1: expected a plan");
-    assert_refused("[[('f' 'g', 1)]]", "expected ',' and a frequency");
-    assert_refused("[[(f'x', 1)]]", "p.py:1:4: expected an instruction name in quotes");
-    assert_refused("[[('\\x66', 1)]]", "without spaces, commas or escapes");
-}
-
-TEST(positions_count_lines_and_columns) {
-    assert_refused("[\n[('f', 1)],\n  [('f', x)],\n]", "p.py:3:10: expected a frequency");
-    assert_refused("# c\r\n[[('f', 1)\r\n", "p.py:3:1: expected ',' or ']', found the end");
-}
-
-TEST(what_is_not_closed_is_refused) {
-    assert_refused("", "p.py:1:1: expected a plan");
-    assert_refused("# only a comment", "expected a plan");
-    assert_refused("[", "found the end");
-    assert_refused("[[('f', 1),", "found the end");
-    assert_refused("[[('f", "the quote is never closed");
-    assert_refused("[[('f', 1)]", "expected ',' or ']', found the end");
-    assert_refused("[[('f', 1)]}", "expected ',' or ']', found '}'");
-    assert_refused("[[('f', 1])]", "expected ')', found ']'");
-}
-
-TEST(stray_commas_are_refused) {
-    assert_refused("[,]", "found ','");
-    assert_refused("[[('f', 1),,]]", "found ','");
-    assert_refused("[[('f', 1) ('b', 1)]]", "expected ',' or ']'");
-}
-
-TEST(a_parenthesised_single_value_is_no_tuple) {
-    assert_refused("([('f', 1)])", "a tuple of one element needs a comma");
-    assert_refused("[(('f', 1))]", "a tuple of one element needs a comma");
+TEST(what_is_no_plan_is_refused_where_it_is_none) {
+    static const char *const cases[][2] = {
+        /* the older form is named */
+        {"[[1410, 1410], [1410]]", "p.py:1:3: a bare frequency is the older plan form"},
+        {"[1410, 1410]", "p.py:1:2: expected one list of"},
+        /* anything that would be executed is refused */
+        {"__import__('os').system('true')", "p.py:1:1: expected a plan"},
+        {"[[('f', int('1'))]]", "p.py:1:9: expected a frequency"},
+        {"[[('f', 1)]] + [[]]", "p.py:1:14: expected nothing after the plan"},
+        {"[[('f', 1)] for _ in range(9)]", "p.py:1:13: expected ',' or ']'"},
+        {"plan = [[('f', 1)]]", "p.py:1:1: expected a plan"},
+        {"[[('f' 'g', 1)]]", "expected ',' and a frequency"},
+        {"[[(f'x', 1)]]", "p.py:1:4: expected an instruction name in quotes"},
+        {"[[('\\x66', 1)]]", "without spaces, commas or escapes"},
+        /* positions count lines and columns */
+        {"[\n[('f', 1)],\n  [('f', x)],\n]", "p.py:3:10: expected a frequency"},
+        {"# c\r\n[[('f', 1)\r\n", "p.py:3:1: expected ',' or ']', found the end"},
+        /* what is not closed is refused */
+        {"", "p.py:1:1: expected a plan"},
+        {"# only a comment", "expected a plan"},
+        {"[", "found the end"},
+        {"[[('f', 1),", "found the end"},
+        {"[[('f", "the quote is never closed"},
+        {"[[('f', 1)]", "expected ',' or ']', found the end"},
+        {"[[('f', 1)]}", "expected ',' or ']', found '}'"},
+        {"[[('f', 1])]", "expected ')', found ']'"},
+        /* stray commas are refused */
+        {"[,]", "found ','"},
+        {"[[('f', 1),,]]", "found ','"},
+        {"[[('f', 1) ('b', 1)]]", "expected ',' or ']'"},
+        /* a parenthesised single value is no tuple */
+        {"([('f', 1)])", "a tuple of one element needs a comma"},
+        {"[(('f', 1))]", "a tuple of one element needs a comma"},
+        /* a plan without ranks is refused */
+        {"[]", "no ranks"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_refused(cases[i][0], cases[i][1]);
 }
 
 TEST(frequencies_are_whole_numbers_in_range) {
@@ -165,8 +161,6 @@ TEST(deeper_nesting_is_refused_at_once) {
     text[sizeof text - 1] = '\0';
     assert_refused(text, "p.py:1:4: expected an instruction name");
 }
-
-TEST(a_plan_without_ranks_is_refused) { assert_refused("[]", "no ranks"); }
 
 TEST(bytes_outside_text_are_named) {
     harpe_plan_file *file = NULL;

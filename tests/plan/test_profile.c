@@ -325,28 +325,36 @@ TEST(files_without_rows_are_refused) {
     assert_refused("stage,instruction,frequency,time,energy", "p.csv:2:1: no rows");
 }
 
-TEST(missing_and_doubled_columns_are_named) {
-    assert_refused("stage,frequency,Time,energy\n0,1410,1,1\n",
-                   "p.csv:1:1: missing columns 'instruction', 'time' (found 'stage', 'frequency', "
-                   "'Time', 'energy'); the first line must name the columns "
-                   "stage,instruction,frequency,time,energy");
-    assert_refused("0,forward,1410,1,1\n",
-                   "p.csv:1:1: missing columns 'stage', 'instruction', 'frequency', 'time', "
-                   "'energy' (found '0',");
-    assert_refused("stage,instruction,frequency,time\n", "p.csv:1:1: missing column 'energy' (");
-    assert_refused("time,stage,instruction,frequency,time,energy\n",
-                   "p.csv:1:34: this column is there twice; remove one (found 'time')");
-    assert_refused("rank,stage,instruction,frequency,time,energy,rank\n",
-                   "p.csv:1:46: this column is there twice");
-    assert_refused("a,b,c,d,e,f,g,h,i,j,k,l,m,n\n", "p.csv:1:1: missing columns 'stage'");
-}
-
-TEST(wrong_numbers_of_fields_are_refused) {
-    assert_refused(HEADER "0,forward,1410,1,1\n0,forward,1395,1\n",
-                   "p.csv:3:16: expected 5 fields as in the header, not 4 (found '1')");
-    assert_refused(HEADER "0,forward,1395,1,2,3\n",
-                   "p.csv:2:20: expected 5 fields as in the header, not 6 (found '3')");
-    assert_refused(HEADER "0,forward,1395,1,2,\n", "p.csv:2:20: expected 5 fields");
+TEST(files_that_are_no_profile_are_refused_where_they_are_none) {
+    static const char *const cases[][2] = {
+        /* missing and doubled columns are named */
+        {"stage,frequency,Time,energy\n0,1410,1,1\n",
+         "p.csv:1:1: missing columns 'instruction', 'time' (found 'stage', 'frequency', "
+         "'Time', 'energy'); the first line must name the columns "
+         "stage,instruction,frequency,time,energy"},
+        {"0,forward,1410,1,1\n",
+         "p.csv:1:1: missing columns 'stage', 'instruction', 'frequency', 'time', "
+         "'energy' (found '0',"},
+        {"stage,instruction,frequency,time\n", "p.csv:1:1: missing column 'energy' ("},
+        {"time,stage,instruction,frequency,time,energy\n",
+         "p.csv:1:34: this column is there twice; remove one (found 'time')"},
+        {"rank,stage,instruction,frequency,time,energy,rank\n",
+         "p.csv:1:46: this column is there twice"},
+        {"a,b,c,d,e,f,g,h,i,j,k,l,m,n\n", "p.csv:1:1: missing columns 'stage'"},
+        /* wrong numbers of fields are refused */
+        {HEADER "0,forward,1410,1,1\n0,forward,1395,1\n",
+         "p.csv:3:16: expected 5 fields as in the header, not 4 (found '1')"},
+        {HEADER "0,forward,1395,1,2,3\n",
+         "p.csv:2:20: expected 5 fields as in the header, not 6 (found '3')"},
+        {HEADER "0,forward,1395,1,2,\n", "p.csv:2:20: expected 5 fields"},
+        /* gaps in the stages are named */
+        {HEADER "0,f,9,1,1\n3,f,9,1,1\n1,f,9,1,1\n",
+         "p.csv:3:1: stage 2 has no rows although stage 3 has; profile every stage and "
+         "number them from 0 without gaps"},
+        {HEADER "1,f,9,1,1\n", "p.csv:2:1: stage 0 has no rows although stage 1 has"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_refused(cases[i][0], cases[i][1]);
 }
 
 typedef struct bad_row {
@@ -394,13 +402,6 @@ TEST(too_long_names_are_refused) {
     char text[256];
     (void)snprintf(text, sizeof text, HEADER "0,%0*d,9,1,1\n", HARPE_INSTRUCTION_NAME_MAX + 1, 7);
     assert_refused(text, "p.csv:2:3: instruction must be a name of 1 to 63");
-}
-
-TEST(gaps_in_the_stages_are_named) {
-    assert_refused(HEADER "0,f,9,1,1\n3,f,9,1,1\n1,f,9,1,1\n",
-                   "p.csv:3:1: stage 2 has no rows although stage 3 has; profile every stage and "
-                   "number them from 0 without gaps");
-    assert_refused(HEADER "1,f,9,1,1\n", "p.csv:2:1: stage 0 has no rows although stage 1 has");
 }
 
 TEST(binary_junk_is_refused) {
