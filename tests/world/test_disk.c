@@ -229,6 +229,15 @@ static void run_trial(trial *self) {
         free(self->changes[i].text);
 }
 
+/* Runs a trial without a violation. Returns the number of acknowledged changes. */
+static int run_well(uint64_t seed, void (*run)(trial *self)) {
+    static trial self;
+    self = (trial){.seed = seed, .run = run};
+    run_trial(&self);
+    assert_string_equal(self.violation, "");
+    return self.acknowledged;
+}
+
 /* Runs trials of all seeds, and returns the number of those with a violation. */
 static int run_trials(const trial *one, int count, trial *sums) {
     static trial self;
@@ -322,12 +331,7 @@ static void fill_the_disk(trial *self) {
     harpe_store_close(self->store);
 }
 
-TEST(a_full_disk_may_get_room) {
-    static trial self;
-    self = (trial){.seed = 2, .run = fill_the_disk};
-    run_trial(&self);
-    assert_string_equal(self.violation, "");
-}
+TEST(a_full_disk_may_get_room) { (void)run_well(2, fill_the_disk); }
 
 /* ---- Time, processes, backups ---------------------------------------------------------------- */
 
@@ -347,12 +351,7 @@ static void write_slowly(trial *self) {
     harpe_store_close(self->store);
 }
 
-TEST(slow_writes_take_virtual_time) {
-    static trial self;
-    self = (trial){.seed = 4, .run = write_slowly};
-    run_trial(&self);
-    assert_string_equal(self.violation, "");
-}
+TEST(slow_writes_take_virtual_time) { (void)run_well(4, write_slowly); }
 
 /* A server that writes until it is killed. */
 
@@ -395,15 +394,9 @@ static void kill_servers(trial *self) {
 }
 
 TEST(a_killed_server_gives_its_files_free) {
-    static trial self;
-    int count = few_trials(100);
-    int acknowledged = 0;
-    for (int i = 0; i < count; i++) {
-        self = (trial){.seed = (uint64_t)i + 1, .run = kill_servers};
-        run_trial(&self);
-        assert_string_equal(self.violation, "");
-        acknowledged += self.acknowledged;
-    }
+    int count = few_trials(100), acknowledged = 0;
+    for (int i = 0; i < count; i++)
+        acknowledged += run_well((uint64_t)i + 1, kill_servers);
     assert_true(acknowledged > count);
 }
 
@@ -467,12 +460,7 @@ static void make_backup(trial *self) {
     harpe_store_close(self->store);
 }
 
-TEST(a_backup_can_be_made) {
-    static trial self;
-    self = (trial){.seed = 5, .run = make_backup};
-    run_trial(&self);
-    assert_string_equal(self.violation, "");
-}
+TEST(a_backup_can_be_made) { (void)run_well(5, make_backup); }
 
 /* ---- SQLite alone, in all modes of its journal ----------------------------------------------- */
 

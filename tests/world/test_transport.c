@@ -177,9 +177,15 @@ static void run(void (*test)(void)) {
     }
 }
 
+/* A test that runs in a world with the server. */
+#define SERVED_TEST(name) \
+    static void name##_inside(void); \
+    TEST(name) { run(name##_inside); } \
+    static void name##_inside(void)
+
 /* ---- Time ------------------------------------------------------------------------------------ */
 
-static void time_of_answers(void) {
+SERVED_TEST(answers_take_the_latency) {
     OWNED(harpe_connection) connection = open_connection((harpe_connection_options){0});
     for (int i = 0; i < 3; i++) {
         int64_t begin_ns = harpe_clock_ns();
@@ -195,9 +201,7 @@ static void time_of_answers(void) {
     assert_int_equal(harpe_http_count(server.http).accepted, 1);
 }
 
-TEST(answers_take_the_latency) { run(time_of_answers); }
-
-static void read_long_answer(void) {
+SERVED_TEST(chunks_longer_than_a_socket_arrive) {
     harpe_answer answer;
     OWNED(harpe_connection) connection = open_connection((harpe_connection_options){0});
     for (int i = 0; i < 2; i++) {
@@ -208,8 +212,6 @@ static void read_long_answer(void) {
             assert_int_equal(answer.body[k], 'a' + (int)(k / LONG_PIECE));
     }
 }
-
-TEST(chunks_longer_than_a_socket_arrive) { run(read_long_answer); }
 
 /* ---- Held requests --------------------------------------------------------------------------- */
 
@@ -229,7 +231,7 @@ static int end_after_an_hour(void *user) {
     return 0;
 }
 
-static void end_held(void) {
+SERVED_TEST(held_request_ends_when_woken) {
     harpe_answer answer;
     harpe_connection *connection =
         open_connection((harpe_connection_options){.held_s = 1e6, .go_on = look});
@@ -245,9 +247,7 @@ static void end_held(void) {
     assert_int_equal(server.gone, 1);
 }
 
-TEST(held_request_ends_when_woken) { run(end_held); }
-
-static void give_up_held(void) {
+SERVED_TEST(held_request_is_given_up) {
     harpe_answer answer;
     OWNED(harpe_connection) connection = open_connection((harpe_connection_options){.held_s = 50});
     int64_t begin_ns = harpe_clock_ns();
@@ -256,8 +256,6 @@ static void give_up_held(void) {
     server.answers_held = true;
     get_well(connection, "/held");
 }
-
-TEST(held_request_is_given_up) { run(give_up_held); }
 
 /* ---- Faults ---------------------------------------------------------------------------------- */
 
@@ -282,16 +280,14 @@ static void fail_once(const char *path, double after_s, const char *reason, int 
     }
 }
 
-static void lose_messages(void) {
+SERVED_TEST(lost_messages_end_the_patience) {
     fate_of_next = (harpe_message_fate){.loses_request = true};
     fail_once("/", 5, "timed out after 5000 milliseconds with 0 bytes received; is harpe", 0);
     fate_of_next = (harpe_message_fate){.loses_answer = true};
     fail_once("/", 5, "timed out after 5000 milliseconds with 0 bytes received; is harpe", 1);
 }
 
-TEST(lost_messages_end_the_patience) { run(lose_messages); }
-
-static void cut_messages(void) {
+SERVED_TEST(cut_messages_are_failures) {
     fate_of_next = (harpe_message_fate){.cuts_request = true, .request_bytes = 20};
     fail_once("/", 0.001, "Send failure: Connection reset by peer; is harpe", 0);
     fate_of_next = (harpe_message_fate){.cuts_answer = true, .answer_bytes = 20};
@@ -302,9 +298,7 @@ static void cut_messages(void) {
     fail_once("/long", 0.002, "transfer closed with outstanding read data remaining", 1);
 }
 
-TEST(cut_messages_are_failures) { run(cut_messages); }
-
-static void double_request(void) {
+SERVED_TEST(doubled_request_arrives_twice) {
     OWNED(harpe_connection) connection = open_connection((harpe_connection_options){0});
     fate_of_next = (harpe_message_fate){.is_doubled = true, .double_late_ns = SECOND};
     int64_t begin_ns = harpe_clock_ns();
@@ -316,10 +310,8 @@ static void double_request(void) {
     assert_int_equal(harpe_http_count(server.http).connections, 1);
 }
 
-TEST(doubled_request_arrives_twice) { run(double_request); }
-
 /* The second request overtakes the first, whose client no longer waits. */
-static void give_up_late(void) {
+SERVED_TEST(late_request_arrives_after_its_client_gave_up) {
     harpe_answer answer;
     OWNED(harpe_connection)
     connection = open_connection((harpe_connection_options){.answer_limit_s = 2});
@@ -336,8 +328,6 @@ static void give_up_late(void) {
     }
 }
 
-TEST(late_request_arrives_after_its_client_gave_up) { run(give_up_late); }
-
 /* ---- Ends of the server ---------------------------------------------------------------------- */
 
 static int kill_later(void *user) {
@@ -347,7 +337,7 @@ static int kill_later(void *user) {
     return 0;
 }
 
-static void kill_server(void) {
+SERVED_TEST(killed_server_ends_its_connections) {
     harpe_answer answer;
     OWNED(harpe_connection) kept = open_connection((harpe_connection_options){0});
     OWNED(harpe_connection) held = open_connection((harpe_connection_options){.held_s = 1000});
@@ -366,8 +356,6 @@ static void kill_server(void) {
     get_well(held, "/");
 }
 
-TEST(killed_server_ends_its_connections) { run(kill_server); }
-
 /* The server is killed before it has taken a new connection. That connection ends, too. */
 static bool keep_socket(void *user, int socket) {
     (void)user;
@@ -375,7 +363,7 @@ static bool keep_socket(void *user, int socket) {
     return true;
 }
 
-static void kill_before_adoption(void) {
+SERVED_TEST(killed_server_ends_connections_that_wait) {
     harpe_answer answer;
     OWNED(harpe_connection) held = open_connection((harpe_connection_options){.held_s = 1000});
     assert_true(harpe_transport_serve(url, server.process, keep_socket, NULL));
@@ -383,9 +371,7 @@ static void kill_before_adoption(void) {
     assert_int_equal(get(held, "/held", &answer, NULL), HARPE_UNAVAILABLE);
 }
 
-TEST(killed_server_ends_connections_that_wait) { run(kill_before_adoption); }
-
-static void close_when_idle(void) {
+SERVED_TEST(closed_connection_is_made_again) {
     OWNED(harpe_connection) connection = open_connection((harpe_connection_options){0});
     get_well(connection, "/");
     harpe_sleep_ns(3600 * SECOND); /* longer than the server keeps an idle connection */
@@ -394,9 +380,7 @@ static void close_when_idle(void) {
     assert_int_equal(harpe_http_count(server.http).accepted, 2);
 }
 
-TEST(closed_connection_is_made_again) { run(close_when_idle); }
-
-static void stop_accepting(void) {
+SERVED_TEST(server_that_stops_takes_no_connection) {
     harpe_answer answer;
     OWNED(harpe_connection) before = open_connection((harpe_connection_options){0});
     OWNED(harpe_connection) after = open_connection((harpe_connection_options){0});
@@ -405,5 +389,3 @@ static void stop_accepting(void) {
     get_well(before, "/");
     assert_int_equal(get(after, "/", &answer, NULL), HARPE_UNAVAILABLE);
 }
-
-TEST(server_that_stops_takes_no_connection) { run(stop_accepting); }
