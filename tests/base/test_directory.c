@@ -14,14 +14,19 @@
 
 enum { NOBODY = 65534 };
 
+static harpe_directory open_at(const char *path, bool replaces) {
+    harpe_directory directory;
+    assert_works(harpe_directory_open(&directory, path, replaces, &failure));
+    return directory;
+}
+
 static void write_one(harpe_directory *directory, const char *name, const char *content) {
     assert_int_equal(harpe_directory_write(directory, name, content, strlen(content), NULL),
                      HARPE_OK);
 }
 
 SCRATCH_TEST(directory_appears_only_when_committed) {
-    harpe_directory directory;
-    assert_works(harpe_directory_open(&directory, scratch_path(s, "out"), false, &failure));
+    harpe_directory directory = open_at(scratch_path(s, "out"), false);
     write_one(&directory, "a", "first");
     write_one(&directory, "b", "second");
     write_one(&directory, "a", "1");
@@ -37,11 +42,9 @@ SCRATCH_TEST(directory_appears_only_when_committed) {
 }
 
 SCRATCH_TEST(empty_directory_can_be_committed) {
-    harpe_directory directory;
     struct stat info;
     mode_t before = umask(022);
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out///"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out///"), false);
     umask(before);
     assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
     assert_int_equal(stat(scratch_path(s, "out"), &info), 0);
@@ -49,9 +52,7 @@ SCRATCH_TEST(empty_directory_can_be_committed) {
 }
 
 SCRATCH_TEST(abort_leaves_nothing) {
-    harpe_directory directory;
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a/b/out"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "a/b/out"), false);
     write_one(&directory, "f", "x");
     assert_true(path_exists(scratch_path(s, "a/b")));
     harpe_directory_abort(&directory);
@@ -60,9 +61,7 @@ SCRATCH_TEST(abort_leaves_nothing) {
 }
 
 SCRATCH_TEST(abort_keeps_parents_that_others_use) {
-    harpe_directory directory;
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a/b/out"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "a/b/out"), false);
     put_file(scratch_path(s, "a/other"), "x");
     harpe_directory_abort(&directory);
     assert_false(path_exists(scratch_path(s, "a/b")));
@@ -76,9 +75,7 @@ TEST(struct_that_was_never_opened_can_be_aborted) {
 }
 
 SCRATCH_TEST(missing_parents_are_created) {
-    harpe_directory directory;
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a//b/out"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "a//b/out"), false);
     assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
     assert_true(path_exists(scratch_path(s, "a/b/out")));
 }
@@ -93,10 +90,9 @@ SCRATCH_TEST(existing_directory_is_refused_unless_told) {
 }
 
 SCRATCH_TEST(existing_directory_is_replaced_when_told) {
-    harpe_directory directory;
     assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
     put_file(scratch_path(s, "out/old"), "old");
-    assert_works(harpe_directory_open(&directory, scratch_path(s, "out"), true, &failure));
+    harpe_directory directory = open_at(scratch_path(s, "out"), true);
     write_one(&directory, "new", "new");
     assert_true(file_holds(scratch_path(s, "out/old"), "old"));
     assert_works(harpe_directory_commit(&directory, &failure));
@@ -106,11 +102,9 @@ SCRATCH_TEST(existing_directory_is_replaced_when_told) {
 }
 
 SCRATCH_TEST(aborted_replacement_keeps_the_old_directory) {
-    harpe_directory directory;
     assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
     put_file(scratch_path(s, "out/old"), "old");
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), true, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out"), true);
     write_one(&directory, "new", "new");
     harpe_directory_abort(&directory);
     assert_true(file_holds(scratch_path(s, "out/old"), "old"));
@@ -118,11 +112,10 @@ SCRATCH_TEST(aborted_replacement_keeps_the_old_directory) {
 }
 
 SCRATCH_TEST(link_to_a_directory_stays_one) {
-    harpe_directory directory;
     struct stat info;
     assert_int_equal(mkdir(scratch_path(s, "real"), 0755), 0);
     assert_int_equal(symlink("real", scratch_path(s, "out")), 0);
-    assert_int_equal(harpe_directory_open(&directory, s->path, true, NULL), HARPE_OK);
+    harpe_directory directory = open_at(s->path, true);
     write_one(&directory, "f", "x");
     assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
     assert_int_equal(lstat(scratch_path(s, "out"), &info), 0);
@@ -151,9 +144,7 @@ SCRATCH_TEST(directory_with_directories_is_never_replaced) {
 }
 
 SCRATCH_TEST(what_appears_meanwhile_is_not_overwritten) {
-    harpe_directory directory;
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out"), false);
     write_one(&directory, "f", "ours");
     assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
     assert_int_equal(harpe_directory_commit(&directory, &failure), HARPE_ALREADY_EXISTS);
@@ -172,10 +163,8 @@ TEST(paths_that_name_no_directory_are_refused) {
 }
 
 SCRATCH_TEST(names_with_a_slash_are_refused) {
-    harpe_directory directory;
     const char *bad[] = {"", ".", "..", "a/b", "../x", "/x"};
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out"), false);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(harpe_directory_write(&directory, bad[i], "x", 1, NULL),
                          HARPE_INVALID_ARGUMENT);
@@ -185,9 +174,7 @@ SCRATCH_TEST(names_with_a_slash_are_refused) {
 }
 
 SCRATCH_TEST(files_written_by_name_are_part_of_it) {
-    harpe_directory directory;
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out"), false);
     char *path = harpe_directory_path(&directory, "picture.svg");
     put_file(path, "<svg/>");
     free(path);
@@ -196,11 +183,9 @@ SCRATCH_TEST(files_written_by_name_are_part_of_it) {
 }
 
 SCRATCH_TEST(full_disk_names_the_final_file_and_leaves_nothing) {
-    harpe_directory directory;
     struct rlimit before;
     char *data = calloc(1, 100000);
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out"), false);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     struct rlimit limit = {.rlim_cur = 10000, .rlim_max = before.rlim_max};
     assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
@@ -254,12 +239,10 @@ static void die_while_making(const char *path) {
 }
 
 SCRATCH_TEST(next_one_removes_what_a_killed_one_left) {
-    harpe_directory directory;
     die_while_making(scratch_path(s, "out"));
     die_while_making(scratch_path(s, "other"));
     assert_int_equal(entry_count(s->root), 2);
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out"), false);
     assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
     assert_true(path_exists(scratch_path(s, "out")));
     assert_int_equal(entry_count(s->root), 2); /* "out", and what is left of "other" */
