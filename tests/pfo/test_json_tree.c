@@ -33,6 +33,7 @@ static void expect_failure(const char *text, size_t length, const char *message,
 
 TEST(nodes_stand_in_document_order) {
     AT_END(harpe_json_free)
+    AT_END(harpe_json_free)
     harpe_json json = read_json(" { \"a\" : [1, -2.5, [ ], true] , \"b\":{\"c\":null} } \n");
     static const harpe_json_kind kinds[] = {HARPE_JSON_OBJECT,  HARPE_JSON_TEXT, HARPE_JSON_LIST,
                                             HARPE_JSON_INTEGER, HARPE_JSON_REAL, HARPE_JSON_LIST,
@@ -46,7 +47,6 @@ TEST(nodes_stand_in_document_order) {
     assert_int_equal(harpe_json_next(&json, 2), 7);
     assert_int_equal(harpe_json_next(&json, 0), json.node_count);
     assert_true(json.nodes[4].number == -2.5);
-    harpe_json_free(&json);
 }
 
 TEST(the_last_of_repeated_members_counts) {

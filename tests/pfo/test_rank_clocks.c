@@ -111,7 +111,7 @@ TEST(more_runs_than_the_schedule_has_are_one_that_is_not_known) {
     owned_array char *text = malloc(sizeof begin + 3 * (size_t)MORE + 4);
     assert_non_null(text);
     for (size_t runs = 1; runs <= MORE; runs = runs < 6 ? runs + 1 : 10 * runs) {
-        harpe_rank_clocks read;
+        AT_END(harpe_rank_clocks_free) harpe_rank_clocks read;
         size_t length = sizeof begin - 1;
         memcpy(text, begin, length);
         for (size_t i = 1; i < runs; i++, length += 3)
@@ -126,7 +126,6 @@ TEST(more_runs_than_the_schedule_has_are_one_that_is_not_known) {
         assert_true(harpe_rank_clocks_read(text, length + 3, 0, &read));
         assert_int_equal(read.run_count, 1);
         assert_int_equal(read.runs[0].count, -1);
-        harpe_rank_clocks_free(&read);
     }
 }
 

@@ -89,11 +89,10 @@ TEST(spread_gives_about_as_many_plans_as_asked) {
 
 TEST(no_request_is_a_spread_of_a_hundred) {
     owned_problem problem = usual_problem(3, 3, 4);
-    made m = make(problem, NULL);
+    owned_made m = make(problem, NULL);
     owned_made same = make(problem, &(harpe_plan_request){.count = 100});
     assert_good_set(&m);
     assert_int_equal(harpe_plan_set_count(m.plans), harpe_plan_set_count(same.plans));
-    clear(&m);
 }
 
 /* Between the two ends, the plans are near the requested times, without large gaps. */
@@ -121,11 +120,10 @@ TEST(the_least_energy_of_a_set_is_close_to_the_minimum) {
 
 TEST(all_gives_a_plan_for_every_vertex_that_is_worth_it) {
     owned_problem problem = usual_problem(6, 2, 3);
-    made m = make(problem, &(harpe_plan_request){.choice = HARPE_PLANS_ALL});
+    owned_made m = make(problem, &(harpe_plan_request){.choice = HARPE_PLANS_ALL});
     assert_good_set(&m);
     assert_true(harpe_plan_set_count(m.plans) <= m.vertex_count);
     assert_true(harpe_plan_set_count(m.plans) >= m.vertex_count / 4);
-    clear(&m);
 }
 
 /* The frontier of a plan set equals the frontier that is solved alone. */
@@ -264,10 +262,9 @@ TEST(nonsense_is_refused) {
 TEST(times_are_ignored_unless_asked_for) {
     owned_problem problem = usual_problem(13, 2, 2);
     double times_s[500] = {0};
-    made m =
+    owned_made m =
         make(problem, &(harpe_plan_request){.count = 3, .times_s = times_s, .time_count = 500});
     assert_good_set(&m);
-    clear(&m);
 }
 
 /* ---- Stopping -------------------------------------------------------------------------------- */
@@ -398,10 +395,10 @@ TEST(a_slower_plan_needs_less) {
     for (double blocking_w = 0; blocking_w <= 100; blocking_w += 20) {
         owned_problem problem = problem_from_rows(&rows, &options, blocking_w);
         for (int choice = HARPE_PLANS_SPREAD; choice <= HARPE_PLANS_ALL; choice++) {
-            made m = make(problem, &(harpe_plan_request){.choice = (harpe_plan_choice)choice});
+            owned_made m =
+                make(problem, &(harpe_plan_request){.choice = (harpe_plan_choice)choice});
             assert_good_set(&m);
             assert_int_equal(harpe_plan_set_count(m.plans), 1);
-            clear(&m);
         }
     }
 }
@@ -480,13 +477,12 @@ TEST(plans_of_measured_profiles_are_close_to_the_bound) {
     for (int i = 0; i < MEASURED_PROFILE_COUNT; i++) {
         owned_problem problem =
             measured_problem(i, all_trials() ? 12 : 4, (harpe_problem_options){0});
-        made m = make(problem, &(harpe_plan_request){.count = 12});
+        owned_made m = make(problem, &(harpe_plan_request){.count = 12});
         assert_good_set(&m);
         for (size_t k = 0; k < harpe_plan_set_count(m.plans); k++) {
             const harpe_plan *plan = harpe_plan_set_at(m.plans, k);
             assert_true(plan->energy_j < plan->lower_bound_j * 1.004);
         }
-        clear(&m);
     }
 }
 
