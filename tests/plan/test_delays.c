@@ -232,20 +232,3 @@ TEST(the_graph_has_the_lags) {
         }
     }
 }
-
-TEST(refuses_times_that_are_none) {
-    static const double bad_s[] = {-1e-9, 1.1e6, NAN, INFINITY};
-    test_random random = {65};
-    AT_END(clear_pair)
-    pair p = random_pair(&(harpe_schedule_options){.ranks = 2, .microbatches = 2}, false, &random);
-    test_profile_shape shape = random_shape(&random);
-    owned_rows rows = make_rows(p.schedule, &shape, &random);
-    owned_profile profile = profile_of(&rows);
-    for (size_t i = 0; i < sizeof bad_s / sizeof bad_s[0]; i++) {
-        harpe_problem *problem = NULL;
-        harpe_problem_options options = {.transfer_time_s = bad_s[i]};
-        assert_refuses(harpe_problem_new(profile, p.schedule, &options, &problem, &failure),
-                       HARPE_INVALID_ARGUMENT, "transfer time");
-        assert_null(problem);
-    }
-}

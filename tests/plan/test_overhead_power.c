@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Overhead power: the energy of whole machines, T* and plans computed by hand, the checker, and
- * values that are refused. test_frontier.c compares the bound with an LP solver, and
- * test_wait_power.c with all plans, also with overhead power. */
+/* Overhead power: the energy of whole machines, T* and plans computed by hand, and the checker.
+ * test_problem.c has the values that are refused, test_frontier.c compares the bound with an LP
+ * solver, and test_wait_power.c with all plans, also with overhead power. */
 #include "test.h"
 
 #include "base/text.h"
@@ -92,20 +92,4 @@ TEST(the_checker_finds_a_wrong_overhead_energy) {
     plan.overhead_energy_j = 0;
     plan.energy_j = plan.compute_energy_j + plan.blocking_energy_j;
     assert_int_equal(harpe_plan_verify(problem, frontier, &plan, &failure), HARPE_INTERNAL);
-}
-
-TEST(impossible_overheads_are_refused) {
-    static const double wrong_w[] = {-1, 1.1e9, INFINITY, NAN};
-    owned_rows rows = {0};
-    add_row(&rows, 0, "forward", 1400, 1, 300);
-    add_row(&rows, 0, "backward", 1400, 1, 300);
-    owned_schedule schedule = schedule_of(&one_by_one);
-    owned_profile profile = profile_of(&rows);
-    for (size_t i = 0; i < sizeof wrong_w / sizeof wrong_w[0]; i++) {
-        harpe_problem *problem = NULL;
-        harpe_problem_options options = {.overhead_power_w = wrong_w[i]};
-        assert_refuses(harpe_problem_new(profile, schedule, &options, &problem, &failure),
-                       HARPE_INVALID_ARGUMENT, "overhead power");
-        assert_null(problem);
-    }
 }

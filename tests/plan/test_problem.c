@@ -151,7 +151,7 @@ TEST(problem_outlives_profile_and_schedule) {
     owned_problem problem = problem_of(profile, schedule, NULL);
     assert_string_equal(harpe_problem_instruction_name(problem, 1, 1), "backward");
     owned_frontier frontier = frontier_of(problem);
-    harpe_plan plan = maximum_of(problem);
+    (void)maximum_of(problem);
     harpe_problem_free(NULL);
 }
 
@@ -356,24 +356,36 @@ TEST(memory_limit_is_kept) {
         problem_of(profile, schedule, &(harpe_problem_options){.memory_limit_bytes = 100 << 20});
 }
 
-TEST(nonsense_for_the_exponential_model_is_refused) {
+TEST(options_that_make_no_sense_are_refused) {
+    static const struct {
+        harpe_problem_options options;
+        harpe_status status;
+        const char *says;
+    } cases[] = {
+        {{.overhead_power_w = -1}, HARPE_INVALID_ARGUMENT, "overhead power"},
+        {{.overhead_power_w = 1.1e9}, HARPE_INVALID_ARGUMENT, "overhead power"},
+        {{.overhead_power_w = INFINITY}, HARPE_INVALID_ARGUMENT, "overhead power"},
+        {{.overhead_power_w = NAN}, HARPE_INVALID_ARGUMENT, "overhead power"},
+        {{.transfer_time_s = -1e-9}, HARPE_INVALID_ARGUMENT, "transfer time"},
+        {{.transfer_time_s = 1.1e6}, HARPE_INVALID_ARGUMENT, "transfer time"},
+        {{.transfer_time_s = NAN}, HARPE_INVALID_ARGUMENT, "transfer time"},
+        {{.transfer_time_s = INFINITY}, HARPE_INVALID_ARGUMENT, "transfer time"},
+        {{.cost_model = (harpe_cost_model)2}, HARPE_INVALID_ARGUMENT, "there is no cost model"},
+        {{.cost_model = (harpe_cost_model)8}, HARPE_INVALID_ARGUMENT, "there is no cost model"},
+#define EXPONENTIAL .cost_model = HARPE_COST_EXPONENTIAL
+        {{EXPONENTIAL, .unit_time_s = 1e-12}, HARPE_LIMIT_EXCEEDED, "--unit-time"},
+        {{EXPONENTIAL, .unit_time_s = -1}, HARPE_INVALID_ARGUMENT, "unit time"},
+        {{EXPONENTIAL, .unit_time_s = NAN}, HARPE_INVALID_ARGUMENT, "unit time"},
+        {{EXPONENTIAL, .noise_factor = -0.5}, HARPE_INVALID_ARGUMENT, "noise factor"},
+        {{EXPONENTIAL, .noise_factor = NAN}, HARPE_INVALID_ARGUMENT, "noise factor"},
+        {{EXPONENTIAL, .noise_factor = 2}, HARPE_INVALID_ARGUMENT, "noise factor"},
+    };
     test_random random = {4};
     owned_schedule schedule = schedule_1f1b(1, 1);
     test_profile_shape shape = {
         .character = CHARACTER_MEASURED, .fewest_options = 20, .most_options = 20};
     owned_rows rows = make_rows(schedule, &shape, &random);
     owned_profile profile = profile_of(&rows);
-    harpe_problem_options options = {.cost_model = HARPE_COST_EXPONENTIAL, .unit_time_s = 1e-12};
-    assert_refused(profile, schedule, &options, HARPE_LIMIT_EXCEEDED, "--unit-time");
-    options.unit_time_s = -1;
-    assert_refused(profile, schedule, &options, HARPE_INVALID_ARGUMENT, "unit time");
-    options.unit_time_s = NAN;
-    assert_refused(profile, schedule, &options, HARPE_INVALID_ARGUMENT, "unit time");
-    options.unit_time_s = 0;
-    options.noise_factor = -0.5;
-    assert_refused(profile, schedule, &options, HARPE_INVALID_ARGUMENT, "noise factor");
-    options.noise_factor = NAN;
-    assert_refused(profile, schedule, &options, HARPE_INVALID_ARGUMENT, "noise factor");
-    options.noise_factor = 2;
-    assert_refused(profile, schedule, &options, HARPE_INVALID_ARGUMENT, "noise factor");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_refused(profile, schedule, &cases[i].options, cases[i].status, cases[i].says);
 }

@@ -237,13 +237,10 @@ TEST(fast_replica_is_slower_than_alone) {
         gpus[slow] = profile_of(&rows);
     }
     free(rows.rows);
-    owned_job job = calloc(1, sizeof *job);
-    job->schedule = schedule_1f1b(1, 3);
-    assert_int_equal(
-        harpe_replica_profiles_new((const harpe_profile *const *)gpus, 2, 1, &job->profiles, NULL),
-        HARPE_OK);
+    owned_job job = job_of_two(gpus, 3);
     owned_replica_plans plans = plans_of(job, NULL);
-    owned_problem alone = problem_of(gpus[0], job->schedule, NULL);
+    owned_problem alone =
+        problem_of(harpe_replica_profiles_at(job->profiles, 0, 0), job->schedule, NULL);
     owned_frontier frontier = NULL;
     size_t count = 0;
     assert_int_equal(harpe_frontier_new(alone, NULL, &frontier, NULL), HARPE_OK);
@@ -254,8 +251,6 @@ TEST(fast_replica_is_slower_than_alone) {
     assert_true(fast->time_s <= 1.8 * (1 + 1e-12));
     double waits_j = 30 * (1.8 - v[count - 1].time_s);
     assert_true(fast->energy_j < v[count - 1].lower_bound_j + waits_j);
-    harpe_profile_free(gpus[0]);
-    harpe_profile_free(gpus[1]);
 }
 
 TEST(equal_replicas_share_a_plan) {
@@ -470,11 +465,7 @@ TEST(gpus_without_common_clocks_have_no_common_plan) {
         gpus[g] = profile_of(&rows);
         free(rows.rows);
     }
-    owned_job job = calloc(1, sizeof *job);
-    job->schedule = schedule_1f1b(1, 2);
-    assert_int_equal(
-        harpe_replica_profiles_new((const harpe_profile *const *)gpus, 2, 1, &job->profiles, NULL),
-        HARPE_OK);
+    owned_job job = job_of_two(gpus, 2);
     owned_replica_plans plans = plans_of(job, NULL);
     harpe_replica_total total;
     assert_true(harpe_replica_plans_job(plans).one_plan.time_s == 0);
@@ -485,6 +476,4 @@ TEST(gpus_without_common_clocks_have_no_common_plan) {
     assert_int_equal(harpe_replica_plans_evaluate(plans, HARPE_REPLICA_ONE_PLAN, job->profiles,
                                                   job->schedule, NULL, &total, NULL),
                      HARPE_NOT_FOUND);
-    harpe_profile_free(gpus[0]);
-    harpe_profile_free(gpus[1]);
 }

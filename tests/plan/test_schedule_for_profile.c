@@ -289,18 +289,6 @@ SCRATCH_TEST(a_prologue_and_an_epilogue_lie_outside_of_barriers) {
 
 /* ---- The problem made of both ---------------------------------------------------------------- */
 
-TEST(an_unknown_cost_model_is_refused) {
-    owned_profile profile = profile_of_stages(2);
-    owned_schedule schedule = schedule_1f1b(2, 2);
-    for (int model = 2; model < 9; model++) {
-        harpe_problem_options options = {.cost_model = (harpe_cost_model)model};
-        harpe_problem *problem = NULL;
-        assert_refuses(harpe_problem_new(profile, schedule, &options, &problem, &failure),
-                       HARPE_INVALID_ARGUMENT, "there is no cost model");
-        assert_null(problem);
-    }
-}
-
 /* Tries every combination of the schedule's and the profile's stages. A schedule with fewer stages
  * than the profile was once accepted. */
 TEST(problem_wants_exactly_the_stages_of_the_profile) {
