@@ -21,8 +21,7 @@ static harpe_directory open_at(const char *path, bool replaces) {
 }
 
 static void write_one(harpe_directory *directory, const char *name, const char *content) {
-    assert_int_equal(harpe_directory_write(directory, name, content, strlen(content), NULL),
-                     HARPE_OK);
+    assert_works(harpe_directory_write(directory, name, content, strlen(content), &failure));
 }
 
 SCRATCH_TEST(directory_appears_only_when_committed) {
@@ -46,7 +45,7 @@ SCRATCH_TEST(empty_directory_can_be_committed) {
     mode_t before = umask(022);
     harpe_directory directory = open_at(scratch_path(s, "out///"), false);
     umask(before);
-    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
+    assert_works(harpe_directory_commit(&directory, &failure));
     assert_int_equal(stat(scratch_path(s, "out"), &info), 0);
     assert_int_equal(info.st_mode & 0777, 0755);
 }
@@ -76,7 +75,7 @@ TEST(struct_that_was_never_opened_can_be_aborted) {
 
 SCRATCH_TEST(missing_parents_are_created) {
     harpe_directory directory = open_at(scratch_path(s, "a//b/out"), false);
-    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
+    assert_works(harpe_directory_commit(&directory, &failure));
     assert_true(path_exists(scratch_path(s, "a/b/out")));
 }
 
@@ -117,7 +116,7 @@ SCRATCH_TEST(link_to_a_directory_stays_one) {
     assert_int_equal(symlink("real", scratch_path(s, "out")), 0);
     harpe_directory directory = open_at(s->path, true);
     write_one(&directory, "f", "x");
-    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
+    assert_works(harpe_directory_commit(&directory, &failure));
     assert_int_equal(lstat(scratch_path(s, "out"), &info), 0);
     assert_true(S_ISLNK(info.st_mode));
     assert_true(file_holds(scratch_path(s, "real/f"), "x"));
@@ -178,7 +177,7 @@ SCRATCH_TEST(files_written_by_name_are_part_of_it) {
     char *path = harpe_directory_path(&directory, "picture.svg");
     put_file(path, "<svg/>");
     free(path);
-    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
+    assert_works(harpe_directory_commit(&directory, &failure));
     assert_true(file_holds(scratch_path(s, "out/picture.svg"), "<svg/>"));
 }
 
@@ -243,21 +242,21 @@ SCRATCH_TEST(next_one_removes_what_a_killed_one_left) {
     die_while_making(scratch_path(s, "other"));
     assert_int_equal(entry_count(s->root), 2);
     harpe_directory directory = open_at(scratch_path(s, "out"), false);
-    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
+    assert_works(harpe_directory_commit(&directory, &failure));
     assert_true(path_exists(scratch_path(s, "out")));
     assert_int_equal(entry_count(s->root), 2); /* "out", and what is left of "other" */
-    assert_int_equal(harpe_file_write(scratch_path(s, "other"), "x", 1, NULL), HARPE_OK);
+    assert_works(harpe_file_write(scratch_path(s, "other"), "x", 1, &failure));
     assert_int_equal(entry_count(s->root), 2);
 }
 
 SCRATCH_TEST(one_that_is_being_made_is_left_alone) {
     harpe_directory first, second;
-    assert_int_equal(harpe_directory_open(&first, scratch_path(s, "out"), true, NULL), HARPE_OK);
+    assert_works(harpe_directory_open(&first, scratch_path(s, "out"), true, &failure));
     write_one(&first, "a", "first");
-    assert_int_equal(harpe_directory_open(&second, scratch_path(s, "out"), true, NULL), HARPE_OK);
+    assert_works(harpe_directory_open(&second, scratch_path(s, "out"), true, &failure));
     write_one(&second, "a", "second");
-    assert_int_equal(harpe_directory_commit(&second, NULL), HARPE_OK);
-    assert_int_equal(harpe_directory_commit(&first, NULL), HARPE_OK);
+    assert_works(harpe_directory_commit(&second, &failure));
+    assert_works(harpe_directory_commit(&first, &failure));
     assert_true(file_holds(scratch_path(s, "out/a"), "first"));
     assert_int_equal(entry_count(s->root), 1);
 }
@@ -274,7 +273,7 @@ SCRATCH_TEST(what_only_looks_like_it_is_left_alone) {
     assert_int_equal(mkdir(scratch_path(s, ".out.0123456789abcdef.tmp/dear"), 0777), 0);
     /* A link is not followed. */
     assert_int_equal(symlink(".out.tmp", scratch_path(s, ".out.aaaaaaaaaaaaaaaa.tmp")), 0);
-    assert_int_equal(harpe_file_write(scratch_path(s, "out"), "x", 1, NULL), HARPE_OK);
+    assert_works(harpe_file_write(scratch_path(s, "out"), "x", 1, &failure));
     assert_int_equal(entry_count(s->root), (int)count + 3);
 }
 

@@ -229,7 +229,7 @@ TEST(labels_do_not_overlap) {
         }
     harpe_draw_label(&svg, &field, (harpe_xy){300.0, 200.0}, &style, "needed", NULL, true);
     assert_int_equal(field.taken_count, drawn[1] + 1);
-    assert_int_equal(harpe_svg_end(&svg, NULL), HARPE_OK);
+    assert_works(harpe_svg_end(&svg, &failure));
     assert_non_null(strstr(out.data, ">needed</text>"));
     free(field.taken);
 }

@@ -139,14 +139,13 @@ WORLD_TEST(a_gpu_obeys_a_call_that_has_not_returned) {
     harpe_obedience obedience = {.slot = NULL};
     slot = (harpe_controller_slot){0};
     let_gpu_work(0, true);
-    assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, HIGHEST_MHZ, HIGHEST_MHZ, NULL),
-                     HARPE_OK);
+    assert_works(harpe_gpu_lock_graphics_clocks(gpus, 0, HIGHEST_MHZ, HIGHEST_MHZ, &failure));
     harpe_obedience_start(&obedience, &slot, &gpu);
     harpe_obedience_begin(&obedience, HIGHEST_MHZ);
     assert_int_equal(differences_of(&slot), 0);
     harpe_obedience_ask(&obedience, 900);
     assert_int_equal(differences_of(&slot), 0);
-    assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, 900, 900, NULL), HARPE_OK);
+    assert_works(harpe_gpu_lock_graphics_clocks(gpus, 0, 900, 900, &failure));
     assert_int_equal(differences_of(&slot), 0);
     harpe_obedience_fail(&obedience); /* then it is another program that has set 900 MHz */
     assert_true(differences_of(&slot) >= 9);

@@ -47,8 +47,8 @@ static void stop_zeusd(zeusd *one) { stop_scripted(&one->server); }
 static harpe_status start_controller(const zeusd *one, harpe_frequency_controller **out,
                                      harpe_error *error) {
     harpe_gpus *gpus = NULL;
-    assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK);
-    assert_int_equal(harpe_gpu_set_power_limit(gpus, 0, 250000, NULL), HARPE_OK);
+    assert_works(harpe_gpus_open(NULL, &gpus, &failure));
+    assert_works(harpe_gpu_set_power_limit(gpus, 0, 250000, &failure));
     harpe_frequency_controller_options options = {.gpus = gpus, .zeusd_socket = one->path};
     harpe_status status = harpe_frequency_controller_start(&options, out, error);
     harpe_gpus_close(gpus);
@@ -76,11 +76,11 @@ WORLD_TEST(only_the_graphics_clock_must_be_allowed) {
 static void open_gpu(const zeusd *one, harpe_controller_gpu *gpu) {
     harpe_gpus *gpus = NULL;
     harpe_controller_header header = {.library_path = EMULATOR};
-    assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK);
+    assert_works(harpe_gpus_open(NULL, &gpus, &failure));
     snprintf(header.uuid, sizeof header.uuid, "%s", harpe_gpu_info_at(gpus, 0)->uuid);
     snprintf(header.zeusd.place.socket, sizeof header.zeusd.place.socket, "%s", one->path);
     harpe_gpus_close(gpus);
-    assert_int_equal(harpe_controller_gpu_open(&header, gpu, NULL), HARPE_OK);
+    assert_works(harpe_controller_gpu_open(&header, gpu, &failure));
 }
 
 /* Restores what a controller has changed through a zeusd that answers `refusal` to the reset of the
@@ -131,9 +131,8 @@ static harpe_status reset_at(const char *folder, const char *devices, zeusd *one
     *one = (zeusd){.devices = devices};
     start_zeusd(one, folder);
     snprintf(address.place.socket, sizeof address.place.socket, "%s", one->path);
-    assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK);
-    assert_int_equal(harpe_zeusd_open(&address, harpe_gpu_info_at(gpus, 0), &client, NULL),
-                     HARPE_OK);
+    assert_works(harpe_gpus_open(NULL, &gpus, &failure));
+    assert_works(harpe_zeusd_open(&address, harpe_gpu_info_at(gpus, 0), &client, &failure));
     harpe_status status = HARPE_OK;
     for (int i = 0; i < 2 && status == HARPE_OK; i++)
         status = harpe_zeusd_call(client, error, "reset_gpu_locked_clocks", "%s", "");

@@ -50,7 +50,7 @@ static int run_until_round(training *one, int64_t round) {
 static json_t *read_report(training *one, const char *url, const char *part) {
     OWNED(harpe_connection) connection = NULL;
     harpe_connection_options how = {.server_url = url};
-    assert_int_equal(harpe_connection_new(&how, &connection, NULL), HARPE_OK);
+    assert_works(harpe_connection_new(&how, &connection, &failure));
     char job_id[256];
     snprintf(job_id, sizeof job_id, "%s",
              harpe_pipeline_frequency_get_status(one->optimizer).job_id);

@@ -28,7 +28,7 @@ static training start(bool wants_ends) {
     memset(t.controller->slot, 0, sizeof *t.controller->slot);
     atomic_store(&t.controller->slot->wants_ends, wants_ends);
     harpe_frequency_schedule given = {.instructions = instructions, .instruction_count = LENGTH};
-    assert_int_equal(harpe_frequency_schedule_copy(&given, &schedule, NULL), HARPE_OK);
+    assert_works(harpe_frequency_schedule_copy(&given, &schedule, &failure));
     t.optimizer->here = &here;
     atomic_store(&t.optimizer->measured_series, -1);
     atomic_store(&t.optimizer->controller, t.controller);

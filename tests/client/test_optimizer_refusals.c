@@ -20,8 +20,7 @@ static void assert_has_no_result(told_server *one, training *rank) {
     AT_END(harpe_profiling_result_free) harpe_profiling_result result = {0};
     one->schedule_status = 0; /* the next request is held */
     WAIT_UNTIL(rank, look(rank).state == HARPE_PFO_WAITING);
-    assert_int_equal(harpe_profiling_result_parse(one->result, strlen(one->result), &result, NULL),
-                     HARPE_OK);
+    assert_works(harpe_profiling_result_parse(one->result, strlen(one->result), &result, &failure));
     assert_int_equal(result.iteration_time_count, 0);
 }
 

@@ -54,8 +54,8 @@ static void train(harpe_instruction_profiler *profiler, run_instruction work, in
 
 static void compare(const char *path, const char *truth_path) {
     harpe_profile *got = NULL, *expected = NULL;
-    assert_int_equal(harpe_profile_read_csv(path, &got, NULL), HARPE_OK);
-    assert_int_equal(harpe_profile_read_csv(truth_path, &expected, NULL), HARPE_OK);
+    assert_works(harpe_profile_read_csv(path, &got, &failure));
+    assert_works(harpe_profile_read_csv(truth_path, &expected, &failure));
     for (size_t i = 0; i < harpe_profile_entry_count(expected); i++) {
         const harpe_profile_entry *wanted = harpe_profile_entry_at(expected, i);
         const harpe_profile_entry *entry = harpe_profile_find(got, 0, wanted->instruction);
@@ -97,7 +97,7 @@ static void check_wrong_counter(harpe_gpus *gpus, run_instruction work) {
     use_faults("counter_factor=2");
     harpe_instruction_profiler_options options = {.gpus = gpus, .log = {log_line, NULL}};
     OWNED(harpe_instruction_profiler) profiler = NULL;
-    assert_int_equal(harpe_instruction_profiler_new(&options, &profiler, NULL), HARPE_OK);
+    assert_works(harpe_instruction_profiler_new(&options, &profiler, &failure));
     check_counter(profiler, work, 2);
 }
 
@@ -115,8 +115,8 @@ WORLD_TEST(energies_are_those_of_the_profile) {
     pause_s(0.03); /* the counter's first move */
     for (int series = 0; series < 2; series++) {
         uint32_t frequency_mhz = series == 0 ? 1410 : 1005;
-        assert_int_equal(
-            harpe_gpu_lock_graphics_clocks(gpus, 0, frequency_mhz, frequency_mhz, NULL), HARPE_OK);
+        assert_works(
+            harpe_gpu_lock_graphics_clocks(gpus, 0, frequency_mhz, frequency_mhz, &failure));
         train(profiler, work, series, (int)frequency_mhz);
         WAIT_FOR(harpe_instruction_profiler_step_count(profiler, series) >= STEPS);
     }

@@ -38,8 +38,8 @@ static char *with_conduct(const harpe_conduct *conduct) {
                                      .iteration_energy_j = &energy_j,
                                      .iteration_energy_count = 1};
     char *json = NULL;
-    assert_int_equal(harpe_profiling_result_format(&result, &json, NULL), HARPE_OK);
-    assert_int_equal(harpe_conduct_append(conduct, &json, NULL), HARPE_OK);
+    assert_works(harpe_profiling_result_format(&result, &json, &failure));
+    assert_works(harpe_conduct_append(conduct, &json, &failure));
     return json;
 }
 
@@ -57,7 +57,7 @@ TEST(a_conduct_survives_writing_and_reading) {
         harpe_conduct read = harpe_conduct_read(odd, strlen(odd));
         assert_equal(&read, &SAMPLES[i]);
         AT_END(harpe_profiling_result_free) harpe_profiling_result result;
-        assert_int_equal(harpe_profiling_result_parse(json, strlen(json), &result, NULL), HARPE_OK);
+        assert_works(harpe_profiling_result_parse(json, strlen(json), &result, &failure));
         assert_int_equal(result.rank, 3);
         assert_true(result.iteration_time_s[0] == 0.5);
     }
@@ -90,7 +90,7 @@ TEST(a_wrong_conduct_is_unknown_and_spoils_no_result) {
         harpe_conduct conduct = harpe_conduct_read(text, strlen(text));
         assert_equal(&conduct, &unknown);
         AT_END(harpe_profiling_result_free) harpe_profiling_result result;
-        assert_int_equal(harpe_profiling_result_parse(text, strlen(text), &result, NULL), HARPE_OK);
+        assert_works(harpe_profiling_result_parse(text, strlen(text), &result, &failure));
         assert_int_equal(result.iteration_time_count, 1);
     }
 }

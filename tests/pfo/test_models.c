@@ -208,13 +208,13 @@ TEST(a_job_reads_as_it_was_written) {
         owned_array char *json = NULL;
         harpe_job_info job = {0};
         harpe_job_info copy = {0};
-        assert_int_equal(harpe_job_info_copy(&jobs[i], &copy, NULL), HARPE_OK);
+        assert_works(harpe_job_info_copy(&jobs[i], &copy, &failure));
         assert_string_equal(copy.job_id, jobs[i].job_id ? jobs[i].job_id : "");
         harpe_job_info_free(&copy);
-        assert_int_equal(harpe_job_info_format(&jobs[i], &json, NULL), HARPE_OK);
+        assert_works(harpe_job_info_format(&jobs[i], &json, &failure));
         assert_int_equal(strstr(json, "job_key") != NULL, i == 1);
-        assert_int_equal(harpe_job_info_parse(json, strlen(json), &job, NULL), HARPE_OK);
-        assert_int_equal(harpe_job_info_copy(&job, &copy, NULL), HARPE_OK);
+        assert_works(harpe_job_info_parse(json, strlen(json), &job, &failure));
+        assert_works(harpe_job_info_copy(&job, &copy, &failure));
         harpe_job_info_free(&job);
         assert_string_equal(copy.job_id, jobs[i].job_id ? jobs[i].job_id : "");
         assert_int_equal(copy.world_size, jobs[i].world_size);
@@ -268,10 +268,10 @@ TEST(a_rank_reads_as_it_was_written) {
         owned_array char *json = NULL;
         harpe_rank_info rank = {0};
         AT_END(harpe_rank_info_free) harpe_rank_info copy = {0};
-        assert_int_equal(harpe_rank_info_format(&ranks[i], &json, NULL), HARPE_OK);
-        assert_int_equal(harpe_rank_info_parse(json, strlen(json), &rank, NULL), HARPE_OK);
+        assert_works(harpe_rank_info_format(&ranks[i], &json, &failure));
+        assert_works(harpe_rank_info_parse(json, strlen(json), &rank, &failure));
         assert_true(harpe_rank_info_equal(&ranks[i], &rank));
-        assert_int_equal(harpe_rank_info_copy(&rank, &copy, NULL), HARPE_OK);
+        assert_works(harpe_rank_info_copy(&rank, &copy, &failure));
         harpe_rank_info_free(&rank);
         assert_true(harpe_rank_info_equal(&ranks[i], &copy));
         assert_false(harpe_rank_info_equal(&ranks[1 - i], &copy));
@@ -325,11 +325,11 @@ TEST(a_schedule_reads_as_it_was_written) {
     owned_array char *json = NULL;
     harpe_frequency_schedule schedule = {0};
     AT_END(harpe_frequency_schedule_free) harpe_frequency_schedule copy = {0};
-    assert_int_equal(harpe_frequency_schedule_format(&written, &json, NULL), HARPE_OK);
+    assert_works(harpe_frequency_schedule_format(&written, &json, &failure));
     assert_string_equal(json, "{\"rank\":7,\"frequencies\":[[\"forward\",1410],[\"backward\",0],"
                               "[\"odd \\\"name\\\"\",210],[\"\",5]]}");
-    assert_int_equal(harpe_frequency_schedule_parse(json, strlen(json), &schedule, NULL), HARPE_OK);
-    assert_int_equal(harpe_frequency_schedule_copy(&schedule, &copy, NULL), HARPE_OK);
+    assert_works(harpe_frequency_schedule_parse(json, strlen(json), &schedule, &failure));
+    assert_works(harpe_frequency_schedule_copy(&schedule, &copy, &failure));
     harpe_frequency_schedule_free(&schedule);
     harpe_frequency_schedule_free(&schedule);
     assert_int_equal(copy.rank, 7);
@@ -347,18 +347,17 @@ TEST(a_schedule_says_that_it_is_a_trial_only_where_it_is) {
                                   "{\"trial\":false,\"rank\":3,\"frequencies\":[]}"};
     char *json = NULL;
     harpe_frequency_schedule schedule = {0}, copy = {0};
-    assert_int_equal(harpe_frequency_schedule_format(&written, &json, NULL), HARPE_OK);
+    assert_works(harpe_frequency_schedule_format(&written, &json, &failure));
     assert_string_equal(json, "{\"rank\":3,\"frequencies\":[[\"forward\",1410]],\"trial\":true}");
-    assert_int_equal(harpe_frequency_schedule_parse(json, strlen(json), &schedule, NULL), HARPE_OK);
-    assert_int_equal(harpe_frequency_schedule_copy(&schedule, &copy, NULL), HARPE_OK);
+    assert_works(harpe_frequency_schedule_parse(json, strlen(json), &schedule, &failure));
+    assert_works(harpe_frequency_schedule_copy(&schedule, &copy, &failure));
     assert_true(schedule.is_trial && copy.is_trial);
     harpe_frequency_schedule_free(&schedule);
     harpe_frequency_schedule_free(&copy);
     free(json);
     for (size_t i = 0; i < 2; i++) {
-        assert_int_equal(
-            harpe_frequency_schedule_parse(not_so[i], strlen(not_so[i]), &schedule, NULL),
-            HARPE_OK);
+        assert_works(
+            harpe_frequency_schedule_parse(not_so[i], strlen(not_so[i]), &schedule, &failure));
         assert_false(schedule.is_trial);
         harpe_frequency_schedule_free(&schedule);
     }

@@ -50,10 +50,10 @@ static void check_round_trip(const harpe_profiling_result *result) {
     owned_array char *json = NULL;
     harpe_profiling_result again = {0};
     AT_END(harpe_profiling_result_free) harpe_profiling_result copy = {0};
-    assert_int_equal(harpe_profiling_result_format(result, &json, NULL), HARPE_OK);
-    assert_int_equal(harpe_profiling_result_parse(json, strlen(json), &again, NULL), HARPE_OK);
+    assert_works(harpe_profiling_result_format(result, &json, &failure));
+    assert_works(harpe_profiling_result_parse(json, strlen(json), &again, &failure));
     assert_same(result, &again);
-    assert_int_equal(harpe_profiling_result_copy(&again, &copy, NULL), HARPE_OK);
+    assert_works(harpe_profiling_result_copy(&again, &copy, &failure));
     harpe_profiling_result_free(&again);
     harpe_profiling_result_free(&again);
     assert_same(result, &copy);

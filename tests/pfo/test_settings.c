@@ -9,7 +9,7 @@
 
 static int make(void **state) {
     harpe_settings *settings = calloc(1, sizeof *settings);
-    assert_int_equal(harpe_settings_init(settings, NULL), HARPE_OK);
+    assert_works(harpe_settings_init(settings, &failure));
     *state = settings;
     return 0;
 }
@@ -30,7 +30,7 @@ static harpe_status from_text(harpe_settings *settings, const char *text, harpe_
 }
 
 static void complete(harpe_settings *settings, const char *const *environment, bool is_root) {
-    assert_int_equal(harpe_settings_complete(settings, environment, is_root, NULL), HARPE_OK);
+    assert_works(harpe_settings_complete(settings, environment, is_root, &failure));
 }
 
 #define FIXTURE_TEST(name) TEST_ON(name, harpe_settings *settings, make, drop)
@@ -44,7 +44,7 @@ FIXTURE_TEST(defaults_are_those_of_the_manual) {
     assert_int_equal(settings->max_job_idle_time_s, 604800);
     assert_string_equal(settings->listen, "127.0.0.1");
     assert_int_equal(settings->port, 7787);
-    assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
+    assert_works(harpe_settings_check(settings, &failure));
 }
 
 TEST(variables_of_zeus_bring_its_defaults) {
@@ -61,10 +61,9 @@ TEST(variables_of_zeus_bring_its_defaults) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *const environment[] = {"HOME=/me", cases[i].variable, cases[i].other, NULL};
         AT_END(harpe_settings_free) harpe_settings settings;
-        assert_int_equal(harpe_settings_init(&settings, NULL), HARPE_OK);
-        assert_int_equal(
-            harpe_settings_from_environment(&settings, environment, (harpe_log){0}, NULL),
-            HARPE_OK);
+        assert_works(harpe_settings_init(&settings, &failure));
+        assert_works(
+            harpe_settings_from_environment(&settings, environment, (harpe_log){0}, &failure));
         complete(&settings, environment, false);
         assert_int_equal(settings.dump_data, cases[i].dumps);
         assert_int_equal(settings.log_level == HARPE_LOG_DEBUG, cases[i].is_debug);
@@ -89,8 +88,7 @@ FIXTURE_TEST(newer_prefixes_win_over_older_ones) {
                                  "zeus_pfo_LOG_level=Warning",
                                  "PATH=/bin",
                                  NULL};
-    assert_int_equal(harpe_settings_from_environment(settings, environment, (harpe_log){0}, NULL),
-                     HARPE_OK);
+    assert_works(harpe_settings_from_environment(settings, environment, (harpe_log){0}, &failure));
     assert_int_equal(settings->port, 3);
     assert_string_equal(settings->dump_dir, "/old");
     assert_int_equal(settings->log_level, HARPE_LOG_WARNING);
@@ -101,7 +99,7 @@ FIXTURE_TEST(newer_prefixes_win_over_older_ones) {
 static void expect_state_in(const char *const *environment, bool is_root, const char *directory) {
     AT_END(harpe_settings_free) harpe_settings settings;
     char path[300];
-    assert_int_equal(harpe_settings_init(&settings, NULL), HARPE_OK);
+    assert_works(harpe_settings_init(&settings, &failure));
     complete(&settings, environment, is_root);
     assert_string_equal(settings.state_dir, directory);
     (void)snprintf(path, sizeof path, "%s/harpe.db", directory);
@@ -109,7 +107,7 @@ static void expect_state_in(const char *const *environment, bool is_root, const 
     (void)snprintf(path, sizeof path, "%s/dump", directory);
     assert_string_equal(settings.dump_dir, path);
     assert_true(harpe_settings_use_state_dir(&settings));
-    assert_int_equal(harpe_settings_check(&settings, NULL), HARPE_OK);
+    assert_works(harpe_settings_check(&settings, &failure));
 }
 
 FIXTURE_TEST(state_is_kept_where_the_system_wants_it) {
@@ -131,8 +129,7 @@ FIXTURE_TEST(state_is_kept_where_the_system_wants_it) {
 FIXTURE_TEST(what_is_set_stays_where_it_is) {
     const char *const environment[] = {"HOME=/home/me", "ZEUS_PFO_DUMP_DIR=/dumps", NULL};
     assert_int_equal(set(settings, "state_dir", "mine", NULL), HARPE_OK);
-    assert_int_equal(harpe_settings_from_environment(settings, environment, (harpe_log){0}, NULL),
-                     HARPE_OK);
+    assert_works(harpe_settings_from_environment(settings, environment, (harpe_log){0}, &failure));
     complete(settings, environment, true);
     assert_string_equal(settings->dump_dir, "/dumps");
     assert_string_equal(settings->store, "mine/harpe.db");
@@ -151,7 +148,7 @@ FIXTURE_TEST(without_a_home_something_must_be_said) {
     assert_int_equal(set(settings, "store", "memory", NULL), HARPE_OK);
     assert_int_equal(harpe_settings_check(settings, NULL), HARPE_INVALID_ARGUMENT);
     assert_int_equal(set(settings, "dump_data", "false", NULL), HARPE_OK);
-    assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
+    assert_works(harpe_settings_check(settings, &failure));
 }
 
 FIXTURE_TEST(a_plan_is_served_by_the_scheduler_that_serves_plans) {
@@ -177,7 +174,7 @@ FIXTURE_TEST(a_variable_that_is_no_setting_is_told_and_ignored) {
     const char *environment[] = {"ZEUS_PFO_SERVER_URL=http://x", NULL};
     int lines = 0;
     harpe_log log = {count_line, &lines};
-    assert_int_equal(harpe_settings_from_environment(settings, environment, log, NULL), HARPE_OK);
+    assert_works(harpe_settings_from_environment(settings, environment, log, &failure));
     assert_int_equal(lines, 1);
 }
 
@@ -231,7 +228,7 @@ FIXTURE_TEST(what_only_all_together_can_tell) {
                    "--token-file");
     assert_int_equal(set(settings, "insecure", "yes", NULL), HARPE_OK);
     complete(settings, (const char *const[]){"HOME=/home/me", NULL}, false);
-    assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
+    assert_works(harpe_settings_check(settings, &failure));
     assert_int_equal(set(settings, "tls_cert", "c.pem", NULL), HARPE_OK);
     assert_refuses(harpe_settings_check(settings, &failure), HARPE_INVALID_ARGUMENT, "tls_key");
     assert_int_equal(set(settings, "tls_key", "k.pem", NULL), HARPE_OK);
@@ -250,7 +247,7 @@ FIXTURE_TEST(what_is_printed_reads_back) {
     owned_array char *text = harpe_settings_format(settings);
     assert_non_null(strstr(text, "(flag)\nDUMP_DATA=false\n"));
     AT_END(harpe_settings_free) harpe_settings again;
-    assert_int_equal(harpe_settings_init(&again, NULL), HARPE_OK);
+    assert_works(harpe_settings_init(&again, &failure));
     assert_int_equal(from_text(&again, text, NULL), HARPE_OK);
     owned_array char *first = harpe_settings_format_json(settings);
     owned_array char *second = harpe_settings_format_json(&again);

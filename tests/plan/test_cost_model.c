@@ -66,11 +66,9 @@ TEST(hull_curve_is_the_corners_of_the_options) {
         for (size_t i = 0; i < count; i++)
             points[i] = (harpe_profile_point){(int)i, 1 + random_share(), 5 + random_share()};
         owned_curve made = {0};
-        assert_int_equal(
-            harpe_options_from_points(points, count, 3, &made.options, &made.option_count, NULL),
-            HARPE_OK);
-        assert_int_equal(harpe_curve_from_hull(made.options, made.option_count, &made.curve, NULL),
-                         HARPE_OK);
+        assert_works(harpe_options_from_points(points, count, 3, &made.options, &made.option_count,
+                                               &failure));
+        assert_works(harpe_curve_from_hull(made.options, made.option_count, &made.curve, &failure));
         assert_valid(&made);
         size_t corner = 0;
         for (size_t i = 0; i < made.option_count; i++) {

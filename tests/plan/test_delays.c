@@ -119,8 +119,8 @@ TEST(evaluation_matches_the_simulation) {
             }
             double length_s = simulate(&p, time_s, expected_s);
             harpe_plan plan, plain;
-            assert_int_equal(harpe_plan_evaluate(p.late, mhz, &plan, start_s, NULL), HARPE_OK);
-            assert_int_equal(harpe_plan_evaluate(p.plain, mhz, &plain, NULL, NULL), HARPE_OK);
+            assert_works(harpe_plan_evaluate(p.late, mhz, &plan, start_s, &failure));
+            assert_works(harpe_plan_evaluate(p.plain, mhz, &plain, NULL, &failure));
             assert_near(plan.time_s, length_s, 1e-12);
             for (size_t i = 0; i < n; i++)
                 assert_near(start_s[i], expected_s[i], 1e-12);
@@ -143,7 +143,7 @@ TEST(search_and_evaluation_agree) {
         AT_END(clear_pair) pair p = random_pair(&options, true, &random);
         int32_t count = p.late->instruction_count;
         AT_END(harpe_assignment_clear) harpe_assignment assignment;
-        assert_int_equal(harpe_assignment_init(&assignment, p.late, NULL), HARPE_OK);
+        assert_works(harpe_assignment_init(&assignment, p.late, &failure));
         owned_array int32_t *option = calloc((size_t)count, sizeof *option);
         owned_array int *mhz = calloc((size_t)count, sizeof *mhz);
         assert_non_null(option);
@@ -156,7 +156,7 @@ TEST(search_and_evaluation_agree) {
         harpe_draft_take(&draft, &assignment);
         harpe_assignment_frequencies(&assignment, mhz);
         harpe_plan plan;
-        assert_int_equal(harpe_plan_evaluate(p.late, mhz, &plan, NULL, NULL), HARPE_OK);
+        assert_works(harpe_plan_evaluate(p.late, mhz, &plan, NULL, &failure));
         assert_true(fabs(draft.time_s - plan.time_s) < 1e-9);
         assert_true(fabs(draft.energy_j - plan.energy_j) < 1e-6 * plan.energy_j);
         free(draft.option);
@@ -196,7 +196,7 @@ TEST(no_plan_is_below_the_bound) {
             for (int32_t k = 0; k < n; k++)
                 mhz[k] = harpe_problem_choice(p.plain, k)->list.options[digit[k]].frequency_mhz;
             harpe_plan plan;
-            assert_int_equal(harpe_plan_evaluate(p.late, mhz, &plan, NULL, NULL), HARPE_OK);
+            assert_works(harpe_plan_evaluate(p.late, mhz, &plan, NULL, &failure));
             double bound_j = harpe_frontier_bound_at(frontier, plan.time_s);
             double size_j = fabs(plan.energy_j) + p.blocking_w * 2 * plan.time_s;
             assert_true(bound_j <= plan.energy_j + 1e-8 * size_j);

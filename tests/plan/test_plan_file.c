@@ -269,7 +269,7 @@ SCRATCH_TEST(what_is_written_has_the_published_layout_and_reads_back) {
     const int frequency_mhz[8] = {1400, 1000, 1400, 1000, 1400, 1400, 1000, 1000};
     harpe_plan plan = {.time_s = 10, .energy_j = 1700.5, .frequency_mhz = frequency_mhz};
     const char *path = scratch_path(s, "plan.py");
-    assert_int_equal(harpe_plan_file_write(path, problem, &plan, 37, 2, NULL), HARPE_OK);
+    assert_works(harpe_plan_file_write(path, problem, &plan, 37, 2, &failure));
     /* 1700.5 J minus (10 + 20) W for 10 s. */
     assert_true(file_holds(
         path, "[\n"
@@ -281,8 +281,8 @@ SCRATCH_TEST(what_is_written_has_the_published_layout_and_reads_back) {
               "# Iteration 37 total cost with P2P: 1700.5\n"));
     owned_plan_file file = NULL;
     int found[8] = {0};
-    assert_int_equal(harpe_plan_file_read(path, &file, NULL), HARPE_OK);
-    assert_int_equal(harpe_plan_file_match(file, problem, found, NULL), HARPE_OK);
+    assert_works(harpe_plan_file_read(path, &file, &failure));
+    assert_works(harpe_plan_file_match(file, problem, found, &failure));
     assert_memory_equal(found, frequency_mhz, sizeof found);
     unlink(path);
 }

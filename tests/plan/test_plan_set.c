@@ -357,11 +357,10 @@ TEST(progress_rises_to_the_end_through_one_phase_after_the_other) {
             harpe_progress progress = {take_report, &whole};
             owned_plan_set plans = NULL;
             owned_frontier frontier = NULL;
-            assert_int_equal(harpe_plan_set_new(problem, &request, &progress, NULL, &plans, NULL),
-                             HARPE_OK);
+            assert_works(harpe_plan_set_new(problem, &request, &progress, NULL, &plans, &failure));
             assert_true(whole.fraction == 1 && whole.phases <= 2 && whole.reports >= 2);
             progress.user = &alone;
-            assert_int_equal(harpe_frontier_new(problem, &progress, &frontier, NULL), HARPE_OK);
+            assert_works(harpe_frontier_new(problem, &progress, &frontier, &failure));
             assert_true(alone.fraction == 1 && alone.phases == 1);
         }
     }
@@ -484,8 +483,7 @@ TEST(exponential_model_plans_have_measured_numbers) {
         for (size_t k = 0; k < harpe_plan_set_count(m.plans); k++) {
             const harpe_plan *plan = harpe_plan_set_at(m.plans, k);
             harpe_plan again;
-            assert_int_equal(harpe_plan_evaluate(hull, plan->frequency_mhz, &again, NULL, NULL),
-                             HARPE_OK);
+            assert_works(harpe_plan_evaluate(hull, plan->frequency_mhz, &again, NULL, &failure));
             assert_true(again.time_s == plan->time_s && again.energy_j == plan->energy_j);
             assert_true(plan->energy_j >=
                         harpe_frontier_bound_at(truth, plan->time_s) * (1 - 1e-9));

@@ -116,7 +116,7 @@ static void assert_matches_grid(const harpe_problem *problem, const int *frequen
     const harpe_profile_point **points = calloc(count, sizeof *points);
     double steps_w = 0, highest_w = 0, mean_w = 0;
     harpe_plan plan;
-    assert_int_equal(harpe_plan_evaluate(problem, frequency_mhz, &plan, start_s, NULL), HARPE_OK);
+    assert_works(harpe_plan_evaluate(problem, frequency_mhz, &plan, start_s, &failure));
     for (size_t i = 0; i < count; i++) {
         const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
         for (size_t p = 0; p < choice->point_count; p++)

@@ -108,7 +108,7 @@ TEST(blocking_powers_may_be_in_the_profile) {
                                       .gpu_count = 2,
                                       .blocking_power_w = i / 3 == 0 || i / 3 == 3 ? 50 : 70};
     owned_profile profile = NULL;
-    assert_int_equal(harpe_profile_new(rows, 12, &profile, NULL), HARPE_OK);
+    assert_works(harpe_profile_new(rows, 12, &profile, &failure));
     owned_problem problem = problem_of(profile, schedule, NULL);
     assert_true(harpe_problem_blocking_power_w(problem, 0) == 100); /* stages 0 and 3, 2 GPUs */
     assert_true(harpe_problem_blocking_power_w(problem, 1) == 140);
@@ -121,7 +121,7 @@ TEST(blocking_powers_may_be_in_the_profile) {
     harpe_profile_free(profile);
     for (int i = 9; i < 12; i++)
         rows[i].blocking_power_w = 0;
-    assert_int_equal(harpe_profile_new(rows, 12, &profile, NULL), HARPE_OK);
+    assert_works(harpe_profile_new(rows, 12, &profile, &failure));
     assert_refused(profile, schedule, NULL, HARPE_INVALID_INPUT, "share a rank");
 }
 
@@ -130,8 +130,7 @@ TEST(waits_follow_the_halves_of_a_pair) {
     const char *text = "0F0,BARRIER,(0F1;0B0)OVERLAP_F_B,BARRIER,0B1\n"
                        "1F0,1B0,BARRIER,BARRIER,1F1,1B1\n";
     owned_schedule schedule = NULL;
-    assert_int_equal(harpe_schedule_parse_csv(text, strlen(text), "s.csv", &schedule, NULL),
-                     HARPE_OK);
+    assert_works(harpe_schedule_parse_csv(text, strlen(text), "s.csv", &schedule, &failure));
     owned_profile profile = plain_profile(2);
     owned_problem problem = problem_of(profile, schedule, NULL);
     /* 0F0 0F1 0B0 0B1 are 0 to 3, and 1F0 1B0 1F1 1B1 are 4 to 7. */

@@ -199,7 +199,7 @@ TEST(impossible_variations_are_refused) {
     owned_profile base = NULL;
     harpe_replica_profiles *out = NULL;
     harpe_synth_options options = {.stages = 1, .imbalance = 1};
-    assert_int_equal(harpe_profile_synthesize(&options, &base, NULL, NULL), HARPE_OK);
+    assert_works(harpe_profile_synthesize(&options, &base, NULL, &failure));
     const harpe_variability cases[] = {
         {.speed_deviation = 0.4}, {.speed_deviation = -1}, {.power_deviation = NAN},
         {.noise = 0.5},           {.outlier_share = 2},    {.outlier_factor = 0.5},
@@ -231,15 +231,14 @@ TEST(smoothing_removes_noise) {
     how.noise = 0.01;
     owned_job noisy = varied_job(2, 2, &how);
     harpe_replica_profiles *smooth = NULL, *same = NULL;
-    assert_int_equal(harpe_replica_profiles_smooth(noisy->profiles, 0.03, &smooth, NULL), HARPE_OK);
+    assert_works(harpe_replica_profiles_smooth(noisy->profiles, 0.03, &smooth, &failure));
     assert_near(distance(noisy->profiles, exact->profiles), 0.01, 0.2);
     assert_true(distance(smooth, exact->profiles) < 0.004);
     /* Noise above the limit stays, and exact profiles stay as they are. */
     harpe_replica_profiles_free(smooth);
-    assert_int_equal(harpe_replica_profiles_smooth(noisy->profiles, 0.005, &smooth, NULL),
-                     HARPE_OK);
+    assert_works(harpe_replica_profiles_smooth(noisy->profiles, 0.005, &smooth, &failure));
     assert_true(distance(smooth, noisy->profiles) == 0);
-    assert_int_equal(harpe_replica_profiles_smooth(exact->profiles, 0.03, &same, NULL), HARPE_OK);
+    assert_works(harpe_replica_profiles_smooth(exact->profiles, 0.03, &same, &failure));
     assert_true(distance(same, exact->profiles) < 1e-9);
     assert_int_equal(harpe_replica_profiles_smooth(exact->profiles, NAN, &same, NULL),
                      HARPE_INVALID_ARGUMENT);
@@ -263,10 +262,9 @@ TEST(smoothing_accepts_gaps) {
         free(rows.rows);
     }
     harpe_replica_profiles *noisy = NULL, *smooth = NULL;
-    assert_int_equal(
-        harpe_replica_profiles_new((const harpe_profile *const *)gpus, 5, 1, &noisy, NULL),
-        HARPE_OK);
-    assert_int_equal(harpe_replica_profiles_smooth(noisy, 0.03, &smooth, NULL), HARPE_OK);
+    assert_works(
+        harpe_replica_profiles_new((const harpe_profile *const *)gpus, 5, 1, &noisy, &failure));
+    assert_works(harpe_replica_profiles_smooth(noisy, 0.03, &smooth, &failure));
     double before = 0, after = 0;
     for (int g = 0; g < 5; g++) {
         const harpe_profile_entry *a =

@@ -185,8 +185,7 @@ TEST(bound_is_the_sum_of_the_optima_of_lps) {
             for (int replica = 0; replica < 2; replica++) {
                 AT_END(harpe_replica_problem_clear) harpe_replica_problem problem;
                 harpe_replica_source source = {job->profiles, job->schedule, &job->options};
-                assert_int_equal(harpe_replica_problem_new(&source, replica, &problem, NULL),
-                                 HARPE_OK);
+                assert_works(harpe_replica_problem_new(&source, replica, &problem, &failure));
                 sum_j += lp_bound_j(problem.problem, time_s);
             }
             assert_near(harpe_replica_plans_bound_at(plans, time_s), sum_j, 1e-6);
@@ -210,7 +209,7 @@ TEST(bound_is_lowest_at_the_time_of_least_energy) {
     }
     assert_true(isinf(harpe_replica_plans_bound_at(plans, 0.99 * of.fastest_s)));
     harpe_frontier_vertex points[50];
-    assert_int_equal(harpe_replica_plans_frontier(plans, 50, points, NULL), HARPE_OK);
+    assert_works(harpe_replica_plans_frontier(plans, 50, points, &failure));
     assert_near(points[0].time_s, of.fastest_s, 1e-12);
     assert_near(points[49].lower_bound_j, least_j, 1e-12);
     for (int k = 1; k < 50; k++) {
@@ -243,7 +242,7 @@ TEST(fast_replica_is_slower_than_alone) {
         problem_of(harpe_replica_profiles_at(job->profiles, 0, 0), job->schedule, NULL);
     owned_frontier frontier = NULL;
     size_t count = 0;
-    assert_int_equal(harpe_frontier_new(alone, NULL, &frontier, NULL), HARPE_OK);
+    assert_works(harpe_frontier_new(alone, NULL, &frontier, &failure));
     const harpe_frontier_vertex *v = harpe_frontier_vertices(frontier, &count);
     const harpe_replica_plan *fast = harpe_replica_plans_at(plans, 0);
     assert_near(harpe_replica_plans_job(plans).own.time_s, 1.8, 1e-9);
@@ -262,7 +261,7 @@ TEST(equal_replicas_share_a_plan) {
         gpus[r] = harpe_replica_profiles_at(three->profiles, of[r], 0);
     owned_job six = calloc(1, sizeof *six);
     six->schedule = schedule_1f1b(3, 4);
-    assert_int_equal(harpe_replica_profiles_new(gpus, 6, 1, &six->profiles, NULL), HARPE_OK);
+    assert_works(harpe_replica_profiles_new(gpus, 6, 1, &six->profiles, &failure));
     harpe_replica_plans *a = plans_of(three, NULL), *b = plans_of(six, NULL);
     static const int same_as[] = {0, 1, 0, 3, 1, 0};
     assert_int_equal(harpe_replica_plans_job(b).distinct_count, 3);
@@ -378,8 +377,8 @@ SCRATCH_TEST(plan_file_has_a_list_for_each_gpu) {
     owned_replica_plans plans = plans_of(job, NULL);
     const char *path = scratch_path(s, "plan.py");
     harpe_plan_file *file = NULL;
-    assert_int_equal(harpe_replica_plans_write(plans, path, NULL), HARPE_OK);
-    assert_int_equal(harpe_plan_file_read(path, &file, NULL), HARPE_OK);
+    assert_works(harpe_replica_plans_write(plans, path, &failure));
+    assert_works(harpe_plan_file_read(path, &file, &failure));
     assert_int_equal(harpe_plan_file_rank_count(file), 12);
     for (int list = 0; list < 12; list++) {
         size_t count = 0, expected = 0;
@@ -394,8 +393,8 @@ SCRATCH_TEST(plan_file_has_a_list_for_each_gpu) {
         }
     }
     harpe_plan_file_free(file);
-    assert_int_equal(harpe_replica_plans_write_one(plans, 1, path, NULL), HARPE_OK);
-    assert_int_equal(harpe_plan_file_read(path, &file, NULL), HARPE_OK);
+    assert_works(harpe_replica_plans_write_one(plans, 1, path, &failure));
+    assert_works(harpe_plan_file_read(path, &file, &failure));
     assert_int_equal(harpe_plan_file_rank_count(file), 6);
     harpe_plan_file_free(file);
     assert_int_equal(harpe_replica_plans_write_one(plans, 2, path, NULL), HARPE_INVALID_ARGUMENT);

@@ -252,7 +252,7 @@ TEST(each_schedule_has_its_lists) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         owned_schedule schedule = NULL;
-        assert_int_equal(harpe_schedule_new(&cases[i].options, &schedule, NULL), HARPE_OK);
+        assert_works(harpe_schedule_new(&cases[i].options, &schedule, &failure));
         assert_int_equal(harpe_schedule_rank_count(schedule), cases[i].options.ranks);
         assert_int_equal(harpe_schedule_stage_count(schedule), cases[i].stages);
         assert_int_equal(harpe_schedule_microbatch_count(schedule), cases[i].options.microbatches);
@@ -337,7 +337,7 @@ TEST(lists_interleaved_1f1b_as_torch_divides_the_microbatches) {
                                    .chunks = 3,
                                    .microbatch_group_size = 5};
     owned_schedule given = NULL;
-    assert_int_equal(harpe_schedule_new(&same, &given, NULL), HARPE_OK);
+    assert_works(harpe_schedule_new(&same, &given, &failure));
     schedule = make("interleaved-1f1b", 4, 10, 3);
     for (int rank = 0; rank < 4; rank++) {
         size_t count, given_count;
@@ -402,7 +402,7 @@ TEST(prologue_and_epilogue_stand_around_every_rank) {
                                       .prologue = prologue,
                                       .epilogue = epilogue};
     owned_schedule schedule = NULL;
-    assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
+    assert_works(harpe_schedule_new(&options, &schedule, &failure));
     loading[0] = 'X'; /* the schedule has a copy of its own */
     assert_int_equal(harpe_schedule_instruction_count(schedule), 2 * (8 + 3));
     for (int rank = 0; rank < 2; rank++) {
@@ -635,7 +635,7 @@ TEST(refuses_bad_standalone_names) {
     expect_refusal(&options, HARPE_INVALID_ARGUMENT, "epilogue: 'aaaa");
     name[HARPE_INSTRUCTION_NAME_MAX] = '\0';
     owned_schedule schedule = NULL;
-    assert_int_equal(harpe_schedule_new(&options, &schedule, NULL), HARPE_OK);
+    assert_works(harpe_schedule_new(&options, &schedule, &failure));
     const char *many[HARPE_STANDALONE_NAMES_MAX + 2] = {NULL};
     for (int i = 0; i <= HARPE_STANDALONE_NAMES_MAX; i++)
         many[i] = "x";

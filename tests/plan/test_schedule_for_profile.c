@@ -60,7 +60,7 @@ static void check_built_in(const char *name, int stages, int chunks) {
     } else if (expected == 0) {
         assert_refused(profile, &request, HARPE_INVALID_INPUT, "which cannot be divided");
     } else {
-        assert_int_equal(harpe_schedule_for_profile(profile, &request, &schedule, NULL), HARPE_OK);
+        assert_works(harpe_schedule_for_profile(profile, &request, &schedule, &failure));
         assert_string_equal(harpe_schedule_name(schedule), name);
         assert_int_equal(harpe_schedule_rank_count(schedule), expected);
         assert_int_equal(harpe_schedule_stage_count(schedule), stages);
@@ -81,7 +81,7 @@ TEST(the_default_is_1f1b) {
     owned_profile profile = profile_of_stages(3);
     owned_schedule schedule = NULL;
     harpe_schedule_request request = {.options = {.microbatches = 1}};
-    assert_int_equal(harpe_schedule_for_profile(profile, &request, &schedule, NULL), HARPE_OK);
+    assert_works(harpe_schedule_for_profile(profile, &request, &schedule, &failure));
     assert_string_equal(harpe_schedule_name(schedule), "1f1b");
     assert_int_equal(harpe_schedule_rank_count(schedule), 3);
 }
@@ -128,8 +128,7 @@ TEST(a_schedule_too_large_to_plan_is_refused) {
                 assert_int_equal(status, HARPE_LIMIT_EXCEEDED);
                 assert_says(&failure, "MiB: plan fewer microbatches, or raise");
                 request.memory_limit_bytes = 0;
-                assert_int_equal(harpe_schedule_for_profile(profile, &request, &schedule, NULL),
-                                 HARPE_OK);
+                assert_works(harpe_schedule_for_profile(profile, &request, &schedule, &failure));
                 harpe_problem *problem = NULL;
                 harpe_problem_options options = {.memory_limit_bytes = limit};
                 assert_int_equal(harpe_problem_new(profile, schedule, &options, &problem, NULL),
@@ -184,8 +183,7 @@ static void check_file(const char *path, int ranks, int microbatches) {
                 assert_refused(profile, &request, HARPE_INVALID_ARGUMENT, expected);
                 continue;
             }
-            assert_int_equal(harpe_schedule_for_profile(profile, &request, &schedule, NULL),
-                             HARPE_OK);
+            assert_works(harpe_schedule_for_profile(profile, &request, &schedule, &failure));
             assert_string_equal(harpe_schedule_name(schedule), "file");
             assert_int_equal(harpe_schedule_rank_count(schedule), ranks);
             assert_int_equal(harpe_schedule_microbatch_count(schedule), microbatches);
@@ -232,7 +230,7 @@ SCRATCH_TEST(a_file_takes_a_prologue_and_an_epilogue) {
     assert_refuses(harpe_schedule_for_profile(profile, &request, &schedule, &failure),
                    HARPE_INVALID_INPUT, "can never finish");
     put_file(path, "0F0,2F0,BARRIER,2B0,0B0\n1F0,BARRIER,1B0\n");
-    assert_int_equal(harpe_schedule_for_profile(profile, &request, &schedule, NULL), HARPE_OK);
+    assert_works(harpe_schedule_for_profile(profile, &request, &schedule, &failure));
     static const char *const expected[2][8] = {
         {"load", "warm_up", "forward", "forward", "backward", "backward", "step", NULL},
         {"load", "warm_up", "forward", "backward", "step", NULL}};

@@ -182,8 +182,7 @@ JOB_TEST(the_limit_follows_the_server) {
 
 JOB_TEST(no_limit_is_higher_than_the_own_choice) {
     harpe_selector_parameters parameters = {.maximum_slowdown = 1.1};
-    assert_int_equal(harpe_selector_max_slowdown(&parameters, &self->rank.options.selector, NULL),
-                     HARPE_OK);
+    assert_works(harpe_selector_max_slowdown(&parameters, &self->rank.options.selector, &failure));
     construct(&self->rank);
     measure(&self->rank);
     int own_w = harpe_power_limit_optimum_w(self->rank.optimizer);
@@ -258,8 +257,8 @@ WORLD_TEST(no_plan_above_another_limit_is_declared) {
     for (int run = 0; run < 2; run++) {
         prepare(&self.rank, run == 0 ? NULL : &self.fleet);
         self.rank.options.profile_path = path;
-        assert_int_equal(
-            harpe_selector_max_slowdown(&parameters, &self.rank.options.selector, NULL), HARPE_OK);
+        assert_works(
+            harpe_selector_max_slowdown(&parameters, &self.rank.options.selector, &failure));
         if (run == 1) self.rank.outside_w = 220;
         construct(&self.rank);
         if (run == 0) measure(&self.rank);

@@ -57,7 +57,7 @@ static void join(job *self, const harpe_power_member_times *times) {
 static void measure(job *self) {
     static const harpe_power_limit_measurement all[] = {
         {300, 5000, 10}, {200, 4400, 11}, {100, 3600, 12}};
-    assert_int_equal(harpe_limit_plans_make(all, 3, 200, 10, &self->plans, NULL), HARPE_OK);
+    assert_works(harpe_limit_plans_make(all, 3, 200, 10, &self->plans, &failure));
     harpe_power_member_take_plans(self->member, self->plans);
 }
 
@@ -344,7 +344,7 @@ WORLD_TEST(names_are_made_and_differ) {
     harpe_power_limit_fleet *own[3] = {NULL};
     for (int i = 0; i < 3; i++) {
         if (i == 2) setenv("SLURM_JOB_ID", "4711", 1);
-        assert_int_equal(harpe_power_member_take_terms(&asked, &own[i], NULL), HARPE_OK);
+        assert_works(harpe_power_member_take_terms(&asked, &own[i], &failure));
         assert_true(own[i]->hold_s == 3600);
     }
     unsetenv("SLURM_JOB_ID");
@@ -354,7 +354,7 @@ WORLD_TEST(names_are_made_and_differ) {
         harpe_power_member_forget_terms(own[i]);
     const harpe_power_limit_fleet none = {.server_url = ""};
     harpe_power_limit_fleet *nothing = own[0];
-    assert_int_equal(harpe_power_member_take_terms(&none, &nothing, NULL), HARPE_OK);
+    assert_works(harpe_power_member_take_terms(&none, &nothing, &failure));
     assert_null(nothing);
 }
 

@@ -22,8 +22,7 @@ TEST(the_published_file_is_read) {
     assert_true(profile.measurements[0].energy_j == 1900.3);
     assert_true(profile.measurements[1].time_s == 10.7);
     assert_null(profile.device_model);
-    assert_int_equal(harpe_power_limit_profile_check(&profile, "p", "any", 100, 250, NULL),
-                     HARPE_OK);
+    assert_works(harpe_power_limit_profile_check(&profile, "p", "any", 100, 250, &failure));
 }
 
 SCRATCH_TEST(what_is_written_reads_the_same) {
@@ -33,8 +32,8 @@ SCRATCH_TEST(what_is_written_reads_the_same) {
     char model[] = "Odd \"GPU\" \\ 1\n";
     harpe_power_limit_profile written = {measured, 2, model, 100, 250};
     AT_END(harpe_power_limit_profile_clear) harpe_power_limit_profile read = {0};
-    assert_int_equal(harpe_power_limit_profile_write(path, &written, NULL), HARPE_OK);
-    assert_int_equal(harpe_power_limit_profile_read(path, &read, NULL), HARPE_OK);
+    assert_works(harpe_power_limit_profile_write(path, &written, &failure));
+    assert_works(harpe_power_limit_profile_read(path, &read, &failure));
     assert_int_equal(read.count, 2);
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(read.measurements[i].power_limit_w, measured[i].power_limit_w);
@@ -44,7 +43,7 @@ SCRATCH_TEST(what_is_written_reads_the_same) {
     assert_int_equal(read.minimum_w, 100);
     assert_int_equal(read.maximum_w, 250);
     assert_string_equal(read.device_model, "Odd \"GPU\" \\ 1?");
-    assert_int_equal(harpe_power_limit_profile_check(&read, "p", model, 100, 250, NULL), HARPE_OK);
+    assert_works(harpe_power_limit_profile_check(&read, "p", model, 100, 250, &failure));
 }
 
 TEST(a_profile_of_another_gpu_is_refused) {
@@ -53,9 +52,8 @@ TEST(a_profile_of_another_gpu_is_refused) {
                            "\"device_model\":\"A\",\"minimum_w\":100,\"maximum_w\":250}",
                            &profile, NULL),
                      HARPE_OK);
-    assert_int_equal(harpe_power_limit_profile_check(&profile, "p", "A", 100, 250, NULL), HARPE_OK);
-    assert_int_equal(harpe_power_limit_profile_check(&profile, "p", NULL, 100, 250, NULL),
-                     HARPE_OK);
+    assert_works(harpe_power_limit_profile_check(&profile, "p", "A", 100, 250, &failure));
+    assert_works(harpe_power_limit_profile_check(&profile, "p", NULL, 100, 250, &failure));
     assert_refuses(harpe_power_limit_profile_check(&profile, "p", "B", 100, 250, &failure),
                    HARPE_INVALID_INPUT, "'A'");
     assert_int_equal(harpe_power_limit_profile_check(&profile, "p", "A", 100, 300, &failure),

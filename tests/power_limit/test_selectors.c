@@ -22,14 +22,14 @@ static harpe_power_limit_selector cost(harpe_selector_parameters *parameters, do
     harpe_power_limit_selector selector = {0};
     parameters->eta = eta;
     parameters->world_size = world_size;
-    assert_int_equal(harpe_selector_zeus_cost(parameters, &selector, NULL), HARPE_OK);
+    assert_works(harpe_selector_zeus_cost(parameters, &selector, &failure));
     return selector;
 }
 
 static harpe_power_limit_selector slowdown(harpe_selector_parameters *parameters, double factor) {
     harpe_power_limit_selector selector = {0};
     parameters->maximum_slowdown = factor;
-    assert_int_equal(harpe_selector_max_slowdown(parameters, &selector, NULL), HARPE_OK);
+    assert_works(harpe_selector_max_slowdown(parameters, &selector, &failure));
     return selector;
 }
 

@@ -47,8 +47,7 @@ static bool adopt(void *user, int socket) {
 }
 
 static void set(harpe_settings *settings, const char *name, const char *value) {
-    assert_int_equal(harpe_settings_set(settings, name, value, HARPE_FROM_FLAG, name, NULL),
-                     HARPE_OK);
+    assert_works(harpe_settings_set(settings, name, value, HARPE_FROM_FLAG, name, &failure));
 }
 
 static int serve(void *user) {
@@ -91,7 +90,7 @@ static void ask(harpe_connection *connection, const harpe_request *request, harp
 static harpe_connection *open_connection(void) {
     harpe_connection *connection = NULL;
     harpe_connection_options options = {.server_url = url, .held_s = 600};
-    assert_int_equal(harpe_connection_new(&options, &connection, NULL), HARPE_OK);
+    assert_works(harpe_connection_new(&options, &connection, &failure));
     return connection;
 }
 
@@ -164,7 +163,7 @@ static void run_job(void *user) {
     (void)user;
     pid_t ranks[RANKS];
     const harpe_transport_options options = {.latency_ns = MS, .fate = decide};
-    assert_int_equal(harpe_transport_begin(&options, NULL), HARPE_OK);
+    assert_works(harpe_transport_begin(&options, &failure));
     start_server();
     register_job();
     for (intptr_t rank = 0; rank < RANKS; rank++)

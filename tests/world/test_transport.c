@@ -102,10 +102,10 @@ static int run_server(void *user) {
     (void)user;
     harpe_http_options options = {.is_enclosed = true};
     harpe_http_handler handler = {.request = handle, .gone = lose, .sent = has_sent};
-    assert_int_equal(harpe_loop_new(&server.loop, NULL), HARPE_OK);
-    assert_int_equal(harpe_http_new(server.loop, &options, &handler, &server.http, NULL), HARPE_OK);
+    assert_works(harpe_loop_new(&server.loop, &failure));
+    assert_works(harpe_http_new(server.loop, &options, &handler, &server.http, &failure));
     server.is_ready = true;
-    assert_int_equal(harpe_loop_run(server.loop, NULL), HARPE_OK);
+    assert_works(harpe_loop_run(server.loop, &failure));
     harpe_http_free(server.http);
     harpe_loop_free(server.loop);
     return 0;
@@ -137,7 +137,7 @@ static harpe_message_fate decide(void *user, const harpe_message *message) {
 static harpe_connection *open_connection(harpe_connection_options options) {
     harpe_connection *connection = NULL;
     options.server_url = url;
-    assert_int_equal(harpe_connection_new(&options, &connection, NULL), HARPE_OK);
+    assert_works(harpe_connection_new(&options, &connection, &failure));
     return connection;
 }
 
@@ -159,7 +159,7 @@ static void run_with_server(void *user) {
     const harpe_transport_options options = {.latency_ns = MS, .tick_ns = 100 * MS, .fate = decide};
     fate_of_next = (harpe_message_fate){0};
     all_have_it = false;
-    assert_int_equal(harpe_transport_begin(&options, NULL), HARPE_OK);
+    assert_works(harpe_transport_begin(&options, &failure));
     start_server();
     test();
     if (harpe_world_is_alive(server.process)) stop_server();
