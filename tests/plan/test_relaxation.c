@@ -229,5 +229,3 @@ TEST(larger_problems_too) {
     for (int trial = 0; trial < test_trials(44); trial++)
         one_problem(any_problem(&random, trial, 5, 9), &random, 25);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -120,5 +120,3 @@ TEST(sets_do_not_depend_on_threads) {
         }
     }
 }
-
-int main(void) { return run_listed_tests(); }
