@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Functions that several subcommands use: prepare the process (streams, signals), report a failure,
  * print JSON, run a command of the user, read the values of flags. */
-#include "cli/command.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,11 +13,9 @@
 #include <unistd.h>
 
 #include "base/array.h"
-#include "base/error.h"
 #include "base/file.h"
 #include "base/number.h"
-#include "base/terminal_progress.h"
-#include "base/text.h"
+#include "cli/cli.h"
 
 /* More digits would only show binary rounding. */
 #define JSON_DIGITS 15

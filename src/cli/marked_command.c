@@ -2,8 +2,6 @@
 /* Runs a command of the user that marks its steps. Makes the memory and the pipe for the marks,
  * starts the command, passes signals on, and calls a function for each mark. `harpe power-limit
  * run` and `harpe tune` use this file, which does not know what a step is for. */
-#include "cli/marked_command.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,10 +19,9 @@
 
 #include <harpe/power_limit.h>
 
-#include "base/error.h"
 #include "base/process.h"
 #include "base/wait.h"
-#include "cli/command.h"
+#include "cli/cli.h"
 
 /* ---- The channel of step signals ------------------------------------------------------------- */
 

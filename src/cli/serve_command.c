@@ -10,9 +10,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/error.h"
-#include "base/text.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "pfo/settings.h"
 #include "server/scheduler/scheduler_host.h"
 #include "server/server.h"

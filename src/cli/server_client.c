@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sends requests to the coordination server: chooses the token, and explains answers other than 200
  * to the user. */
-#include "cli/server_client.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/token.h"
-#include "http/client/connection.h"
+#include "cli/cli.h"
 
 #define CONNECT_LIMIT_S 5.0
 

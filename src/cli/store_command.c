@@ -6,8 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/error.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "pfo/settings.h"
 #include "server/store/store_tools.h"
 

@@ -6,10 +6,7 @@
 #include <harpe/profile.h>
 #include <harpe/replicas.h>
 
-#include "base/error.h"
-#include "base/terminal_progress.h"
-#include "cli/commands.h"
-#include "cli/gpu_names.h"
+#include "cli/cli.h"
 #include "plan/profiles.h"
 
 #define STAGES_MAX 4096
@@ -75,8 +72,7 @@ static const harpe_command_line command_line = {
     .refusal = "is not a flag; the file to write is --output FILE",
     .about = "Make a synthetic profile that looks like a measured one, to try Harpe without a "
              "GPU.\vExamples:\n  harpe synth --stages 8 --output profile.csv\n"
-             "  harpe synth --stages 8 --replicas 4 --output gpus.csv\n\nSee also: man "
-             "harpe-synth",
+             "  harpe synth --stages 8 --replicas 4 --output gpus.csv\n\nSee also: man harpe-synth",
     .more_help = harpe_gpu_models_help,
 };
 

@@ -16,11 +16,9 @@
 #include <harpe/power_limit.h>
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/file.h"
 #include "base/wait.h"
-#include "cli/commands.h"
-#include "cli/gpu_names.h"
+#include "cli/cli.h"
 #include "client/control.h"
 #include "gpu/gpus.h"
 #include "lease/lease.h"
@@ -462,10 +460,9 @@ static void print_status(const json_t *answer, const char *socket) {
 static int status_command(int argc, char **argv) {
     static const harpe_command_line line = {
         .parts = {{.flags = socket_flags}, {.flags = status_flags}},
-        .about =
-            "Show the leases of the node agent: their holders, the clocks that the holders want "
-            "and the GPUs have (MHz), and what the agent restores at their end.\vSee also: man "
-            "harpe-agent",
+        .about = "Show the leases of the node agent: their holders, the clocks that the holders "
+                 "want and the GPUs have (MHz), and what the agent restores at their end.\vSee "
+                 "also: man harpe-agent",
     };
     ask_arguments arguments = {0};
     harpe_error error;
@@ -554,9 +551,9 @@ static harpe_status wait_for_end(const char *socket, const char *uuid, harpe_err
 static int restore_command(int argc, char **argv) {
     static const harpe_command_line line = {
         .parts = {{.flags = socket_flags}, {.flags = restore_flags}},
-        .about = "End the leases of the node agent, which restores their GPUs. The holders "
-                 "continue at the clocks that their GPUs then have. Needs root.\vSee also: man "
-                 "harpe-agent",
+        .about =
+            "End the leases of the node agent, which restores their GPUs. The holders continue at "
+            "the clocks that their GPUs then have. Needs root.\vSee also: man harpe-agent",
     };
     ask_arguments arguments = {0};
     harpe_error error;

@@ -10,12 +10,8 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/file.h"
-#include "base/format.h"
-#include "base/terminal_progress.h"
-#include "cli/commands.h"
-#include "cli/fleet/fleet_internal.h"
+#include "cli/cli.h"
 #include "draw/draw.h"
 #include "fleet/fleet_tools.h"
 #include "rights/tokens.h"
@@ -75,8 +71,7 @@ static const harpe_flag token_flags[] = {
 static const harpe_command_line token_line = {
     .parts = {{.flags = token_flags}},
     .words = token_words,
-    .forms = "add NAME --role ROLE --tokens FILE\nlist --tokens FILE\nremove NAME --tokens "
-             "FILE",
+    .forms = "add NAME --role ROLE --tokens FILE\nlist --tokens FILE\nremove NAME --tokens FILE",
     .about = "Add, list or remove the tokens of a server. The server notices the change within "
              "seconds. A new token is printed once.\vSee also: man harpe-fleet",
 };
@@ -279,13 +274,13 @@ static harpe_status report_missing(const solution *s, const char *path, harpe_er
         if (status != HARPE_OK) return status;
         if (!(use.missing_w > 0)) continue;
         const char *group = harpe_fleet_group_name(s->fleet, g);
-        (void)snprintf(
-            line, sizeof line,
-            "the budget of %s%s%s, %s, is %s too small: its jobs draw at least %s within "
-            "the slowdowns that they accept, which needs a budget of %s",
-            *group ? "group '" : "the whole fleet", harpe_clean_text(name, sizeof name, group),
-            *group ? "'" : "", HARPE_POWER(use.budget_w), HARPE_POWER(use.missing_w),
-            HARPE_POWER(use.least_w), HARPE_POWER(use.budget_w + use.missing_w));
+        (void)snprintf(line, sizeof line,
+                       "the budget of %s%s%s, %s, is %s too small: its jobs draw at least %s "
+                       "within the slowdowns that they accept, which needs a budget of %s",
+                       *group ? "group '" : "the whole fleet",
+                       harpe_clean_text(name, sizeof name, group), *group ? "'" : "",
+                       HARPE_POWER(use.budget_w), HARPE_POWER(use.missing_w),
+                       HARPE_POWER(use.least_w), HARPE_POWER(use.budget_w + use.missing_w));
         char before[HARPE_ERROR_MESSAGE_SIZE];
         (void)snprintf(before, sizeof before, "harpe fleet: %s", path);
         harpe_command_say(before, line);
@@ -365,7 +360,7 @@ static harpe_status run_solve(const fleet_arguments *arguments, const harpe_flee
     if (status == HARPE_OK)
         status = arguments->json ? print_json(&s, error) : print_tables(&s, error);
     if (status == HARPE_OK && !s.split.is_feasible) {
-        *exit_code = HARPE_FLEET_EXIT_INFEASIBLE;
+        *exit_code = HARPE_EXIT_INFEASIBLE;
         status = report_missing(&s, arguments->path, error);
     }
     harpe_fleet_free(s.fleet);
@@ -603,11 +598,10 @@ static const harpe_command_line command_line = {
     .refusal = "is one file too many",
     .forms =
         "solve FILE\nsimulate FILE\nstatus|budget|group|job|load|member|event|prices|audit|token",
-    .about =
-        "Split a power budget over many jobs, so that they lose least time, or simulate a day of "
-        "such a fleet.\vExamples:\n  harpe fleet solve fleet.json\n  harpe fleet simulate "
-        "fleet.json --output day.svg\n  harpe fleet budget set 60000\n  harpe fleet event "
-        "--help\n\nSee also: man harpe-fleet, man 5 harpe-fleet",
+    .about = "Split a power budget over many jobs, so that they lose least time, or simulate a day "
+             "of such a fleet.\vExamples:\n  harpe fleet solve fleet.json\n  harpe fleet simulate "
+             "fleet.json --output day.svg\n  harpe fleet budget set 60000\n  harpe fleet event "
+             "--help\n\nSee also: man harpe-fleet, man 5 harpe-fleet",
 };
 
 static void check_usage(const fleet_arguments *arguments, const struct argp_state *state) {

@@ -12,14 +12,9 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/file.h"
-#include "base/format.h"
 #include "base/number.h"
-#include "base/terminal_progress.h"
-#include "cli/command.h"
-#include "cli/fleet/fleet_internal.h"
-#include "cli/server_client.h"
+#include "cli/cli.h"
 #include "fleet/fleet_tools.h"
 
 /* The options that become a member of a request's body, or a parameter of its query. */
@@ -127,10 +122,10 @@ static harpe_status tell_no_answer(const feed *from, const harpe_connection *con
                           "name in the certificate as the address",
                           from->name, harpe_connection_reason(connection));
     if (status == HARPE_PERMISSION_DENIED)
-        return harpe_fail(error, HARPE_UNAVAILABLE,
-                          "%s: the server is not trusted (%s); name its authority with "
-                          "--feed-ca-file",
-                          from->name, harpe_connection_reason(connection));
+        return harpe_fail(
+            error, HARPE_UNAVAILABLE,
+            "%s: the server is not trusted (%s); name its authority with --feed-ca-file",
+            from->name, harpe_connection_reason(connection));
     if (status == HARPE_LIMIT_EXCEEDED)
         return harpe_fail(error, status, "%s: is larger than %zu MiB", from->name,
                           (size_t)FEED_BYTES >> 20);
@@ -329,10 +324,10 @@ static const harpe_flag flags[] = {
     [FLEET_EVERY] = {"every", 0, "SECONDS",
                      "prices set: keep running, and read the prices again after so many seconds", 3,
                      NUMBER(EVERY), 1, 1e6},
-    [FLEET_FEED_CA_FILE] = {"feed-ca-file", 0, "FILE",
-                            "prices set: trust these certificate authorities (PEM) for the URL of "
-                            "the prices",
-                            3, TEXT(FEED_CA_FILE)},
+    [FLEET_FEED_CA_FILE] =
+        {"feed-ca-file", 0, "FILE",
+         "prices set: trust these certificate authorities (PEM) for the URL of the prices", 3,
+         TEXT(FEED_CA_FILE)},
     [FLEET_LIMIT] = {"limit", 0, "N", "audit: at most so many records (100)", 4, NUMBER(LIMIT), 0,
                      10000},
     [OPTION_COUNT] = {"json", 'j', NULL, "Print the server's answer as JSON", 6,
@@ -349,10 +344,9 @@ static harpe_status read_time(const char *value, double now_s, double *out, harp
     double seconds;
     if (!harpe_parse_double(digits, strlen(digits), &seconds) || seconds < 0 ||
         seconds > HARPE_MOMENT_MAX_S)
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "--from: '%.64s' is no time: give seconds since 1970, or +SECONDS from "
-                          "now",
-                          value);
+        return harpe_fail(
+            error, HARPE_INVALID_ARGUMENT,
+            "--from: '%.64s' is no time: give seconds since 1970, or +SECONDS from now", value);
     *out = is_relative ? now_s + seconds : seconds;
     return HARPE_OK;
 }
@@ -526,8 +520,7 @@ static const harpe_command_line command_line = {
              "Actions:\n  status\n  budget [set WATTS | remove]\n  group [set NAME | remove "
              "NAME]\n  job [set ID]\n  load set NAME WATTS | load remove NAME\n  member remove "
              "NAME\n  event [add | cancel ID]\n  prices [set FILE or URL | remove]\n  audit\n\n"
-             "See also: man "
-             "harpe-fleet",
+             "See also: man harpe-fleet",
 };
 
 /* ---- The answer ------------------------------------------------------------------------------ */
@@ -542,7 +535,7 @@ static harpe_status show(const server_arguments *arguments, json_t *answer, int 
     /* Only the answers about an event and a budget have this member. */
     bool is_missing = strcmp(arguments->action->method, "GET") != 0 &&
                       json_number_value(json_object_get(answer, "missing_w")) > 0;
-    *exit_code = is_missing ? HARPE_FLEET_EXIT_INFEASIBLE : HARPE_EXIT_OK;
+    *exit_code = is_missing ? HARPE_EXIT_INFEASIBLE : HARPE_EXIT_OK;
     return status == HARPE_OK ? harpe_command_flush(error) : status;
 }
 

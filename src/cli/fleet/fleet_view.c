@@ -6,9 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/format.h"
-#include "cli/command.h"
-#include "cli/fleet/fleet_internal.h"
+#include "cli/cli.h"
 
 enum { WIDE_COLUMNS = 118 }; /* the width of the whole table of jobs */
 
@@ -249,8 +247,7 @@ static void print_prices(const json_t *fleet) {
 static void print_energy(const json_t *fleet) {
     const json_t *energy = at(fleet, "energy");
     if (!json_is_number(at(energy, "used_kwh"))) return;
-    printf("energy %s kWh since %s UTC, saved %s kWh +- %s kWh (against one clock: not "
-           "measured)\n",
+    printf("energy %s kWh since %s UTC, saved %s kWh +- %s kWh (against one clock: not measured)\n",
            digits(energy, "used_kwh", 5).text, moment(energy, "since").text,
            digits(energy, "saved_kwh", 5).text, digits(energy, "saved_kwh_uncertainty", 3).text);
     if (!json_is_number(at(energy, "cost"))) return;

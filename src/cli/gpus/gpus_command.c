@@ -5,14 +5,9 @@
  * null. */
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
-#include <harpe/gpu.h>
-
-#include "base/error.h"
-#include "base/format.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/gpus/gpus_facts.h"
 #include "client/control.h"
 #include "gpu/gpus.h"
@@ -83,8 +78,8 @@ static void diagnose_gpu(const harpe_gpu_facts *facts, const harpe_gpu_permissio
     }
     if (facts->limit_w < 0) {
         add_problem(problems,
-                    "GPU %d: has no power limit that can be read; the power limit optimizer "
-                    "cannot work on it.",
+                    "GPU %d: has no power limit that can be read; the power limit optimizer cannot "
+                    "work on it.",
                     gpu);
     }
     if (facts->limit_enforced_w >= 0 && facts->limit_w - facts->limit_enforced_w >= 0.5) {
@@ -99,11 +94,11 @@ static void diagnose_gpu(const harpe_gpu_facts *facts, const harpe_gpu_permissio
                     gpu);
     }
     if (facts->persistence == 0 && !may->has_persistence_daemon) {
-        add_problem(problems,
-                    "GPU %d: persistence mode is off, so settings and the energy counter are lost "
-                    "when the last process leaves: nvidia-smi -i %d -pm 1, or start "
-                    "nvidia-persistenced.",
-                    gpu, facts->info->driver_index);
+        add_problem(
+            problems,
+            "GPU %d: persistence mode is off, so settings and the energy counter are lost when the "
+            "last process leaves: nvidia-smi -i %d -pm 1, or start nvidia-persistenced.",
+            gpu, facts->info->driver_index);
     }
 }
 
@@ -164,8 +159,8 @@ static void add_left(void *user, const harpe_saved_settings *state, const harpe_
     harpe_saved_settings_describe(state, what, sizeof what);
     add_problem(user,
                 "GPU %d: process %" PRId64
-                " was killed and has left this GPU changed (to put back: "
-                "%s): harpe gpus --restore, or the next start of a job under Harpe.",
+                " was killed and has left this GPU changed (to put back: %s): harpe gpus "
+                "--restore, or the next start of a job under Harpe.",
                 info->index, state->trainer, what);
 }
 
@@ -338,10 +333,9 @@ static void print_notes(const harpe_machine_facts *machine) {
     for (int i = 0; i < machine->count; i++) {
         const harpe_gpu_facts *gpu = &machine->facts[i];
         if (gpu->is_module) {
-            printf(
-                "\nGPU %d: its energy is that of the whole module, CPU included (power now: GPU %s "
-                "W, module %s W).\n",
-                i, NUMBER(gpu->power_w), NUMBER(gpu->module_power_w));
+            printf("\nGPU %d: its energy is that of the whole module, CPU included (power now: GPU "
+                   "%s W, module %s W).\n",
+                   i, NUMBER(gpu->power_w), NUMBER(gpu->module_power_w));
         }
         if (gpu->idle_mhz > 0)
             printf("\nGPU %d: has no work, so the node agent holds its clock at %u MHz until it "

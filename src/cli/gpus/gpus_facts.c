@@ -3,20 +3,15 @@
  * time, and finds out the rights of the process. It only reads. No function here may set a value,
  * not even to the present value. The rights are therefore not found by an attempt, but from the
  * process's user and capabilities. */
-#include "cli/gpus/gpus_facts.h"
-
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/wait.h"
-#include "cli/gpu_names.h"
+#include "cli/cli.h"
+#include "cli/gpus/gpus_facts.h"
 #include "gpu/gpus.h"
 
 /* Duration and interval of the readings of the energy counters. All GPUs are watched at the same

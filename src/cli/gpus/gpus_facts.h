@@ -4,12 +4,7 @@
 #ifndef HARPE_CLI_GPUS_GPUS_FACTS_H
 #define HARPE_CLI_GPUS_GPUS_FACTS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <harpe/gpu.h>
-
+#include "cli/cli.h"
 #include "lease/lease.h"
 
 /* Observations of an energy counter. */

@@ -10,9 +10,8 @@
 #include <unistd.h>
 
 #include "base/array.h"
-#include "base/error.h"
 #include "base/number.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "cli/monitor/monitor_internal.h"
 #include "monitor/monitor.h"
 
@@ -288,10 +287,9 @@ static const harpe_command_line command_line = {
     .words = words,
     .is_in_order = true,
     .forms = "[energy] -- COMMAND [ARG...]\nenergy\npower",
-    .about =
-        "Measure the time and energy of a command, or show the energy and power of GPUs and CPUs "
-        "live.\vExamples:\n  harpe monitor -- python train.py\n  harpe monitor power\n  "
-        "harpe emulate --gpus 4xA100 -- harpe monitor power\n\nSee also: man harpe-monitor",
+    .about = "Measure the time and energy of a command, or show the energy and power of GPUs and "
+             "CPUs live.\vExamples:\n  harpe monitor -- python train.py\n  harpe monitor power\n  "
+             "harpe emulate --gpus 4xA100 -- harpe monitor power\n\nSee also: man harpe-monitor",
 };
 
 static void check_usage(const harpe_monitor_request *request, const struct argp_state *state) {

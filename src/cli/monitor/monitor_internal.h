@@ -3,11 +3,9 @@
 #ifndef HARPE_CLI_MONITOR_MONITOR_INTERNAL_H
 #define HARPE_CLI_MONITOR_MONITOR_INTERNAL_H
 
-#include <stdbool.h>
-#include <stdio.h>
-
-#include <harpe/gpu.h>
 #include <harpe/monitor.h>
+
+#include "cli/cli.h"
 
 typedef struct harpe_monitor_request {
     bool energy;      /* else power */

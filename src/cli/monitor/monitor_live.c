@@ -13,10 +13,8 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/error.h"
-#include "base/terminal_progress.h"
 #include "base/wait.h"
-#include "cli/command.h"
+#include "cli/cli.h"
 #include "cli/monitor/monitor_internal.h"
 #include "monitor/monitor.h"
 

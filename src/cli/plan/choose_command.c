@@ -5,14 +5,10 @@
  * nothing. */
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "cli/commands.h"
 #include "cli/plan/plan_internal.h"
 
 #define TIME_MAX_S 1e9
@@ -201,10 +197,10 @@ static void check_prices(const struct argp_state *state, choose_arguments *argum
     bool fits =
         criterion == CHOOSE_NOTHING || criterion == CHOOSE_DEADLINE || criterion == CHOOSE_SLOWDOWN;
     if (prices->are_given && !fits) {
-        harpe_flag_fail(state,
-                        "--energy-price and %s: give only one; --deadline and --max-slowdown go "
-                        "with prices",
-                        arguments->criterion_flag);
+        harpe_flag_fail(
+            state,
+            "--energy-price and %s: give only one; --deadline and --max-slowdown go with prices",
+            arguments->criterion_flag);
     }
 }
 

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,10 +11,6 @@
 #include <harpe/version.h>
 
 #include "base/array.h"
-#include "base/error.h"
-#include "base/terminal_progress.h"
-#include "base/text.h"
-#include "cli/commands.h"
 #include "cli/plan/plan_internal.h"
 #include "plan/solver.h"
 #include "plan/switching.h"
@@ -86,10 +81,9 @@ static const harpe_command_line command_line = {
     .words = words,
     .forms = "[FILE...]",
     .about = "Compute the time, energy and power of plan files from a profile, and compare them "
-             "with the "
-             "lower bound at that time and with maximum frequency everywhere.\vExample:\n  harpe "
-             "evaluate --inst-profile profile.csv --num-mbs 32 --p2p-power 84 \\\n      --plan "
-             "freqs_pipeline_00042.py\n\nSee also: man harpe-evaluate",
+             "with the lower bound at that time and with maximum frequency everywhere.\vExample:\n "
+             " harpe evaluate --inst-profile profile.csv --num-mbs 32 --p2p-power 84 \\\n      "
+             "--plan freqs_pipeline_00042.py\n\nSee also: man harpe-evaluate",
     .more_help = harpe_problem_more_help,
 };
 

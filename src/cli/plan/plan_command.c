@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe plan`: makes a directory of frequency plans from a profile. This file reads the flags,
  * calls the steps and cleans up. The output path stays unchanged until all files are complete. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <harpe/version.h>
 
 #include "base/array.h"
-#include "base/error.h"
 #include "base/file.h"
-#include "base/format.h"
-#include "base/terminal_progress.h"
-#include "cli/commands.h"
 #include "cli/plan/plan_internal.h"
 
 #define PLAN_COUNT_MAX 100000
@@ -148,9 +143,9 @@ static const harpe_command_line command_line = {
               {.flags = harpe_replica_flags, .at = offsetof(plan_arguments, replicas)}},
     .refusal = "is not a flag; files are given as --inst-profile FILE",
     .about =
-        "Compute the exact time-energy frontier of a training pipeline, and frequency plans "
-        "along it.\vExample:\n  harpe plan --inst-profile profile.csv --num-mbs 32 --p2p-power "
-        "84 \\\n      --output-dir plans\n  harpe plan --graph job.json --output-dir plans\n"
+        "Compute the exact time-energy frontier of a training pipeline, and frequency plans along "
+        "it.\vExample:\n  harpe plan --inst-profile profile.csv --num-mbs 32 --p2p-power 84 \\\n   "
+        "   --output-dir plans\n  harpe plan --graph job.json --output-dir plans\n"
         "  harpe plan --inst-profile gpus.csv --replicas --num-mbs 32 -o plans\n\n"
         "See also: man harpe-plan",
     .more_help = harpe_problem_more_help,
@@ -190,8 +185,9 @@ static void check_complete(const struct argp_state *state, const plan_arguments 
     if (arguments->export_path)
         harpe_flag_fail(state, "--graph and --export-graph: a graph is not exported again");
     if (has_switch(arguments)) {
-        harpe_flag_fail(state, "--graph: --min-dwell, --switch-latency and --switch-energy are for "
-                               "pipelines only");
+        harpe_flag_fail(
+            state,
+            "--graph: --min-dwell, --switch-latency and --switch-energy are for pipelines only");
     }
 }
 

@@ -6,17 +6,12 @@
 #ifndef HARPE_CLI_PLAN_PLAN_INTERNAL_H
 #define HARPE_CLI_PLAN_PLAN_INTERNAL_H
 
-#include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
-
 #include <harpe/graph.h>
 #include <harpe/plan.h>
 #include <harpe/replicas.h>
 
 #include "base/file.h"
-#include "base/text.h"
-#include "cli/command.h"
+#include "cli/cli.h"
 #include "plan/plan_file.h"
 
 /* ---- Rows of plans (plan_output.c) ----------------------------------------------------------- */

@@ -3,7 +3,6 @@
  * JSON, and notes about probable mistakes in its input. Writes bound.csv, frontier.csv, the plan
  * files and plan.json. src/plan defines the formats. plan_pictures.c writes the pictures. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,10 +10,7 @@
 #include <harpe/version.h>
 
 #include "base/array.h"
-#include "base/error.h"
-#include "base/format.h"
 #include "base/possible.h"
-#include "cli/command.h"
 #include "cli/plan/plan_internal.h"
 #include "plan/graphs.h"
 #include "plan/plan_file.h"
@@ -184,8 +180,8 @@ static void note_blocking_power(const harpe_problem_input *input, harpe_text *te
     for (size_t i = 0; i < input->blocking_power_count; i++) {
         if (input->blocking_power_w[i] <= highest_w) continue;
         harpe_text_printf(text,
-                          "warning: --p2p-power %g: no instruction of %s draws more than %s W on "
-                          "a GPU; is it the watts of one GPU that waits?",
+                          "warning: --p2p-power %g: no instruction of %s draws more than %s W on a "
+                          "GPU; is it the watts of one GPU that waits?",
                           input->blocking_power_w[i], input->profile_path,
                           HARPE_DIGITS(highest_w, 4));
         return;
@@ -329,11 +325,10 @@ static void print_key_rows(const harpe_plan_result *result) {
     const harpe_frontier_row *named = &result->key_rows[HARPE_KEY_FASTEST].row;
     const harpe_frontier_row *fastest = result->rows;
     if (result->row_count > 0 && fastest->energy_j > named->energy_j * (1 + HIDDEN_SAVING))
-        printf(
-            "\nMeasured times vary by more than 0.1 %%: plan %d is shown in place of the fastest, "
-            "%d, which takes %.4f %% less time and %.2f %% more energy.\n",
-            named->plan, fastest->plan, 100 * (1 - fastest->time_s / named->time_s),
-            100 * (fastest->energy_j / named->energy_j - 1));
+        printf("\nMeasured times vary by more than 0.1 %%: plan %d is shown in place of the "
+               "fastest, %d, which takes %.4f %% less time and %.2f %% more energy.\n",
+               named->plan, fastest->plan, 100 * (1 - fastest->time_s / named->time_s),
+               100 * (fastest->energy_j / named->energy_j - 1));
 }
 
 void harpe_plan_summary_print(const harpe_problem_input *input, const harpe_plan_result *result,

@@ -2,7 +2,6 @@
 /* Plans all pipeline replicas of a job: reads the flags and the profiles of the GPUs, makes the
  * plans, and prints and writes them. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,9 +9,6 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/error.h"
-#include "base/format.h"
-#include "cli/command.h"
 #include "cli/plan/plan_internal.h"
 
 #define TIME_MAX_S 1e9
@@ -40,8 +36,7 @@ const harpe_flag harpe_replica_flags[] = {
      HARPE_INTO(harpe_replica_input, has_columns)},
     {"replica", 0, "FILE",
      "The profile of a further pipeline replica; give it once for each replica but the first, "
-     "whose "
-     "profile is --inst-profile",
+     "whose profile is --inst-profile",
      3, .read = add_replica},
     {"time", 0, "S",
      "An iteration of the job may take S seconds (default: the shortest time of the slowest "
@@ -59,8 +54,8 @@ const harpe_flag harpe_replica_flags[] = {
 
 void harpe_replica_input_check(const harpe_replica_input *input, const struct argp_state *state) {
     if (input->has_columns && input->more_count > 0)
-        harpe_flag_fail(state, "--replicas and --replica: give one file with the column "
-                               "replica, or a file for each replica");
+        harpe_flag_fail(state, "--replicas and --replica: give one file with the column replica, "
+                               "or a file for each replica");
     if (input->time_s > 0 && input->slowdown > 0)
         harpe_flag_fail(state, "--time and --slowdown: give one of them");
     if (!harpe_replica_input_is_given(input) &&
@@ -192,9 +187,9 @@ harpe_status harpe_replica_result_make(const harpe_replica_command *command,
                                      .max_swing_share = command->limits->max_swing_share};
     harpe_status status = HARPE_OK;
     if (input->wait_powers_path)
-        status = harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                            "--wait-powers: plans for each GPU know one power for all waits; leave "
-                            "it out");
+        status = harpe_fail(
+            error, HARPE_INVALID_ARGUMENT,
+            "--wait-powers: plans for each GPU know one power for all waits; leave it out");
     if (status == HARPE_OK) status = read_profiles(command, &result->profiles, error);
     if (status == HARPE_OK) status = make_schedule(input, result->profiles, error);
     if (status == HARPE_OK) status = harpe_command_check_signal(error);
@@ -321,8 +316,9 @@ static json_t *result_json(const harpe_replica_command *command, const harpe_rep
 static harpe_status write_replicas_csv(const harpe_replica_plans *plans, harpe_directory *directory,
                                        harpe_error *error) {
     harpe_text text = {0};
-    harpe_text_printf(&text, "replica,time_s,energy_j,lower_bound_j,gap_percent,fastest_s,same_as,"
-                             "start_s,plan\n");
+    harpe_text_printf(
+        &text,
+        "replica,time_s,energy_j,lower_bound_j,gap_percent,fastest_s,same_as,start_s,plan\n");
     for (int r = 0; r < harpe_replica_plans_job(plans).replica_count; r++) {
         const harpe_replica_plan *plan = harpe_replica_plans_at(plans, r);
         double numbers[] = {plan->time_s, plan->energy_j, plan->lower_bound_j,

@@ -2,16 +2,11 @@
 /* The flags that describe a planning problem, and the problem made from them. The range of each
  * value is checked while the command line is read, before any file is opened. The library checks
  * the values that depend on files (for example the number of stages). */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
-#include "base/error.h"
-#include "base/format.h"
 #include "base/number.h"
-#include "base/text.h"
-#include "cli/command.h"
 #include "cli/plan/plan_internal.h"
 #include "plan/problem.h"
 #include "plan/schedule.h"
@@ -301,12 +296,12 @@ static harpe_status check_blocking_power(const harpe_problem_input *input, harpe
     if (input->blocking_power_w || has_usual_power(input)) return HARPE_OK;
     for (int stage = 0; stage < harpe_profile_stage_count(input->profile); stage++) {
         if (harpe_profile_blocking_power_w(input->profile, stage) > 0) continue;
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "--p2p-power is missing, and the profile has no blocking_power for stage "
-                          "%d: give the watts that one GPU draws while it waits for its neighbour "
-                          "(measure it on a blocked receive; an A100 draws 70 to 85 W; 0 leaves "
-                          "waiting out of the sum)",
-                          stage);
+        return harpe_fail(
+            error, HARPE_INVALID_ARGUMENT,
+            "--p2p-power is missing, and the profile has no blocking_power for stage %d: give the "
+            "watts that one GPU draws while it waits for its neighbour (measure it on a blocked "
+            "receive; an A100 draws 70 to 85 W; 0 leaves waiting out of the sum)",
+            stage);
     }
     return HARPE_OK;
 }

@@ -13,11 +13,8 @@
 #include <harpe/profile.h>
 
 #include "base/array.h"
-#include "base/error.h"
 #include "base/file.h"
-#include "base/format.h"
-#include "base/terminal_progress.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "plan/profiles.h"
 
 typedef struct convert_request {
@@ -266,10 +263,10 @@ static harpe_status check(const conversion *self, harpe_error *error) {
                           "without which there is no profile; let the clients measure energy",
                           self->directory);
     }
-    return harpe_fail(error, HARPE_INVALID_INPUT,
-                      "%s: no result holds times of instructions (time_breakdown) that fit its "
-                      "schedule",
-                      self->directory);
+    return harpe_fail(
+        error, HARPE_INVALID_INPUT,
+        "%s: no result holds times of instructions (time_breakdown) that fit its schedule",
+        self->directory);
 }
 
 static harpe_status print_rows(const conversion *self, harpe_text *text, harpe_error *error) {
@@ -395,11 +392,10 @@ static const harpe_command_line command_line = {
     .is_in_order = true,
     .forms =
         "p2p [OPTION...]\nswitch [OPTION...] [-- COMMAND [ARG...]]\nconvert DIRECTORY [OPTION...]",
-    .about =
-        "Measure the power of a GPU that waits for a peer (p2p), measure how long a GPU takes to "
-        "change its clock (switch), or make a profile from a server's dump of a job "
-        "(convert).\vMore: harpe profile p2p --help, harpe profile switch --help, harpe profile "
-        "convert --help, man harpe-profile",
+    .about = "Measure the power of a GPU that waits for a peer (p2p), measure how long a GPU takes "
+             "to change its clock (switch), or make a profile from a server's dump of a job "
+             "(convert).\vMore: harpe profile p2p --help, harpe profile switch --help, harpe "
+             "profile convert --help, man harpe-profile",
 };
 
 int harpe_profile_command(int argc, char **argv) {

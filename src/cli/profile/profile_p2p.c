@@ -12,15 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <harpe/gpu.h>
 #include <harpe/monitor.h>
 
 #include "base/cleanup_process.h"
 #include "base/clock.h"
-#include "base/error.h"
-#include "base/terminal_progress.h"
 #include "base/wait.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "gpu/gpus.h"
 
 typedef struct p2p_request {
@@ -261,10 +258,10 @@ static harpe_status wait_on_emulator(harpe_gpus *gpus, int gpu, int waiting, har
     int code = wait ? wait((unsigned int)info->driver_index, waiting) : -1;
     if (library) dlclose(library);
     if (code == 0) return HARPE_OK;
-    return harpe_fail(error, HARPE_DRIVER_ERROR,
-                      "GPU %d: the emulator could not make it wait (%d); is %s the emulator of "
-                      "this version?",
-                      gpu, code, *path ? path : "the driver library");
+    return harpe_fail(
+        error, HARPE_DRIVER_ERROR,
+        "GPU %d: the emulator could not make it wait (%d); is %s the emulator of this version?",
+        gpu, code, *path ? path : "the driver library");
 }
 
 /* Waits for `time_s` seconds of GPU time. A signal or the end of a process ends the wait early. */
@@ -396,13 +393,12 @@ static const harpe_flag flags[] = {
 static const harpe_command_line command_line = {
     .parts = {{.flags = flags}},
     .refusal = "is not a flag",
-    .about =
-        "Measure the power of a GPU that is blocked on a peer: --p2p-power of harpe plan."
-        "\vOn real GPUs two processes of PyTorch (torch.distributed, NCCL) take part; emulated "
-        "GPUs need none.\n\nExamples:\n"
-        "  harpe profile p2p\n"
-        "  harpe emulate --gpus 2xA100 -- harpe profile p2p --duration 5\n\n"
-        "See also: man harpe-profile",
+    .about = "Measure the power of a GPU that is blocked on a peer: --p2p-power of harpe plan."
+             "\vOn real GPUs two processes of PyTorch (torch.distributed, NCCL) take part; "
+             "emulated GPUs need none.\n\nExamples:\n"
+             "  harpe profile p2p\n"
+             "  harpe emulate --gpus 2xA100 -- harpe profile p2p --duration 5\n\n"
+             "See also: man harpe-profile",
 };
 
 int harpe_profile_p2p_command(int argc, char **argv) {

@@ -10,8 +10,7 @@
 
 #include <harpe/profile.h>
 
-#include "base/error.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "sim/sim.h"
 
 typedef struct emulate_arguments {

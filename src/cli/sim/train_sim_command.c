@@ -8,12 +8,8 @@
 
 #include <harpe/profile.h>
 
-#include "base/error.h"
 #include "base/number.h"
-#include "base/terminal_progress.h"
-#include "cli/commands.h"
-#include "cli/gpu_names.h"
-#include "cli/job_report.h"
+#include "cli/cli.h"
 #include "sim/sim.h"
 
 #define REAL_LIMIT_S 600.0
@@ -42,10 +38,10 @@ static void parse_event(const struct argp_state *state, const char *flag, const 
                   harpe_parse_double(equals + 1, strlen(equals + 1), &factor) && factor >= 1 &&
                   factor <= 100;
     if (!is_good)
-        harpe_flag_fail(state,
-                        "%s: expected %s%s%s, found '%s'; a step such as +5 counts from the "
-                        "steady state",
-                        flag, has_rank ? "RANK@" : "", "STEP", has_factor ? "=FACTOR" : "", text);
+        harpe_flag_fail(
+            state,
+            "%s: expected %s%s%s, found '%s'; a step such as +5 counts from the steady state", flag,
+            has_rank ? "RANK@" : "", "STEP", has_factor ? "=FACTOR" : "", text);
     *event = (harpe_sim_event){.is_given = true,
                                .is_after_steady = is_after_steady,
                                .rank = (int)rank,
@@ -159,14 +155,14 @@ static const harpe_flag flags[] = {
 
 static const harpe_command_line command_line = {
     .parts = {{.flags = flags}},
-    .about = "Train on emulated GPUs with everything else real: the optimizer of each rank, its "
-             "controller, the coordination server. They run in virtual time, in one process, and "
-             "print the same figures on every machine; --real-time runs them in processes of their "
-             "own. Prints the time and energy at the "
-             "highest clocks, the predictions of the plan, and the time and energy with the "
-             "optimizer.\vExamples:\n  harpe train-sim\n  harpe train-sim --inst-profile gpt3.csv "
-             "--p2p-power 84 --pp 8 --num-mbs 32 \\\n      --offline\n\n"
-             "See also: man harpe-train-sim",
+    .about =
+        "Train on emulated GPUs with everything else real: the optimizer of each rank, its "
+        "controller, the coordination server. They run in virtual time, in one process, and print "
+        "the same figures on every machine; --real-time runs them in processes of their own. "
+        "Prints the time and energy at the highest clocks, the predictions of the plan, and the "
+        "time and energy with the optimizer.\vExamples:\n  harpe train-sim\n  harpe train-sim "
+        "--inst-profile gpt3.csv --p2p-power 84 --pp 8 --num-mbs 32 \\\n      --offline\n\n"
+        "See also: man harpe-train-sim",
 };
 
 static void check_together(const struct argp_state *state, const harpe_sim_options *options) {
@@ -329,8 +325,7 @@ static void print_savings(const harpe_sim_run *run, const harpe_sim_summary *sum
     one_clock other = find_one_clock(run, highest, planned);
     double saved_more = savings_against(&other, planned->energy_j, highest->energy_j);
     printf("  One clock for all GPUs saves %.2f %% and takes %+.2f %% time, computed from the "
-           "profile. "
-           "Against it\n  the plan saves %.2f %%%s\n",
+           "profile. Against it\n  the plan saves %.2f %%%s\n",
            other.savings_percent, other.more_time_percent, saved_more,
            isfinite(uncertainty) && fabs(saved_more) <= uncertainty ? " (within noise)" : "");
 }
@@ -365,10 +360,9 @@ static void print_slow(const harpe_sim_run *run, const harpe_sim_summary *sums) 
     printf("  %d %s more than %g %% slower", slow->slow_steps,
            slow->slow_steps == 1 ? "step was" : "steps were", 100 * HARPE_SIM_SLOW_SHARE);
     if (run->options->is_real_time)
-        printf(
-            ". In %d of them this machine woke a rank late by more than\n  %g %% of a step (%.3f s "
-            "of GPU time in the slowest step); delays of controllers are not known",
-            slow->late_steps, 100 * HARPE_SIM_SLOW_SHARE, slow->late_s);
+        printf(". In %d of them this machine woke a rank late by more than\n  %g %% of a step "
+               "(%.3f s of GPU time in the slowest step); delays of controllers are not known",
+               slow->late_steps, 100 * HARPE_SIM_SLOW_SHARE, slow->late_s);
     printf("\n");
 }
 

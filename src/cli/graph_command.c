@@ -8,11 +8,7 @@
 #include <harpe/profile.h>
 
 #include "base/array.h"
-#include "base/error.h"
-#include "base/format.h"
-#include "base/terminal_progress.h"
-#include "cli/commands.h"
-#include "cli/gpu_names.h"
+#include "cli/cli.h"
 #include "trace/trace.h"
 
 /* The time until a new clock holds differs widely between GPU models, and between clocks of one GPU
@@ -71,8 +67,7 @@ static const harpe_flag flags[] = {
      HARPE_INTO(graph_arguments, request.step), 0, INT32_MAX},
     {"communication", 0, "REGEX",
      "Kernels whose names match this POSIX extended regular expression communicate, as those of "
-     "known "
-     "libraries do; may be given several times",
+     "known libraries do; may be given several times",
      1, .read = add_pattern},
     {.help = "Activities:", .group = 2},
     {"gpu", 'g', "MODEL",
@@ -101,11 +96,10 @@ static const harpe_command_line command_line = {
     .parts = {{.flags = flags}},
     .words = words,
     .forms = "import TRACE...",
-    .about =
-        "Make a graph for harpe plan --graph from the traces of one iteration, one file for "
-        "each rank: traces of PyTorch's profiler (Kineto) or MLCommons Chakra execution "
-        "traces.\vExample:\n  harpe graph import rank*.json --gpu A100 --output job.json\n  harpe "
-        "plan --graph job.json --output-dir plans\n\nSee also: man harpe-graph",
+    .about = "Make a graph for harpe plan --graph from the traces of one iteration, one file for "
+             "each rank: traces of PyTorch's profiler (Kineto) or MLCommons Chakra execution "
+             "traces.\vExample:\n  harpe graph import rank*.json --gpu A100 --output job.json\n  "
+             "harpe plan --graph job.json --output-dir plans\n\nSee also: man harpe-graph",
     .more_help = harpe_gpu_models_help,
 };
 

@@ -11,13 +11,9 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/error.h"
-#include "base/terminal_progress.h"
 #include "base/token.h"
 #include "base/wait.h"
-#include "cli/commands.h"
-#include "cli/jobs/jobs_view.h"
-#include "cli/server_client.h"
+#include "cli/cli.h"
 
 /* Set `client`, and `query` and `limit` if needed, and leave the other members 0. */
 typedef struct job_pages {
@@ -63,9 +59,9 @@ static harpe_status look_ahead(job_pages *pages, size_t count, harpe_error *erro
         return harpe_fail(error, HARPE_NOT_SUPPORTED,
                           "the server cannot sort and search: it has an older version");
     if (place && strlen(place) >= sizeof pages->after)
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "the answer's \"next\" is too long: is harpe serve running at the "
-                          "address?");
+        return harpe_fail(
+            error, HARPE_INVALID_INPUT,
+            "the answer's \"next\" is too long: is harpe serve running at the address?");
     (void)snprintf(pages->after, sizeof pages->after, "%s", place ? place : "");
     return HARPE_OK;
 }
@@ -171,10 +167,10 @@ static harpe_status search_page(search *self, const json_t *jobs, harpe_error *e
 
 static harpe_status tell_found(search *self, const char *lister, char **found, harpe_error *error) {
     if (self->matches == 0 && self->fits > 1)
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "%zu jobs fit '%.200s'; give more of the id (%s --quiet prints "
-                          "whole ids)",
-                          self->fits, self->id, lister);
+        return harpe_fail(
+            error, HARPE_INVALID_ARGUMENT,
+            "%zu jobs fit '%.200s'; give more of the id (%s --quiet prints whole ids)", self->fits,
+            self->id, lister);
     if (self->matches == 0 && self->fits == 1) {
         *found = self->fitting;
         self->fitting = NULL;
@@ -275,10 +271,9 @@ static const harpe_command_line command_line = {
     .forms = "[list]\nlink\nshow ID\nwatch ID\nevict ID\nfinished [ID]",
     .about =
         "Show the jobs of a coordination server (harpe serve), or evict a job. link prints the "
-        "dashboard's address. finished lists the final reports of evicted jobs, or shows one. "
-        "ID may be the beginning of an id if only one id begins with it.\v"
-        "Examples:\n  harpe jobs --server http://head-node:7787\n  harpe jobs show "
-        "2026-01-31\n\n"
+        "dashboard's address. finished lists the final reports of evicted jobs, or shows one. ID "
+        "may be the beginning of an id if only one id begins with it.\v"
+        "Examples:\n  harpe jobs --server http://head-node:7787\n  harpe jobs show 2026-01-31\n\n"
         "See also: man harpe-jobs",
 };
 
