@@ -105,9 +105,12 @@ void harpe_command_say(const char *before, const char *line);
  * `before` must stay valid. */
 harpe_log harpe_command_log(const char *before);
 
+/* Returns a whole number of an object, or 0 if it is missing. */
+long harpe_json_count(const json_t *object, const char *name);
 /* Returns a JSON number, or null if the value is not finite, which stands for not known. */
 json_t *harpe_command_json_number(double value);
-/* Returns a JSON string. `text` may contain any bytes; bytes that are not UTF-8 become '?'. */
+/* Returns a JSON string, or null if `text` is NULL. `text` may contain any bytes; bytes that are
+ * not UTF-8 become '?'. */
 json_t *harpe_command_json_text(const char *text);
 
 /* Starts a command of the user, which is searched in PATH. The command gets the signal mask `mask`,
@@ -124,9 +127,12 @@ int harpe_command_exit_code(int wait_status);
 /* Blocks the signals of a list that ends with 0. Stores them in `*blocked`, and the signals that
  * were blocked before in `*before`. */
 void harpe_command_block(const int *numbers, sigset_t *blocked, sigset_t *before);
-/* Runs a command of the user with the signal mask `mask`, and returns its exit code. The signals
- * `waited`, one of which is SIGCHLD, must be blocked. Those that are sent only to this process are
- * passed on; a signal of the terminal reaches the command without help. */
+/* Waits for the end of a command of the user, and returns its exit code. The signals `waited`, one
+ * of which is SIGCHLD, must be blocked. Those that are sent only to this process are passed on; a
+ * signal of the terminal reaches the command without help. If a second passes without a signal,
+ * calls `tick`, which may be NULL. */
+int harpe_command_wait(pid_t child, const sigset_t *waited, void (*tick)(void *user), void *user);
+/* Starts a command of the user with the signal mask `mask`, and waits for its end. */
 int harpe_command_run(const char *name, char *const *command, const sigset_t *waited,
                       const sigset_t *mask);
 /* Restores the default handlers of the signals that a server's loop receives as events. */

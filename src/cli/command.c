@@ -5,16 +5,20 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/file.h"
 #include "base/number.h"
+#include "base/process.h"
+#include "base/wait.h"
 #include "cli/cli.h"
 
 /* More digits would only show binary rounding. */
@@ -244,12 +248,16 @@ harpe_log harpe_command_log(const char *before) {
     return (harpe_log){.write = print_warning, .user = (char *)before};
 }
 
+long harpe_json_count(const json_t *object, const char *name) {
+    return (long)json_integer_value(json_object_get(object, name));
+}
+
 json_t *harpe_command_json_number(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
 json_t *harpe_command_json_text(const char *text) {
-    json_t *value = json_string(text);
+    json_t *value = text ? json_string(text) : json_null();
     char *copy = value ? NULL : strdup(text);
     if (!copy) return value;
     for (char *c = copy; *c; c++)
@@ -294,23 +302,28 @@ void harpe_command_block(const int *numbers, sigset_t *blocked, sigset_t *before
     sigprocmask(SIG_BLOCK, blocked, before);
 }
 
-static int wait_for(pid_t child, const sigset_t *waited) {
+int harpe_command_wait(pid_t child, const sigset_t *waited, void (*tick)(void *user), void *user) {
+    struct pollfd signals = {.fd = harpe_process_signals(waited), .events = POLLIN};
+    /* Without a descriptor for signals, looks once a second whether the command has ended. */
+    int64_t longest_ns = tick || signals.fd < 0 ? 1000000000 : -1;
     int status = 0;
-    for (;;) {
-        siginfo_t info;
-        pid_t ended = waitpid(child, &status, WNOHANG);
-        if (ended == child) return harpe_command_exit_code(status);
-        if (ended < 0 && errno != EINTR) return HARPE_EXIT_FAILURE;
-        int number = sigwaitinfo(waited, &info);
-        if (number > 0 && number != SIGCHLD && info.si_code != SI_KERNEL) kill(child, number);
+    pid_t ended;
+    while ((ended = waitpid(child, &status, WNOHANG)) == 0 || (ended < 0 && errno == EINTR)) {
+        struct signalfd_siginfo info;
+        if (harpe_poll(&signals, 1, longest_ns) == 0 && tick) tick(user);
+        while (read(signals.fd, &info, sizeof info) == (ssize_t)sizeof info)
+            if (info.ssi_signo != SIGCHLD && info.ssi_code != SI_KERNEL)
+                (void)kill(child, (int)info.ssi_signo);
     }
+    if (signals.fd >= 0) (void)close(signals.fd);
+    return ended == child ? harpe_command_exit_code(status) : HARPE_EXIT_FAILURE;
 }
 
 int harpe_command_run(const char *name, char *const *command, const sigset_t *waited,
                       const sigset_t *mask) {
     pid_t child;
     int failed = harpe_command_spawn(command, NULL, mask, &child);
-    return failed == 0 ? wait_for(child, waited)
+    return failed == 0 ? harpe_command_wait(child, waited, NULL, NULL)
                        : harpe_command_fail_to_run(name, command[0], failed);
 }
 

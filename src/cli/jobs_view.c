@@ -21,10 +21,6 @@ static double number_of(const json_t *object, const char *name) {
     return json_number_value(json_object_get(object, name));
 }
 
-static long count_of(const json_t *object, const char *name) {
-    return (long)json_integer_value(json_object_get(object, name));
-}
-
 /* Returns the uncertainty, or INFINITY if it is not known. */
 static double uncertainty_of(const json_t *object, const char *name) {
     const json_t *value = json_object_get(object, name);
@@ -183,7 +179,7 @@ static void fill_figures(const json_t *job, job_cells cells) {
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         (void)strcpy(cells[columns[i]], "-");
     if (json_is_object(plan))
-        (void)snprintf(cells[PHASE], CELL_SIZE, "plan %ld", count_of(plan, "number"));
+        (void)snprintf(cells[PHASE], CELL_SIZE, "plan %ld", harpe_json_count(plan, "number"));
     else if (phase)
         (void)strcpy(cells[PHASE], phase);
     if (energy_j > 0) harpe_format_energy(cells[ENERGY], energy_j);
@@ -203,7 +199,7 @@ static void fill_figures(const json_t *job, job_cells cells) {
 
 static void append_used(const json_t *figures, harpe_text *text) {
     if (!(number_of(figures, "energy") > 0)) return;
-    long iterations = count_of(figures, "iterations");
+    long iterations = harpe_json_count(figures, "iterations");
     double power_w = number_of(figures, "power");
     harpe_text_printf(text, "  energy:     %s and %s in %ld iteration%s\n",
                       HARPE_ENERGY(number_of(figures, "energy")),
@@ -237,7 +233,7 @@ static void append_plan(const json_t *figures, harpe_text *text) {
     harpe_text_printf(text, "  phase:      %s\n", phase);
     if (!json_is_object(plan)) return;
     harpe_text_printf(text, "  plan:       %ld of 0 to %ld: iterations of %s and %s\n",
-                      count_of(plan, "number"), count_of(plan, "of") - 1,
+                      harpe_json_count(plan, "number"), harpe_json_count(plan, "of") - 1,
                       HARPE_TIME(number_of(plan, "time")), HARPE_ENERGY(number_of(plan, "energy")));
 }
 
@@ -299,7 +295,7 @@ static void append_baseline(harpe_text *text, const json_t *report) {
     if (!json_is_object(baseline)) return;
     const json_t *rounds = json_object_get(baseline, "between_rounds");
     const json_t *times = json_object_get(baseline, "measured_at");
-    long iterations = count_of(baseline, "iterations");
+    long iterations = harpe_json_count(baseline, "iterations");
     harpe_text_printf(text, "  baseline:   ");
     double time_s = number_of(baseline, "time"), energy_j = number_of(baseline, "energy");
     append_within(text, time_s, uncertainty_of(baseline, "time_uncertainty"),
@@ -331,19 +327,19 @@ enum { REASON_COUNT = sizeof REASONS / sizeof *REASONS };
 static void append_rounds(harpe_text *text, const json_t *report) {
     const json_t *rounds = json_object_get(report, "rounds");
     const json_t *last = json_object_get(rounds, "last");
-    if (count_of(rounds, "observed") == 0) return;
-    harpe_text_printf(text, "  rounds:     %ld of %ld spoiled", count_of(rounds, "spoiled"),
-                      count_of(rounds, "observed"));
+    if (harpe_json_count(rounds, "observed") == 0) return;
+    harpe_text_printf(text, "  rounds:     %ld of %ld spoiled", harpe_json_count(rounds, "spoiled"),
+                      harpe_json_count(rounds, "observed"));
     const char *before = ": ";
     for (int i = 0; i < REASON_COUNT; i++) {
-        long count = count_of(rounds, REASONS[i].name);
+        long count = harpe_json_count(rounds, REASONS[i].name);
         if (count == 0) continue;
         harpe_text_printf(text, "%s%s in %ld", before, REASONS[i].words, count);
         before = ", ";
     }
     if (json_is_object(last))
-        harpe_text_printf(text, "; the last was round %ld, by rank %ld", count_of(last, "round"),
-                          count_of(last, "rank"));
+        harpe_text_printf(text, "; the last was round %ld, by rank %ld",
+                          harpe_json_count(last, "round"), harpe_json_count(last, "rank"));
     harpe_text_printf(text, "\n");
 }
 
@@ -354,16 +350,17 @@ static void append_steps(harpe_text *text, const json_t *report) {
                       "  steps:      %s %% ran as planned: %ld of %ld, summed over the ranks; %ld "
                       "left out of the measurements\n",
                       HARPE_DIGITS(100 * number_of(steps, "share_as_planned"), 4),
-                      count_of(steps, "as_planned"), count_of(steps, "run"),
-                      count_of(steps, "left_out"));
+                      harpe_json_count(steps, "as_planned"), harpe_json_count(steps, "run"),
+                      harpe_json_count(steps, "left_out"));
     const json_t *clocks = json_object_get(steps, "disobedience");
     if (!json_is_object(clocks)) return;
     harpe_text_printf(text,
                       "  clocks:     in %ld step%s a GPU did not obey; the last: rank %ld at %ld "
                       "MHz, set to %ld MHz\n",
-                      count_of(steps, "disobeyed"), count_of(steps, "disobeyed") == 1 ? "" : "s",
-                      count_of(clocks, "rank"), count_of(clocks, "held_mhz"),
-                      count_of(clocks, "wanted_mhz"));
+                      harpe_json_count(steps, "disobeyed"),
+                      harpe_json_count(steps, "disobeyed") == 1 ? "" : "s",
+                      harpe_json_count(clocks, "rank"), harpe_json_count(clocks, "held_mhz"),
+                      harpe_json_count(clocks, "wanted_mhz"));
 }
 
 /* ---- Energies -------------------------------------------------------------------------------- */
@@ -383,10 +380,11 @@ static void append_energy_check(harpe_text *text, const json_t *report) {
     const json_t *worst = json_object_get(check, "worst");
     harpe_text_printf(text, "  counter:    ");
     append_pair(text, check);
-    harpe_text_printf(text, " (%ld rank%s)\n", count_of(check, "ranks"),
-                      count_of(check, "ranks") == 1 ? "" : "s");
-    if (count_of(check, "ranks") < 2 || json_is_true(json_object_get(worst, "agrees"))) return;
-    harpe_text_printf(text, "              rank %ld: ", count_of(worst, "rank"));
+    harpe_text_printf(text, " (%ld rank%s)\n", harpe_json_count(check, "ranks"),
+                      harpe_json_count(check, "ranks") == 1 ? "" : "s");
+    if (harpe_json_count(check, "ranks") < 2 || json_is_true(json_object_get(worst, "agrees")))
+        return;
+    harpe_text_printf(text, "              rank %ld: ", harpe_json_count(worst, "rank"));
     append_pair(text, worst);
     harpe_text_printf(text, "\n");
 }
@@ -396,7 +394,7 @@ static void append_per_token(harpe_text *text, const json_t *report) {
     if (!json_is_object(tokens)) return;
     harpe_text_printf(text, "  per token:  %s, with %ld tokens in a step; saved ",
                       HARPE_ENERGY(number_of(tokens, "energy")),
-                      count_of(tokens, "tokens_per_step"));
+                      harpe_json_count(tokens, "tokens_per_step"));
     double saved_j = number_of(tokens, "saved");
     double uncertainty_j = uncertainty_of(tokens, "saved_uncertainty");
     if (!json_is_number(json_object_get(tokens, "saved"))) {
@@ -433,7 +431,7 @@ static void append_report(const json_t *job, harpe_text *text) {
 
 /* Appends the round. Rounds count from 0; -1 means that the job has had no round yet. */
 static void append_round(harpe_text *text, const json_t *job) {
-    long round = count_of(job, "round");
+    long round = harpe_json_count(job, "round");
     if (round < 0)
         harpe_text_printf(text, "-");
     else
@@ -494,10 +492,10 @@ static void fill_cells(const harpe_jobs_table *table, const json_t *job, job_cel
     memset(cells, 0, sizeof(job_cells));
     take_member(cells[STATE], job, "state");
     if (is_out_of_contact(job)) (void)strcpy(cells[STATE], "no contact");
-    (void)snprintf(cells[RANKS], CELL_SIZE, "%ld/%ld", count_of(job, "ranks_registered"),
-                   count_of(job, "world_size"));
-    (void)snprintf(cells[WAITING], CELL_SIZE, "%ld", count_of(job, "ranks_waiting"));
-    long round = count_of(job, "round");
+    (void)snprintf(cells[RANKS], CELL_SIZE, "%ld/%ld", harpe_json_count(job, "ranks_registered"),
+                   harpe_json_count(job, "world_size"));
+    (void)snprintf(cells[WAITING], CELL_SIZE, "%ld", harpe_json_count(job, "ranks_waiting"));
+    long round = harpe_json_count(job, "round");
     (void)strcpy(cells[ROUND], "-");
     if (round >= 0) (void)snprintf(cells[ROUND], CELL_SIZE, "%ld", round);
     fill_figures(job, cells);
@@ -508,8 +506,8 @@ static void fill_cells(const harpe_jobs_table *table, const json_t *job, job_cel
     take_member(cells[GROUP], job, "group");
     take_member(cells[SLURM_JOB], job, "slurm_job");
     take_member(cells[NODE], job, "node");
-    take_ago(cells[STARTED], count_of(job, "registered_at"));
-    take_ago(cells[SEEN], count_of(job, "last_seen"));
+    take_ago(cells[STARTED], harpe_json_count(job, "registered_at"));
+    take_ago(cells[SEEN], harpe_json_count(job, "last_seen"));
 }
 
 /* Appends the cells that the table shows. On a terminal, texts are cut to the width of the column.
@@ -653,7 +651,7 @@ static void append_field(harpe_text *text, const char *title, const json_t *job,
 }
 
 void harpe_jobs_view_job(const json_t *job, harpe_text *text) {
-    long world_size = count_of(job, "world_size");
+    long world_size = harpe_json_count(job, "world_size");
     const json_t *ranks = json_object_get(job, "ranks");
     harpe_text_printf(text, "%s", harpe_bold_start());
     append_clean(text, text_of(job, "job_id"));
@@ -661,35 +659,36 @@ void harpe_jobs_view_job(const json_t *job, harpe_text *text) {
     append_field(text, "  state:      ", job, "state");
     if (is_out_of_contact(job)) {
         harpe_text_printf(text, "  no contact: since ");
-        append_ago(text, count_of(job, "no_contact_since"));
+        append_ago(text, harpe_json_count(job, "no_contact_since"));
         harpe_text_printf(text, ": the connections of all ranks have ended\n");
     }
     append_field(text, "  failure:    ", job, "failure");
     append_field(text, "  metadata:   ", job, "job_metadata");
     append_field(text, "  scheduler:  ", job, "scheduler");
     harpe_text_printf(text, "  layout:     %ld pipeline x %ld data x %ld tensor\n  round:      ",
-                      count_of(job, "pp_degree"), count_of(job, "dp_degree"),
-                      count_of(job, "tp_degree"));
+                      harpe_json_count(job, "pp_degree"), harpe_json_count(job, "dp_degree"),
+                      harpe_json_count(job, "tp_degree"));
     append_round(text, job);
     harpe_text_printf(text, "%s\n",
                       json_is_true(json_object_get(job, "scheduler_is_finished"))
                           ? " (the scheduler is finished)"
                           : "");
     harpe_text_printf(text, "  ranks:      %ld registered, %ld waiting, %ld reported, of %ld\n",
-                      count_of(job, "ranks_registered"), count_of(job, "ranks_waiting"),
-                      count_of(job, "ranks_reported"), world_size);
+                      harpe_json_count(job, "ranks_registered"),
+                      harpe_json_count(job, "ranks_waiting"),
+                      harpe_json_count(job, "ranks_reported"), world_size);
     append_report(job, text);
     append_ranges(text, "  missing:    ", ranks, is_missing);
-    if (count_of(job, "ranks_waiting") > 0)
+    if (harpe_json_count(job, "ranks_waiting") > 0)
         append_ranges(text, "  waited for: ", ranks, is_not_asking);
     harpe_text_printf(text, "  registered: ");
-    append_ago(text, count_of(job, "registered_at"));
+    append_ago(text, harpe_json_count(job, "registered_at"));
     harpe_text_printf(text, "\n  last seen:  ");
-    append_ago(text, count_of(job, "last_seen"));
+    append_ago(text, harpe_json_count(job, "last_seen"));
     harpe_text_printf(text, "\n");
     if (!json_object_get(job, "evicted_at")) return;
     harpe_text_printf(text, "  evicted:    ");
-    append_ago(text, count_of(job, "evicted_at"));
+    append_ago(text, harpe_json_count(job, "evicted_at"));
     harpe_text_printf(text, "\n");
 }
 
@@ -698,9 +697,10 @@ void harpe_jobs_view_progress(const json_t *job, bool quiet, harpe_text *text) {
     if (quiet) return;
     harpe_text_printf(text, ", round ");
     append_round(text, job);
-    harpe_text_printf(text, ", of %ld ranks %ld registered, %ld waiting, %ld reported",
-                      count_of(job, "world_size"), count_of(job, "ranks_registered"),
-                      count_of(job, "ranks_waiting"), count_of(job, "ranks_reported"));
+    harpe_text_printf(
+        text, ", of %ld ranks %ld registered, %ld waiting, %ld reported",
+        harpe_json_count(job, "world_size"), harpe_json_count(job, "ranks_registered"),
+        harpe_json_count(job, "ranks_waiting"), harpe_json_count(job, "ranks_reported"));
     append_figures(job, text);
     const char *failure = json_string_value(json_object_get(job, "failure"));
     if (failure) {

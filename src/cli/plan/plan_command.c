@@ -303,8 +303,7 @@ static harpe_status print_result(const plan_arguments *arguments, const harpe_pl
         return HARPE_OK;
     }
     json_t *object = harpe_plan_result_json(&arguments->input, result, arguments_json(arguments));
-    json_object_set_new(object, "output_dir",
-                        directory ? harpe_command_json_text(directory) : json_null());
+    json_object_set_new(object, "output_dir", harpe_command_json_text(directory));
     return harpe_command_print_json(object, error);
 }
 

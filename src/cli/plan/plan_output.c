@@ -383,8 +383,7 @@ static json_t *work_json(const harpe_plan_result *result) {
 
 json_t *harpe_plan_result_json(const harpe_problem_input *input, const harpe_plan_result *result,
                                json_t *arguments) {
-    json_t *profile =
-        input->profile_path ? harpe_command_json_text(input->profile_path) : json_null();
+    json_t *profile = harpe_command_json_text(input->profile_path);
     return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "program", HARPE_PLAN_JSON_PROGRAM,
                      "version", harpe_version(), "arguments", arguments, "profile", profile,
                      "problem", harpe_problem_input_json(input), "summary", summary_json(result),
