@@ -35,8 +35,9 @@ typedef struct evaluate_arguments {
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
+/* Adds a path, which is NULL if there was no memory for it. */
 static bool add_path(path_list *list, char *path) {
-    if (!HARPE_ARRAY_RESERVE(list->paths, list->capacity, list->count + 1)) return false;
+    if (!path || !HARPE_ARRAY_RESERVE(list->paths, list->capacity, list->count + 1)) return false;
     list->paths[list->count++] = path;
     return true;
 }
@@ -94,6 +95,13 @@ static int is_plan_name(const struct dirent *entry) {
     return entry->d_name[0] != '.' && dot && strcmp(dot, ".py") == 0;
 }
 
+/* Adds a path that the list then owns. */
+static harpe_status add_file(path_list *files, char *path, harpe_error *error) {
+    if (add_path(files, path)) return HARPE_OK;
+    free(path);
+    return harpe_fail_memory(error);
+}
+
 /* Adds all *.py files of a directory, by name. */
 static harpe_status add_directory(path_list *files, const char *directory, harpe_error *error) {
     struct dirent **entries = NULL;
@@ -103,24 +111,12 @@ static harpe_status add_directory(path_list *files, const char *directory, harpe
     if (count == 0)
         status = harpe_fail(error, HARPE_NOT_FOUND, "%s: no plan files (*.py) in it", directory);
     for (int i = 0; i < count; i++) {
-        harpe_text path = {0};
-        harpe_text_printf(&path, "%s/%s", directory, entries[i]->d_name);
-        if (status == HARPE_OK && (path.failed || !add_path(files, path.data)))
-            status = harpe_fail_memory(error);
-        if (status != HARPE_OK) harpe_text_free(&path);
+        if (status == HARPE_OK)
+            status = add_file(files, harpe_path_join(directory, "/", entries[i]->d_name), error);
         free(entries[i]);
     }
     free(entries);
     return status;
-}
-
-static harpe_status add_file(path_list *files, const char *path, harpe_error *error) {
-    char *copy = strdup(path);
-    if (!copy || !add_path(files, copy)) {
-        free(copy);
-        return harpe_fail_memory(error);
-    }
-    return HARPE_OK;
 }
 
 static harpe_status list_files(const path_list *given, path_list *files, harpe_error *error) {
@@ -130,7 +126,7 @@ static harpe_status list_files(const path_list *given, path_list *files, harpe_e
         if (stat(given->paths[i], &info) == 0 && S_ISDIR(info.st_mode))
             status = add_directory(files, given->paths[i], error);
         else
-            status = add_file(files, given->paths[i], error);
+            status = add_file(files, strdup(given->paths[i]), error);
     }
     return status;
 }
@@ -220,12 +216,6 @@ static bool report_solving(void *user, const char *phase, double fraction) {
     return whole->report(whole->user, phase, SOLVING_SHARE * fraction);
 }
 
-static bool report_evaluating(const harpe_progress *progress, size_t done, size_t count) {
-    double share = (double)done / (double)count;
-    return progress->report(progress->user, "evaluating",
-                            SOLVING_SHARE + (1 - SOLVING_SHARE) * share);
-}
-
 static harpe_status evaluate(evaluate_arguments *arguments, harpe_progress *progress, evaluation *e,
                              harpe_error *error) {
     harpe_status status = list_files(&arguments->given, &e->files, error);
@@ -239,8 +229,10 @@ static harpe_status evaluate(evaluate_arguments *arguments, harpe_progress *prog
         status = solve_bound(arguments, &solving, e, error);
     }
     for (size_t i = 0; i < e->files.count && status == HARPE_OK; i++) {
+        double share = (double)(i + 1) / (double)e->files.count;
         status = evaluate_file(arguments, e, i, error);
-        if (status == HARPE_OK && !report_evaluating(progress, i + 1, e->files.count))
+        if (status == HARPE_OK && !progress->report(progress->user, "evaluating",
+                                                    SOLVING_SHARE + (1 - SOLVING_SHARE) * share))
             return harpe_command_check_signal(error);
     }
     return status;
@@ -279,17 +271,16 @@ static void print_switching(const evaluate_arguments *arguments, const evaluatio
            harpe_bold_end());
     for (size_t i = 0; i < e->files.count; i++) {
         const harpe_switching *switching = &e->switching[i];
-        char time[32];
         printf("  %-*s %13zu", width, rows[i].label, switching->clock_writes);
         if (switching->clock_writes > 0)
             printf(" %12.1f ms", switching->shortest_dwell_s * 1e3);
         else
             printf(" %15s", "-");
         if (!is_free) {
-            harpe_row_format_time(time, sizeof time, switching->time_s);
-            printf(" %22s s %14.1f J", time, switching->energy_j);
-            harpe_row_format_time(time, sizeof time, e->late[i].time_s);
-            printf(" %12s s %11.1f J", time, e->late[i].energy_j);
+            const harpe_late_plan *late = &e->late[i];
+            printf(" %22.*f s %14.1f J %12.*f s %11.1f J", harpe_row_decimals(switching->time_s, 4),
+                   switching->time_s, switching->energy_j, harpe_row_decimals(late->time_s, 4),
+                   late->time_s, late->energy_j);
         }
         printf("\n");
     }

@@ -29,10 +29,6 @@ int harpe_row_decimals(double value, int digits) {
     return decimals < 0 ? 0 : decimals > 9 ? 9 : (int)decimals;
 }
 
-void harpe_row_format_time(char *buffer, size_t size, double time_s) {
-    snprintf(buffer, size, "%.*f", harpe_row_decimals(time_s, 4), time_s);
-}
-
 /* Returns the percentage, or 0 if it would be printed as zero with a sign. */
 static double unsigned_zero(double percent) { return fabs(percent) < 0.005 ? 0 : percent; }
 
@@ -424,8 +420,8 @@ harpe_status harpe_plan_write_json(harpe_directory *directory, json_t *object, h
     return status;
 }
 
-harpe_status harpe_plan_output_bound(harpe_directory *directory, const harpe_plan_result *result,
-                                     harpe_error *error) {
+static harpe_status write_bound(harpe_directory *directory, const harpe_plan_result *result,
+                                harpe_error *error) {
     size_t count = 0;
     const harpe_frontier_vertex *vertices = harpe_frontier_vertices(result->frontier, &count);
     harpe_text text = {0};
@@ -484,8 +480,8 @@ static double total_cost_j(const harpe_frontier_row *row, double blocking_power_
            blocking_power_w * row->time_s;
 }
 
-harpe_status harpe_plan_output_plans(harpe_directory *directory, const harpe_problem_input *input,
-                                     const harpe_plan_result *result, harpe_error *error) {
+static harpe_status write_plans(harpe_directory *directory, const harpe_problem_input *input,
+                                const harpe_plan_result *result, harpe_error *error) {
     harpe_text table = {0};
     harpe_frontier_csv_format(&table, result->rows, result->row_count);
     harpe_status status =
@@ -541,9 +537,15 @@ static json_t *one_clock_rows_json(const harpe_one_clock_rows *of) {
     return rows;
 }
 
-harpe_status harpe_plan_output_json(harpe_directory *directory, const harpe_problem_input *input,
-                                    const harpe_plan_result *result, json_t *arguments,
-                                    harpe_error *error) {
+harpe_status harpe_plan_output_write(harpe_directory *directory, const harpe_problem_input *input,
+                                     const harpe_plan_result *result, json_t *arguments,
+                                     harpe_error *error) {
+    harpe_status status = write_bound(directory, result, error);
+    if (status == HARPE_OK && arguments) status = write_plans(directory, input, result, error);
+    if (status != HARPE_OK || !arguments) {
+        json_decref(arguments);
+        return status;
+    }
     json_t *object = harpe_plan_result_json(input, result, arguments);
     json_object_set_new(object, "one_clock", one_clock_rows_json(&result->one_clock));
     json_object_set_new(object, "options", option_lists_json(input));

@@ -437,7 +437,7 @@ static void collect_facts(const harpe_problem_input *input, const harpe_plan_res
                  "%s: kept by all plans; one clock and the highest clocks need not", limits);
 }
 
-static harpe_status write_report(harpe_directory *directory, const harpe_plan_output_names *names,
+static harpe_status write_report(harpe_directory *directory, const harpe_plan_arguments *arguments,
                                  pictures *p, harpe_error *error) {
     const harpe_plan_result *result = p->result;
     fact_list facts = {.count = 0};
@@ -450,11 +450,11 @@ static harpe_status write_report(harpe_directory *directory, const harpe_plan_ou
     harpe_report report = {
         .title = p->frontier.subtitle,
         .version = harpe_version(),
-        .directory = names->directory,
+        .directory = arguments->output_directory,
         .facts = facts.facts,
         .fact_count = facts.count,
-        .arguments = names->arguments,
-        .argument_count = names->argument_count,
+        .arguments = arguments->command_line,
+        .argument_count = arguments->command_line_length,
         .frontier = p->frontier,
         .problem = p->problem,
         .frequency_mhz = p->problem->graph ? NULL : frequency_mhz,
@@ -470,14 +470,14 @@ static harpe_status write_report(harpe_directory *directory, const harpe_plan_ou
 }
 
 harpe_status harpe_plan_output_pictures(harpe_directory *directory,
-                                        const harpe_plan_output_names *names,
-                                        const harpe_problem_input *input,
+                                        const harpe_plan_arguments *arguments,
                                         const harpe_plan_result *result, harpe_error *error) {
+    const harpe_problem_input *input = &arguments->input;
     pictures p = {.input = input, .problem = input->problem, .result = result};
     harpe_status status = collect(&p, error);
     if (status == HARPE_OK) status = write_images(directory, &p, error);
     if (status == HARPE_OK && result->row_count > 0)
-        status = write_report(directory, names, &p, error);
+        status = write_report(directory, arguments, &p, error);
     harpe_arena_free(&p.arena);
     return status;
 }

@@ -332,16 +332,10 @@ void harpe_plan_result_free(harpe_plan_result *result) {
 
 harpe_status harpe_plan_directory_join(const char *path, const char *name, char **out,
                                        harpe_error *error) {
-    harpe_text text = {0};
     size_t length = strlen(path);
     bool has_slash = length > 0 && path[length - 1] == '/';
-    harpe_text_printf(&text, "%s%s%s", path, has_slash ? "" : "/", name);
-    if (text.failed) {
-        harpe_text_free(&text);
-        return harpe_fail_memory(error);
-    }
-    *out = text.data;
-    return HARPE_OK;
+    *out = harpe_path_join(path, has_slash ? "" : "/", name);
+    return *out ? HARPE_OK : harpe_fail_memory(error);
 }
 
 /* The relevant contents of a directory. */

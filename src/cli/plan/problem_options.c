@@ -537,13 +537,3 @@ void harpe_problem_input_print(const harpe_problem_input *input) {
                line.data + length);
     harpe_text_free(&line);
 }
-
-harpe_status harpe_graph_input_export(const harpe_problem *problem, const char *path, bool force,
-                                      harpe_error *error) {
-    harpe_graph *graph = NULL;
-    harpe_status status = harpe_command_check_output(path, force, error);
-    if (status == HARPE_OK) status = harpe_graph_of_problem(problem, &graph, error);
-    if (status == HARPE_OK) status = harpe_graph_write_json(graph, path, error);
-    harpe_graph_free(graph);
-    return status;
-}
