@@ -691,15 +691,6 @@ static void print_notes(const machine_facts *machine) {
     }
 }
 
-static const char *may_set_text(may_set_kind may_set) {
-    switch (may_set) {
-    case MAY_SET: return "yes";
-    case MAY_NOT_SET: return "no";
-    case MAY_SET_UNKNOWN: break;
-    }
-    return "not checked (emulated: yes, unless the fault no_permission is on)";
-}
-
 /* Formats a range such as "600 to 1200 MHz". A limit of 0 means that there is no limit. */
 static const char *range(char *text, size_t size, uint32_t lowest, uint32_t highest,
                          const char *unit) {
@@ -733,6 +724,11 @@ static void print_agent(const agent_facts *agent) {
 static void print_text(const machine_facts *machine, const json_t *problems) {
     const harpe_gpus *gpus = machine->gpus;
     const char *version = harpe_gpus_driver_version(gpus);
+    static const char *const may_set[] = {
+        [MAY_SET] = "yes",
+        [MAY_NOT_SET] = "no",
+        [MAY_SET_UNKNOWN] = "not checked (emulated: yes, unless the fault no_permission is on)",
+    };
     printf("%d of %d GPU%s visible, driver %s (%s)%s\n\n", machine->count,
            harpe_gpus_driver_count(gpus), harpe_gpus_driver_count(gpus) == 1 ? "" : "s",
            *version ? version : "of unknown version", harpe_gpus_backend_name(gpus),
@@ -740,7 +736,7 @@ static void print_text(const machine_facts *machine, const json_t *problems) {
     print_table(machine);
     print_counters(machine);
     print_notes(machine);
-    printf("\nMay set power limits and clocks: %s\n", may_set_text(machine->permissions.may_set));
+    printf("\nMay set power limits and clocks: %s\n", may_set[machine->permissions.may_set]);
     print_agent(&machine->agent);
     if (json_array_size(problems) == 0) {
         printf("Nothing is wrong.\n");
@@ -787,22 +783,15 @@ static json_t *limit_json(uint32_t limit, double scale) {
     return known(limit > 0 ? limit * scale : -1);
 }
 
-static const char *agent_state_name(agent_state state) {
-    switch (state) {
-    case AGENT_OFF: return "off";
-    case AGENT_ABSENT: return "absent";
-    case AGENT_SILENT: return "silent";
-    case AGENT_REFUSES: return "refuses";
-    case AGENT_LENDS: return "lends";
-    case AGENT_NOT_LOOKED_FOR: break;
-    }
-    return "";
-}
+static const char *const agent_state_names[] = {
+    [AGENT_OFF] = "off",         [AGENT_ABSENT] = "absent", [AGENT_SILENT] = "silent",
+    [AGENT_REFUSES] = "refuses", [AGENT_LENDS] = "lends",
+};
 
 static json_t *agent_json(const agent_facts *agent) {
     if (agent->state == AGENT_NOT_LOOKED_FOR) return json_null();
     return json_pack(
-        "{s:s, s:o, s:o, s:b, s:o, s:o, s:o, s:o}", "state", agent_state_name(agent->state),
+        "{s:s, s:o, s:o, s:b, s:o, s:o, s:o, s:o}", "state", agent_state_names[agent->state],
         "socket", harpe_command_json_text(*agent->socket ? agent->socket : NULL), "reason",
         harpe_command_json_text(*agent->reason ? agent->reason : NULL), "used_for_clocks",
         agent->state == AGENT_LENDS && agent->is_used_for_clocks, "lowest_clock_mhz",

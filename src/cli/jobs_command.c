@@ -306,12 +306,6 @@ static harpe_status print_text(harpe_text *text, harpe_error *error) {
 
 /* ---- List, show, evict ----------------------------------------------------------------------- */
 
-static harpe_status print_page(harpe_jobs_table *table, const json_t *jobs, harpe_error *error) {
-    harpe_text text = {0};
-    harpe_jobs_view_page(table, jobs, &text);
-    return print_text(&text, error);
-}
-
 static harpe_status print_pages(const jobs_arguments *arguments, job_pages pages,
                                 harpe_error *error) {
     harpe_jobs_table table = {.quiet = arguments->quiet, .columns = harpe_command_columns()};
@@ -320,8 +314,10 @@ static harpe_status print_pages(const jobs_arguments *arguments, job_pages pages
     harpe_status status = next_page(&pages, &jobs, error);
     for (bool is_first = true; status == HARPE_OK && jobs; is_first = false) {
         count = count_all(&pages);
+        harpe_text text = {0};
+        if (!arguments->json) harpe_jobs_view_page(&table, jobs, &text);
         status = arguments->json ? harpe_command_print_json_rows("jobs", jobs, is_first, error)
-                                 : print_page(&table, jobs, error);
+                                 : print_text(&text, error);
         if (status == HARPE_OK) status = next_page(&pages, &jobs, error);
     }
     if (status == HARPE_OK && arguments->json)

@@ -54,26 +54,17 @@ static char *hook_near_program(void) {
     return found;
 }
 
-static char *find_hook(void) {
-    const char *package = harpe_trusted_file_variable("HARPE_PYTHON_PACKAGE", NULL);
-    return package ? hook_in(package) : hook_near_program();
-}
-
 /* Puts the hook's directory first in PYTHONPATH. */
 static harpe_status set_python_path(const char *hook, harpe_error *error) {
     const char *before = getenv("PYTHONPATH");
     harpe_text path = {0};
     harpe_text_printf(&path, "%s%s%s", hook, before && *before ? ":" : "", before ? before : "");
-    if (!path.data || setenv("PYTHONPATH", path.data, 1) != 0) {
-        free(path.data);
-        return harpe_fail_memory(error);
-    }
+    bool is_set = path.data && setenv("PYTHONPATH", path.data, 1) == 0;
     free(path.data);
-    return HARPE_OK;
+    return is_set ? HARPE_OK : harpe_fail_memory(error);
 }
 
-static void report_missing_hook(const char *program) {
-    const char *package = harpe_trusted_file_variable("HARPE_PYTHON_PACKAGE", NULL);
+static void report_missing_hook(const char *program, const char *package) {
     if (package)
         fprintf(stderr,
                 "%s: HARPE_PYTHON_PACKAGE: %.200s has no " HOOK_DIRECTORY "/" HOOK_FILE
@@ -89,9 +80,10 @@ static void report_missing_hook(const char *program) {
 
 bool harpe_python_hook_install(const char *program) {
     harpe_error error;
-    char *hook = find_hook();
+    const char *package = harpe_trusted_file_variable("HARPE_PYTHON_PACKAGE", NULL);
+    char *hook = package ? hook_in(package) : hook_near_program();
     if (!hook) {
-        report_missing_hook(program);
+        report_missing_hook(program, package);
         return false;
     }
     bool has_colon = strchr(hook, ':');

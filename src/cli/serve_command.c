@@ -272,16 +272,10 @@ static void print_listening(const harpe_settings *settings, int port) {
  * is changed. The exit code then tells a service manager not to restart the server. A failure of
  * the network or of a disk may be temporary. */
 static bool is_lasting(harpe_status status) {
-    switch (status) {
-    case HARPE_INVALID_ARGUMENT:
-    case HARPE_INVALID_INPUT:
-    case HARPE_NOT_FOUND:
-    case HARPE_PERMISSION_DENIED:
-    case HARPE_LIMIT_EXCEEDED:
-    case HARPE_NOT_SUPPORTED:
-    case HARPE_UNAVAILABLE: return true;
-    default: return false;
-    }
+    return status == HARPE_INVALID_ARGUMENT || status == HARPE_INVALID_INPUT ||
+           status == HARPE_NOT_FOUND || status == HARPE_PERMISSION_DENIED ||
+           status == HARPE_LIMIT_EXCEEDED || status == HARPE_NOT_SUPPORTED ||
+           status == HARPE_UNAVAILABLE;
 }
 
 /* Exits at once, without exit handlers, because a part of the server is still running. */

@@ -37,41 +37,32 @@ static const char *const key_labels[HARPE_KEY_COUNT] = {
 
 /* ---- Plans with one clock -------------------------------------------------------------------- */
 
+/* Makes the rows of a problem. A graph has none. Free with harpe_one_clock_rows_free. */
 static harpe_status make_one_clock_rows(const harpe_problem *problem,
                                         const harpe_frontier *frontier,
-                                        const harpe_plan *all_maximum, const harpe_plan_set *plans,
-                                        harpe_one_clock_rows *out, harpe_error *error) {
-    size_t count = harpe_plan_set_count(plans);
+                                        const harpe_plan *all_maximum, harpe_one_clock_rows *out,
+                                        harpe_error *error) {
+    harpe_plan_set *plans = NULL;
+    *out = (harpe_one_clock_rows){0};
+    if (problem->graph) return HARPE_OK;
+    harpe_status status = harpe_plan_set_one_clock(problem, &plans, error);
+    if (status != HARPE_OK) return status;
+    size_t count = harpe_plan_set_count(plans), vertex_count = 0;
     harpe_frontier_row *rows = harpe_calloc(count, sizeof *rows);
-    if (!rows) return harpe_fail_memory(error);
-    size_t vertex_count = 0;
     double fastest_s = harpe_frontier_vertices(frontier, &vertex_count)[0].time_s;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; rows && i < count; i++) {
         harpe_plan plan = *harpe_plan_set_at(plans, i);
         /* Rounding may make a time shorter than the fastest. */
         plan.lower_bound_j = harpe_frontier_bound_at(frontier, fmax(plan.time_s, fastest_s));
         rows[i] = harpe_frontier_row_of(&plan, -1, all_maximum);
         rows[i].one_clock_mhz = harpe_plan_one_clock_mhz(problem, plan.frequency_mhz);
     }
+    harpe_plan_set_free(plans);
+    if (!rows) return harpe_fail_memory(error);
     *out = (harpe_one_clock_rows){rows, count, all_maximum->time_s};
     for (size_t i = 0; i < count; i++)
         (void)harpe_one_clock_compare(out, rows[i].time_s, &rows[i]);
     return HARPE_OK;
-}
-
-/* Makes the rows of a problem. A graph has none. Free with harpe_one_clock_rows_free. */
-static harpe_status harpe_one_clock_rows_make(const harpe_problem *problem,
-                                              const harpe_frontier *frontier,
-                                              const harpe_plan *all_maximum,
-                                              harpe_one_clock_rows *out, harpe_error *error) {
-    harpe_plan_set *plans = NULL;
-    *out = (harpe_one_clock_rows){0};
-    if (problem->graph) return HARPE_OK;
-    harpe_status status = harpe_plan_set_one_clock(problem, &plans, error);
-    if (status == HARPE_OK)
-        status = make_one_clock_rows(problem, frontier, all_maximum, plans, out, error);
-    harpe_plan_set_free(plans);
-    return status;
 }
 
 void harpe_one_clock_rows_free(harpe_one_clock_rows *of) {
@@ -268,8 +259,8 @@ static harpe_status pick_key_rows(const harpe_problem *problem, harpe_plan_resul
 /* Compares the key rows, and the rows of all plans, with the plans with one clock. */
 static harpe_status compare_with_one_clock(const harpe_problem *problem, harpe_plan_result *result,
                                            harpe_error *error) {
-    harpe_status status = harpe_one_clock_rows_make(problem, result->frontier, &result->all_maximum,
-                                                    &result->one_clock, error);
+    harpe_status status = make_one_clock_rows(problem, result->frontier, &result->all_maximum,
+                                              &result->one_clock, error);
     for (int k = 0; status == HARPE_OK && k < HARPE_KEY_COUNT; k++) {
         harpe_frontier_row *row = &result->key_rows[k].row;
         double most_s = k == HARPE_KEY_SMALL_SLOWDOWN ? SMALL_SLOWDOWN * result->all_maximum.time_s

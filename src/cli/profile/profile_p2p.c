@@ -98,16 +98,12 @@ static int spawn(const char *python, int rank, int gpu, const char *path, int in
 static harpe_status start_both(torch_pair *pair, const char *python, const int gpus[2],
                                harpe_error *error) {
     int go[2] = {-1, -1}, lines[2] = {-1, -1};
-    if (pipe2(go, O_CLOEXEC) != 0) return harpe_fail_errno(error, errno, "making a pipe");
-    if (pipe2(lines, O_CLOEXEC) != 0) {
-        harpe_status status = harpe_fail_errno(error, errno, "making a pipe");
-        close(go[0]);
-        close(go[1]);
-        return status;
-    }
+    bool has_pipes = pipe2(go, O_CLOEXEC) == 0 && pipe2(lines, O_CLOEXEC) == 0;
+    int failed = has_pipes ? 0 : errno;
     pair->go = go[1];
     pair->lines = lines[0];
-    int failed = 0;
+    if (!has_pipes && go[0] >= 0) close(go[0]);
+    if (!has_pipes) return harpe_fail_errno(error, failed, "making a pipe");
     for (int rank = 0; rank < 2 && failed == 0; rank++) {
         failed = spawn(python, rank, gpus[rank], pair->path, go[0], lines[1], &pair->pids[rank]);
         if (failed != 0) pair->pids[rank] = 0;
@@ -200,12 +196,9 @@ static bool has_ended(int *pid) {
     return *pid == 0;
 }
 
-/* Tells the processes to end, and kills them if they do not end. */
+/* Tells the processes to end, and kills them if they do not end. The pair is then of no use. */
 static void stop_pair(torch_pair *pair) {
-    if (pair->go >= 0) {
-        close(pair->go);
-        pair->go = -1;
-    }
+    if (pair->go >= 0) close(pair->go);
     /* If one process has ended, the other process waits forever. */
     bool is_alone = has_ended(&pair->pids[0]) || has_ended(&pair->pids[1]);
     int64_t end_ns = harpe_clock_ns() + (is_alone ? 0 : end_limit_ns);
@@ -216,21 +209,13 @@ static void stop_pair(torch_pair *pair) {
         if (has_ended(&pair->pids[i])) continue;
         kill(pair->pids[i], SIGKILL);
         (void)waitpid(pair->pids[i], NULL, 0);
-        pair->pids[i] = 0;
     }
-    if (pair->lines >= 0) {
-        close(pair->lines);
-        pair->lines = -1;
-    }
+    if (pair->lines >= 0) close(pair->lines);
     if (pair->path[0]) {
         *strrchr(pair->path, '/') = '\0';
         harpe_remove_flat_directory(pair->path);
-        pair->path[0] = '\0';
     }
-    if (pair->cleanup_pipe >= 0) {
-        close(pair->cleanup_pipe);
-        pair->cleanup_pipe = -1;
-    }
+    if (pair->cleanup_pipe >= 0) close(pair->cleanup_pipe);
 }
 
 static const double settling_s = 2; /* time after which clocks and power of the GPU are steady */
