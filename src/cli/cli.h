@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the programs share: the subcommands, their exit codes, functions that prepare
  * the process, report a failure, run a command of the user, read flags and print JSON, and what
- * several subcommands need of servers, GPUs and jobs. */
+ * several subcommands need of servers, GPUs and jobs. Includes the headers that most of them need.
+ */
 #ifndef HARPE_CLI_CLI_H
 #define HARPE_CLI_CLI_H
 
 #include <argp.h>
+#include <errno.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,14 +17,19 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <harpe/callback.h>
 #include <harpe/gpu.h>
 #include <harpe/status.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "base/number.h"
 #include "base/terminal_progress.h"
 #include "base/text.h"
 #include "http/client/connection.h"

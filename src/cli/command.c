@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Functions that several subcommands use: prepare the process (streams, signals), report a failure,
  * print JSON, run a command of the user, read the values of flags. */
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/array.h"
 #include "base/file.h"
-#include "base/number.h"
 #include "base/process.h"
 #include "base/wait.h"
 #include "cli/cli.h"

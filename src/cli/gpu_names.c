@@ -2,12 +2,10 @@
 /* Turns a user's name of a GPU into a GPU. When a GPU is lost, the GPUs after it get lower numbers
  * in every process that starts later. So a number is refused if a GPU before the one that it means
  * is lost, or is new. */
-#include <string.h>
 #include <strings.h>
 
 #include <harpe/profile.h>
 
-#include "base/number.h"
 #include "cli/cli.h"
 #include "gpu/gpus.h"
 #include "gpu/visible.h"

@@ -7,11 +7,7 @@
  * "-" or null. */
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "base/array.h"
 #include "base/clock.h"
 #include "base/wait.h"
 #include "cli/cli.h"

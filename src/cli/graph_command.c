@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe graph import`: makes a graph from the traces of a job. This file reads flags and writes
  * output; src/trace does the work. */
-#include <stdlib.h>
-#include <string.h>
-
 #include <harpe/graph.h>
 #include <harpe/profile.h>
 
-#include "base/array.h"
 #include "cli/cli.h"
 #include "trace/trace.h"
 

@@ -3,13 +3,8 @@
  * prints the address of the dashboard. The jobs are read page by page, so that only one page is in
  * memory at a time. jobs_view.c makes the texts. */
 #include <limits.h>
-#include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "base/array.h"
 #include "base/clock.h"
 #include "base/token.h"
 #include "base/wait.h"

@@ -3,10 +3,7 @@
  * Texts come from other machines, so control characters are removed. A saving is always shown with
  * its uncertainty. If a saving is not larger than its uncertainty, the text is "within noise"
  * instead. Each line of the report says what a figure is compared with and how certain it is. */
-#include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"

@@ -3,7 +3,6 @@
 #include <libpq-fe.h>
 #include <openssl/crypto.h>
 #include <sqlite3.h>
-#include <string.h>
 
 #include "base/file_processes.h"
 #include "base/version.h"

@@ -2,20 +2,14 @@
 /* Runs a command of the user that marks its steps. Makes the memory and the pipe for the marks,
  * starts the command, passes signals on, and calls a function for each mark. `harpe power-limit
  * run` and `harpe tune` use this file, which does not know what a step is for. */
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/futex.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <harpe/power_limit.h>
 

@@ -4,20 +4,13 @@
  * readings at a fixed interval until Ctrl-C, q or --duration, shows them as frames on a terminal or
  * as lines elsewhere, then prints a summary. Values that a driver does not report stay NaN and are
  * shown as "-", as an empty field, or as null, never as 0. */
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
 #include <termios.h>
-#include <unistd.h>
 
 #include <harpe/monitor.h>
 
-#include "base/array.h"
 #include "base/clock.h"
-#include "base/number.h"
 #include "base/wait.h"
 #include "cli/cli.h"
 #include "monitor/monitor.h"

@@ -5,8 +5,6 @@
  * measures. Also starts the guard, if the library has called this program for it. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/token.h"
 #include "cli/cli.h"

@@ -2,11 +2,7 @@
 /* `harpe run`: runs a training command in whose Python processes Harpe's adapters install
  * themselves. It prepares the environment and becomes the command, so exit status and signals are
  * the command's own. The adapters and the import hook are in python/harpe/_run. */
-#include <errno.h>
 #include <glob.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/process.h"

@@ -4,13 +4,9 @@
  * store`: backs up, checks and restores the SQLite file in which a server keeps its jobs;
  * server/store/store_tool.c does the work. */
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "base/array.h"
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "pfo/settings.h"

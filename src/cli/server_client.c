@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sends requests to the coordination server: chooses the token, and explains answers other than 200
  * to the user. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/token.h"
 #include "cli/cli.h"
 

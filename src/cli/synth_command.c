@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe synth`: makes a synthetic but physically plausible profile, for people who have none yet.
  * This file reads flags and writes output; the library contains the model. */
-#include <string.h>
-
 #include <harpe/profile.h>
 #include <harpe/replicas.h>
 

@@ -3,19 +3,13 @@
  * clock and power limit. This file reads the flags, runs the command, reads its output if the user
  * wants, passes its exit status on, and prints a report. Whatever happens to the tuning, the
  * command runs. */
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <regex.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
 #include <harpe/tune.h>
 
-#include "base/number.h"
 #include "base/process.h"
 #include "base/wait.h"
 #include "cli/cli.h"

@@ -3,12 +3,8 @@
  * the agent. `hold` runs a command while GPUs have a clock or a power limit; it uses the agent, or
  * the driver if there is no agent and this process has the privilege. `status` and `restore` ask
  * the agent, and print its answers. */
-#include <errno.h>
 #include <pwd.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <harpe/frequency_controller.h>
 #include <harpe/power_limit.h>

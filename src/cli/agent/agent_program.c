@@ -2,11 +2,7 @@
 /* The program `harpe-agent`: the node agent, which `harpe agent` starts, and the processes that it
  * starts. It is a program of its own so that a process of root maps few libraries. Clients of the
  * agent are in the program `harpe`. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "agent/agent.h"
-#include "base/number.h"
 #include "base/version.h"
 #include "cli/cli.h"
 #include "client/control.h"

@@ -3,12 +3,8 @@
  * policies, prints what each of them costs, and draws their power. `token` changes the file of
  * tokens of a server. fleet_server.c has the actions on a running server. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "base/array.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "cli/cli.h"

@@ -6,14 +6,11 @@
  * that only the server can reach. fleet_view.c prints the answers. */
 #include <math.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/number.h"
 #include "cli/cli.h"
 #include "fleet/fleet_tools.h"
 

@@ -3,7 +3,6 @@
  * characters are replaced, and long texts are cut. A JSON member that is missing or null is shown
  * as "-". */
 #include <stdarg.h>
-#include <string.h>
 #include <time.h>
 
 #include "cli/cli.h"

@@ -3,11 +3,7 @@
  * a straggler or a price, among the plans within limits on their power. Each criterion excludes
  * plans, and orders those that remain. The command does not solve a planning problem, and runs
  * nothing. */
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "cli/plan/plan_internal.h"
 

@@ -2,15 +2,11 @@
 /* `harpe evaluate`: computes the time and energy of plan files according to a profile, and their
  * distance from the lower bound. The files may come from other tools. It makes no plans. */
 #include <dirent.h>
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include <harpe/version.h>
 
-#include "base/array.h"
 #include "cli/plan/plan_internal.h"
 #include "plan/solver.h"
 #include "plan/switching.h"

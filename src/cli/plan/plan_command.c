@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe plan`: makes a directory of frequency plans from a profile. This file reads the flags,
  * calls the steps and cleans up. The output path stays unchanged until all files are complete. */
-#include <stdlib.h>
-#include <string.h>
-
-#include <harpe/version.h>
-
-#include "base/array.h"
-#include "base/file.h"
 #include "cli/plan/plan_internal.h"
 
 #define PLAN_COUNT_MAX 100000

@@ -3,13 +3,10 @@
  * JSON, and notes about probable mistakes in its input. Writes bound.csv, frontier.csv, the plan
  * files and plan.json. src/plan defines the formats. plan_pictures.c writes the pictures. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <harpe/schedule.h>
 #include <harpe/version.h>
 
-#include "base/array.h"
 #include "base/possible.h"
 #include "cli/plan/plan_internal.h"
 #include "plan/graphs.h"

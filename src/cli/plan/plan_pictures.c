@@ -3,12 +3,9 @@
  * src/draw draws them. In the picture of a graph, each resource has a lane. Activities without a
  * resource are in lanes below those of the resources. Lags and releases are not drawn. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <harpe/version.h>
 
-#include "base/array.h"
 #include "cli/plan/plan_internal.h"
 #include "draw/draw.h"
 #include "plan/graphs.h"

@@ -2,12 +2,9 @@
 /* Plans all pipeline replicas of a job: reads the flags and the profiles of the GPUs, makes the
  * plans, and prints and writes them. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <harpe/version.h>
 
-#include "base/array.h"
 #include "base/clock.h"
 #include "cli/plan/plan_internal.h"
 

@@ -4,12 +4,8 @@
  * reads a plan directory for `harpe choose`, and checks for `harpe plan --force` whether a
  * directory is a plan directory. */
 #include <dirent.h>
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/array.h"
 #include "base/file.h"
 #include "cli/plan/plan_internal.h"
 #include "plan/plans.h"

@@ -2,11 +2,6 @@
 /* The flags that describe a planning problem, and the problem made from them. The range of each
  * value is checked while the command line is read, before any file is opened. The library checks
  * the values that depend on files (for example the number of stages). */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/array.h"
-#include "base/number.h"
 #include "cli/plan/plan_internal.h"
 #include "plan/problem.h"
 #include "plan/schedule.h"

@@ -5,14 +5,10 @@
  * n-th entry of this instruction in the round's schedule. A rank with an empty schedule ran at its
  * highest frequency. Times and energies are averaged for each rank. */
 #include <dirent.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <harpe/pfo.h>
 #include <harpe/profile.h>
 
-#include "base/array.h"
 #include "base/file.h"
 #include "cli/cli.h"
 #include "plan/profiles.h"

@@ -5,12 +5,8 @@
  * process sends only on request. Harpe itself does not compute on GPUs, and users who train with
  * pipelines usually have PyTorch. */
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <harpe/monitor.h>
 

@@ -6,16 +6,11 @@
  * end, and SIGKILL if it does not end soon. */
 #include <dlfcn.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <harpe/frequency_controller.h>
 
-#include "base/array.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/wait.h"
 #include "cli/cli.h"
 #include "client/switch_learning.h"

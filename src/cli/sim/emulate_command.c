@@ -5,8 +5,6 @@
  */
 #include <inttypes.h>
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <harpe/profile.h>
 

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe train-sim`: runs a simulated training job (src/sim) and prints the report: measured and
  * predicted values side by side, then the run's events. docs/simulation.md describes the values. */
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <harpe/profile.h>
 
-#include "base/number.h"
 #include "cli/cli.h"
 #include "sim/sim.h"
 
