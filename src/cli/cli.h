@@ -70,6 +70,8 @@ const char *harpe_command_sanitizers(void);
  * a value outside of its documented range, 128 + the signal's number after an interruption. */
 int harpe_command_fail(const char *command, const harpe_error *error);
 
+/* Makes SIGINT, SIGTERM and SIGHUP ask the program to stop, instead of ending it. */
+void harpe_command_catch_signals(void);
 /* Returns HARPE_INTERRUPTED if a signal has asked the program to stop. Call it during work that
  * reports no progress. */
 harpe_status harpe_command_check_signal(harpe_error *error);
@@ -231,11 +233,9 @@ struct argp_state harpe_command_line_read(const harpe_command_line *line, int ar
  * and the value, and exit with HARPE_EXIT_USAGE. */
 int harpe_flag_int(const struct argp_state *state, const char *flag, const char *text,
                    int64_t minimum, int64_t maximum);
+/* `is_above`: the number must be greater than the minimum. */
 double harpe_flag_double(const struct argp_state *state, const char *flag, const char *text,
-                         double minimum, double maximum);
-/* Reads a number that must be greater than the minimum. */
-double harpe_flag_double_above(const struct argp_state *state, const char *flag, const char *text,
-                               double minimum, double maximum);
+                         double minimum, double maximum, bool is_above);
 /* Returns the index of `text` in a NULL-terminated list of names. */
 int harpe_flag_choice(const struct argp_state *state, const char *flag, const char *text,
                       const char *const *names);

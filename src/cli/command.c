@@ -94,6 +94,11 @@ int harpe_command_fail(const char *command, const harpe_error *error) {
     return is_usage ? HARPE_EXIT_USAGE : HARPE_EXIT_FAILURE;
 }
 
+void harpe_command_catch_signals(void) {
+    harpe_terminal_progress shows_nothing;
+    (void)harpe_terminal_progress_start(&shows_nothing, true);
+}
+
 harpe_status harpe_command_check_signal(harpe_error *error) {
     int signal_number = harpe_terminal_progress_signal();
     if (!signal_number) return HARPE_OK;
@@ -371,8 +376,8 @@ int harpe_flag_int(const struct argp_state *state, const char *flag, const char 
     return (int)value;
 }
 
-static double read_double(const struct argp_state *state, const char *flag, const char *text,
-                          double minimum, double maximum, bool is_above) {
+double harpe_flag_double(const struct argp_state *state, const char *flag, const char *text,
+                         double minimum, double maximum, bool is_above) {
     double value = 0;
     bool is_number = harpe_parse_double(text, strlen(text), &value);
     if (!is_number || value < minimum || (is_above && value == minimum) || value > maximum)
@@ -381,16 +386,6 @@ static double read_double(const struct argp_state *state, const char *flag, cons
                                  : "%s: expected a number from %g to %g, found '%s'",
                         flag, minimum, maximum, text);
     return value;
-}
-
-double harpe_flag_double(const struct argp_state *state, const char *flag, const char *text,
-                         double minimum, double maximum) {
-    return read_double(state, flag, text, minimum, maximum, false);
-}
-
-double harpe_flag_double_above(const struct argp_state *state, const char *flag, const char *text,
-                               double minimum, double maximum) {
-    return read_double(state, flag, text, minimum, maximum, true);
 }
 
 int harpe_flag_choice(const struct argp_state *state, const char *flag, const char *text,
@@ -429,7 +424,8 @@ static const harpe_flag *find_flag(const harpe_command_line *line, int key,
 
 static double read_number(const struct argp_state *state, const harpe_flag *flag, const char *name,
                           const char *text) {
-    double value = read_double(state, name, text, flag->minimum, flag->maximum, flag->is_above);
+    double value =
+        harpe_flag_double(state, name, text, flag->minimum, flag->maximum, flag->is_above);
     return flag->divisor > 0 ? value / flag->divisor : value;
 }
 

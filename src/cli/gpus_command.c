@@ -150,8 +150,7 @@ static gpu_permissions find_permissions(const harpe_gpus *gpus) {
     };
 }
 
-/* ---- Facts of a GPU
- * ----------------------------------------------------------------------------------- */
+/* ---- Facts of a GPU -------------------------------------------------------------------------- */
 
 /* Return a reading, or one in thousandths. Return -1 if `status` says that the reading failed. */
 static double reading(harpe_status status, uint32_t value) {

@@ -239,8 +239,7 @@ int harpe_graph_command(int argc, char **argv) {
                                         &arguments.request.names, &error);
     }
     harpe_trace *traces = harpe_calloc(arguments.trace_count, sizeof *traces);
-    harpe_terminal_progress terminal;
-    (void)harpe_terminal_progress_start(&terminal, true);
+    harpe_command_catch_signals();
     if (status == HARPE_OK)
         status = traces ? import(&arguments, traces, &error) : harpe_fail_memory(&error);
     for (size_t t = 0; traces && t < arguments.trace_count; t++)

@@ -502,8 +502,7 @@ static harpe_status watch(const jobs_arguments *arguments, harpe_server_client *
     bool is_capable = isatty(STDOUT_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
     watching watch = {.arguments = arguments,
                       .is_display = is_capable && !arguments->json && !arguments->quiet};
-    harpe_terminal_progress progress;
-    (void)harpe_terminal_progress_start(&progress, true);
+    harpe_command_catch_signals();
     harpe_status status = follow(&watch, client, id, error);
     harpe_text_free(&watch.before);
     return status;

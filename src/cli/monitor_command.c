@@ -784,9 +784,8 @@ static harpe_status summarize(live_run *live, harpe_error *error) {
 static int show_live(const monitor_request *request) {
     harpe_error error;
     harpe_error close_error;
-    harpe_terminal_progress progress;
     live_run live = {.request = request};
-    (void)harpe_terminal_progress_start(&progress, true);
+    harpe_command_catch_signals();
     harpe_status status = start(&live, &error);
     if (status == HARPE_OK) status = run(&live, &error);
     leave_display(&live);

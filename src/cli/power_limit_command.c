@@ -349,7 +349,7 @@ typedef struct member_flags {
 
 static void read_hold(void *into, struct argp_state *state, const char *flag, char *text) {
     *(double *)into = strcmp(text, "inf") == 0 ? (double)INFINITY
-                                               : harpe_flag_double_above(state, flag, text, 0, 1e9);
+                                               : harpe_flag_double(state, flag, text, 0, 1e9, true);
 }
 
 static const harpe_flag fleet_flags[] = {

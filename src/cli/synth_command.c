@@ -163,8 +163,7 @@ int harpe_synth_command(int argc, char **argv) {
     check_usage(&arguments, &state);
     if (arguments.options.imbalance <= 0)
         arguments.options.imbalance = arguments.options.stages == 1 ? 1 : DEFAULT_IMBALANCE;
-    harpe_terminal_progress terminal;
-    (void)harpe_terminal_progress_start(&terminal, true);
+    harpe_command_catch_signals();
     harpe_error error;
     harpe_status status = synthesize(&arguments, &error);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("synth", &error);

@@ -441,7 +441,7 @@ static void read_latency(void *into, struct argp_state *state, const char *flag,
         harpe_flag_fail(state, "%s: expected HISTOGRAM:SECONDS, found '%.100s'", flag, text);
     memcpy(arguments->latency_name, text, length);
     arguments->options.latency_name = arguments->latency_name;
-    arguments->options.latency_p95_s = harpe_flag_double_above(state, flag, colon + 1, 0, 1e9);
+    arguments->options.latency_p95_s = harpe_flag_double(state, flag, colon + 1, 0, 1e9, true);
 }
 
 static const harpe_flag flags[] = {

@@ -106,8 +106,7 @@ static void read_criterion(void *into, struct argp_state *state, const char *fla
     arguments->criterion_flag = criteria[c].flag;
     if (!text) return;
     double minimum = criteria[c].minimum, maximum = criteria[c].maximum;
-    request->value = minimum > 0 ? harpe_flag_double(state, flag, text, minimum, maximum)
-                                 : harpe_flag_double_above(state, flag, text, minimum, maximum);
+    request->value = harpe_flag_double(state, flag, text, minimum, maximum, minimum <= 0);
     if (request->criterion == CHOOSE_SLOWDOWN && request->value < 1)
         harpe_flag_fail(state, "%s %s: X is a factor of at least 1; %g %% slower is %g", flag, text,
                         100 * request->value, 1 + request->value);

@@ -38,11 +38,11 @@ static void read_swing(void *into, struct argp_state *state, const char *flag, c
     char number[32];
     request->max_swing_w = request->max_swing_share = 0;
     if (length == 0 || text[length - 1] != '%' || length > sizeof number) {
-        request->max_swing_w = harpe_flag_double_above(state, flag, text, 0, POWER_MAX_W);
+        request->max_swing_w = harpe_flag_double(state, flag, text, 0, POWER_MAX_W, true);
         return;
     }
     snprintf(number, sizeof number, "%.*s", (int)length - 1, text);
-    request->max_swing_share = harpe_flag_double_above(state, flag, number, 0, 1000) / 100;
+    request->max_swing_share = harpe_flag_double(state, flag, number, 0, 1000, true) / 100;
 }
 
 static void read_latency(void *into, struct argp_state *state, const char *flag, char *text) {

@@ -23,7 +23,7 @@ static void add_replica(void *into, struct argp_state *state, const char *flag, 
 }
 
 static void read_smooth(void *into, struct argp_state *state, const char *flag, char *text) {
-    *(double *)into = text ? harpe_flag_double(state, flag, text, 0, 1) : USUAL_DEVIATION;
+    *(double *)into = text ? harpe_flag_double(state, flag, text, 0, 1, false) : USUAL_DEVIATION;
 }
 
 const harpe_flag harpe_replica_flags[] = {

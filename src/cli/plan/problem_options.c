@@ -59,7 +59,7 @@ static void read_blocking_power(void *into, struct argp_state *state, const char
     double *values = harpe_calloc(count, sizeof *values);
     if (!values) harpe_flag_fail(state, "out of memory");
     for (size_t i = 0; i < count; i++)
-        values[i] = harpe_flag_double(state, flag, parts[i], 0, BLOCKING_POWER_MAX_W);
+        values[i] = harpe_flag_double(state, flag, parts[i], 0, BLOCKING_POWER_MAX_W, false);
     free_names(parts);
     free(input->blocking_power_w);
     input->blocking_power_w = values;
@@ -329,7 +329,7 @@ void harpe_flag_switch_latency(const struct argp_state *state, const char *flag,
         harpe_flag_fail(state,
                         "%s: expected a number of seconds, 'profile' or a file *.csv, found '%s'",
                         flag, text);
-    change->latency_s = harpe_flag_double(state, flag, text, 0, HARPE_SWITCH_LATENCY_MAX_S);
+    change->latency_s = harpe_flag_double(state, flag, text, 0, HARPE_SWITCH_LATENCY_MAX_S, false);
 }
 
 static harpe_status take_switch_table(harpe_problem_input *input, harpe_error *error) {

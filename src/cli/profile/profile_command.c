@@ -40,11 +40,6 @@ typedef struct conversion {
     size_t rounds, iterations, skipped_iterations, iterations_without_energy;
 } conversion;
 
-static char *path_in(const conversion *self, const char *name) {
-    char *path = NULL;
-    return asprintf(&path, "%s/%s", self->directory, name) < 0 ? NULL : path;
-}
-
 /* ---- Sums ------------------------------------------------------------------------------------ */
 
 static const char *intern(conversion *self, const char *name) {
@@ -205,7 +200,8 @@ static harpe_status add_results(conversion *self, const char *name,
 static harpe_status add_round(conversion *self, const char *name, harpe_error *error) {
     char schedule_name[300];
     snprintf(schedule_name, sizeof schedule_name, "%.*s.sched.json", (int)strcspn(name, "."), name);
-    char *result_path = path_in(self, name), *schedule_path = path_in(self, schedule_name);
+    char *result_path = harpe_path_join(self->directory, "/", name);
+    char *schedule_path = harpe_path_join(self->directory, "/", schedule_name);
     harpe_profiling_result *results = NULL;
     harpe_frequency_schedule *schedules = NULL;
     size_t count = 0, schedule_count = 0;
@@ -231,7 +227,7 @@ static bool is_result_name(const char *name) {
 static harpe_status read_all(conversion *self, harpe_error *error) {
     DIR *directory = opendir(self->directory);
     if (!directory) return harpe_fail_errno(error, errno, "%s", self->directory);
-    char *path = path_in(self, "ranks.json");
+    char *path = harpe_path_join(self->directory, "/", "ranks.json");
     harpe_status status = path ? harpe_ranks_load(path, &self->ranks, &self->rank_count, error)
                                : harpe_fail_memory(error);
     free(path);
@@ -395,8 +391,7 @@ static const harpe_command_line command_line = {
 };
 
 int harpe_profile_command(int argc, char **argv) {
-    harpe_terminal_progress terminal;
-    (void)harpe_terminal_progress_start(&terminal, true);
+    harpe_command_catch_signals();
     int code =
         argc > 1 ? harpe_command_dispatch(subcommands, 3, "harpe profile", argc - 1, argv + 1) : -1;
     if (code >= 0) return code;

@@ -13,9 +13,10 @@
 
 enum { STEPS_MAX = HARPE_SIM_STEP_MAX / 2 };
 
-/* Parses an event, "[RANK@][+]STEP[=FACTOR]". */
-static void parse_event(const struct argp_state *state, const char *flag, const char *text,
-                        bool has_rank, bool has_factor, harpe_sim_event *event) {
+/* Reads an event, "[RANK@][+]STEP[=FACTOR]". */
+static void read_event(void *into, struct argp_state *state, const char *flag, char *text) {
+    bool has_factor = strcmp(flag, "--straggler") == 0;
+    bool has_rank = has_factor || strcmp(flag, "--kill-rank") == 0;
     const char *at = has_rank ? strchr(text, '@') : NULL;
     const char *equals = has_factor ? strchr(text, '=') : NULL;
     const char *step = at ? at + 1 : text;
@@ -38,23 +39,11 @@ static void parse_event(const struct argp_state *state, const char *flag, const 
             state,
             "%s: expected %s%s%s, found '%s'; a step such as +5 counts from the steady state", flag,
             has_rank ? "RANK@" : "", "STEP", has_factor ? "=FACTOR" : "", text);
-    *event = (harpe_sim_event){.is_given = true,
-                               .is_after_steady = is_after_steady,
-                               .rank = (int)rank,
-                               .step = (int)number,
-                               .factor = factor};
-}
-
-static void read_straggler(void *into, struct argp_state *state, const char *flag, char *text) {
-    parse_event(state, flag, text, true, true, into);
-}
-
-static void read_kill(void *into, struct argp_state *state, const char *flag, char *text) {
-    parse_event(state, flag, text, true, false, into);
-}
-
-static void read_restart(void *into, struct argp_state *state, const char *flag, char *text) {
-    parse_event(state, flag, text, false, false, into);
+    *(harpe_sim_event *)into = (harpe_sim_event){.is_given = true,
+                                                 .is_after_steady = is_after_steady,
+                                                 .rank = (int)rank,
+                                                 .step = (int)number,
+                                                 .factor = factor};
 }
 
 static void read_json(void *into, struct argp_state *state, const char *flag, char *text) {
@@ -135,11 +124,11 @@ static const harpe_flag flags[] = {
      HARPE_INTO(harpe_sim_options, learning_limit_s), 0, 1e6, .is_above = true},
     {"straggler", 0, "RANK@STEP=FACTOR",
      "Throttle the rank's GPU from this step on, and report it to the server", 3,
-     HARPE_READ(read_straggler, harpe_sim_options, straggler)},
+     HARPE_READ(read_event, harpe_sim_options, straggler)},
     {"kill-rank", 0, "RANK@STEP", "Kill the rank, and restart the job", 3,
-     HARPE_READ(read_kill, harpe_sim_options, kill_rank)},
+     HARPE_READ(read_event, harpe_sim_options, kill_rank)},
     {"restart-server", 0, "STEP", "Kill the server, and restart it with its store", 3,
-     HARPE_READ(read_restart, harpe_sim_options, restart_server)},
+     HARPE_READ(read_event, harpe_sim_options, restart_server)},
     {.help = "Output:", .group = 4},
     {"json", 0, NULL, "Print the result as JSON", 4, HARPE_INTO(harpe_sim_options, is_json)},
     {"log-steps", 0, "FILE", "Write a line of JSON to FILE after each step", 4,
@@ -540,9 +529,8 @@ static harpe_status print_report(const harpe_sim_run *run, harpe_error *error) {
 int harpe_train_sim_command(int argc, char **argv) {
     harpe_sim_options options;
     harpe_error error;
-    harpe_terminal_progress terminal;
     parse_options(argc, argv, &options);
-    (void)harpe_terminal_progress_start(&terminal, true); /* a signal now ends the run cleanly */
+    harpe_command_catch_signals(); /* a signal now ends the run cleanly */
     harpe_sim_staging staging = {.report = print_report};
     harpe_status status = harpe_sim_run_job(&options, &staging, &error);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("train-sim", &error);
