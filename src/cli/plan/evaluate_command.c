@@ -138,6 +138,7 @@ static void free_files(path_list *files) {
 typedef struct evaluation {
     path_list files;
     harpe_plan_result bound;    /* no plans */
+    harpe_arena arena;          /* of the arrays below */
     int *frequency_mhz;         /* of the present plan */
     harpe_labelled_row *rows;   /* `reference_count` rows to compare with, then the files */
     size_t reference_count;     /* the highest clocks, and one clock that is as fast */
@@ -194,12 +195,12 @@ static harpe_status solve_bound(const evaluate_arguments *arguments, const harpe
     harpe_status status =
         harpe_plan_result_solve(problem, &request, false, progress, &e->bound, error);
     if (status != HARPE_OK) return status;
-    e->frequency_mhz =
-        harpe_calloc(harpe_problem_instruction_count(problem), sizeof *e->frequency_mhz);
-    e->rows = harpe_calloc(e->files.count + 2, sizeof *e->rows);
-    e->switching = harpe_calloc(e->files.count, sizeof *e->switching);
-    e->late = harpe_calloc(e->files.count, sizeof *e->late);
-    if (!e->frequency_mhz || !e->rows || !e->switching || !e->late) return harpe_fail_memory(error);
+    size_t instructions = harpe_problem_instruction_count(problem);
+    e->frequency_mhz = harpe_arena_alloc(&e->arena, instructions, sizeof *e->frequency_mhz);
+    e->rows = harpe_arena_alloc(&e->arena, e->files.count + 2, sizeof *e->rows);
+    e->switching = harpe_arena_alloc(&e->arena, e->files.count, sizeof *e->switching);
+    e->late = harpe_arena_alloc(&e->arena, e->files.count, sizeof *e->late);
+    if (e->arena.has_failed) return harpe_fail_memory(error);
     const harpe_frontier_row *one_clock = e->bound.key_one_clock[HARPE_KEY_ALL_MAXIMUM];
     e->rows[e->reference_count++] = e->bound.key_rows[HARPE_KEY_ALL_MAXIMUM];
     if (one_clock) e->rows[e->reference_count++] = harpe_one_clock_labelled(one_clock);
@@ -331,10 +332,7 @@ int harpe_evaluate_command(int argc, char **argv) {
     else if (status == HARPE_INTERRUPTED)
         (void)harpe_command_check_signal(&error);
     harpe_plan_result_free(&e.bound);
-    free(e.rows);
-    free(e.frequency_mhz);
-    free(e.switching);
-    free(e.late);
+    harpe_arena_free(&e.arena);
     free_files(&e.files);
     free(arguments.given.paths);
     harpe_problem_input_free(&arguments.input);

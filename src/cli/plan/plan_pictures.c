@@ -215,14 +215,10 @@ static harpe_status collect_panel(pictures *p, const harpe_plan *plan, const cha
     if (!panel->title || !panel->detail) return harpe_fail_memory(error);
     size_t count = (size_t)p->problem->instruction_count;
     running r = {.problem = p->problem,
-                 .points = harpe_calloc(count, sizeof *r.points),
-                 .start_s = harpe_calloc(count, sizeof *r.start_s),
-                 .box_of = harpe_calloc(count, sizeof *r.box_of)};
-    harpe_status status = run_plan(&r, p, plan, panel, lane_count, error);
-    free(r.points);
-    free(r.start_s);
-    free(r.box_of);
-    return status;
+                 .points = harpe_arena_alloc(&p->arena, count, sizeof *r.points),
+                 .start_s = harpe_arena_alloc(&p->arena, count, sizeof *r.start_s),
+                 .box_of = harpe_arena_alloc(&p->arena, count, sizeof *r.box_of)};
+    return run_plan(&r, p, plan, panel, lane_count, error);
 }
 
 /* Names the lanes of a graph. */
