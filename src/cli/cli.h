@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the programs share: the subcommands, their exit codes, functions that prepare
  * the process, report a failure, run a command of the user, read flags and print JSON, and what
- * several subcommands need of servers, GPUs and jobs. Includes the headers that most of them need.
- */
+ * several subcommands need of servers, GPUs and jobs. It includes what most of them need. */
 #ifndef HARPE_CLI_CLI_H
 #define HARPE_CLI_CLI_H
 

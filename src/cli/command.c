@@ -368,11 +368,10 @@ int harpe_flag_int(const struct argp_state *state, const char *flag, const char 
                    int64_t minimum, int64_t maximum) {
     int64_t value = 0;
     bool is_number = harpe_parse_int(text, strlen(text), &value);
-    if (!is_number || value < minimum || value > maximum) {
+    if (!is_number || value < minimum || value > maximum)
         harpe_flag_fail(state,
                         "%s: expected a whole number from %" PRId64 " to %" PRId64 ", found '%s'",
                         flag, minimum, maximum, text);
-    }
     return (int)value;
 }
 

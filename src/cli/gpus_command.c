@@ -409,42 +409,36 @@ static void diagnose_gpu(const gpu_facts *facts, const gpu_permissions *may, jso
                     gpu);
         return;
     }
-    if (!facts->counter.is_supported) {
+    if (!facts->counter.is_supported)
         add_problem(problems,
                     "GPU %d: no usable energy counter (GPUs before Volta have none): energy is "
                     "sampled from power instead, which is less exact. [%s]",
                     gpu, facts->counter.problem);
-    }
-    if (facts->is_mig_enabled) {
+    if (facts->is_mig_enabled)
         add_problem(problems,
                     "GPU %d: MIG is on. Its instances share power, clocks and energy counter: use "
                     "the whole GPU for one job, or turn MIG off (nvidia-smi -i %d -mig 0).",
                     gpu, facts->info->driver_index);
-    }
-    if (facts->limit_w < 0) {
+    if (facts->limit_w < 0)
         add_problem(problems,
                     "GPU %d: has no power limit that can be read; the power limit optimizer cannot "
                     "work on it.",
                     gpu);
-    }
-    if (facts->limit_enforced_w >= 0 && facts->limit_w - facts->limit_enforced_w >= 0.5) {
+    if (facts->limit_enforced_w >= 0 && facts->limit_w - facts->limit_enforced_w >= 0.5)
         add_problem(problems,
                     "GPU %d: %.5g W are enforced, less than the power limit of %.5g W: another "
                     "limit holds, which was not set through the driver (the board's controller, "
                     "the rack). Limits above it have no effect.",
                     gpu, facts->limit_enforced_w, facts->limit_w);
-    }
-    if (facts->graphics_count == 0) {
+    if (facts->graphics_count == 0)
         add_problem(problems, "GPU %d: does not list its clocks; plans cannot be applied to it.",
                     gpu);
-    }
-    if (facts->persistence == 0 && !may->has_persistence_daemon) {
+    if (facts->persistence == 0 && !may->has_persistence_daemon)
         add_problem(
             problems,
             "GPU %d: persistence mode is off, so settings and the energy counter are lost when the "
             "last process leaves: nvidia-smi -i %d -pm 1, or start nvidia-persistenced.",
             gpu, facts->info->driver_index);
-    }
 }
 
 /* Adds a line if there is an agent that does not work for this user. */
@@ -639,10 +633,9 @@ static void print_table(const machine_facts *machine) {
         snprintf(limits, sizeof limits, "%s/%s/%s/%s", NUMBER(gpu->limit_minimum_w),
                  NUMBER(gpu->limit_default_w), NUMBER(gpu->limit_maximum_w), NUMBER(gpu->limit_w));
         snprintf(clocks, sizeof clocks, "-");
-        if (gpu->graphics_count > 0) {
+        if (gpu->graphics_count > 0)
             snprintf(clocks, sizeof clocks, "%s-%s (%zu)", NUMBER(gpu->graphics_minimum_mhz),
                      NUMBER(gpu->graphics_maximum_mhz), gpu->graphics_count);
-        }
         printf("%3d  %-*s  %-23s  %-15s  %7s  %4s\n", i, width, gpu->info->name, limits, clocks,
                NUMBER(gpu->power_w), NUMBER(gpu->temperature_c));
     }
@@ -655,10 +648,9 @@ static void print_counters(const machine_facts *machine) {
         const gpu_facts *gpu = &machine->facts[i];
         char step[96] = "-";
         char cost[64] = "-";
-        if (gpu->counter.step_ms > 0) {
+        if (gpu->counter.step_ms > 0)
             snprintf(step, sizeof step, "%s ms, %s mJ", HARPE_DIGITS(gpu->counter.step_ms, 3),
                      HARPE_DIGITS(gpu->counter.step_mj, 4));
-        }
         if (gpu->counter.is_supported)
             snprintf(cost, sizeof cost, "%s us", HARPE_DIGITS(gpu->counter.read_cost_us, 3));
         const char *persistence = gpu->persistence < 0 ? "unknown"
@@ -674,11 +666,10 @@ static void print_counters(const machine_facts *machine) {
 static void print_notes(const machine_facts *machine) {
     for (int i = 0; i < machine->count; i++) {
         const gpu_facts *gpu = &machine->facts[i];
-        if (gpu->is_module) {
+        if (gpu->is_module)
             printf("\nGPU %d: its energy is that of the whole module, CPU included (power now: GPU "
                    "%s W, module %s W).\n",
                    i, NUMBER(gpu->power_w), NUMBER(gpu->module_power_w));
-        }
         if (gpu->idle_mhz > 0)
             printf("\nGPU %d: has no work, so the node agent holds its clock at %u MHz until it "
                    "has.\n",
@@ -841,10 +832,9 @@ int harpe_gpus_command(int argc, char **argv) {
                                       arguments.all || arguments.restores ? "all" : NULL,
                                   .log = harpe_command_log("harpe gpus: warning")};
     harpe_status status = harpe_gpus_open(&options, &gpus, &error);
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = arguments.restores ? restore_left(gpus, arguments.is_dry, arguments.json, &error)
                                     : show(gpus, arguments.json, &error);
-    }
     harpe_gpus_close(gpus);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("gpus", &error);
 }

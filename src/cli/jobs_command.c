@@ -30,9 +30,7 @@ static bool is_list(const json_t *jobs) {
     size_t index;
     const json_t *job;
     bool is_good = json_is_array(jobs);
-    json_array_foreach(jobs, index, job) {
-        is_good &= json_is_string(json_object_get(job, "job_id"));
-    }
+    json_array_foreach(jobs, index, job) is_good &= json_is_string(json_object_get(job, "job_id"));
     return is_good;
 }
 

@@ -43,10 +43,9 @@ static harpe_status parse_gpus(const char *list, monitor_session *session, harpe
     for (const char *cursor = list;; cursor++) {
         size_t length = strcspn(cursor, ",");
         int64_t index = -1;
-        if (!harpe_parse_int(cursor, length, &index) || index < 0 || index > 4095) {
+        if (!harpe_parse_int(cursor, length, &index) || index < 0 || index > 4095)
             return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                               "--gpus: expected GPU indices such as 0,2, found '%.100s'", list);
-        }
         if (!HARPE_ARRAY_RESERVE(session->gpu_indices, capacity, session->gpu_count + 1))
             return harpe_fail_memory(error);
         session->gpu_indices[session->gpu_count++] = (int)index;
@@ -156,10 +155,9 @@ static void print_summary(FILE *stream, const monitor_session *session,
         if (!isnan(measurement->dram_energy_j[i]))
             print_row(stream, "", "dram", measurement->dram_energy_j[i], time_s);
     }
-    if (measurement->gpu_count + measurement->cpu_count > 1) {
+    if (measurement->gpu_count + measurement->cpu_count > 1)
         print_row(stream, "total", "", measurement->total_gpu_energy_j + total_cpu_j(measurement),
                   time_s);
-    }
 }
 
 static json_t *summary_json(const monitor_session *session,
@@ -177,13 +175,12 @@ static json_t *summary_json(const monitor_session *session,
                             "energy_j", energy_j, "average_power_w",
                             time_s > 0 ? json_real(energy_j / time_s) : json_null()));
     }
-    for (size_t i = 0; i < measurement->cpu_count; i++) {
+    for (size_t i = 0; i < measurement->cpu_count; i++)
         json_array_append_new(
             cpus, json_pack("{s:i, s:o, s:f, s:o}", "index", (int)i, "name",
                             harpe_command_json_text(harpe_monitor_cpu_name(session->monitor, i)),
                             "energy_j", measurement->cpu_energy_j[i], "dram_energy_j",
                             harpe_command_json_number(measurement->dram_energy_j[i])));
-    }
     double cpu_j = total_cpu_j(measurement);
     return json_pack("{s:f, s:b, s:o, s:o, s:f, s:f, s:f}", "time_s", time_s, "emulated",
                      session->gpus && harpe_gpus_are_emulated(session->gpus), "gpus", gpus, "cpus",
@@ -855,10 +852,9 @@ static const harpe_command_line command_line = {
 
 static void check_usage(const monitor_request *request, const struct argp_state *state) {
     if (!request->has_mode) harpe_flag_fail(state, "expected " WHAT "; see 'harpe monitor --help'");
-    if (request->command && !request->energy) {
+    if (request->command && !request->energy)
         harpe_flag_fail(state, "a command is measured by 'harpe monitor -- %.40s ...'",
                         request->command[0]);
-    }
     if (request->command && request->has_live_flag)
         harpe_flag_fail(state, "--interval and --duration are for live display, not for a command");
     if (request->json && request->csv_path && strcmp(request->csv_path, "-") == 0)

@@ -551,10 +551,9 @@ static void write_log(void *user, harpe_log_level level, const char *line) {
 static harpe_status set_up(run_arguments *arguments, optimization *all, harpe_error *error) {
     harpe_gpus_options gpu_options = {.log = {.write = write_gpu_log, .user = all}};
     harpe_status status = harpe_gpus_open(&gpu_options, &all->gpus, error);
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status =
             harpe_power_limit_gpus_new(all->gpus, !arguments->without_guard, &all->device, error);
-    }
     if (status != HARPE_OK) return status;
     if (all->warnings.data) fputs(all->warnings.data, stderr);
     const harpe_power_limit_device *functions = harpe_power_limit_gpus_device(all->device);

@@ -191,12 +191,11 @@ static void check_prices(const struct argp_state *state, choose_arguments *argum
     criterion_kind criterion = arguments->request.criterion;
     bool fits =
         criterion == CHOOSE_NOTHING || criterion == CHOOSE_DEADLINE || criterion == CHOOSE_SLOWDOWN;
-    if (prices->are_given && !fits) {
+    if (prices->are_given && !fits)
         harpe_flag_fail(
             state,
             "--energy-price and %s: give only one; --deadline and --max-slowdown go with prices",
             arguments->criterion_flag);
-    }
 }
 
 static void check_complete(const struct argp_state *state, choose_arguments *arguments) {
@@ -357,11 +356,10 @@ static harpe_status fail_power_limits(const selection *s, harpe_error *error) {
     all.is_limited = false;
     const harpe_frontier_row *peak = least_of(&all, offsetof(harpe_frontier_row, peak_power_w));
     const harpe_frontier_row *swing = least_of(&all, offsetof(harpe_frontier_row, swing_w));
-    if (!peak || !swing) {
+    if (!peak || !swing)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "frontier.csv has no peak and swing of power, because an older harpe "
                           "plan has written it: make the directory again");
-    }
     return harpe_fail(error, HARPE_INFEASIBLE,
                       "no plan keeps the limits on power; the lowest peak, of plan %d, is %s W, "
                       "and the smallest swing, of plan %d, is %s W",
@@ -518,16 +516,14 @@ static void print_choice(const choose_arguments *arguments, const harpe_plan_dir
         printf("\nWithout the limits on power the choice is the same.\n");
     if (is_priced && chosen->row != chosen->fastest)
         print_comparison(&request->prices, chosen->row, chosen->fastest, "the fastest");
-    if (chosen->unlimited != chosen->row && !(is_priced && chosen->unlimited == chosen->fastest)) {
+    if (chosen->unlimited != chosen->row && !(is_priced && chosen->unlimited == chosen->fastest))
         print_comparison(&request->prices, chosen->row, chosen->unlimited,
                          "the choice without limits");
-    }
-    if (request->criterion == CHOOSE_STRAGGLER) {
+    if (request->criterion == CHOOSE_STRAGGLER)
         printf("\nThe straggler ends at %s s: %s J with the waiting until then (%s J).\n",
                HARPE_DIGITS(chosen->iteration_s, 6),
                HARPE_DIGITS(chosen->row->energy_j + chosen->waiting_j, 6),
                HARPE_DIGITS(chosen->waiting_j, 6));
-    }
     printf("\n%s\n", path);
 }
 

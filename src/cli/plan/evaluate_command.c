@@ -159,10 +159,9 @@ static harpe_status evaluate_file(const evaluate_arguments *arguments, evaluatio
     harpe_plan_file_free(file);
     if (status == HARPE_OK)
         status = harpe_plan_evaluate(problem, e->frequency_mhz, &plan, NULL, error);
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = harpe_plan_switching(problem, e->frequency_mhz, &arguments->change,
                                       &e->switching[index], error);
-    }
     if (status == HARPE_OK)
         status = harpe_plan_evaluate_late(problem, e->frequency_mhz, &arguments->change,
                                           arguments->lead_s, &e->late[index], NULL, error);
@@ -216,10 +215,9 @@ static bool report_solving(void *user, const char *phase, double fraction) {
 static harpe_status evaluate(evaluate_arguments *arguments, harpe_progress *progress, evaluation *e,
                              harpe_error *error) {
     harpe_status status = list_files(&arguments->given, &e->files, error);
-    if (status == HARPE_OK && e->files.count > PLAN_FILE_COUNT_MAX) {
+    if (status == HARPE_OK && e->files.count > PLAN_FILE_COUNT_MAX)
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%zu plan files; at most %d are evaluated",
                           e->files.count, PLAN_FILE_COUNT_MAX);
-    }
     if (status == HARPE_OK) status = harpe_problem_input_load(&arguments->input, error);
     if (status == HARPE_OK) {
         harpe_progress solving = {.report = report_solving, .user = progress};

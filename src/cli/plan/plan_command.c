@@ -158,11 +158,10 @@ static void check_complete(const struct argp_state *state, const harpe_plan_argu
     if (!arguments->input.graph_path) return;
     if (arguments->export_path)
         harpe_flag_fail(state, "--graph and --export-graph: a graph is not exported again");
-    if (has_switch(arguments)) {
+    if (has_switch(arguments))
         harpe_flag_fail(
             state,
             "--graph: --min-dwell, --switch-latency and --switch-energy are for pipelines only");
-    }
 }
 
 /* ---- The output directory -------------------------------------------------------------------- */
@@ -176,10 +175,9 @@ harpe_status harpe_plan_open_output(const harpe_plan_arguments *arguments,
     }
     harpe_error reason;
     harpe_status status = harpe_directory_open(directory, path, arguments->force, &reason);
-    if (status == HARPE_ALREADY_EXISTS && !arguments->force) {
+    if (status == HARPE_ALREADY_EXISTS && !arguments->force)
         return harpe_fail(error, status, "%s (choose another directory, or --force to replace it)",
                           reason.message);
-    }
     if (status != HARPE_OK) *error = reason;
     return status;
 }
@@ -225,12 +223,11 @@ static harpe_status write_output(const harpe_plan_arguments *arguments,
 /* ---- The steps ------------------------------------------------------------------------------- */
 
 static harpe_status print_export(const harpe_plan_arguments *arguments, harpe_error *error) {
-    if (arguments->json) {
+    if (arguments->json)
         return harpe_command_print_json(
             json_pack("{s:o, s:o}", "graph", harpe_command_json_text(arguments->export_path),
                       "problem", harpe_problem_input_json(&arguments->input)),
             error);
-    }
     harpe_problem_input_print(&arguments->input);
     printf("Written: %s%s%s\n", harpe_bold_start(), arguments->export_path, harpe_bold_end());
     return HARPE_OK;
@@ -254,10 +251,9 @@ static harpe_status solve(harpe_plan_arguments *arguments, const harpe_progress 
     if (status == HARPE_OK && only_exports(arguments)) return export_graph(arguments, error);
     if (status == HARPE_OK) status = harpe_command_check_signal(error);
     bool with_plans = arguments->with_plans && !arguments->bound_only;
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = harpe_plan_result_solve(arguments->input.problem, &arguments->request, with_plans,
                                          progress, result, error);
-    }
     if (status == HARPE_OK && arguments->verify)
         status = harpe_plan_result_verify(arguments->input.problem, result, error);
     return status == HARPE_OK && arguments->export_path ? export_graph(arguments, error) : status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of this folder share: the input of a planning problem (problem_options.c), the
  * result of `harpe plan` (plan_result.c), how it is printed and written (plan_output.c,
- * plan_pictures.c), reading what was written (plan_directory.c), and the plans of all replicas
+ * plan_pictures.c) and read again (plan_result.c), and the plans of all replicas
  * (plan_replicas.c). */
 #ifndef HARPE_CLI_PLAN_PLAN_INTERNAL_H
 #define HARPE_CLI_PLAN_PLAN_INTERNAL_H

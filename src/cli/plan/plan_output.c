@@ -520,10 +520,9 @@ static json_t *option_list_json(const harpe_option_list *list) {
 static json_t *option_lists_json(const harpe_problem_input *input) {
     json_t *lists = json_array();
     size_t count = input->graph ? 0 : harpe_problem_option_list_count(input->problem);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         json_array_append_new(lists,
                               option_list_json(harpe_problem_option_list_at(input->problem, i)));
-    }
     return lists;
 }
 

@@ -226,10 +226,9 @@ static harpe_status pick_key_rows(const harpe_problem *problem, harpe_plan_resul
                                   harpe_error *error) {
     harpe_labelled_row *keys = result->key_rows;
     double allowed_s = SMALL_SLOWDOWN * result->all_maximum.time_s;
-    for (int k = 0; k < HARPE_KEY_COUNT; k++) {
+    for (int k = 0; k < HARPE_KEY_COUNT; k++)
         snprintf(keys[k].label, sizeof keys[k].label, "%s%s", key_labels[k],
                  k > 0 && !result->plans ? " (bound)" : "");
-    }
     keys[HARPE_KEY_ALL_MAXIMUM].row =
         harpe_frontier_row_of(&result->all_maximum, -1, &result->all_maximum);
     harpe_status status = harpe_plan_result_add_power(problem, result->all_maximum.frequency_mhz,
@@ -359,10 +358,9 @@ static harpe_status load_plan_json(const char *path, json_t **out, harpe_error *
     json_error_t reason;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &reason);
     free(text);
-    if (!root) {
+    if (!root)
         return harpe_fail(error, HARPE_INVALID_INPUT, "%s:%d:%d: not JSON: %s", path, reason.line,
                           reason.column, reason.text);
-    }
     const char *program = json_string_value(json_object_get(root, "program"));
     if (!program || strcmp(program, HARPE_PLAN_JSON_PROGRAM) != 0) {
         json_decref(root);
@@ -426,12 +424,11 @@ static harpe_status read_blocking_power(const json_t *list, const json_t *gpus,
         gpu_count += number;
         sum_w += number * json_number_value(power);
     }
-    if (!is_good || gpu_count > INT32_MAX) {
+    if (!is_good || gpu_count > INT32_MAX)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s: problem.blocking_power_w and problem.gpus do not list every rank's "
                           "power and GPUs: the file is damaged",
                           path);
-    }
     plans->end_power_w = sum_w;
     plans->gpu_count = (int)gpu_count;
     return HARPE_OK;

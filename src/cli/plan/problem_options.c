@@ -28,10 +28,9 @@ static char **split_names(const struct argp_state *state, const char *flag, cons
     char *rest = copy;
     for (size_t i = 0; i < count; i++) {
         names[i] = strsep(&rest, ",");
-        if (!*names[i]) {
+        if (!*names[i])
             harpe_flag_fail(state, "%s: expected names separated by commas, found '%s'", flag,
                             text);
-        }
     }
     return names;
 }
@@ -78,10 +77,9 @@ static void read_schedule(void *into, struct argp_state *state, const char *flag
     }
     if (!is_built_in && !strpbrk(text, "./")) {
         const char *closest = harpe_closest_name(text, names);
-        if (closest) {
+        if (closest)
             harpe_flag_fail(state, "%s: there is no schedule '%s'; did you mean '%s'?", flag, text,
                             closest);
-        }
         (void)harpe_flag_choice(state, flag, text, names);
     }
     input->schedule_name = text;
@@ -184,14 +182,12 @@ void harpe_problem_input_check(const harpe_problem_input *input, const struct ar
         check_graph_alone(input, state);
         return;
     }
-    if (!input->profile_path || !*input->profile_path) {
+    if (!input->profile_path || !*input->profile_path)
         harpe_flag_fail(state, "--inst-profile is missing: name the CSV file with each "
                                "instruction's time and energy ('harpe synth' makes one to try)");
-    }
-    if (input->microbatches == 0 && !input->schedule_is_file) {
+    if (input->microbatches == 0 && !input->schedule_is_file)
         harpe_flag_fail(state,
                         "--num-mbs is missing: give the number of microbatches in an iteration");
-    }
 }
 
 enum { HELP_NAME_WIDTH = 26, HELP_WIDTH = 78 };
@@ -400,12 +396,11 @@ static json_t *numbers_json(const double *values, size_t count) {
 static json_t *given_or_null(int value) { return value ? json_integer(value) : json_null(); }
 
 json_t *harpe_problem_input_arguments(const harpe_problem_input *input) {
-    if (input->graph_path) {
+    if (input->graph_path)
         return json_pack("{s:o, s:f, s:s, s:f, s:f}", "graph",
                          harpe_command_json_text(input->graph_path), "overhead_power",
                          input->overhead_power_w, "cost_model", cost_models[input->cost_model],
                          "unit_time", input->unit_time_s, "noise_factor", input->noise_factor);
-    }
     return json_pack(
         "{s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o, s:o, s:o, s:b, s:o, s:o, s:s, s:f, s:f}",
         "inst_profile", harpe_command_json_text(input->profile_path), "num_mbs",

@@ -180,11 +180,10 @@ static harpe_status add_results(conversion *self, const char *name,
         const harpe_frequency_schedule *schedule = NULL;
         for (size_t k = 0; k < schedule_count && !schedule; k++)
             schedule = schedules[k].rank == results[i].rank ? &schedules[k] : NULL;
-        if (!rank || !schedule) {
+        if (!rank || !schedule)
             return harpe_fail(error, HARPE_INVALID_INPUT, "%s/%s: rank %d is not in %s",
                               self->directory, name, results[i].rank,
                               rank ? "the round's schedules" : "ranks.json");
-        }
         size_t first = self->sum_count;
         for (size_t k = 0; k < results[i].time_breakdown_count; k++) {
             const harpe_breakdown *times = &results[i].time_breakdown[k];
@@ -243,18 +242,16 @@ static harpe_status read_all(conversion *self, harpe_error *error) {
 /* ---- The profile ----------------------------------------------------------------------------- */
 
 static harpe_status check(const conversion *self, harpe_error *error) {
-    if (self->rounds == 0) {
+    if (self->rounds == 0)
         return harpe_fail(error, HARPE_NOT_FOUND,
                           "%s: no K.prof.json here; has the job reported a result?",
                           self->directory);
-    }
     if (self->sum_count > 0) return HARPE_OK;
-    if (self->iterations_without_energy > 0) {
+    if (self->iterations_without_energy > 0)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s: the results hold no energies of instructions (energy_breakdown), "
                           "without which there is no profile; let the clients measure energy",
                           self->directory);
-    }
     return harpe_fail(
         error, HARPE_INVALID_INPUT,
         "%s: no result holds times of instructions (time_breakdown) that fit its schedule",
@@ -272,13 +269,12 @@ static harpe_status print_rows(const conversion *self, harpe_text *text, harpe_e
                                  .time_s = sum->time_s / (double)sum->runs,
                                  .energy_j = sum->energy_j / (double)sum->runs};
         harpe_profile_field fault = harpe_profile_row_fault(&row, strlen(row.instruction));
-        if (fault != HARPE_FIELD_COUNT) {
+        if (fault != HARPE_FIELD_COUNT)
             return harpe_fail(error, HARPE_INVALID_INPUT,
                               "%s: rank %d, '%.63s' at %d MHz: mean time %s s, energy %s J: %s",
                               self->directory, row.rank, row.instruction, row.frequency_mhz,
                               HARPE_DIGITS(row.time_s, 6), HARPE_DIGITS(row.energy_j, 6),
                               harpe_profile_field_rule(fault));
-        }
         harpe_text_printf(text, "%d,%d,%s,%d,", row.stage, row.rank, row.instruction,
                           row.frequency_mhz);
         harpe_text_number(text, row.time_s);
@@ -304,12 +300,11 @@ static harpe_status write_out(const conversion *self, const convert_request *req
             (json_int_t)self->iterations_without_energy);
         return harpe_command_print_json(object, error);
     }
-    if (self->skipped_iterations + self->iterations_without_energy > 0) {
+    if (self->skipped_iterations + self->iterations_without_energy > 0)
         fprintf(stderr,
                 "harpe profile: of %zu lists of instructions %zu did not fit their schedule and "
                 "%zu had no energies; they are left out\n",
                 self->iterations, self->skipped_iterations, self->iterations_without_energy);
-    }
     return HARPE_OK;
 }
 

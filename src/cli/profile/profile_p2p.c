@@ -116,11 +116,10 @@ static harpe_status start_both(torch_pair *pair, const char *python, const int g
 static harpe_status read_lines(torch_pair *pair, bool *is_waiting, harpe_error *error) {
     char text[1024];
     ssize_t length = read(pair->lines, text, sizeof text - 1);
-    if (length <= 0) {
+    if (length <= 0)
         return harpe_fail(
             error, HARPE_UNAVAILABLE,
             "the Python processes ended without a message; their output may show the reason");
-    }
     text[length] = '\0';
     char *failure = strstr(text, "error ");
     if (failure) {
@@ -177,12 +176,11 @@ static harpe_status start_pair(torch_pair *pair, const char *python, int gpu, in
     int64_t end_ns = harpe_clock_ns() + start_limit_ns;
     while (status == HARPE_OK && !is_waiting) {
         status = listen_once(pair, 100, &is_waiting, error);
-        if (status == HARPE_OK && !is_waiting && harpe_clock_ns() > end_ns) {
+        if (status == HARPE_OK && !is_waiting && harpe_clock_ns() > end_ns)
             status = harpe_fail(error, HARPE_UNAVAILABLE,
                                 "no transfer between GPU %d and GPU %d after %d s; NCCL_DEBUG=INFO "
                                 "shows what NCCL is doing",
                                 gpu, peer, (int)(start_limit_ns / 1000000000));
-        }
     }
     return after_a_signal(status, error);
 }
@@ -285,20 +283,17 @@ static harpe_status measure(wait_trial *trial, harpe_error *error) {
 
 static harpe_status check_gpus(const wait_trial *trial, int peer, harpe_error *error) {
     int gpu = trial->request->gpu, count = harpe_gpus_count(trial->gpus);
-    if (gpu >= count) {
+    if (gpu >= count)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "--gpu %d: there are %d GPUs visible here",
                           gpu, count);
-    }
     if (trial->is_built_in) return HARPE_OK;
-    if (count < 2) {
+    if (count < 2)
         return harpe_fail(error, HARPE_UNAVAILABLE,
                           "a GPU can only wait for another GPU, and only one is visible here; use "
                           "a machine with two GPUs of this kind, or 'harpe emulate'");
-    }
-    if (peer >= count || peer == gpu) {
+    if (peer >= count || peer == gpu)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "--peer %d: expected another GPU than %d, below %d", peer, gpu, count);
-    }
     return HARPE_OK;
 }
 

@@ -19,7 +19,7 @@
 enum { CLOCKS_MAX = 64 };
 
 typedef struct switch_request {
-    const char *gpu_name;      /* as a user names it (cli/gpu_names.h); NULL: GPU 0 */
+    const char *gpu_name;      /* as a user names it (cli/cli.h); NULL: GPU 0 */
     int clock_mhz[CLOCKS_MAX]; /* the clocks to measure */
     int clock_count;
     int spread_count; /* if no clocks are given: so many, evenly spread over those of the GPU */
