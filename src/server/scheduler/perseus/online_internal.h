@@ -28,15 +28,14 @@ typedef struct harpe_online_entry {
     int pipeline_rank; /* the pipeline rank that runs it */
     const char *instruction;
     size_t run_count; /* in one iteration */
+    size_t name;      /* index of the name */
 } harpe_online_entry;
 
 /* All runs of one name on one pipeline rank, in the order in which they run. If the rank has
  * several stages, these are the runs of all its stages. */
 typedef struct harpe_online_name {
     const char *instruction;
-    size_t run_count;
-    const int *entry_of_run;
-    int first_entry, entry_count; /* entries of one name follow one another */
+    size_t run_count, first_run;
 } harpe_online_name;
 
 typedef struct harpe_online_pipeline {
@@ -45,11 +44,11 @@ typedef struct harpe_online_pipeline {
     size_t instruction_count;
     size_t *rank_offset; /* [rank_count + 1]: first instruction of each rank */
     int *entry_of;       /* [instruction_count], rank by rank */
+    size_t *run_of;      /* [instruction_count]: number of its run, name by name */
     size_t entry_count, entry_capacity;
     harpe_online_entry *entries;
-    size_t *name_offset; /* [rank_count + 1]: first name of each rank */
-    size_t name_capacity;
-    harpe_online_name *names;
+    size_t name_count, name_capacity;
+    harpe_online_name *names; /* rank by rank */
     harpe_arena arena;
 } harpe_online_pipeline;
 
@@ -210,7 +209,8 @@ void harpe_online_round_free(harpe_online_round *round);
 /* The runs of one entry at one clock. */
 typedef struct harpe_online_clock_runs {
     int entry, frequency_mhz;
-    size_t run_count;       /* in an iteration */
+    size_t run_count; /* in an iteration */
+    size_t first_run, end_run;
     size_t iteration_count; /* the smallest number of a rank */
     harpe_online_mean mean; /* of one run; both values are 0 if they were not measured */
     double spread;          /* relative standard deviation of the time of one run; 0: not known */

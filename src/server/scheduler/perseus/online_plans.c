@@ -314,63 +314,61 @@ size_t harpe_online_plans_choose(const harpe_online_plans *plans, double slowdow
 /* Connects a schedule with measurements. Clients report values by instruction name. If a rank has
  * several stages, the order of the runs determines the stage of each value. */
 
-/* ---- Making it ------------------------------------------------------------------------------- */
-
-static int find_name(const harpe_online_pipeline *pipeline, size_t first, size_t end,
-                     const char *instruction) {
-    for (size_t n = first; n < end; n++)
+/* Returns the index of the name, which is one of those from `first` on or a new one; -1: out of
+ * memory. */
+static int name_for(harpe_online_pipeline *pipeline, size_t first, const char *instruction) {
+    for (size_t n = first; n < pipeline->name_count; n++)
         if (strcmp(pipeline->names[n].instruction, instruction) == 0) return (int)n;
-    return -1;
+    if (!HARPE_ARRAY_RESERVE(pipeline->names, pipeline->name_capacity, pipeline->name_count + 1))
+        return -1;
+    pipeline->names[pipeline->name_count] = (harpe_online_name){.instruction = instruction};
+    return (int)pipeline->name_count++;
 }
 
-/* Counts the runs of each name. */
-static harpe_status add_names(harpe_online_pipeline *pipeline, int rank,
-                              const harpe_instruction *list, size_t count, harpe_error *error) {
-    size_t first = pipeline->name_offset[rank], end = first;
-    for (size_t i = 0; i < count; i++) {
-        int n = find_name(pipeline, first, end, list[i].name);
-        if (n < 0) {
-            if (!HARPE_ARRAY_RESERVE(pipeline->names, pipeline->name_capacity, end + 1))
-                return harpe_fail_memory(error);
-            n = (int)end++;
-            pipeline->names[n] = (harpe_online_name){.instruction = list[i].name};
-        }
-        pipeline->names[n].run_count++;
-    }
-    pipeline->name_offset[rank + 1] = end;
-    return HARPE_OK;
-}
-
-/* Returns the index of the entry; -1: out of memory. */
-static int entry_for(harpe_online_pipeline *pipeline, harpe_online_name *name, int rank,
+/* Returns the index of the entry, which is one of those from `first` on or a new one; -1: out of
+ * memory. */
+static int entry_for(harpe_online_pipeline *pipeline, size_t first, size_t name, int rank,
                      int stage) {
-    for (int e = name->first_entry; e < name->first_entry + name->entry_count; e++)
-        if (pipeline->entries[e].stage == stage) return e;
+    for (size_t e = first; e < pipeline->entry_count; e++)
+        if (pipeline->entries[e].stage == stage) return (int)e;
     if (!HARPE_ARRAY_RESERVE(pipeline->entries, pipeline->entry_capacity,
                              pipeline->entry_count + 1))
         return -1;
-    int e = (int)pipeline->entry_count++;
-    name->entry_count++;
-    pipeline->entries[e] = (harpe_online_entry){stage, rank, name->instruction, 0};
-    return e;
+    pipeline->entries[pipeline->entry_count] = (harpe_online_entry){
+        stage, rank, pipeline->names[name].instruction, .run_count = 0, .name = name};
+    return (int)pipeline->entry_count++;
 }
 
-static harpe_status add_entries(harpe_online_pipeline *pipeline, int rank, size_t n,
-                                const harpe_instruction *list, size_t count, harpe_error *error) {
+/* Adds the runs of a name, and the entries of its stages. */
+static harpe_status add_runs(harpe_online_pipeline *pipeline, int rank, size_t n,
+                             const harpe_instruction *list, size_t count, harpe_error *error) {
     harpe_online_name *name = &pipeline->names[n];
-    int *runs = harpe_arena_alloc(&pipeline->arena, name->run_count, sizeof *runs);
-    if (!runs) return harpe_fail_memory(error);
-    name->first_entry = (int)pipeline->entry_count;
-    name->entry_of_run = runs;
+    size_t first = pipeline->entry_count, run = n > 0 ? name[-1].first_run + name[-1].run_count : 0;
+    name->first_run = run;
     for (size_t i = 0; i < count; i++) {
         if (strcmp(list[i].name, name->instruction) != 0) continue;
-        int entry = entry_for(pipeline, name, rank, list[i].actions[0].stage);
+        int entry = entry_for(pipeline, first, n, rank, list[i].actions[0].stage);
         if (entry < 0) return harpe_fail_memory(error);
         pipeline->entries[entry].run_count++;
         pipeline->entry_of[pipeline->rank_offset[rank] + i] = entry;
-        *runs++ = entry;
+        pipeline->run_of[pipeline->rank_offset[rank] + i] = run++;
     }
     return HARPE_OK;
+}
+
+static harpe_status add_rank(harpe_online_pipeline *pipeline, int rank, harpe_error *error) {
+    size_t count, first = pipeline->name_count;
+    const harpe_instruction *list = harpe_schedule_rank(pipeline->schedule, rank, &count);
+    pipeline->rank_offset[rank + 1] = pipeline->rank_offset[rank] + count;
+    for (size_t i = 0; i < count; i++) {
+        int n = name_for(pipeline, first, list[i].name);
+        if (n < 0) return harpe_fail_memory(error);
+        pipeline->names[n].run_count++;
+    }
+    harpe_status status = HARPE_OK;
+    for (size_t n = first; n < pipeline->name_count && status == HARPE_OK; n++)
+        status = add_runs(pipeline, rank, n, list, count, error);
+    return status;
 }
 
 static harpe_status fill(harpe_online_pipeline *pipeline, harpe_error *error) {
@@ -379,20 +377,11 @@ static harpe_status fill(harpe_online_pipeline *pipeline, harpe_error *error) {
     harpe_arena *arena = &pipeline->arena;
     pipeline->instruction_count = total;
     pipeline->rank_offset = harpe_arena_alloc(arena, ranks + 1, sizeof *pipeline->rank_offset);
-    pipeline->name_offset = harpe_arena_alloc(arena, ranks + 1, sizeof *pipeline->name_offset);
-    pipeline->entry_of = harpe_arena_alloc(arena, total + 1, sizeof *pipeline->entry_of);
-    if (!pipeline->rank_offset || !pipeline->name_offset || !pipeline->entry_of)
-        return harpe_fail_memory(error);
-    harpe_status status = HARPE_OK;
-    for (int rank = 0; rank < pipeline->rank_count && status == HARPE_OK; rank++) {
-        size_t count;
-        const harpe_instruction *list = harpe_schedule_rank(pipeline->schedule, rank, &count);
-        pipeline->rank_offset[rank + 1] = pipeline->rank_offset[rank] + count;
-        status = add_names(pipeline, rank, list, count, error);
-        for (size_t n = pipeline->name_offset[rank];
-             status == HARPE_OK && n < pipeline->name_offset[rank + 1]; n++)
-            status = add_entries(pipeline, rank, n, list, count, error);
-    }
+    pipeline->entry_of = harpe_arena_alloc(arena, total, sizeof *pipeline->entry_of);
+    pipeline->run_of = harpe_arena_alloc(arena, total, sizeof *pipeline->run_of);
+    harpe_status status = arena->has_failed ? harpe_fail_memory(error) : HARPE_OK;
+    for (int rank = 0; rank < pipeline->rank_count && status == HARPE_OK; rank++)
+        status = add_rank(pipeline, rank, error);
     return status;
 }
 
