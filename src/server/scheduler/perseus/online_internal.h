@@ -58,6 +58,7 @@ typedef struct harpe_online_reports {
     const harpe_profiling_result *results;
     const harpe_rank_clocks *clocks; /* NULL: no rank reports its clocks, or they changed at once */
     size_t count;
+    int only_replica; /* its data parallel rank + 1: only its runs and clocks are read; 0: all */
 } harpe_online_reports;
 
 /* The schedule of an online job. */

@@ -211,6 +211,13 @@ static harpe_online_mean read_group(const reading *self, const harpe_profiling_r
     return own;
 }
 
+/* Returns true if a report is of a pipeline rank, and of the only replica if there is one. */
+static bool is_of(const harpe_online_reports *reports, size_t r, int pipeline_rank) {
+    const harpe_rank_info *rank = &reports->ranks[r];
+    return rank->pp_rank == pipeline_rank &&
+           (reports->only_replica == 0 || rank->dp_rank + 1 == reports->only_replica);
+}
+
 harpe_status harpe_online_round_read_clocks(const harpe_online_pipeline *pipeline,
                                             const harpe_online_reports *reports,
                                             const int *frequency_mhz, harpe_online_clock_runs **out,
@@ -223,9 +230,9 @@ harpe_status harpe_online_round_read_clocks(const harpe_online_pipeline *pipelin
     group_by_clock(&self, frequency_mhz);
     for (size_t k = 0; k < self.group_count; k++) {
         harpe_online_mean *mean = &self.groups[k].mean;
+        int pipeline_rank = pipeline->entries[self.groups[k].entry].pipeline_rank;
         for (size_t r = 0; r < reports->count; r++)
-            if (reports->ranks[r].pp_rank == pipeline->entries[self.groups[k].entry].pipeline_rank)
-                (void)read_group(&self, &reports->results[r], k);
+            if (is_of(reports, r, pipeline_rank)) (void)read_group(&self, &reports->results[r], k);
         if (!(mean->energy_j > 0)) *mean = (harpe_online_mean){0, 0};
     }
     *out = self.groups;
@@ -440,13 +447,6 @@ static bool agree(const harpe_run_clocks *a, const harpe_run_clocks *b) {
 
 /* ---- Stages ---------------------------------------------------------------------------------- */
 
-static size_t first_of(const harpe_rank_info *ranks, int pipeline_rank) {
-    size_t r = 0;
-    while (ranks[r].pp_rank != pipeline_rank)
-        r++;
-    return r;
-}
-
 static double main_share(const harpe_run_clocks *run) {
     double most = 0;
     for (int i = 0; i < run->count; i++)
@@ -462,13 +462,13 @@ static int real_mhz(const harpe_run_clocks *run, size_t instruction, int asked_m
 
 enum { NOBODY = -1, DIFFERENT = -2 };
 
-/* Takes the report of one more rank. `whose` has the rank whose report counts for each instruction,
- * NOBODY before the first one, and DIFFERENT if the ranks do not agree. */
+/* Takes the report of one more rank; `first` is the first rank of its pipeline rank. `whose` has
+ * the rank whose report counts for each instruction, NOBODY before the first one, and DIFFERENT if
+ * the ranks do not agree. */
 static void take_rank(const int *asked_mhz, const harpe_online_pipeline *pipeline,
-                      const harpe_online_reports *reports, size_t rank, int *whose) {
+                      const harpe_online_reports *reports, size_t first, size_t rank, int *whose) {
     const harpe_rank_clocks *clocks = reports->clocks;
     int p = reports->ranks[rank].pp_rank;
-    size_t first = first_of(reports->ranks, p);
     for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++) {
         if (whose[i] == DIFFERENT) continue;
         size_t best = whose[i] == NOBODY ? rank : (size_t)whose[i];
@@ -487,9 +487,13 @@ void harpe_find_real_clocks(const harpe_online_pipeline *pipeline,
     int *whose = ran_mhz; /* until it is replaced by the clocks */
     for (size_t i = 0; i < pipeline->instruction_count; i++)
         whose[i] = NOBODY;
-    for (size_t r = 0; clocks && r < reports->count; r++)
-        take_rank(asked_mhz, pipeline, reports, r, whose);
     for (int p = 0; p < pipeline->rank_count; p++) {
+        size_t first = reports->count;
+        for (size_t r = 0; clocks && r < reports->count; r++) {
+            if (!is_of(reports, r, p)) continue;
+            if (first == reports->count) first = r;
+            take_rank(asked_mhz, pipeline, reports, first, r, whose);
+        }
         for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++) {
             int rank = whose[i];
             harpe_run_clocks run = {.count = -1};

@@ -513,7 +513,10 @@ static harpe_status observe(void *state, const harpe_profiling_result *results, 
                             harpe_error *error) {
     harpe_perseus *self = state;
     harpe_error reason = {0};
-    self->reports = (harpe_online_reports){self->job->ranks, results, self->reports.clocks, count};
+    self->reports = (harpe_online_reports){.ranks = self->job->ranks,
+                                           .results = results,
+                                           .clocks = self->reports.clocks,
+                                           .count = count};
     harpe_status status = observe_round(self, &reason);
     self->reports = (harpe_online_reports){0};
     if (status == HARPE_OK) return HARPE_OK;
