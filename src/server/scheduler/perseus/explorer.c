@@ -46,41 +46,27 @@ enum { MISSES_MAX = 3 };
 
 /* ---- Clocks ---------------------------------------------------------------------------------- */
 
-/* Returns true if all ranks of a pipeline rank have the frequency. */
-static bool all_have_frequency(const harpe_rank_info *ranks, int rank_count, int pipeline_rank,
-                               int frequency_mhz) {
-    for (int r = 0; r < rank_count; r++)
-        if (ranks[r].pp_rank == pipeline_rank &&
-            !harpe_rank_has_frequency(&ranks[r], frequency_mhz))
-            return false;
-    return true;
-}
-
-static const harpe_rank_info *first_of(const harpe_rank_info *ranks, int rank_count,
-                                       int pipeline_rank) {
-    for (int r = 0; r < rank_count; r++)
-        if (ranks[r].pp_rank == pipeline_rank) return &ranks[r];
-    return NULL;
-}
-
 static int compare_falling(const void *a, const void *b) {
     int x = *(const int *)a, y = *(const int *)b;
     return (x < y) - (x > y);
 }
 
+/* Finds the clocks that all ranks of a pipeline rank have. */
 static harpe_status find_clocks(harpe_explorer *explorer, const harpe_rank_info *ranks, int stride,
                                 int pipeline_rank, harpe_error *error) {
-    const harpe_rank_info *first = first_of(ranks, explorer->rank_count, pipeline_rank);
-    size_t available = first ? first->available_frequency_count : 0;
-    int *common = harpe_calloc(available, sizeof *common);
-    if (!common) return harpe_fail_memory(error);
-    explorer->clocks[pipeline_rank].mhz = common;
+    int *common = NULL;
     size_t count = 0, kept = 0;
-    for (size_t i = 0; i < available; i++) {
-        int mhz = first->available_frequencies_mhz[i];
-        if (mhz > 0 && mhz <= HARPE_FREQUENCY_MAX_MHZ &&
-            all_have_frequency(ranks, explorer->rank_count, pipeline_rank, mhz))
-            common[count++] = mhz;
+    for (int r = 0; r < explorer->rank_count; r++) {
+        if (ranks[r].pp_rank != pipeline_rank) continue;
+        const int *offered = common ? common : ranks[r].available_frequencies_mhz;
+        size_t offered_count = common ? count : ranks[r].available_frequency_count;
+        if (!common) common = harpe_arena_alloc(&explorer->arena, offered_count, sizeof *common);
+        if (!common) return harpe_fail_memory(error);
+        count = 0;
+        for (size_t i = 0; i < offered_count; i++)
+            if (offered[i] > 0 && offered[i] <= HARPE_FREQUENCY_MAX_MHZ &&
+                harpe_rank_has_frequency(&ranks[r], offered[i]))
+                common[count++] = offered[i];
     }
     if (count == 0)
         return harpe_fail(error, HARPE_INVALID_INPUT,
@@ -94,40 +80,36 @@ static harpe_status find_clocks(harpe_explorer *explorer, const harpe_rank_info 
         last = common[i];
         if (distinct++ % (size_t)stride == 0) common[kept++] = last;
     }
-    explorer->clocks[pipeline_rank].count = kept;
+    explorer->clocks[pipeline_rank] = (harpe_tried_clocks){common, kept};
     if (kept > explorer->clock_count) explorer->clock_count = kept;
     return HARPE_OK;
 }
 
 /* ---- Making it ------------------------------------------------------------------------------- */
 
-static const harpe_tried_clocks *clocks_of(const harpe_explorer *explorer, int entry) {
-    return &explorer->clocks[explorer->pipeline->entries[entry].pipeline_rank];
-}
-
 static harpe_status make_entries(harpe_explorer *explorer, harpe_error *error) {
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
         harpe_explorer_entry *entry = &explorer->entries[e];
-        const harpe_tried_clocks *clocks = clocks_of(explorer, (int)e);
-        entry->points = harpe_calloc(clocks->count, sizeof *entry->points);
-        if (!harpe_clock_curve_init(&entry->curve, clocks->mhz, clocks->count) || !entry->points)
+        const harpe_tried_clocks *clocks =
+            &explorer->clocks[explorer->pipeline->entries[e].pipeline_rank];
+        entry->points = harpe_arena_alloc(&explorer->arena, clocks->count, sizeof *entry->points);
+        if (!harpe_clock_curve_init(&entry->curve, clocks->mhz, clocks->count))
             return harpe_fail_memory(error);
     }
-    return HARPE_OK;
+    return explorer->arena.has_failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
 static harpe_status make(harpe_explorer *made, const harpe_rank_info *ranks, int stride,
                          harpe_error *error) {
     const harpe_online_pipeline *pipeline = made->pipeline;
     size_t rank_count = (size_t)pipeline->rank_count, count = pipeline->instruction_count;
-    made->clocks = harpe_calloc(rank_count, sizeof *made->clocks);
-    made->waiting = harpe_calloc(rank_count, sizeof *made->waiting);
-    made->entries = harpe_calloc(pipeline->entry_count, sizeof *made->entries);
-    made->frequency_mhz = harpe_calloc(count, sizeof *made->frequency_mhz);
-    made->next_mhz = harpe_calloc(count, sizeof *made->next_mhz);
-    if (!made->clocks || !made->waiting || !made->entries || !made->frequency_mhz ||
-        !made->next_mhz)
-        return harpe_fail_memory(error);
+    harpe_arena *arena = &made->arena;
+    made->clocks = harpe_arena_alloc(arena, rank_count, sizeof *made->clocks);
+    made->waiting = harpe_arena_alloc(arena, rank_count, sizeof *made->waiting);
+    made->entries = harpe_arena_alloc(arena, pipeline->entry_count, sizeof *made->entries);
+    made->frequency_mhz = harpe_arena_alloc(arena, count, sizeof *made->frequency_mhz);
+    made->next_mhz = harpe_arena_alloc(arena, count, sizeof *made->next_mhz);
+    if (arena->has_failed) return harpe_fail_memory(error);
     harpe_status status = HARPE_OK;
     for (int p = 0; p < pipeline->rank_count && status == HARPE_OK; p++)
         status = find_clocks(made, ranks, stride, p, error);
@@ -158,27 +140,22 @@ harpe_status harpe_explorer_new(const harpe_online_pipeline *pipeline, const har
 
 void harpe_explorer_free(harpe_explorer *explorer) {
     if (!explorer) return;
-    for (size_t e = 0; explorer->entries && e < explorer->pipeline->entry_count; e++) {
+    for (size_t e = 0; explorer->entries && e < explorer->pipeline->entry_count; e++)
         harpe_clock_curve_free(&explorer->entries[e].curve);
-        free(explorer->entries[e].points);
-    }
-    for (int p = 0; explorer->clocks && p < explorer->pipeline->rank_count; p++)
-        free(explorer->clocks[p].mhz);
     harpe_online_latencies_free(explorer->latencies);
-    free(explorer->clocks);
-    free(explorer->waiting);
-    free(explorer->entries);
-    free(explorer->frequency_mhz);
-    free(explorer->next_mhz);
+    harpe_arena_free(&explorer->arena);
     free(explorer);
 }
 
 /* ---- Beginning ------------------------------------------------------------------------------- */
 
+static int highest_mhz(const harpe_explorer *explorer, size_t instruction) {
+    return explorer->entries[explorer->pipeline->entry_of[instruction]].curve.mhz[0];
+}
+
 void harpe_explorer_run_highest(harpe_explorer *explorer) {
     for (size_t i = 0; i < explorer->pipeline->instruction_count; i++)
-        explorer->next_mhz[i] =
-            harpe_explorer_highest_mhz(explorer, explorer->pipeline->entry_of[i]);
+        explorer->next_mhz[i] = highest_mhz(explorer, i);
     explorer->next_promised_s = explorer->fastest_s;
 }
 
@@ -192,6 +169,7 @@ void harpe_explorer_begin(harpe_explorer *explorer) {
     harpe_explorer begun = {.pipeline = explorer->pipeline,
                             .rank_count = explorer->rank_count,
                             .rises_to_stop = explorer->rises_to_stop,
+                            .arena = explorer->arena,
                             .clocks = explorer->clocks,
                             .clock_count = explorer->clock_count,
                             .latencies = explorer->latencies,
@@ -558,28 +536,10 @@ bool harpe_explorer_is_over(const harpe_explorer *explorer) {
     return explorer->position >= explorer->clock_count;
 }
 
-int harpe_explorer_highest_mhz(const harpe_explorer *explorer, int entry) {
-    return clocks_of(explorer, entry)->mhz[0];
-}
-
 bool harpe_explorer_are_highest(const harpe_explorer *explorer, const int *frequency_mhz) {
     for (size_t i = 0; i < explorer->pipeline->instruction_count; i++)
-        if (frequency_mhz[i] !=
-            harpe_explorer_highest_mhz(explorer, explorer->pipeline->entry_of[i]))
-            return false;
+        if (frequency_mhz[i] != highest_mhz(explorer, i)) return false;
     return true;
-}
-
-int harpe_explorer_common_mhz(const harpe_explorer *explorer) {
-    int common_mhz = 0;
-    if (harpe_explorer_is_over(explorer)) return 0;
-    for (int p = 0; p < explorer->pipeline->rank_count; p++) {
-        const harpe_tried_clocks *clocks = &explorer->clocks[p];
-        int mhz = explorer->position < clocks->count ? clocks->mhz[explorer->position] : 0;
-        if (mhz == 0 || (p > 0 && mhz != common_mhz)) return 0;
-        common_mhz = mhz;
-    }
-    return common_mhz;
 }
 
 size_t harpe_explorer_measured(const harpe_explorer *explorer) {
@@ -644,25 +604,29 @@ static bool are_possible(const double *blocking_power_w, int count) {
     return true;
 }
 
+harpe_measurement harpe_explorer_row(const harpe_explorer *explorer, size_t entry,
+                                     harpe_profile_point point, int gpu_count) {
+    return (harpe_measurement){.stage = explorer->pipeline->entries[entry].stage,
+                               .rank = -1,
+                               .instruction = explorer->pipeline->entries[entry].instruction,
+                               .frequency_mhz = point.frequency_mhz,
+                               .time_s = point.time_s,
+                               .energy_j = point.energy_j,
+                               .gpu_count = gpu_count};
+}
+
 harpe_status harpe_explorer_rows(const harpe_explorer *explorer, int gpu_count,
                                  harpe_measurement **out, size_t *out_count, harpe_error *error) {
     size_t entries = explorer->pipeline->entry_count, count = 0;
     harpe_measurement *rows = harpe_calloc(entries * explorer->clock_count, sizeof *rows);
     if (!rows) return harpe_fail_memory(error);
     for (size_t e = 0; e < entries; e++) {
-        const harpe_online_entry *entry = &explorer->pipeline->entries[e];
         for (size_t i = 0; i < explorer->entries[e].count; i++) {
-            harpe_profile_point point = corrected(&explorer->entries[e], i);
-            rows[count++] = (harpe_measurement){
-                .stage = entry->stage,
-                .rank = -1,
-                .instruction = entry->instruction,
-                .frequency_mhz = point.frequency_mhz,
-                .time_s = point.time_s,
-                .energy_j = point.energy_j,
-                .gpu_count = gpu_count,
-                .switch_latency_s = harpe_online_latencies_planned_s(
-                    explorer->latencies, entry->pipeline_rank, point.frequency_mhz)};
+            harpe_measurement *row = &rows[count++];
+            *row = harpe_explorer_row(explorer, e, corrected(&explorer->entries[e], i), gpu_count);
+            row->switch_latency_s = harpe_online_latencies_planned_s(
+                explorer->latencies, explorer->pipeline->entries[e].pipeline_rank,
+                row->frequency_mhz);
         }
     }
     *out = rows;

@@ -205,6 +205,7 @@ typedef struct harpe_explorer {
     const harpe_online_pipeline *pipeline;
     int rank_count;                    /* number of the job's ranks */
     int rises_to_stop;                 /* for a sweep; 0: this is an exploration */
+    harpe_arena arena;                 /* of the lists below */
     harpe_tried_clocks *clocks;        /* one per pipeline rank */
     size_t clock_count;                /* of the longest list of clocks */
     harpe_online_latencies *latencies; /* of changes to these clocks */
@@ -261,16 +262,11 @@ void harpe_explorer_free(harpe_explorer *explorer);
 void harpe_explorer_begin_round(harpe_explorer *explorer);
 /* Gives the next round the highest clocks. */
 void harpe_explorer_run_highest(harpe_explorer *explorer);
-/* Returns the highest clock of an entry. */
-int harpe_explorer_highest_mhz(const harpe_explorer *explorer, int entry);
 /* Returns true if each instruction has its highest clock in `frequency_mhz`. */
 bool harpe_explorer_are_highest(const harpe_explorer *explorer, const int *frequency_mhz);
 /* Returns true if the present round is a probe: a round at the highest clocks in which some blocks
  * run at lower clocks. */
 bool harpe_explorer_ran_probe(const harpe_explorer *explorer);
-/* Returns the clock of this round of a sweep if all pipeline ranks try the same clock, and
- * otherwise 0. */
-int harpe_explorer_common_mhz(const harpe_explorer *explorer);
 bool harpe_explorer_is_over(const harpe_explorer *explorer);
 
 /* Counts the cost of a round of learning. */
@@ -317,6 +313,10 @@ double harpe_explorer_blocking_power_w(const harpe_explorer *explorer, int pipel
  * the clock was not measured. */
 bool harpe_explorer_point(const harpe_explorer *explorer, int entry, int frequency_mhz,
                           harpe_profile_point *out);
+/* Returns a point of an entry as a row of a profile. `gpu_count` is the number of GPUs of a stage.
+ */
+harpe_measurement harpe_explorer_row(const harpe_explorer *explorer, size_t entry,
+                                     harpe_profile_point point, int gpu_count);
 /* Writes the rows of a profile: all points, entry by entry, corrected by their ratios. `gpu_count`
  * is the number of GPUs of a stage. The caller frees `*out` with free(). */
 harpe_status harpe_explorer_rows(const harpe_explorer *explorer, int gpu_count,

@@ -156,13 +156,9 @@ static harpe_status make_profile(const planning *self, bool only_measured, harpe
             if ((only_measured && !is_measured) || !(time_s <= TIME_MAX_S) ||
                 !(energy_j <= ENERGY_MAX_J))
                 continue;
-            rows[count++] = (harpe_measurement){.stage = pipeline->entries[e].stage,
-                                                .rank = -1,
-                                                .instruction = pipeline->entries[e].instruction,
-                                                .frequency_mhz = curve->mhz[c],
-                                                .time_s = time_s,
-                                                .energy_j = energy_j,
-                                                .gpu_count = self->terms->gpus_per_stage};
+            rows[count++] = harpe_explorer_row(
+                self->explorer, e, (harpe_profile_point){curve->mhz[c], time_s, energy_j},
+                self->terms->gpus_per_stage);
         }
     }
     harpe_status status = harpe_profile_new(rows, count, out, error);
@@ -505,9 +501,7 @@ static bool begin(planning *self) {
     self->latency_s =
         harpe_arena_alloc(&self->arena, 2 * self->late_count, sizeof *self->latency_s);
     self->bound_s = harpe_arena_alloc(&self->arena, 2 * ranks, sizeof *self->bound_s);
-    if (!self->known || !estimates || !flags || !self->choices || !self->clocks ||
-        !self->latency_s || !self->bound_s)
-        return false;
+    if (self->arena.has_failed) return false;
     self->usual_s = self->bound_s + ranks;
     for (size_t p = 0; p < ranks; p++) {
         self->bound_s[p] = self->latency_s + p * self->explorer->clock_count;

@@ -277,11 +277,6 @@ void harpe_online_plans_free(harpe_online_plans *plans);
 harpe_status harpe_online_plans_evaluate(const harpe_online_plans *plans, const int *frequency_mhz,
                                          harpe_plan *out, harpe_error *error);
 
-/* Returns the plan with one clock for all GPUs that needs the least energy of those that are as
- * fast as a plan, or as the highest clocks if these are slower. */
-const harpe_plan *harpe_online_plans_one_clock(const harpe_online_plans *plans,
-                                               const harpe_plan *plan);
-
 /* The job requests; 0: none. */
 typedef struct harpe_online_requests {
     double slowdown, iteration_time_s; /* a straggler: at most one of the two is set */
@@ -298,8 +293,7 @@ typedef struct harpe_online_outside {
 /* Returns the iteration time that a straggler allows, or 0 without a straggler. Like the times of
  * plans, it does not include `outside`. A slowdown is relative to undisturbed_s and not to a newer
  * T_min, because the straggler may have caused the change since then. */
-double harpe_online_straggler_time_s(const harpe_online_plans *plans,
-                                     const harpe_online_requests *requests,
+double harpe_online_straggler_time_s(double undisturbed_s, const harpe_online_requests *requests,
                                      harpe_online_outside outside);
 
 /* Returns the time that job requests allow a plan: the time of the requested plan, or `slowdown`

@@ -168,34 +168,31 @@ static harpe_status repair_all(const repair *self, const harpe_plan_set *few, ha
 static harpe_status plan_late(const harpe_online_plans *plans, harpe_error *error) {
     size_t count = harpe_problem_instruction_count(plans->problem), times = plans->set->count;
     size_t nodes = (size_t)plans->problem->dag.node_count;
+    harpe_arena arena = {0};
+    double *times_s = harpe_arena_alloc(&arena, times, sizeof *times_s);
     repair self = {.plans = plans,
                    .problem = plans->problem,
                    .count = count,
-                   .parts = harpe_calloc(count, sizeof *self.parts),
-                   .time_s = harpe_calloc(3 * nodes + times, sizeof *self.time_s),
-                   .mhz = harpe_calloc(2 * count, sizeof *self.mhz)};
-    harpe_status status =
-        self.parts && self.time_s && self.mhz ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK) {
-        self.end_s = self.time_s + nodes;
-        self.tail_s = self.end_s + nodes;
-        self.immediate_mhz = self.mhz + count;
-        double *times_s = self.tail_s + nodes;
-        for (size_t k = 0; k < times; k++)
-            times_s[k] = plans->set->plans[k].time_s;
-        harpe_plan_request request = {.choice = HARPE_PLANS_AT,
-                                      .times_s = times_s,
-                                      .time_count = times,
-                                      .clock_switch = {.takes_profile = true},
-                                      .threads = 1};
-        harpe_plan_set *few = NULL;
+                   .parts = harpe_arena_alloc(&arena, count, sizeof *self.parts),
+                   .time_s = harpe_arena_alloc(&arena, nodes, sizeof *self.time_s),
+                   .end_s = harpe_arena_alloc(&arena, nodes, sizeof *self.end_s),
+                   .tail_s = harpe_arena_alloc(&arena, nodes, sizeof *self.tail_s),
+                   .mhz = harpe_arena_alloc(&arena, count, sizeof *self.mhz),
+                   .immediate_mhz = harpe_arena_alloc(&arena, count, sizeof *self.mhz)};
+    harpe_plan_request request = {.choice = HARPE_PLANS_AT,
+                                  .times_s = times_s,
+                                  .time_count = times,
+                                  .clock_switch = {.takes_profile = true},
+                                  .threads = 1};
+    harpe_plan_set *few = NULL;
+    harpe_status status = arena.has_failed ? harpe_fail_memory(error) : HARPE_OK;
+    for (size_t k = 0; k < times && status == HARPE_OK; k++)
+        times_s[k] = plans->set->plans[k].time_s;
+    if (status == HARPE_OK)
         status = harpe_plan_set_new(plans->problem, &request, NULL, NULL, &few, error);
-        if (status == HARPE_OK) status = repair_all(&self, few, error);
-        harpe_plan_set_free(few);
-    }
-    free(self.parts);
-    free(self.time_s);
-    free(self.mhz);
+    if (status == HARPE_OK) status = repair_all(&self, few, error);
+    harpe_plan_set_free(few);
+    harpe_arena_free(&arena);
     return status;
 }
 
@@ -253,11 +250,6 @@ void harpe_online_plans_free(harpe_online_plans *plans) {
     free(plans);
 }
 
-const harpe_plan *harpe_online_plans_one_clock(const harpe_online_plans *plans,
-                                               const harpe_plan *plan) {
-    return harpe_plan_set_within(plans->one_clock, fmax(plan->time_s, plans->all_maximum.time_s));
-}
-
 /* ---- Choosing -------------------------------------------------------------------------------- */
 
 /* Returns the time of an iteration that is `slowdown` times longer. The slowdown also applies to
@@ -267,23 +259,17 @@ static double stretched_s(double fastest_s, double slowdown, harpe_online_outsid
     return slowdown * (fastest_s + outside.time_s) - outside.time_s;
 }
 
-static double straggler_s(double undisturbed_s, const harpe_online_requests *requests,
-                          harpe_online_outside outside) {
+double harpe_online_straggler_time_s(double undisturbed_s, const harpe_online_requests *requests,
+                                     harpe_online_outside outside) {
     if (requests->slowdown > 0) return stretched_s(undisturbed_s, requests->slowdown, outside);
     return requests->iteration_time_s > 0 ? requests->iteration_time_s - outside.time_s : 0;
-}
-
-double harpe_online_straggler_time_s(const harpe_online_plans *plans,
-                                     const harpe_online_requests *requests,
-                                     harpe_online_outside outside) {
-    return straggler_s(plans->undisturbed_s, requests, outside);
 }
 
 double harpe_online_allowed_s(double fastest_s, double undisturbed_s, double slowdown,
                               const harpe_online_requests *requests, harpe_online_outside outside) {
     double allowed_s = requests->plan_time_s > 0 ? requests->plan_time_s - outside.time_s
                                                  : stretched_s(fastest_s, slowdown, outside);
-    double until_s = straggler_s(undisturbed_s, requests, outside);
+    double until_s = harpe_online_straggler_time_s(undisturbed_s, requests, outside);
     return until_s > allowed_s ? until_s : allowed_s;
 }
 

@@ -130,7 +130,6 @@ static harpe_status read_args(const char *scheduler, bool plans, const char *arg
         return status;
     }
     const json_t *schedule = json_object_get(args, "schedule");
-    const json_t *blocking_power = json_object_get(args, "blocking_power");
     const char *learning = json_string_value(json_object_get(args, "learning"));
     *out = (harpe_perseus_args){
         .json = args,
@@ -144,8 +143,7 @@ static harpe_status read_args(const char *scheduler, bool plans, const char *arg
         .rises_to_stop = whole(args, "rises_to_stop", 5),
         .plans = whole(args, "plans", 100),
         .rounds_to_drift = whole(args, "rounds_to_drift", 2),
-        .blocking_power_w = json_is_number(blocking_power) ? json_number_value(blocking_power) : -1,
-        .blocking_powers = json_is_array(blocking_power) ? blocking_power : NULL,
+        .blocking_power = json_object_get(args, "blocking_power"),
         .slowdown = number(args, "slowdown", 1),
         .learns_by_sweep = !plans || (learning && strcmp(learning, "sweep") == 0),
         .exploration_slowdown = number(args, "exploration_slowdown", 0.01),
@@ -161,21 +159,12 @@ static harpe_status read_args(const char *scheduler, bool plans, const char *arg
 /* Checks that arguments with a value for each pipeline rank fit a job. */
 static harpe_status check_ranks(const char *scheduler, const harpe_perseus_args *args,
                                 int pipeline_ranks, harpe_error *error) {
-    size_t given = json_array_size(args->blocking_powers);
-    if (!args->blocking_powers || given == (size_t)pipeline_ranks) return HARPE_OK;
+    size_t given = json_array_size(args->blocking_power);
+    if (!json_is_array(args->blocking_power) || given == (size_t)pipeline_ranks) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                       "scheduler_args: blocking_power of %s has %zu numbers, but this job has %d "
                       "pipeline ranks",
                       scheduler, given, pipeline_ranks);
-}
-
-bool harpe_perseus_args_have_blocking_power(const harpe_perseus_args *args) {
-    return args->blocking_powers || args->blocking_power_w >= 0;
-}
-
-double harpe_perseus_args_blocking_power_w(const harpe_perseus_args *args, int pipeline_rank) {
-    if (!args->blocking_powers) return args->blocking_power_w;
-    return json_number_value(json_array_get(args->blocking_powers, (size_t)pipeline_rank));
 }
 
 /* The number of a job's stages is not known at the start of the server. The name of a schedule can
@@ -388,7 +377,7 @@ static bool counts_again(harpe_perseus *self) {
     harpe_perseus_log(self, HARPE_LOG_WARNING,
                       "counted %d microbatches instead of %d: measures again for these",
                       microbatches, pipeline->microbatches);
-    harpe_perseus_put_measuring_off(self);
+    harpe_perseus_put_off(&self->measuring, self->round);
     status = harpe_perseus_begin(self, microbatches, &error);
     if (status != HARPE_OK) {
         harpe_perseus_log(self, HARPE_LOG_WARNING, "cannot begin anew: %s", error.message);
@@ -418,8 +407,9 @@ static void check_straggler(harpe_perseus *self, const harpe_online_round *round
     if (explorer->straggler_rounds-- == STRAGGLER_ROUNDS) return;
     harpe_online_outside outside = harpe_perseus_outside(self);
     /* A power cap or a plan time may have chosen a slower plan. */
-    double allowed_s = fmax(harpe_online_straggler_time_s(self->plans, &self->requests, outside),
-                            harpe_plan_set_at(self->plans->set, self->running)->time_s);
+    double allowed_s =
+        fmax(harpe_online_straggler_time_s(self->plans->undisturbed_s, &self->requests, outside),
+             harpe_plan_set_at(self->plans->set, self->running)->time_s);
     if (!(round->iteration_time_s > (allowed_s + outside.time_s) * (1 + STRAGGLER_TOLERANCE)))
         return;
     explorer->straggler_rounds = 0;

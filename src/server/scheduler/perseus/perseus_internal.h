@@ -25,15 +25,10 @@ typedef struct harpe_perseus_args {
     bool learns_by_sweep;              /* false: by exploration */
     double exploration_slowdown;       /* the most additional time of an exploration, as a share */
     int frequency_stride, rises_to_stop, plans, rounds_to_drift;
-    double blocking_power_w;       /* per GPU; negative: see blocking_powers, otherwise measured */
-    const json_t *blocking_powers; /* a number for each pipeline rank; NULL: not given */
+    /* Per GPU: a number, or a list with one for each pipeline rank; NULL: it is measured. */
+    const json_t *blocking_power;
     double slowdown, drift_tolerance;
 } harpe_perseus_args;
-
-/* Returns true if the blocking power is given. */
-bool harpe_perseus_args_have_blocking_power(const harpe_perseus_args *args);
-/* Returns the blocking power that is given for a pipeline rank, per GPU. */
-double harpe_perseus_args_blocking_power_w(const harpe_perseus_args *args, int pipeline_rank);
 
 /* ---- The state ------------------------------------------------------------------------------- */
 
@@ -201,7 +196,6 @@ void harpe_perseus_forget_drift(harpe_perseus *self);
 /* Returns true if the job may be measured again. After each measurement, the next one must wait
  * longer. */
 bool harpe_perseus_may_measure(const harpe_perseus *self);
-void harpe_perseus_put_measuring_off(harpe_perseus *self);
 void harpe_perseus_put_off(harpe_perseus_backoff *backoff, int64_t round);
 /* Returns time and energy of an iteration of the running plan. Writes to `*predicted` the time and
  * energy that are predicted for this round. They include the time and energy outside of the

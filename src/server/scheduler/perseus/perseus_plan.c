@@ -79,11 +79,12 @@ void harpe_perseus_begin_learning(harpe_perseus *self) {
 
 void harpe_perseus_find_blocking_power(harpe_perseus *self) {
     int ranks = self->job->job->pp_degree;
-    bool is_given = harpe_perseus_args_have_blocking_power(&self->args);
+    const json_t *given = self->args.blocking_power;
     double sum_w = 0;
     for (int p = 0; p < ranks; p++) {
-        self->blocking_powers_w[p] = is_given ? harpe_perseus_args_blocking_power_w(&self->args, p)
-                                              : harpe_explorer_blocking_power_w(self->explorer, p);
+        const json_t *own = json_is_array(given) ? json_array_get(given, (size_t)p) : given;
+        self->blocking_powers_w[p] =
+            own ? json_number_value(own) : harpe_explorer_blocking_power_w(self->explorer, p);
         sum_w += self->blocking_powers_w[p];
     }
     self->blocking_power_w = sum_w / ranks;
@@ -313,10 +314,6 @@ bool harpe_perseus_may_measure(const harpe_perseus *self) {
            self->round - self->measuring.since >= rounds_to_measure(self);
 }
 
-void harpe_perseus_put_measuring_off(harpe_perseus *self) {
-    harpe_perseus_put_off(&self->measuring, self->round);
-}
-
 const harpe_plan *harpe_perseus_running_plan(const harpe_perseus *self) {
     if (self->runs_highest) return &self->plans->all_maximum;
     return harpe_plan_set_at(self->plans->set, self->running);
@@ -328,8 +325,8 @@ const harpe_plan *harpe_perseus_running_plan(const harpe_perseus *self) {
  */
 static double straggler_wait_s(const harpe_perseus *self, const harpe_plan *plan,
                                double measured_s) {
-    double allowed_s =
-        harpe_online_straggler_time_s(self->plans, &self->requests, harpe_perseus_outside(self));
+    double allowed_s = harpe_online_straggler_time_s(self->plans->undisturbed_s, &self->requests,
+                                                     harpe_perseus_outside(self));
     double inside_s = measured_s - self->outside_time_s - self->shift_time_s;
     double wait_s = fmin(inside_s, allowed_s) - plan->time_s;
     return wait_s > 0 ? wait_s : 0;
@@ -460,7 +457,7 @@ static harpe_status measure_again(harpe_perseus *self, const harpe_online_entry 
                       "drift: '%.64s' of stage %d changed by %.0f %%, too much to correct: "
                       "measures again",
                       entry->instruction, entry->stage, 100 * change);
-    harpe_perseus_put_measuring_off(self);
+    harpe_perseus_put_off(&self->measuring, self->round);
     harpe_explorer_begin(self->explorer);
     harpe_perseus_begin_learning(self);
     harpe_perseus_renew_baseline(self);

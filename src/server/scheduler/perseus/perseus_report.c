@@ -35,7 +35,9 @@ static void figures_of_plan(const harpe_perseus *self, harpe_figures *out) {
     out->plan = (int64_t)self->running;
     out->plan_count = (int64_t)harpe_plan_set_count(self->plans->set);
     const harpe_plan *highest = &self->plans->all_maximum;
-    const harpe_plan *one_clock = harpe_online_plans_one_clock(self->plans, plan);
+    /* As fast as the plan, or as the highest clocks if these are slower. */
+    const harpe_plan *one_clock =
+        harpe_plan_set_within(self->plans->one_clock, fmax(plan->time_s, highest->time_s));
     double more_s = self->outside_time_s + self->shift_time_s;
     double more_j = self->outside_energy_j + self->shift_energy_j;
     out->plan_time_s = plan->time_s + more_s;
@@ -201,8 +203,22 @@ static json_t *show_history(const harpe_perseus *self) {
     return list;
 }
 
+/* Returns the clock of this round of a sweep if all pipeline ranks try the same clock, and
+ * otherwise 0. */
+static int common_mhz(const harpe_explorer *explorer) {
+    int common = 0;
+    if (harpe_explorer_is_over(explorer)) return 0;
+    for (int p = 0; p < explorer->pipeline->rank_count; p++) {
+        const harpe_tried_clocks *clocks = &explorer->clocks[p];
+        int mhz = explorer->position < clocks->count ? clocks->mhz[explorer->position] : 0;
+        if (mhz == 0 || (p > 0 && mhz != common)) return 0;
+        common = mhz;
+    }
+    return common;
+}
+
 static json_t *show_sweep(const harpe_explorer *explorer) {
-    int mhz = harpe_explorer_common_mhz(explorer);
+    int mhz = common_mhz(explorer);
     return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:o}", "rounds", (json_int_t)explorer->cost.rounds,
                      "iterations", (json_int_t)explorer->cost.iterations, "extra_time",
                      harpe_explorer_extra_time_s(explorer), "extra_energy",
@@ -305,16 +321,12 @@ harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error 
 typedef struct layout {
     const harpe_perseus *self;
     harpe_plan plan;
+    harpe_arena arena;
     double *start_s, *duration_s, *energy_j;
     int *frequency_mhz;
 } layout;
 
 /* ---- Laying out ------------------------------------------------------------------------------ */
-
-static void free_layout(layout *self) {
-    free(self->start_s);
-    free(self->frequency_mhz);
-}
 
 static harpe_status find_plan(const harpe_perseus *self, int64_t number, const harpe_plan **out,
                               harpe_error *error) {
@@ -335,45 +347,31 @@ static harpe_status find_plan(const harpe_perseus *self, int64_t number, const h
     return HARPE_OK;
 }
 
-static harpe_status fill_layout(layout *self, const int *frequency_mhz, harpe_error *error) {
+/* Free `self->arena` in any case. */
+static harpe_status make_layout(layout *self, int64_t number, harpe_error *error) {
+    const harpe_plan *plan = NULL;
     const harpe_online_pipeline *pipeline = self->self->pipeline;
-    for (size_t i = 0; i < pipeline->instruction_count; i++) {
+    harpe_status status = find_plan(self->self, number, &plan, error);
+    if (status != HARPE_OK) return status;
+    size_t count = pipeline->instruction_count;
+    self->start_s = harpe_arena_alloc(&self->arena, count, sizeof *self->start_s);
+    self->duration_s = harpe_arena_alloc(&self->arena, count, sizeof *self->duration_s);
+    self->energy_j = harpe_arena_alloc(&self->arena, count, sizeof *self->energy_j);
+    self->frequency_mhz = harpe_arena_alloc(&self->arena, count, sizeof *self->frequency_mhz);
+    if (self->arena.has_failed) return harpe_fail_memory(error);
+    for (size_t i = 0; i < count; i++) {
         harpe_profile_point point;
-        if (!harpe_explorer_point(self->self->explorer, pipeline->entry_of[i], frequency_mhz[i],
-                                  &point))
+        if (!harpe_explorer_point(self->self->explorer, pipeline->entry_of[i],
+                                  plan->frequency_mhz[i], &point))
             return harpe_fail(error, HARPE_INTERNAL, "a plan runs '%.64s' at %d MHz, unmeasured",
                               pipeline->entries[pipeline->entry_of[i]].instruction,
-                              frequency_mhz[i]);
+                              plan->frequency_mhz[i]);
         self->duration_s[i] = point.time_s;
         self->energy_j[i] = point.energy_j;
         self->frequency_mhz[i] = point.frequency_mhz;
     }
     return harpe_plan_evaluate(self->self->plans->problem, self->frequency_mhz, &self->plan,
                                self->start_s, error);
-}
-
-static harpe_status make_layout(const harpe_perseus *self, int64_t number, layout *out,
-                                harpe_error *error) {
-    const harpe_plan *plan = NULL;
-    harpe_status status = find_plan(self, number, &plan, error);
-    if (status != HARPE_OK) return status;
-    size_t count = self->pipeline->instruction_count;
-    layout made = {.self = self};
-    made.start_s = harpe_calloc(3 * count, sizeof *made.start_s);
-    made.frequency_mhz = harpe_calloc(count, sizeof *made.frequency_mhz);
-    if (made.start_s && made.frequency_mhz) {
-        made.duration_s = made.start_s + count;
-        made.energy_j = made.duration_s + count;
-        status = fill_layout(&made, plan->frequency_mhz, error);
-    } else {
-        status = harpe_fail_memory(error);
-    }
-    if (status != HARPE_OK) {
-        free_layout(&made);
-        return status;
-    }
-    *out = made;
-    return HARPE_OK;
 }
 
 /* ---- The critical path ----------------------------------------------------------------------- */
@@ -475,14 +473,15 @@ static json_t *show_layout(const layout *self, const harpe_perseus_seen *seen) {
 harpe_status harpe_perseus_pipeline(const void *state, int64_t number, char **json,
                                     harpe_error *error) {
     const harpe_perseus *self = state;
-    layout laid_out;
-    harpe_status status = make_layout(self, number, &laid_out, error);
-    if (status != HARPE_OK) return status;
+    layout laid_out = {.self = self};
+    harpe_status status = make_layout(&laid_out, number, error);
     size_t index = number >= 0 ? (size_t)number : self->running;
     bool was_run =
         self->seen.entries && self->seen.plan == index && number != HARPE_PIPELINE_ALL_MAXIMUM;
-    json_t *shown = show_layout(&laid_out, was_run ? &self->seen : NULL);
-    free_layout(&laid_out);
+    json_t *shown = NULL;
+    if (status == HARPE_OK) shown = show_layout(&laid_out, was_run ? &self->seen : NULL);
+    harpe_arena_free(&laid_out.arena);
+    if (status != HARPE_OK) return status;
     char *text = shown ? json_dumps(shown, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(shown);
     if (!text) return harpe_fail_memory(error);
