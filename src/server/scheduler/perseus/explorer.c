@@ -96,6 +96,8 @@ static harpe_status make_entries(harpe_explorer *explorer, harpe_error *error) {
         if (!harpe_clock_curve_init(&entry->curve, clocks->mhz, clocks->count))
             return harpe_fail_memory(error);
     }
+    explorer->known =
+        harpe_arena_alloc(&explorer->arena, explorer->clock_count, sizeof *explorer->known);
     return explorer->arena.has_failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
@@ -109,6 +111,8 @@ static harpe_status make(harpe_explorer *made, const harpe_rank_info *ranks, int
     made->entries = harpe_arena_alloc(arena, pipeline->entry_count, sizeof *made->entries);
     made->frequency_mhz = harpe_arena_alloc(arena, count, sizeof *made->frequency_mhz);
     made->next_mhz = harpe_arena_alloc(arena, count, sizeof *made->next_mhz);
+    made->ran_mhz = harpe_arena_alloc(arena, count, sizeof *made->ran_mhz);
+    made->ratios = harpe_arena_alloc(arena, pipeline->entry_count, sizeof *made->ratios);
     if (arena->has_failed) return harpe_fail_memory(error);
     harpe_status status = HARPE_OK;
     for (int p = 0; p < pipeline->rank_count && status == HARPE_OK; p++)
@@ -166,18 +170,8 @@ void harpe_explorer_begin_round(harpe_explorer *explorer) {
 }
 
 void harpe_explorer_begin(harpe_explorer *explorer) {
-    harpe_explorer begun = {.pipeline = explorer->pipeline,
-                            .rank_count = explorer->rank_count,
-                            .rises_to_stop = explorer->rises_to_stop,
-                            .arena = explorer->arena,
-                            .clocks = explorer->clocks,
-                            .clock_count = explorer->clock_count,
-                            .latencies = explorer->latencies,
-                            .entries = explorer->entries,
-                            .waiting = explorer->waiting,
-                            .frequency_mhz = explorer->frequency_mhz,
-                            .next_mhz = explorer->next_mhz};
-    *explorer = begun;
+    size_t kept = offsetof(harpe_explorer, position);
+    memset((char *)explorer + kept, 0, sizeof *explorer - kept);
     memset(explorer->waiting, 0,
            (size_t)explorer->pipeline->rank_count * sizeof *explorer->waiting);
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
@@ -264,26 +258,22 @@ static double weight_of_runs(const harpe_clock_estimate *known, const harpe_onli
     return is_possible ? 1 : DOUBT_WEIGHT;
 }
 
-static harpe_status take_runs(harpe_explorer *explorer, const harpe_online_clock_runs *runs,
-                              double weight, harpe_error *error) {
+static void take_runs(harpe_explorer *explorer, const harpe_online_clock_runs *runs,
+                      double weight) {
     harpe_explorer_entry *entry = &explorer->entries[runs->entry];
     harpe_clock_curve *curve = &entry->curve;
     double noise = harpe_explorer_noise_of(explorer);
     harpe_clock_share share = {harpe_clock_curve_find(curve, runs->frequency_mhz), 1};
-    if (share.clock == curve->count || !(runs->mean.time_s > 0)) return HARPE_OK;
+    if (share.clock == curve->count || !(runs->mean.time_s > 0)) return;
     /* A probe measures latencies; a clock so near to the highest one does not show the curve. */
-    if (!explorer->is_exploring && share.clock > 0) return HARPE_OK;
+    if (!explorer->is_exploring && share.clock > 0) return;
     harpe_online_clock_runs own = *runs;
     own.mean.time_s /= entry->time_ratio; /* curves do not contain drift */
     own.mean.energy_j /= entry->energy_ratio;
-    harpe_clock_estimate *known = harpe_calloc(curve->count, sizeof *known);
-    if (!known) return harpe_fail_memory(error);
-    if (explorer->is_exploring && harpe_clock_curve_estimate(curve, noise, 0, known))
-        weight *= weight_of_runs(&known[share.clock], &own, noise);
-    free(known);
+    if (explorer->is_exploring && harpe_clock_curve_estimate(curve, noise, 0, explorer->known))
+        weight *= weight_of_runs(&explorer->known[share.clock], &own, noise);
     harpe_clock_curve_observe(curve, &share, 1, own.mean.time_s, own.mean.energy_j,
                               weight * (double)(runs->run_count * runs->iteration_count), noise);
-    return HARPE_OK;
 }
 
 /* A run that was at several clocks is an observation, too, if it was at one of them for nearly all
@@ -347,9 +337,7 @@ bool harpe_explorer_ran_probe(const harpe_explorer *explorer) {
  * are immediate. */
 static const harpe_rank_clocks *told_clocks(const harpe_explorer *explorer,
                                             const harpe_online_reports *reports) {
-    bool may_be_late = harpe_online_latencies_are_late(explorer->latencies) ||
-                       harpe_online_latencies_are_unknown(explorer->latencies);
-    return may_be_late && !ran_highest(explorer) ? reports->clocks : NULL;
+    return harpe_explorer_may_be_late(explorer) && !ran_highest(explorer) ? reports->clocks : NULL;
 }
 
 static harpe_status explore(harpe_explorer *explorer, const harpe_online_round *round,
@@ -365,28 +353,26 @@ static harpe_status explore(harpe_explorer *explorer, const harpe_online_round *
     told.clocks = told_clocks(explorer, reports);
     harpe_online_clock_runs *runs;
     size_t run_count;
-    int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
-    if (!ran_mhz) return harpe_fail_memory(error);
-    harpe_find_real_clocks(pipeline, &told, explorer->frequency_mhz, HARPE_MAIN_SHARE_MIN, ran_mhz);
-    harpe_status status =
-        harpe_online_round_read_clocks(pipeline, &told, ran_mhz, &runs, &run_count, error);
-    free(ran_mhz);
+    harpe_find_real_clocks(pipeline, &told, explorer->frequency_mhz, HARPE_MAIN_SHARE_MIN,
+                           explorer->ran_mhz);
+    harpe_status status = harpe_online_round_read_clocks(pipeline, &told, explorer->ran_mhz, &runs,
+                                                         &run_count, error);
     if (status != HARPE_OK) return status;
     double freedom, own_noise = noise_of_round(runs, run_count, &freedom);
     double weight = weight_of_round(explorer, round, own_noise, terms);
     if (weight >= 0.5) learn_noise(&explorer->noise, own_noise, freedom);
-    for (size_t k = 0; k < run_count && status == HARPE_OK; k++) {
+    for (size_t k = 0; k < run_count; k++) {
         const harpe_run_clocks *mixed =
             harpe_real_clocks_of_run(pipeline, &told, runs[k].frequency_mhz);
         if (mixed && explorer->is_exploring)
             take_mixed_run(explorer, &runs[k], mixed, weight);
         else if (!mixed)
-            status = take_runs(explorer, &runs[k], weight, error);
+            take_runs(explorer, &runs[k], weight);
     }
     free(runs);
     explorer->rounds++;
     if (!explorer->is_exploring && !harpe_explorer_ran_probe(explorer)) explorer->highest_rounds++;
-    return status;
+    return HARPE_OK;
 }
 
 /* ---- Cost ------------------------------------------------------------------------------------ */
@@ -427,8 +413,10 @@ void harpe_explorer_count(harpe_explorer *explorer, const harpe_online_round *ro
     count_waiting(explorer, round);
 }
 
-harpe_status harpe_explorer_miss(harpe_explorer *explorer, const harpe_online_round *round,
-                                 harpe_error *error) {
+/* Counts a round with missing values. After a few such rounds in a row, learning ends with the
+ * values that were measured. Fails if no value was measured. */
+static harpe_status miss(harpe_explorer *explorer, const harpe_online_round *round,
+                         harpe_error *error) {
     if (++explorer->misses < MISSES_MAX) return HARPE_OK;
     if (explorer->position > 0) {
         explorer->position = explorer->clock_count;
@@ -481,32 +469,26 @@ static void sweep(harpe_explorer *explorer, const harpe_online_round *round) {
 
 /* ---- All rounds ------------------------------------------------------------------------------ */
 
-/* Finds the points of an entry. A sweep has one observation of each clock, which is its point. */
-static harpe_status find_points(const harpe_explorer *explorer, harpe_explorer_entry *entry,
-                                harpe_error *error) {
-    const harpe_clock_curve *curve = &entry->curve;
-    harpe_clock_estimate *known = harpe_calloc(curve->count, sizeof *known);
-    if (!known) return harpe_fail_memory(error);
-    size_t count = 0;
-    bool is_known = harpe_clock_curve_estimate(curve, harpe_explorer_noise_of(explorer), 0, known);
-    for (size_t c = 0; is_known && c < curve->count; c++) {
-        const harpe_clock_point *own = &curve->points[c];
-        if (!(own->weight >= 1 || (c == 0 && own->weight > 0))) continue;
-        bool is_swept = explorer->rises_to_stop > 0;
-        entry->points[count++] =
-            (harpe_profile_point){curve->mhz[c], is_swept ? own->time_s : known[c].time_s,
-                                  is_swept ? own->energy_j : known[c].energy_j};
+/* Finds the points of all entries. A sweep has one observation of each clock, which is its point.
+ */
+static void find_points(const harpe_explorer *explorer) {
+    double noise = harpe_explorer_noise_of(explorer);
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
+        harpe_explorer_entry *entry = &explorer->entries[e];
+        const harpe_clock_curve *curve = &entry->curve;
+        const harpe_clock_estimate *known = explorer->known;
+        size_t count = 0;
+        if (!harpe_clock_curve_estimate(curve, noise, 0, explorer->known)) continue;
+        for (size_t c = 0; c < curve->count; c++) {
+            const harpe_clock_point *own = &curve->points[c];
+            if (!(own->weight >= 1 || (c == 0 && own->weight > 0))) continue;
+            bool is_swept = explorer->rises_to_stop > 0;
+            entry->points[count++] =
+                (harpe_profile_point){curve->mhz[c], is_swept ? own->time_s : known[c].time_s,
+                                      is_swept ? own->energy_j : known[c].energy_j};
+        }
+        if (count > 0) entry->count = count;
     }
-    if (count > 0) entry->count = count;
-    free(known);
-    return HARPE_OK;
-}
-
-static harpe_status find_all_points(const harpe_explorer *explorer, harpe_error *error) {
-    harpe_status status = HARPE_OK;
-    for (size_t e = 0; e < explorer->pipeline->entry_count && status == HARPE_OK; e++)
-        status = find_points(explorer, &explorer->entries[e], error);
-    return status;
 }
 
 static bool measured_all(const harpe_explorer *explorer, const harpe_online_round *round) {
@@ -520,14 +502,15 @@ harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online
                                     const harpe_explorer_terms *terms, harpe_error *error) {
     bool sweeps = explorer->rises_to_stop > 0;
     if (sweeps ? !measured_all(explorer, round) : round->problem[0] != '\0')
-        return harpe_explorer_miss(explorer, round, error);
+        return miss(explorer, round, error);
     explorer->misses = 0;
-    if (sweeps) {
+    harpe_status status = HARPE_OK;
+    if (sweeps)
         sweep(explorer, round);
-        return find_all_points(explorer, error);
-    }
-    harpe_status status = explore(explorer, round, reports, terms, error);
-    return status == HARPE_OK ? find_all_points(explorer, error) : status;
+    else
+        status = explore(explorer, round, reports, terms, error);
+    if (status == HARPE_OK) find_points(explorer);
+    return status;
 }
 
 /* ---- What was learnt ------------------------------------------------------------------------- */
@@ -745,7 +728,7 @@ bool harpe_explorer_load(harpe_explorer *explorer, const json_t *saved) {
         json_array_size(curves) == entries;
     for (size_t e = 0; e < entries && is_good; e++)
         is_good = harpe_clock_curve_load(&explorer->entries[e].curve, json_array_get(curves, e));
-    is_good = is_good && find_all_points(explorer, NULL) == HARPE_OK;
+    if (is_good) find_points(explorer);
     for (size_t e = 0; e < entries && is_good; e++)
         is_good = is_possible(explorer, &explorer->entries[e]);
     return is_good &&

@@ -213,6 +213,12 @@ typedef struct harpe_explorer {
     harpe_explorer_waiting *waiting;   /* one per pipeline rank */
     int *frequency_mhz;                /* of the present round, one per instruction */
     int *next_mhz;                     /* of the next round */
+    /* Memory for results that are used at once. */
+    int *ran_mhz;                /* one per instruction */
+    harpe_online_mean *ratios;   /* one per entry */
+    harpe_clock_estimate *known; /* one per clock of the longest list */
+    /* What follows is 0 when learning begins. */
+
     /* In a sweep, the index of the present clock. In an exploration, 0 until a lower clock was
      * tried, then 1. In both, clock_count when learning is over. */
     size_t position;
@@ -271,12 +277,9 @@ bool harpe_explorer_is_over(const harpe_explorer *explorer);
 
 /* Counts the cost of a round of learning. */
 void harpe_explorer_count(harpe_explorer *explorer, const harpe_online_round *round);
-/* Counts a round with missing values. After a few such rounds in a row, learning ends with the
- * values that were measured. Fails if no value was measured. */
-harpe_status harpe_explorer_miss(harpe_explorer *explorer, const harpe_online_round *round,
-                                 harpe_error *error);
 /* Learns from the results of the present round. `round` was read from `reports`. In a sweep, also
- * chooses the clocks of the next round. */
+ * chooses the clocks of the next round. After a few rounds in a row with missing values, learning
+ * ends with the values that were measured; the function fails if there are none. */
 harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online_round *round,
                                     const harpe_online_reports *reports,
                                     const harpe_explorer_terms *terms, harpe_error *error);
@@ -326,6 +329,12 @@ harpe_status harpe_explorer_rows(const harpe_explorer *explorer, int gpu_count,
  * not known), the profile has no blocking power. */
 harpe_status harpe_explorer_profile(const harpe_explorer *explorer, const double *blocking_power_w,
                                     harpe_profile **out, harpe_error *error);
+
+/* Returns true if changes of clocks are late, or may be late. */
+static inline bool harpe_explorer_may_be_late(const harpe_explorer *explorer) {
+    return harpe_online_latencies_are_late(explorer->latencies) ||
+           harpe_online_latencies_are_unknown(explorer->latencies);
+}
 
 /* These functions save and load the state of an explorer, so that a server that was killed
  * continues with the same round. `save` returns NULL if memory runs out. `load` reads into an

@@ -94,11 +94,6 @@ static void free_solution(solution *self) {
     free(self->frequency_mhz);
 }
 
-static bool may_be_late(const harpe_explorer *explorer) {
-    return harpe_online_latencies_are_late(explorer->latencies) ||
-           harpe_online_latencies_are_unknown(explorer->latencies);
-}
-
 static const harpe_clock_curve *curve_of(const planning *self, size_t entry) {
     return &self->explorer->entries[entry].curve;
 }
@@ -431,7 +426,7 @@ static harpe_status compose(planning *self, const harpe_problem *problem, harpe_
                                   .first_entry = explorer->rounds % pipeline->entry_count,
                                   .planned = self->clocks,
                                   .rank_count = pipeline->rank_count,
-                                  .is_late = may_be_late(explorer),
+                                  .is_late = harpe_explorer_may_be_late(explorer),
                                   .rank_offset = pipeline->rank_offset,
                                   .latency_s = self->bound_s,
                                   .usual_s = self->usual_s,
@@ -460,7 +455,7 @@ static bool is_stale(harpe_explorer *explorer) {
     bool is_new = measured > explorer->measured_before;
     explorer->stale_rounds = is_new ? 0 : explorer->stale_rounds + 1;
     explorer->measured_before = measured;
-    return may_be_late(explorer) && explorer->stale_rounds >= STALE_ROUNDS;
+    return harpe_explorer_may_be_late(explorer) && explorer->stale_rounds >= STALE_ROUNDS;
 }
 
 static harpe_status explore(planning *self, bool *is_finished, harpe_error *error) {

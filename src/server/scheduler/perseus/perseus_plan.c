@@ -388,28 +388,25 @@ static bool predict_run(const harpe_perseus *self, size_t instruction, int ran_m
  * that ran. It is 1 for an entry with a run whose frequency is not known. Each replica that runs
  * its own plan was measured at the clocks of the shared plan. */
 static harpe_status find_ratios(const harpe_perseus *self, const harpe_online_round *round,
-                                const int *frequency_mhz, harpe_online_mean *ratios,
-                                harpe_error *error) {
+                                const int *frequency_mhz, harpe_error *error) {
     const harpe_online_pipeline *pipeline = self->pipeline;
     harpe_online_reports reports = harpe_perseus_late_reports(self);
     if (harpe_perseus_replicas_lowest(self)) reports.clocks = NULL;
-    int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
-    if (!ran_mhz) return harpe_fail_memory(error);
+    int *ran_mhz = self->explorer->ran_mhz;
+    harpe_online_mean *ratios = self->explorer->ratios;
+    memset(ratios, 0, pipeline->entry_count * sizeof *ratios);
     harpe_find_real_clocks(pipeline, &reports, frequency_mhz, 0, ran_mhz);
     for (size_t i = 0; i < pipeline->instruction_count; i++) {
         harpe_online_mean *sum = &ratios[pipeline->entry_of[i]];
         harpe_profile_point point;
         bool is_known = predict_run(self, i, ran_mhz[i], &point);
-        if (!is_known && ran_mhz[i] == frequency_mhz[i]) {
-            free(ran_mhz);
+        if (!is_known && ran_mhz[i] == frequency_mhz[i])
             return harpe_fail(error, HARPE_INTERNAL, "a plan runs '%.64s' at %d MHz, unmeasured",
                               pipeline->entries[pipeline->entry_of[i]].instruction,
                               frequency_mhz[i]);
-        }
         sum->time_s += is_known ? point.time_s : NAN;
         sum->energy_j += is_known ? point.energy_j : NAN;
     }
-    free(ran_mhz);
     for (size_t e = 0; e < pipeline->entry_count; e++) {
         double runs = (double)pipeline->entries[e].run_count;
         bool is_known = !isnan(ratios[e].time_s);
@@ -420,8 +417,8 @@ static harpe_status find_ratios(const harpe_perseus *self, const harpe_online_ro
 }
 
 /* Returns the entry that has changed most since it was measured. */
-static size_t find_largest(const harpe_explorer *explorer, const harpe_online_mean *ratios,
-                           double *largest) {
+static size_t find_largest(const harpe_explorer *explorer, double *largest) {
+    const harpe_online_mean *ratios = explorer->ratios;
     size_t where = 0;
     *largest = 0;
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
@@ -464,37 +461,35 @@ static harpe_status measure_again(harpe_perseus *self, const harpe_online_entry 
     return HARPE_OK;
 }
 
-/* Exchanges the ratios of the profile with `ratios`. */
-static void exchange_ratios(harpe_explorer *explorer, harpe_online_mean *ratios) {
+/* Exchanges the ratios of the profile with the others. */
+static void exchange_ratios(harpe_explorer *explorer) {
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
         harpe_explorer_entry *list = &explorer->entries[e];
         harpe_online_mean before = {list->time_ratio, list->energy_ratio};
-        list->time_ratio = ratios[e].time_s;
-        list->energy_ratio = ratios[e].energy_j;
-        ratios[e] = before;
+        list->time_ratio = explorer->ratios[e].time_s;
+        list->energy_ratio = explorer->ratios[e].energy_j;
+        explorer->ratios[e] = before;
     }
 }
 
-/* Makes plans with these ratios. If that fails, nothing changes. */
-static harpe_status plan_with_ratios(harpe_perseus *self, harpe_online_mean *ratios,
-                                     harpe_error *error) {
-    exchange_ratios(self->explorer, ratios);
+/* Makes plans with the other ratios. If that fails, nothing changes. */
+static harpe_status plan_with_ratios(harpe_perseus *self, harpe_error *error) {
+    exchange_ratios(self->explorer);
     harpe_status status = harpe_perseus_make_plans(self, self->plans->undisturbed_s, error);
     if (status != HARPE_OK)
-        exchange_ratios(self->explorer, ratios);
+        exchange_ratios(self->explorer);
     else
         harpe_perseus_hand_over_profile(self);
     return status;
 }
 
 static harpe_status plan_again(harpe_perseus *self, const harpe_online_round *round,
-                               const int *frequency_mhz, harpe_online_mean *ratios,
-                               harpe_error *error) {
+                               const int *frequency_mhz, harpe_error *error) {
     for (size_t e = 0; e < self->pipeline->entry_count; e++) {
-        ratios[e].time_s *= self->explorer->entries[e].time_ratio;
-        ratios[e].energy_j *= self->explorer->entries[e].energy_ratio;
+        self->explorer->ratios[e].time_s *= self->explorer->entries[e].time_ratio;
+        self->explorer->ratios[e].energy_j *= self->explorer->entries[e].energy_ratio;
     }
-    harpe_status status = plan_with_ratios(self, ratios, error);
+    harpe_status status = plan_with_ratios(self, error);
     if (status != HARPE_OK) return status;
     calibrate_shift(self, round, frequency_mhz);
     const harpe_plan *fastest = harpe_plan_set_at(self->plans->set, 0);
@@ -509,55 +504,40 @@ static harpe_status plan_again(harpe_perseus *self, const harpe_online_round *ro
 
 static harpe_status correct(harpe_perseus *self, const harpe_online_round *round,
                             harpe_error *error) {
-    size_t count = self->pipeline->instruction_count;
-    harpe_online_mean *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
+    size_t count = self->pipeline->instruction_count, where = 0;
     int *frequency_mhz = harpe_calloc(count, sizeof *frequency_mhz); /* the old plans are freed */
-    harpe_status status = ratios && frequency_mhz ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK) {
-        memcpy(frequency_mhz, harpe_perseus_running_plan(self)->frequency_mhz,
-               count * sizeof *frequency_mhz);
-        status = find_ratios(self, round, frequency_mhz, ratios, error);
-    }
-    if (status == HARPE_OK) {
-        double largest;
-        size_t where = find_largest(self->explorer, ratios, &largest);
-        if (largest > CORRECTION_MAX && harpe_perseus_may_measure(self))
-            status = measure_again(self, &self->pipeline->entries[where], largest, error);
-        else
-            status = plan_again(self, round, frequency_mhz, ratios, error);
-    }
-    free(ratios);
+    if (!frequency_mhz) return harpe_fail_memory(error);
+    memcpy(frequency_mhz, harpe_perseus_running_plan(self)->frequency_mhz,
+           count * sizeof *frequency_mhz);
+    double largest = 0;
+    harpe_status status = find_ratios(self, round, frequency_mhz, error);
+    if (status == HARPE_OK) where = find_largest(self->explorer, &largest);
+    if (status == HARPE_OK && largest > CORRECTION_MAX && harpe_perseus_may_measure(self))
+        status = measure_again(self, &self->pipeline->entries[where], largest, error);
+    else if (status == HARPE_OK)
+        status = plan_again(self, round, frequency_mhz, error);
     free(frequency_mhz);
     return status;
 }
 
-/* Returns ratios of 1 for all entries, or NULL if memory runs out. Sets `*are_new` to true if the
- * profile has other ratios. */
-static harpe_online_mean *no_drift(const harpe_perseus *self, bool *are_new) {
-    size_t count = self->pipeline->entry_count;
-    harpe_online_mean *ratios = harpe_calloc(count, sizeof *ratios);
-    *are_new = false;
-    for (size_t e = 0; ratios && e < count; e++) {
-        const harpe_explorer_entry *entry = &self->explorer->entries[e];
-        *are_new = *are_new || entry->time_ratio != 1 || entry->energy_ratio != 1;
-        ratios[e] = (harpe_online_mean){1, 1};
+/* Sets the other ratios to 1. Returns true if the profile has other ratios. */
+static bool prepare_no_drift(const harpe_explorer *explorer) {
+    bool are_new = false;
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
+        const harpe_explorer_entry *entry = &explorer->entries[e];
+        are_new = are_new || entry->time_ratio != 1 || entry->energy_ratio != 1;
+        explorer->ratios[e] = (harpe_online_mean){1, 1};
     }
-    return ratios;
+    return are_new;
 }
 
 void harpe_perseus_forget_drift(harpe_perseus *self) {
     harpe_error reason = {0};
-    bool has_drifted;
-    if (!self->plans) return;
-    harpe_online_mean *ratios = no_drift(self, &has_drifted);
-    harpe_status status = ratios ? HARPE_OK : harpe_fail_memory(&reason);
-    if (status == HARPE_OK && has_drifted) {
-        status = plan_with_ratios(self, ratios, &reason);
-        self->is_plan_new = self->is_plan_new || status == HARPE_OK;
-        self->drift_rounds = 0;
-    }
-    free(ratios);
-    if (status != HARPE_OK)
+    if (!self->plans || !prepare_no_drift(self->explorer)) return;
+    self->drift_rounds = 0;
+    if (plan_with_ratios(self, &reason) == HARPE_OK)
+        self->is_plan_new = true;
+    else
         harpe_perseus_log(self, HARPE_LOG_WARNING, "drift is not forgotten: %s", reason.message);
 }
 
@@ -565,14 +545,11 @@ void harpe_perseus_forget_drift(harpe_perseus *self) {
  * first, because later measurements are compared with them, and then plans with the straggler. */
 static void plan_beside_straggler(harpe_perseus *self) {
     harpe_error reason = {0};
-    bool is_slow;
-    harpe_online_mean *ratios = no_drift(self, &is_slow);
-    if (ratios && is_slow) exchange_ratios(self->explorer, ratios);
-    if (harpe_perseus_plan_learnt(self) && ratios && is_slow &&
-        plan_with_ratios(self, ratios, &reason) != HARPE_OK)
+    bool is_slow = prepare_no_drift(self->explorer);
+    if (is_slow) exchange_ratios(self->explorer);
+    if (harpe_perseus_plan_learnt(self) && is_slow && plan_with_ratios(self, &reason) != HARPE_OK)
         harpe_perseus_log(self, HARPE_LOG_WARNING, "the straggler is not in the plans: %s",
                           reason.message);
-    free(ratios);
 }
 
 /* ---- Watching -------------------------------------------------------------------------------- */

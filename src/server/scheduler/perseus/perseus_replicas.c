@@ -65,10 +65,12 @@ typedef struct replica_gpu {
                       * negative: faster */
     bool differs;    /* the GPU differs from those of the same stage in the other replicas */
     double time_log; /* log of: the GPU's time divided by that of the other replicas' GPUs */
-    double planned_log;  /* time_log for which the present plans of replicas were made */
-    double energy_log;   /* log of: the GPU's energy divided by that of the other replicas' GPUs */
-    double round_log;    /* log of: the time in the last round divided by that of the curve */
-    bool is_round_known; /* round_log was measured */
+    double planned_log; /* time_log for which the present plans of replicas were made */
+    double energy_log;  /* log of: the GPU's energy divided by that of the other replicas' GPUs */
+    /* Logs of: time and energy in the last round divided by those of the curve. */
+    double round_log[QUANTITIES];
+    bool is_round_known;    /* round_log was measured */
+    double sum[QUANTITIES]; /* of all instructions, at the clocks at which GPUs are compared */
 } replica_gpu;
 
 /* One (stage, instruction) of one replica. */
@@ -114,7 +116,7 @@ struct harpe_perseus_replicas {
     bool is_stale;         /* a GPU has changed, and the classes are not yet made again */
     /* The clocks of this round: [replica][instruction]. */
     bool runs_own;
-    int *ran_mhz;
+    int *ran_mhz, *real_mhz;      /* as asked; as the GPUs ran, 0: not known */
     int *shared_mhz, *lowest_mhz; /* [instruction] */
     harpe_online_mean gain;
 };
@@ -190,12 +192,13 @@ static harpe_status new_replicas(harpe_perseus *self, harpe_error *error) {
         (harpe_explorer_noise){USUAL_FREEDOM * USUAL_NOISE * USUAL_NOISE, USUAL_FREEDOM};
     own->entries = harpe_calloc(entry_count(own), sizeof *own->entries);
     own->gpus = harpe_calloc(gpu_count(own), sizeof *own->gpus);
-    own->ran_mhz = harpe_calloc(((size_t)count + 2) * instructions, sizeof *own->ran_mhz);
+    own->ran_mhz = harpe_calloc(2 * ((size_t)count + 1) * instructions, sizeof *own->ran_mhz);
     if (!own->entries || !own->gpus || !own->ran_mhz || !make_curves(own)) {
         harpe_perseus_replicas_free(own);
         return harpe_fail_memory(error);
     }
-    own->shared_mhz = own->ran_mhz + (size_t)count * instructions;
+    own->real_mhz = own->ran_mhz + (size_t)count * instructions;
+    own->shared_mhz = own->real_mhz + (size_t)count * instructions;
     own->lowest_mhz = own->shared_mhz + instructions;
     self->replicas = own;
     return HARPE_OK;
@@ -260,10 +263,8 @@ static sums sum_entry(const harpe_perseus_replicas *self, const replica_runs *ro
     return sum;
 }
 
-/* Finds the change of each GPU and of each of its instructions since their curves. `energy_log`
- * receives that of the energies, one per replica. */
-static void find_changes(harpe_perseus_replicas *self, const replica_runs *round, int rank,
-                         double *energy_log) {
+/* Finds the change of each GPU and of each of its instructions since their curves. */
+static void find_changes(harpe_perseus_replicas *self, const replica_runs *round, int rank) {
     for (int r = 0; r < self->replica_count; r++) {
         replica_gpu *gpu = gpu_at(self, r, rank);
         sums all = {0};
@@ -277,8 +278,8 @@ static void find_changes(harpe_perseus_replicas *self, const replica_runs *round
             }
         }
         gpu->is_round_known = all.expected[TIME] > 0;
-        gpu->round_log = log_of(&all, TIME);
-        energy_log[r] = log_of(&all, ENERGY);
+        for (int q = 0; q < QUANTITIES; q++)
+            gpu->round_log[q] = log_of(&all, q);
     }
 }
 
@@ -291,10 +292,11 @@ static int rounds_to_change(const harpe_perseus_replicas *self, int streak) {
 static bool count_streak(const harpe_perseus_replicas *self, replica_gpu *gpu) {
     double error = deviation_of(&self->time_noise) * sqrt(1 + 1 / fmax(1, gpu->rounds));
     double threshold = fmax(TIME_MIN, errors_of(self) * error);
-    bool is_clear = gpu->is_round_known && gpu->rounds > 0 && fabs(gpu->round_log) > threshold;
+    bool is_clear =
+        gpu->is_round_known && gpu->rounds > 0 && fabs(gpu->round_log[TIME]) > threshold;
     if (!is_clear)
         gpu->streak = 0;
-    else if (gpu->round_log > 0)
+    else if (gpu->round_log[TIME] > 0)
         gpu->streak = gpu->streak > 0 ? gpu->streak + 1 : 1;
     else
         gpu->streak = gpu->streak < 0 ? gpu->streak - 1 : -1;
@@ -303,18 +305,17 @@ static bool count_streak(const harpe_perseus_replicas *self, replica_gpu *gpu) {
 
 /* Learns the noise from how the replicas differ. Changes of all replicas cancel out, and GPUs that
  * may just have changed do not count. */
-static void learn_noise(harpe_perseus_replicas *self, int rank, const double *energy_log) {
+static void learn_noise(harpe_perseus_replicas *self, int rank) {
     double count = 0, sum[QUANTITIES] = {0}, squares[QUANTITIES] = {0};
     for (int pass = 0; pass < 2; pass++)
         for (int r = 0; r < self->replica_count; r++) {
             const replica_gpu *gpu = gpu_at(self, r, rank);
-            double logs[QUANTITIES] = {gpu->round_log, energy_log[r]};
             if (!gpu->is_round_known || gpu->streak != 0) continue;
             count += pass == 0;
             for (int q = 0; q < QUANTITIES; q++) {
-                double from_mean = logs[q] - sum[q] / fmax(1, count);
+                double from_mean = gpu->round_log[q] - sum[q] / fmax(1, count);
                 if (pass == 0)
-                    sum[q] += logs[q];
+                    sum[q] += gpu->round_log[q];
                 else
                     squares[q] += from_mean * from_mean;
             }
@@ -363,14 +364,12 @@ static void learn_runs(harpe_perseus_replicas *self, const replica_runs *round, 
  * changed by more than noise explains. The curves of this GPU then have the new time. */
 static bool learn_round(harpe_perseus_replicas *self, const replica_runs *round) {
     bool has_changed = false, has_slowed = false;
-    double *energy_log = harpe_calloc((size_t)self->replica_count, sizeof *energy_log);
-    if (!energy_log) return false; /* the round is not used */
     if (self->patience > 0 && ++self->calm > (double)(CALM_ROUNDS << self->patience)) {
         self->patience--;
         self->calm = 0;
     }
     for (int p = 0; p < self->rank_count; p++) {
-        find_changes(self, round, p, energy_log);
+        find_changes(self, round, p);
         for (int r = 0; r < self->replica_count; r++) {
             replica_gpu *gpu = gpu_at(self, r, p);
             bool is_certain = count_streak(self, gpu);
@@ -379,9 +378,8 @@ static bool learn_round(harpe_perseus_replicas *self, const replica_runs *round)
             has_changed = has_changed || is_certain;
             if (gpu->streak == 0) learn_runs(self, &round[r], r, p);
         }
-        learn_noise(self, p, energy_log);
+        learn_noise(self, p);
     }
-    free(energy_log);
     if (has_slowed && self->patience < PATIENCE_MAX) {
         self->patience++; /* not before: all GPUs of a round need the same number of rounds */
         self->calm = 0;
@@ -467,10 +465,14 @@ static bool sum_points(const harpe_perseus_replicas *self, int replica, int rank
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
-/* Returns the median; of an even number of values, the lower of the two in the middle. */
-static double lower_median(double *values, int count) {
-    qsort(values, (size_t)count, sizeof *values, harpe_compare_doubles);
-    return values[(count - 1) / 2];
+/* Returns the median of the sums of a stage's GPUs; of an even number of them, the lower of the two
+ * in the middle. */
+static double lower_median(const harpe_perseus_replicas *self, int rank, int quantity) {
+    double sorted[REPLICAS_MAX];
+    for (int r = 0; r < self->replica_count; r++)
+        sorted[r] = gpu_at(self, r, rank)->sum[quantity];
+    qsort(sorted, (size_t)self->replica_count, sizeof *sorted, harpe_compare_doubles);
+    return sorted[(self->replica_count - 1) / 2];
 }
 
 static bool is_beyond(const replica_gpu *gpu, double difference, double minimum, double error) {
@@ -478,40 +480,27 @@ static bool is_beyond(const replica_gpu *gpu, double difference, double minimum,
     return fabs(difference) > (gpu->differs ? END_SHARE : 1) * threshold;
 }
 
-/* Compares one GPU with the median of the replicas. */
-static bool compare_gpu(harpe_perseus_replicas *self, int replica, int rank, const double *sum,
-                        const double *median) {
-    replica_gpu *gpu = gpu_at(self, replica, rank);
-    double errors = errors_of(self) * sqrt(2 / fmax(1, gpu->rounds));
-    gpu->time_log = log(sum[TIME] / median[TIME]);
-    gpu->energy_log = log(sum[ENERGY] / median[ENERGY]);
-    gpu->differs =
-        is_beyond(gpu, gpu->time_log, TIME_MIN, errors * deviation_of(&self->time_noise)) ||
-        is_beyond(gpu, gpu->energy_log, ENERGY_MIN, errors * deviation_of(&self->energy_noise));
-    return gpu->differs;
-}
-
 /* Compares the GPUs of each stage at these clocks, one for each instruction, and sets `differs` of
  * each GPU. A GPU counts as different until its difference falls below half of the threshold.
  * Returns true if any GPU differs. */
 static bool compare_gpus(harpe_perseus_replicas *self, const int *frequency_mhz) {
-    size_t count = (size_t)self->replica_count;
-    double *sum = harpe_calloc(3 * QUANTITIES * count, sizeof *sum), *sorted = NULL;
-    bool any = false, is_known = sum != NULL;
-    if (sum) sorted = sum + QUANTITIES * count;
-    for (int p = 0; p < self->rank_count && is_known; p++) {
-        double median[QUANTITIES];
-        for (int r = 0; r < self->replica_count && is_known; r++)
-            is_known = sum_points(self, r, p, -1, frequency_mhz, &sum[QUANTITIES * r]);
-        for (int q = 0; q < QUANTITIES && is_known; q++) {
-            for (int r = 0; r < self->replica_count; r++)
-                sorted[r] = sum[QUANTITIES * r + q];
-            median[q] = lower_median(sorted, self->replica_count);
+    bool any = false;
+    for (int p = 0; p < self->rank_count; p++) {
+        for (int r = 0; r < self->replica_count; r++)
+            if (!sum_points(self, r, p, -1, frequency_mhz, gpu_at(self, r, p)->sum)) return any;
+        double median_s = lower_median(self, p, TIME), median_j = lower_median(self, p, ENERGY);
+        for (int r = 0; r < self->replica_count; r++) {
+            replica_gpu *gpu = gpu_at(self, r, p);
+            double errors = errors_of(self) * sqrt(2 / fmax(1, gpu->rounds));
+            gpu->time_log = log(gpu->sum[TIME] / median_s);
+            gpu->energy_log = log(gpu->sum[ENERGY] / median_j);
+            gpu->differs =
+                is_beyond(gpu, gpu->time_log, TIME_MIN, errors * deviation_of(&self->time_noise)) ||
+                is_beyond(gpu, gpu->energy_log, ENERGY_MIN,
+                          errors * deviation_of(&self->energy_noise));
+            any = any || gpu->differs;
         }
-        for (int r = 0; r < self->replica_count && is_known; r++)
-            any = compare_gpu(self, r, p, &sum[QUANTITIES * r], median) || any;
     }
-    free(sum);
     return any;
 }
 
@@ -734,9 +723,8 @@ static harpe_online_mean at_shared_clocks(const harpe_perseus_replicas *own, int
                                measured.energy_j * shared[ENERGY] / ran[ENERGY] / count};
 }
 
-/* `ran_mhz`: [replica][instruction]. */
 static void replace_entries(const harpe_perseus_replicas *own, const replica_runs *replicas,
-                            const int *ran_mhz, harpe_online_round *round) {
+                            harpe_online_round *round) {
     size_t instructions = own->pipeline->instruction_count;
     for (size_t e = 0; e < own->pipeline->entry_count; e++) {
         harpe_online_mean *mean = &round->entries[e];
@@ -744,8 +732,8 @@ static void replace_entries(const harpe_perseus_replicas *own, const replica_run
         *mean = (harpe_online_mean){0, 0};
         bool is_measured = true;
         for (int r = 0; r < own->replica_count && is_measured; r++) {
-            harpe_online_mean there =
-                at_shared_clocks(own, r, (int)e, &replicas[r], ran_mhz + (size_t)r * instructions);
+            harpe_online_mean there = at_shared_clocks(own, r, (int)e, &replicas[r],
+                                                       own->real_mhz + (size_t)r * instructions);
             is_measured = there.time_s > 0;
             mean->time_s = fmax(mean->time_s, there.time_s);
             mean->energy_j += there.energy_j;
@@ -757,25 +745,21 @@ static void replace_entries(const harpe_perseus_replicas *own, const replica_run
 harpe_status harpe_perseus_replicas_observe(harpe_perseus *self, const int *frequency_mhz,
                                             harpe_online_round *round, harpe_error *error) {
     harpe_perseus_replicas *own = self->replicas;
+    replica_runs runs[REPLICAS_MAX] = {0};
     if (!own || round->problem[0] || (!frequency_mhz && !own->runs_own)) return HARPE_OK;
-    int replicas = own->replica_count;
-    size_t instructions = self->pipeline->instruction_count;
-    replica_runs *runs = harpe_calloc((size_t)replicas, sizeof *runs);
-    int *ran_mhz = harpe_calloc((size_t)replicas * instructions, sizeof *ran_mhz);
-    harpe_status status = runs && ran_mhz ? HARPE_OK : harpe_fail_memory(error);
-    for (int r = 0; r < replicas && status == HARPE_OK; r++) {
+    harpe_status status = HARPE_OK;
+    for (int r = 0; r < own->replica_count && status == HARPE_OK; r++) {
         const int *asked = harpe_perseus_replicas_clocks(self, r);
         status = read_replica(self, r, asked ? asked : frequency_mhz,
-                              ran_mhz + (size_t)r * instructions, &runs[r], error);
+                              own->real_mhz + (size_t)r * self->pipeline->instruction_count,
+                              &runs[r], error);
     }
     if (status == HARPE_OK) {
-        if (own->runs_own) replace_entries(own, runs, ran_mhz, round);
+        if (own->runs_own) replace_entries(own, runs, round);
         own->is_stale = learn_round(own, runs) || own->is_stale;
     }
-    for (int r = 0; r < replicas && runs; r++)
+    for (int r = 0; r < own->replica_count; r++)
         free(runs[r].runs);
-    free(runs);
-    free(ran_mhz);
     return status;
 }
 

@@ -398,9 +398,9 @@ static int32_t waited_for_longest(const layout *self, int32_t node) {
 
 /* Lists the instructions of a critical path in the order of time. The search begins at the end of
  * the path. */
-static json_t *show_critical_path(const layout *self) {
+static json_t *show_critical_path(layout *self) {
     int32_t first = self->self->plans->problem->instruction_count;
-    int32_t *nodes = harpe_calloc((size_t)first, sizeof *nodes);
+    int32_t *nodes = harpe_arena_alloc(&self->arena, (size_t)first, sizeof *nodes);
     if (!nodes) return NULL;
     size_t end = (size_t)first;
     for (int32_t node = last_to_end(self); node >= 0; node = waited_for_longest(self, node))
@@ -408,7 +408,6 @@ static json_t *show_critical_path(const layout *self) {
     json_t *path = json_array();
     for (size_t i = (size_t)first; i < end; i++)
         json_array_append_new(path, json_integer(nodes[i]));
-    free(nodes);
     return path;
 }
 
@@ -434,10 +433,10 @@ static json_t *show_rank(const layout *self, int rank) {
 
 /* Shows time and energy of each (stage, instruction) in one iteration of the plan, and in the last
  * round that ran the plan (null: not measured). */
-static json_t *show_entries(const layout *self, const harpe_perseus_seen *seen) {
+static json_t *show_entries(layout *self, const harpe_perseus_seen *seen) {
     const harpe_online_pipeline *pipeline = self->self->pipeline;
     json_t *list = json_array();
-    double *sums = harpe_calloc(2 * pipeline->entry_count, sizeof *sums);
+    double *sums = harpe_arena_alloc(&self->arena, 2 * pipeline->entry_count, sizeof *sums);
     for (size_t i = 0; sums && i < pipeline->instruction_count; i++) {
         sums[2 * pipeline->entry_of[i]] += self->duration_s[i];
         sums[2 * pipeline->entry_of[i] + 1] += self->energy_j[i];
@@ -455,11 +454,10 @@ static json_t *show_entries(const layout *self, const harpe_perseus_seen *seen) 
                                               (json_int_t)entry->run_count, "predicted",
                                               sums[2 * e], sums[2 * e + 1], "measured", measured));
     }
-    free(sums);
     return list;
 }
 
-static json_t *show_layout(const layout *self, const harpe_perseus_seen *seen) {
+static json_t *show_layout(layout *self, const harpe_perseus_seen *seen) {
     json_t *ranks = json_array();
     for (int r = 0; r < self->self->pipeline->rank_count; r++)
         json_array_append_new(ranks, show_rank(self, r));
