@@ -155,18 +155,15 @@ void harpe_child_stop(harpe_child *self) {
 
 static void describe(const harpe_supervisor_report *report, bool was_killed, char *how,
                      size_t size) {
-    harpe_text text = {0};
-    int wait_status = report->wait_status;
-    if (WIFSIGNALED(wait_status) && was_killed && WTERMSIG(wait_status) == SIGKILL)
-        harpe_text_printf(&text, "%s", "");
-    else if (WIFSIGNALED(wait_status))
-        harpe_text_printf(&text, "signal %d (%s)", WTERMSIG(wait_status),
-                          sigdescr_np(WTERMSIG(wait_status)));
+    int status = report->wait_status, number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    const char *before = *report->last_line ? ": " : "";
+    if (number == SIGKILL && was_killed) return;
+    if (number > 0)
+        (void)snprintf(how, size, "signal %d (%s)%s%s", number, sigdescr_np(number), before,
+                       report->last_line);
     else
-        harpe_text_printf(&text, "exit status %d", WEXITSTATUS(wait_status));
-    if (text.length > 0 && *report->last_line) harpe_text_printf(&text, ": %s", report->last_line);
-    (void)snprintf(how, size, "%s", text.data && !text.failed ? text.data : "");
-    harpe_text_free(&text);
+        (void)snprintf(how, size, "exit status %d%s%s", WEXITSTATUS(status), before,
+                       report->last_line);
 }
 
 void harpe_child_end(harpe_child *self, int timeout_ms, char *how, size_t size) {
@@ -485,14 +482,9 @@ static bool reap(supervisor *self) {
 /* ---- The end --------------------------------------------------------------------------------- */
 
 /* Returns the parent of a process, or 0 if the process has ended. */
-static pid_t parent_of(const char *number) {
-    char path[64], text[512];
-    (void)snprintf(path, sizeof path, "/proc/%.20s/stat", number);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return 0;
-    ssize_t count = read(file, text, sizeof text - 1);
-    (void)close(file);
-    text[count < 0 ? 0 : count] = '\0';
+static pid_t parent_of(pid_t process) {
+    char text[512];
+    harpe_process_read(process, "stat", text, sizeof text);
     const char *name_end = strrchr(text, ')'); /* then " STATE PARENT" */
     return name_end && strlen(name_end) > 4 ? (pid_t)strtol(name_end + 4, NULL, 10) : 0;
 }
@@ -504,8 +496,8 @@ static void kill_children(void) {
     DIR *processes = opendir("/proc");
     if (!processes) return;
     for (const struct dirent *entry; (entry = readdir(processes));) {
-        if (!isdigit((unsigned char)*entry->d_name) || parent_of(entry->d_name) != own) continue;
         pid_t child = (pid_t)strtol(entry->d_name, NULL, 10);
+        if (child <= 0 || parent_of(child) != own) continue;
         (void)kill(-child, SIGKILL); /* its group, if it leads one */
         (void)kill(child, SIGKILL);
     }
