@@ -196,7 +196,7 @@ void harpe_explorer_restart(harpe_explorer *explorer) {
 /* ---- Noise ----------------------------------------------------------------------------------- */
 
 double harpe_explorer_noise_of(const harpe_explorer *explorer) {
-    const harpe_explorer_noise *noise = &explorer->noise;
+    const harpe_noise *noise = &explorer->noise;
     double own = noise->freedom > 0 ? sqrt(noise->squares / noise->freedom) : USUAL_NOISE;
     return harpe_online_latencies_are_late(explorer->latencies) ? fmax(own, USUAL_NOISE_MIN) : own;
 }
@@ -215,7 +215,7 @@ static double noise_of_round(const harpe_online_clock_runs *runs, size_t count, 
     return *freedom > 0 ? sqrt(squares / *freedom) : 0;
 }
 
-static void learn_noise(harpe_explorer_noise *noise, double own, double freedom) {
+static void learn_noise(harpe_noise *noise, double own, double freedom) {
     noise->squares += freedom * own * own;
     noise->freedom += freedom;
     if (noise->freedom <= NOISE_FREEDOM_MAX) return;

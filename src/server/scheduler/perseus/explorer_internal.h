@@ -196,11 +196,6 @@ typedef struct harpe_explorer_cost {
     harpe_explorer_waiting waiting;      /* of all ranks */
 } harpe_explorer_cost;
 
-/* A noise that is pooled over many measurements: its variance is squares / freedom. */
-typedef struct harpe_explorer_noise {
-    double squares, freedom;
-} harpe_explorer_noise;
-
 typedef struct harpe_explorer {
     const harpe_online_pipeline *pipeline;
     int rank_count;                    /* number of the job's ranks */
@@ -224,9 +219,9 @@ typedef struct harpe_explorer {
     size_t position;
     int misses; /* rounds in a row with missing measurements */
     harpe_explorer_cost cost;
-    harpe_explorer_noise noise; /* of the time of one run, over all instructions */
-    size_t rounds;              /* observed rounds since the start, or since the last request */
-    size_t highest_rounds;      /* those of `rounds` that ran no lower clock, at the start */
+    harpe_noise noise;     /* of the time of one run, over all instructions */
+    size_t rounds;         /* observed rounds since the start, or since the last request */
+    size_t highest_rounds; /* those of `rounds` that ran no lower clock, at the start */
     size_t spoiled_rounds;
     int surprises;                        /* rounds in a row that took longer than promised */
     int restarts;                         /* how often all observations were forgotten */

@@ -89,11 +89,6 @@ typedef struct solution {
     double fastest_s;
 } solution;
 
-static void free_solution(solution *self) {
-    harpe_problem_free(self->problem);
-    free(self->frequency_mhz);
-}
-
 static const harpe_clock_curve *curve_of(const planning *self, size_t entry) {
     return &self->explorer->entries[entry].curve;
 }
@@ -193,42 +188,33 @@ static harpe_status find_allowed(planning *self, const harpe_profile *profile, d
     return status;
 }
 
-static harpe_status solve_profile(planning *self, const harpe_profile *profile, solution *made,
-                                  harpe_error *error) {
+/* Makes one of the two plans. Free `made->problem` in any case. */
+static harpe_status solve(planning *self, bool only_measured, solution *made, harpe_error *error) {
     const harpe_online_pipeline *pipeline = self->explorer->pipeline;
     harpe_problem_options options = {.blocking_power_w = self->terms->blocking_power_w,
                                      .blocking_power_count = (size_t)pipeline->rank_count};
+    harpe_profile *profile = NULL;
     harpe_plan all;
-    harpe_status status =
-        harpe_problem_new(profile, pipeline->schedule, &options, &made->problem, error);
-    if (status != HARPE_OK) return status;
-    if ((size_t)made->problem->instruction_count != pipeline->instruction_count)
-        return harpe_fail(error, HARPE_NOT_SUPPORTED,
-                          "the planner divides instructions of this schedule");
-    made->frequency_mhz = harpe_calloc(pipeline->instruction_count, sizeof *made->frequency_mhz);
-    if (!made->frequency_mhz) return harpe_fail_memory(error);
-    status = harpe_plan_all_maximum(made->problem, &all, error);
-    made->fastest_s = all.time_s;
-    if (status == HARPE_OK) status = find_allowed(self, profile, all.time_s, error);
+    harpe_status status = make_profile(self, only_measured, &profile, error);
+    if (status == HARPE_OK)
+        status = harpe_problem_new(profile, pipeline->schedule, &options, &made->problem, error);
+    if (status == HARPE_OK &&
+        (size_t)made->problem->instruction_count != pipeline->instruction_count)
+        status = harpe_fail(error, HARPE_NOT_SUPPORTED,
+                            "the planner divides instructions of this schedule");
+    made->frequency_mhz =
+        harpe_arena_alloc(&self->arena, pipeline->instruction_count, sizeof *made->frequency_mhz);
+    if (status == HARPE_OK && !made->frequency_mhz) status = harpe_fail_memory(error);
+    if (status == HARPE_OK) status = harpe_plan_all_maximum(made->problem, &all, error);
+    if (status == HARPE_OK) {
+        made->fastest_s = all.time_s;
+        status = find_allowed(self, profile, all.time_s, error);
+    }
     if (status == HARPE_OK)
         status = harpe_quick_plan_make(made->problem, self->allowed_s, made->frequency_mhz,
                                        &made->plan, error);
-    return status;
-}
-
-static harpe_status solve(planning *self, bool only_measured, solution *out, harpe_error *error) {
-    harpe_profile *profile;
-    harpe_status status = make_profile(self, only_measured, &profile, error);
-    if (status != HARPE_OK) return status;
-    solution made = {0};
-    status = solve_profile(self, profile, &made, error);
     harpe_profile_free(profile);
-    if (status != HARPE_OK) {
-        free_solution(&made);
-        return status;
-    }
-    *out = made;
-    return HARPE_OK;
+    return status;
 }
 
 /* ---- What is wanted -------------------------------------------------------------------------- */
@@ -476,8 +462,8 @@ static harpe_status explore(planning *self, bool *is_finished, harpe_error *erro
         if (!may_end && !is_over) status = compose(self, target.problem, error);
         *is_finished = self->trials.placed == 0 && !self->is_blocked;
     }
-    free_solution(&target);
-    free_solution(&measured);
+    harpe_problem_free(target.problem);
+    harpe_problem_free(measured.problem);
     return status;
 }
 
@@ -570,14 +556,13 @@ static bool needs_probe(const harpe_explorer *explorer) {
 static harpe_status make_probe(planning *self, harpe_error *error) {
     solution highest = {0};
     harpe_status status = solve(self, true, &highest, error);
-    if (status != HARPE_OK) return status;
     self->fastest_s = highest.fastest_s;
     self->probes = true;
-    if (self->explorer->looks > 0)
+    if (status == HARPE_OK && self->explorer->looks > 0)
         self->explorer->undisturbed_s = highest.fastest_s;
-    else
+    else if (status == HARPE_OK)
         status = compose(self, highest.problem, error);
-    free_solution(&highest);
+    harpe_problem_free(highest.problem);
     return status;
 }
 

@@ -354,11 +354,10 @@ typedef struct harpe_baseline {
     int64_t first_wall_s, last_wall_s; /* the times at which these rounds ended */
 } harpe_baseline;
 
-/* The relative noise of iterations within a round, pooled over all rounds in which it can be
- * measured. */
-typedef struct harpe_savings_noise {
+/* A relative noise that is pooled over many measurements: its variance is squares / freedom. */
+typedef struct harpe_noise {
     double squares, freedom;
-} harpe_savings_noise;
+} harpe_noise;
 
 /* Sums over the iterations of all rounds that are compared with the baseline. */
 typedef struct harpe_savings_sum {
@@ -379,7 +378,7 @@ typedef struct harpe_savings {
     int64_t iterations; /* of the baseline, and of the rounds compared with it */
     double used[HARPE_QUANTITIES];
     harpe_baseline baseline;
-    harpe_savings_noise noise[HARPE_QUANTITIES];
+    harpe_noise noise[HARPE_QUANTITIES];         /* of iterations within a round */
     harpe_savings_sum sum[HARPE_QUANTITIES];     /* rounds with lower clocks */
     harpe_savings_sum waiting[HARPE_QUANTITIES]; /* those that wait for a new baseline */
     bool is_waiting;                             /* the job has changed since the baseline */

@@ -487,6 +487,11 @@ static harpe_status observe_round(harpe_perseus *self, harpe_error *error) {
     return status;
 }
 
+void harpe_perseus_keep_conduct(void *state, harpe_conduct_sums *sums) {
+    harpe_perseus *self = state;
+    self->conduct = sums;
+}
+
 void harpe_perseus_tell_clocks(void *state, const harpe_rank_clocks *clocks) {
     harpe_perseus *self = state;
     self->reports.clocks = clocks;

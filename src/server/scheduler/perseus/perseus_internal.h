@@ -79,8 +79,9 @@ typedef struct harpe_perseus_replicas harpe_perseus_replicas;
 
 typedef struct harpe_perseus {
     const harpe_scheduler_job *job;
-    const char *name; /* name of the scheduler */
-    bool makes_plans; /* false: InstructionProfiler */
+    const char *name;            /* name of the scheduler */
+    harpe_conduct_sums *conduct; /* belong to the owner, and are stored with this state */
+    bool makes_plans;            /* false: InstructionProfiler */
     harpe_perseus_args args;
     harpe_perseus_phase phase;
     char hold_reason[HARPE_ERROR_MESSAGE_SIZE]; /* "": no failure */

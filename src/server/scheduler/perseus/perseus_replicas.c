@@ -105,7 +105,7 @@ struct harpe_perseus_replicas {
     replica_entry *entries;        /* [replica][entry] */
     replica_gpu *gpus;             /* [replica][pipeline rank] */
     /* The pooled variances of a GPU's time and energy from round to round, and of runs. */
-    harpe_explorer_noise time_noise, energy_noise, run_noise;
+    harpe_noise time_noise, energy_noise, run_noise;
     int patience; /* doubles the rounds after which a GPU counts as slower */
     double calm;  /* rounds since the patience changed */
 
@@ -189,7 +189,7 @@ static harpe_status new_replicas(harpe_perseus *self, harpe_error *error) {
                                     .replica_count = count,
                                     .rank_count = self->pipeline->rank_count};
     own->time_noise = own->energy_noise =
-        (harpe_explorer_noise){USUAL_FREEDOM * USUAL_NOISE * USUAL_NOISE, USUAL_FREEDOM};
+        (harpe_noise){USUAL_FREEDOM * USUAL_NOISE * USUAL_NOISE, USUAL_FREEDOM};
     own->entries = harpe_calloc(entry_count(own), sizeof *own->entries);
     own->gpus = harpe_calloc(gpu_count(own), sizeof *own->gpus);
     own->ran_mhz = harpe_calloc(2 * ((size_t)count + 1) * instructions, sizeof *own->ran_mhz);
@@ -206,7 +206,7 @@ static harpe_status new_replicas(harpe_perseus *self, harpe_error *error) {
 
 /* ---- Noise ----------------------------------------------------------------------------------- */
 
-static void add_noise(harpe_explorer_noise *noise, double squares, double freedom) {
+static void add_noise(harpe_noise *noise, double squares, double freedom) {
     if (noise->freedom > FREEDOM_MAX) {
         noise->squares *= FREEDOM_MAX / noise->freedom;
         noise->freedom = FREEDOM_MAX;
@@ -215,7 +215,7 @@ static void add_noise(harpe_explorer_noise *noise, double squares, double freedo
     noise->freedom += freedom;
 }
 
-static double deviation_of(const harpe_explorer_noise *noise) {
+static double deviation_of(const harpe_noise *noise) {
     return noise->freedom > 0 ? sqrt(noise->squares / noise->freedom) : USUAL_NOISE;
 }
 
@@ -408,9 +408,8 @@ static bool find_factor(const harpe_clock_curve *curve, const harpe_explorer_ent
 
 /* Returns true if the own measurement at a clock is not what the factor says. It may come from a
  * single round. */
-static bool is_other(double own, double by_factor, double weight,
-                     const harpe_explorer_noise *round_noise,
-                     const harpe_explorer_noise *run_noise) {
+static bool is_other(double own, double by_factor, double weight, const harpe_noise *round_noise,
+                     const harpe_noise *run_noise) {
     double error = hypot(deviation_of(round_noise), deviation_of(run_noise) / sqrt(weight));
     return fabs(log(own / by_factor)) > fmax(CLOCK_MIN, CLOCK_ERRORS * error);
 }

@@ -86,6 +86,7 @@ harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
     harpe_stored_add(&json, "measured", save_history(self));
     harpe_stored_add(&json, "savings", harpe_savings_save(&self->savings));
     if (self->pipeline) save_pipeline(self, &json);
+    harpe_stored_add(&json, "conduct", harpe_conduct_sums_save(self->conduct));
     char *made = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
     if (!made) return harpe_fail_memory(error);
@@ -194,7 +195,10 @@ harpe_status harpe_perseus_load(void *state, const char *text, size_t length, ha
     harpe_perseus *self = state;
     json_t *json = json_loadb(text, length, 0, NULL);
     harpe_status status = load(self, json, error);
-    if (status == HARPE_OK) hand_over_again(self);
+    if (status == HARPE_OK) {
+        hand_over_again(self);
+        (void)harpe_conduct_sums_load(self->conduct, json_object_get(json, "conduct"));
+    }
     json_decref(json);
     return status;
 }

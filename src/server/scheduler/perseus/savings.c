@@ -74,7 +74,7 @@ static double variance_between(const harpe_savings_mean *mean) {
 
 /* Returns the relative variance of one iteration. */
 static double variance_of(const harpe_savings *savings, int quantity) {
-    const harpe_savings_noise *noise = &savings->noise[quantity];
+    const harpe_noise *noise = &savings->noise[quantity];
     const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
     if (noise->freedom > 0) return HARPE_MEDIAN_VARIANCE * noise->squares / noise->freedom;
     return mean->rounds >= 2 ? variance_between(mean) : INFINITY;
@@ -210,11 +210,11 @@ bool harpe_estimate_is_significant(harpe_estimate estimate) {
 /* ---- Baselines ------------------------------------------------------------------------------- */
 
 /* What is known of the noise holds for the next baseline too. */
-static harpe_savings_noise noise_of(const harpe_savings *savings, int quantity) {
+static harpe_noise noise_of(const harpe_savings *savings, int quantity) {
     const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
-    harpe_savings_noise noise = savings->noise[quantity];
+    harpe_noise noise = savings->noise[quantity];
     if (noise.freedom > 0 || mean->rounds < 2) return noise;
-    return (harpe_savings_noise){variance_between(mean) * (mean->rounds - 1), mean->rounds - 1};
+    return (harpe_noise){variance_between(mean) * (mean->rounds - 1), mean->rounds - 1};
 }
 
 /* Begins a new baseline. The savings of the rounds before are closed: they no longer change. */
