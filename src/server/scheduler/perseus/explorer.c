@@ -333,13 +333,6 @@ bool harpe_explorer_ran_probe(const harpe_explorer *explorer) {
     return !explorer->is_exploring && !ran_highest(explorer);
 }
 
-/* Returns the ranks' reports of their clocks. Returns NULL if clocks did not change or if changes
- * are immediate. */
-static const harpe_rank_clocks *told_clocks(const harpe_explorer *explorer,
-                                            const harpe_online_reports *reports) {
-    return harpe_explorer_may_be_late(explorer) && !ran_highest(explorer) ? reports->clocks : NULL;
-}
-
 static harpe_status explore(harpe_explorer *explorer, const harpe_online_round *round,
                             const harpe_online_reports *reports, const harpe_explorer_terms *terms,
                             harpe_error *error) {
@@ -350,7 +343,7 @@ static harpe_status explore(harpe_explorer *explorer, const harpe_online_round *
         return HARPE_OK;
     }
     harpe_online_reports told = *reports;
-    told.clocks = told_clocks(explorer, reports);
+    if (!harpe_explorer_may_be_late(explorer) || ran_highest(explorer)) told.clocks = NULL;
     harpe_online_clock_runs *runs;
     size_t run_count;
     harpe_find_real_clocks(pipeline, &told, explorer->frequency_mhz, HARPE_MAIN_SHARE_MIN,
@@ -384,7 +377,7 @@ static void add_waiting(harpe_explorer_waiting *to, const harpe_explorer_waiting
 }
 
 static void count_waiting(harpe_explorer *explorer, const harpe_online_round *round) {
-    int gpus = explorer->rank_count / explorer->pipeline->rank_count; /* of a stage */
+    int gpus = harpe_explorer_gpus_per_stage(explorer);
     if (!round->tells_waiting) return;
     for (int p = 0; p < explorer->pipeline->rank_count; p++) {
         harpe_explorer_waiting own = {round->waiting[p].time_s, round->waiting[p].energy_j,
@@ -533,16 +526,14 @@ size_t harpe_explorer_measured(const harpe_explorer *explorer) {
     return measured;
 }
 
-double harpe_explorer_extra_time_s(const harpe_explorer *explorer) {
+harpe_online_mean harpe_explorer_extra(const harpe_explorer *explorer) {
     const harpe_explorer_cost *cost = &explorer->cost;
-    if (!(cost->first_time_s > 0)) return 0;
-    return cost->time_s - (double)cost->timed_iterations * cost->first_time_s;
-}
-
-double harpe_explorer_extra_energy_j(const harpe_explorer *explorer) {
-    const harpe_explorer_cost *cost = &explorer->cost;
-    if (!(cost->first_energy_j > 0)) return 0;
-    return cost->energy_j - (double)cost->metered_iterations * cost->first_energy_j;
+    harpe_online_mean extra = {0, 0};
+    if (cost->first_time_s > 0)
+        extra.time_s = cost->time_s - (double)cost->timed_iterations * cost->first_time_s;
+    if (cost->first_energy_j > 0)
+        extra.energy_j = cost->energy_j - (double)cost->metered_iterations * cost->first_energy_j;
+    return extra;
 }
 
 static bool have_same_clocks(const harpe_tried_clocks *a, const harpe_tried_clocks *b) {
@@ -621,7 +612,7 @@ harpe_status harpe_explorer_profile(const harpe_explorer *explorer, const double
                                     harpe_profile **out, harpe_error *error) {
     harpe_measurement *rows;
     size_t count, at = 0;
-    int gpus = explorer->rank_count / explorer->pipeline->rank_count; /* of a stage */
+    int gpus = harpe_explorer_gpus_per_stage(explorer);
     bool has_power = are_possible(blocking_power_w, explorer->pipeline->rank_count);
     harpe_status status = harpe_explorer_rows(explorer, gpus, &rows, &count, error);
     if (status != HARPE_OK) return status;

@@ -244,9 +244,12 @@ typedef struct harpe_explorer_terms {
     harpe_online_outside outside;
     double undisturbed_s;           /* 0: the fastest time */
     const double *blocking_power_w; /* of a GPU of each pipeline rank; 0: not known */
-    int gpus_per_stage;
     const int *ran_mhz; /* clock of each instruction now; NULL: that of the present round */
 } harpe_explorer_terms;
+
+static inline int harpe_explorer_gpus_per_stage(const harpe_explorer *explorer) {
+    return explorer->rank_count / explorer->pipeline->rank_count;
+}
 
 /* Makes an explorer whose first round has the highest clocks. `ranks` has the `rank_count` ranks of
  * the job; every `stride`th clock is tried. `rises_to_stop` is 0 for an exploration. Returns
@@ -297,11 +300,10 @@ void harpe_explorer_forget_straggler(harpe_explorer *explorer);
 double harpe_explorer_noise_of(const harpe_explorer *explorer);
 /* Counts the clocks of all entries that were measured. */
 size_t harpe_explorer_measured(const harpe_explorer *explorer);
-/* These functions return the additional time and energy of learning: the time or energy of its
- * iterations, minus that of as many iterations at the highest clocks. They return 0 if the result
- * is not known. The additional energy is usually negative. */
-double harpe_explorer_extra_time_s(const harpe_explorer *explorer);
-double harpe_explorer_extra_energy_j(const harpe_explorer *explorer);
+/* Returns the additional time and energy of learning: the time or energy of its iterations, minus
+ * that of as many iterations at the highest clocks; 0: not known. The additional energy is usually
+ * negative. */
+harpe_online_mean harpe_explorer_extra(const harpe_explorer *explorer);
 /* Returns the blocking power of a GPU of a pipeline rank, computed from the time and energy of
  * iterations outside of their instructions. Pipeline ranks with the same list of clocks have GPUs
  * of the same model, so the sums over these pipeline ranks are used. If these GPUs wait too little,

@@ -148,7 +148,7 @@ static harpe_status make_profile(const planning *self, bool only_measured, harpe
                 continue;
             rows[count++] = harpe_explorer_row(
                 self->explorer, e, (harpe_profile_point){curve->mhz[c], time_s, energy_j},
-                self->terms->gpus_per_stage);
+                harpe_explorer_gpus_per_stage(self->explorer));
         }
     }
     harpe_status status = harpe_profile_new(rows, count, out, error);
@@ -492,14 +492,15 @@ static bool begin(planning *self) {
         size_t clocks = curve_of(self, e)->count;
         int p = pipeline->entries[e].pipeline_rank;
         self->known[e] = estimates + at;
-        self->choices[e] = (harpe_trial_choices){.rank = p,
-                                                 .count = clocks,
-                                                 .estimates = self->known[e],
-                                                 .waiting_w = self->terms->blocking_power_w[p] *
-                                                              self->terms->gpus_per_stage,
-                                                 .is_wanted = flags,
-                                                 .is_wanted_most = flags + clocks,
-                                                 .is_placed = flags + 2 * clocks};
+        self->choices[e] =
+            (harpe_trial_choices){.rank = p,
+                                  .count = clocks,
+                                  .estimates = self->known[e],
+                                  .waiting_w = self->terms->blocking_power_w[p] *
+                                               harpe_explorer_gpus_per_stage(self->explorer),
+                                  .is_wanted = flags,
+                                  .is_wanted_most = flags + clocks,
+                                  .is_placed = flags + 2 * clocks};
         at += clocks;
         flags += 3 * clocks;
     }

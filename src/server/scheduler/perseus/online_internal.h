@@ -116,7 +116,8 @@ typedef struct harpe_online_latencies {
     bool is_told;    /* a rank reports its clocks. If not, all changes count as immediate */
     bool can_change; /* a pipeline rank has several clocks */
     int rank_count;
-    size_t *offset; /* [rank_count + 1]: first clock of each pipeline rank */
+    harpe_arena arena; /* of the lists below */
+    size_t *offset;    /* [rank_count + 1]: first clock of each pipeline rank */
     int *mhz;
     harpe_online_latency *latency; /* one per clock */
     double shortest_s;             /* time of the shortest instruction so far; 0: not known */

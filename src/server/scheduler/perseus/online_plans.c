@@ -17,14 +17,6 @@
 /* Times that differ by less are taken as equal, because additions and subtractions round them. */
 #define ROUNDING 1e-9
 
-static harpe_status check_fit(const harpe_online_pipeline *pipeline, const harpe_problem *problem,
-                              harpe_error *error) {
-    if (harpe_problem_instruction_count(problem) == pipeline->instruction_count) return HARPE_OK;
-    return harpe_fail(error, HARPE_INTERNAL,
-                      "the planner sees %zu instructions where the schedule has %zu",
-                      harpe_problem_instruction_count(problem), pipeline->instruction_count);
-}
-
 /* Late changes may make a plan longer by this share. With a smaller share, even a latency of some
  * ms costs much of what a plan saves. */
 #define LATE_SHARE 0.004
@@ -221,7 +213,11 @@ harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
     harpe_plan_request request = {.choice = HARPE_PLANS_SPREAD, .count = plan_count, .threads = 1};
     harpe_status status =
         harpe_problem_new(profile, pipeline->schedule, &options, &plans->problem, error);
-    if (status == HARPE_OK) status = check_fit(pipeline, plans->problem, error);
+    size_t count = status == HARPE_OK ? harpe_problem_instruction_count(plans->problem) : 0;
+    if (status == HARPE_OK && count != pipeline->instruction_count)
+        status = harpe_fail(error, HARPE_INTERNAL,
+                            "the planner sees %zu instructions where the schedule has %zu", count,
+                            pipeline->instruction_count);
     if (status == HARPE_OK)
         status = harpe_plan_all_maximum(plans->problem, &plans->all_maximum, error);
     if (status == HARPE_OK)
@@ -371,16 +367,6 @@ static harpe_status fill(harpe_online_pipeline *pipeline, harpe_error *error) {
     return status;
 }
 
-static harpe_status check_lags(const harpe_online_schedule *which, const harpe_schedule *schedule,
-                               harpe_error *error) {
-    if (!harpe_schedule_has_lag(schedule)) return HARPE_OK;
-    return harpe_fail(
-        error, HARPE_NOT_SUPPORTED,
-        "%.200s has lags, which only harpe plan and harpe evaluate take into account: "
-        "leave the plus signs and the times after them out",
-        which->csv_path);
-}
-
 static harpe_status read_schedule(const harpe_online_schedule *which, int ranks,
                                   harpe_schedule **out, harpe_error *error) {
     harpe_schedule *schedule;
@@ -391,7 +377,12 @@ static harpe_status read_schedule(const harpe_online_schedule *which, int ranks,
         status = harpe_fail(error, HARPE_INVALID_INPUT,
                             "%.200s has %d ranks, but this job has %d pipeline ranks",
                             which->csv_path, harpe_schedule_rank_count(schedule), ranks);
-    if (status == HARPE_OK) status = check_lags(which, schedule, error);
+    if (status == HARPE_OK && harpe_schedule_has_lag(schedule))
+        status = harpe_fail(
+            error, HARPE_NOT_SUPPORTED,
+            "%.200s has lags, which only harpe plan and harpe evaluate take into account: "
+            "leave the plus signs and the times after them out",
+            which->csv_path);
     if (status == HARPE_OK)
         status = harpe_schedule_surround(schedule, which->prologue, which->epilogue, error);
     if (status != HARPE_OK) {
@@ -601,12 +592,9 @@ harpe_status harpe_online_count_microbatches(const char *name, int pipeline_rank
     votes all = {0};
     harpe_status status = forwards_per_microbatch(name, pipeline_ranks, &each, error);
     if (status == HARPE_OK) status = collect_votes(reports, each, &all, error);
-    if (status != HARPE_OK) {
-        free(all.items);
-        return status;
-    }
-    size_t forwards = elect(&all, &first, &second);
+    size_t forwards = status == HARPE_OK ? elect(&all, &first, &second) : 0;
     free(all.items);
+    if (status != HARPE_OK) return status;
     if (forwards == 0)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "as many iterations of the ranks ran 'forward' %zu times as %zu times: "

@@ -100,17 +100,16 @@ static double number(const json_t *args, const char *name, double otherwise) {
 
 /* Returns the names of a list, ended by NULL. They last as long as `list`. Returns NULL if memory
  * runs out. */
-static const char **names_of(const json_t *list) {
+static const char **names_of(harpe_arena *arena, const json_t *list) {
     size_t count = json_array_size(list);
-    const char **names = harpe_calloc(count + 1, sizeof *names);
+    const char **names = harpe_arena_alloc(arena, count + 1, sizeof *names);
     for (size_t i = 0; names && i < count; i++)
         names[i] = json_string_value(json_array_get(list, i));
     return names;
 }
 
 static void free_args(harpe_perseus_args *args) {
-    free(args->prologue);
-    free(args->epilogue);
+    harpe_arena_free(&args->arena);
     json_decref(args->json);
     *args = (harpe_perseus_args){0};
 }
@@ -135,8 +134,6 @@ static harpe_status read_args(const char *scheduler, bool plans, const char *arg
         .json = args,
         .schedule = {.name = json_string_value(schedule),
                      .csv_path = json_string_value(json_object_get(schedule, "csv"))},
-        .prologue = names_of(json_object_get(args, "prologue")),
-        .epilogue = names_of(json_object_get(args, "epilogue")),
         .profile_path = json_string_value(json_object_get(args, "profile_path")),
         .num_microbatches = whole(args, "num_microbatches", 0),
         .frequency_stride = whole(args, "frequency_stride", 1),
@@ -149,9 +146,9 @@ static harpe_status read_args(const char *scheduler, bool plans, const char *arg
         .exploration_slowdown = number(args, "exploration_slowdown", 0.01),
         .drift_tolerance = number(args, "drift_tolerance", 0.05),
     };
-    out->schedule.prologue = out->prologue;
-    out->schedule.epilogue = out->epilogue;
-    if (out->prologue && out->epilogue) return HARPE_OK;
+    out->schedule.prologue = names_of(&out->arena, json_object_get(args, "prologue"));
+    out->schedule.epilogue = names_of(&out->arena, json_object_get(args, "epilogue"));
+    if (!out->arena.has_failed) return HARPE_OK;
     free_args(out);
     return harpe_fail_memory(error);
 }

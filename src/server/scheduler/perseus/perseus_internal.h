@@ -17,13 +17,13 @@
 /* ---- Arguments: perseus.c -------------------------------------------------------------------- */
 
 typedef struct harpe_perseus_args {
-    json_t *json; /* owns the texts below */
+    json_t *json;      /* owns the texts below */
+    harpe_arena arena; /* owns the lists of the schedule */
     harpe_online_schedule schedule;
-    const char **prologue, **epilogue; /* of the schedule, owned */
-    const char *profile_path;          /* NULL: in the job's directory */
-    int num_microbatches;              /* 0: the scheduler counts them */
-    bool learns_by_sweep;              /* false: by exploration */
-    double exploration_slowdown;       /* the most additional time of an exploration, as a share */
+    const char *profile_path;    /* NULL: in the job's directory */
+    int num_microbatches;        /* 0: the scheduler counts them */
+    bool learns_by_sweep;        /* false: by exploration */
+    double exploration_slowdown; /* the most additional time of an exploration, as a share */
     int frequency_stride, rises_to_stop, plans, rounds_to_drift;
     /* Per GPU: a number, or a list with one for each pipeline rank; NULL: it is measured. */
     const json_t *blocking_power;
@@ -133,7 +133,6 @@ static inline int64_t harpe_perseus_first_kept(const harpe_perseus *self) {
 }
 /* Returns the time and energy outside of the pipeline, for job requests. Both are 0 or more. */
 harpe_online_outside harpe_perseus_outside(const harpe_perseus *self);
-int harpe_perseus_gpus_per_stage(const harpe_perseus *self);
 
 void harpe_perseus_log(const harpe_perseus *self, harpe_log_level level, const char *format, ...)
     HARPE_PRINTF(3, 4);

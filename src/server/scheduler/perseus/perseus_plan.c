@@ -53,10 +53,6 @@ harpe_online_outside harpe_perseus_outside(const harpe_perseus *self) {
                                   self->outside_energy_j > 0 ? self->outside_energy_j : 0};
 }
 
-int harpe_perseus_gpus_per_stage(const harpe_perseus *self) {
-    return self->job->job->dp_degree * self->job->job->tp_degree;
-}
-
 void harpe_perseus_forget(harpe_perseus *self) {
     harpe_perseus_forget_seen(self);
     harpe_perseus_replicas_free(self->replicas);
@@ -119,65 +115,46 @@ harpe_online_reports harpe_perseus_late_reports(const harpe_perseus *self) {
 
 void harpe_perseus_log_learnt(const harpe_perseus *self) {
     const harpe_explorer_cost *cost = &self->explorer->cost;
-    double extra_j = harpe_explorer_extra_energy_j(self->explorer);
-    double extra_s = harpe_explorer_extra_time_s(self->explorer);
+    harpe_online_mean extra = harpe_explorer_extra(self->explorer);
     bool sweeps = self->phase == HARPE_PERSEUS_SWEEP;
     harpe_perseus_log(self, HARPE_LOG_INFO,
                       "%s finished: %zu rounds, %zu iterations, %zu clocks measured; it took %s %s "
                       "and %s %s than at the highest frequency",
                       sweeps ? "sweep" : "exploration", cost->rounds, cost->iterations,
-                      harpe_explorer_measured(self->explorer), HARPE_TIME(fabs(extra_s)),
-                      extra_s > 0 ? "longer" : "less", HARPE_ENERGY(fabs(extra_j)),
-                      extra_j > 0 ? "more" : "less");
+                      harpe_explorer_measured(self->explorer), HARPE_TIME(fabs(extra.time_s)),
+                      extra.time_s > 0 ? "longer" : "less", HARPE_ENERGY(fabs(extra.energy_j)),
+                      extra.energy_j > 0 ? "more" : "less");
 }
 
 /* ---- The profile ----------------------------------------------------------------------------- */
 
-static harpe_status name_file(const harpe_perseus *self, harpe_scheduler_file *file,
-                              harpe_error *error) {
-    const char *directory = self->args.profile_path ? NULL : self->job->directory;
-    if (directory) file->directory = strdup(directory);
-    int length = self->args.profile_path
-                     ? asprintf(&file->path, "%s", self->args.profile_path)
-                     : asprintf(&file->path, "%s/profile.csv", self->job->directory);
-    if (length < 0) file->path = NULL;
-    if (!file->path || (directory && !file->directory)) return harpe_fail_memory(error);
-    return HARPE_OK;
-}
-
-static harpe_status print_profile(const harpe_perseus *self, harpe_scheduler_file *file,
-                                  harpe_error *error) {
-    harpe_profile *profile;
-    harpe_text text = {0};
-    harpe_status status =
-        harpe_explorer_profile(self->explorer, self->blocking_powers_w, &profile, error);
-    if (status != HARPE_OK) return status;
-    harpe_profile_print_csv(profile, &text);
-    harpe_profile_free(profile);
-    if (text.failed) {
-        harpe_text_free(&text);
-        return harpe_fail_memory(error);
-    }
-    file->text = text.data;
-    file->length = text.length;
-    return HARPE_OK;
-}
-
 void harpe_perseus_hand_over_profile(harpe_perseus *self) {
-    harpe_scheduler_file file = {0};
+    const char *directory = self->args.profile_path ? NULL : self->job->directory;
+    harpe_profile *profile = NULL;
+    harpe_text path = {0}, text = {0};
     harpe_error error = {0};
-    if (!self->args.profile_path && !self->job->directory) return;
+    if (!self->args.profile_path && !directory) return;
     harpe_perseus_find_blocking_power(self);
-    harpe_status status = name_file(self, &file, &error);
-    if (status == HARPE_OK) status = print_profile(self, &file, &error);
+    harpe_text_printf(&path, "%s%s", directory ? directory : self->args.profile_path,
+                      directory ? "/profile.csv" : "");
+    harpe_status status =
+        harpe_explorer_profile(self->explorer, self->blocking_powers_w, &profile, &error);
+    if (status == HARPE_OK) harpe_profile_print_csv(profile, &text);
+    harpe_profile_free(profile);
+    harpe_scheduler_file file = {.path = path.data,
+                                 .text = text.data,
+                                 .length = text.length,
+                                 .directory = directory ? strdup(directory) : NULL};
+    if (path.failed || text.failed || (directory && !file.directory))
+        status = harpe_fail_memory(&error);
     self->is_profile_made = status == HARPE_OK;
-    if (status != HARPE_OK) {
-        harpe_scheduler_file_free(&file);
-        harpe_perseus_log(self, HARPE_LOG_WARNING, "the profile is not made: %s", error.message);
+    if (status == HARPE_OK) {
+        harpe_scheduler_file_free(&self->file);
+        self->file = file;
         return;
     }
-    harpe_scheduler_file_free(&self->file);
-    self->file = file;
+    harpe_scheduler_file_free(&file);
+    harpe_perseus_log(self, HARPE_LOG_WARNING, "the profile is not made: %s", error.message);
 }
 
 void harpe_perseus_take_file(void *state, harpe_scheduler_file *out) {
@@ -612,7 +589,6 @@ static harpe_explorer_terms terms_of(const harpe_perseus *self) {
         .outside = outside_of(self),
         .undisturbed_s = self->plans ? self->plans->undisturbed_s : self->explorer->undisturbed_s,
         .blocking_power_w = self->blocking_powers_w,
-        .gpus_per_stage = harpe_perseus_gpus_per_stage(self),
         .ran_mhz = running_mhz(self),
     };
 }
@@ -645,14 +621,6 @@ static harpe_status plan_more(harpe_perseus *self, harpe_error *error) {
                       harpe_explorer_measured(self->explorer),
                       harpe_plan_set_count(self->plans->set));
     return HARPE_OK;
-}
-
-/* Drops all measurements, because the job has changed. */
-static void begin_anew(harpe_perseus *self) {
-    harpe_perseus_log(self, HARPE_LOG_WARNING,
-                      "%d rounds in a row took longer than the measurements permit: measures again",
-                      self->explorer->surprises);
-    harpe_explorer_restart(self->explorer);
 }
 
 static harpe_status advance(harpe_perseus *self, harpe_error *error) {
@@ -689,7 +657,11 @@ harpe_status harpe_perseus_explore_on(harpe_perseus *self, harpe_error *error) {
         return HARPE_OK;
     }
     if (has_changed && self->explorer->restarts < RESTARTS_MAX) {
-        begin_anew(self);
+        harpe_perseus_log(
+            self, HARPE_LOG_WARNING,
+            "%d rounds in a row took longer than the measurements permit: measures again",
+            self->explorer->surprises);
+        harpe_explorer_restart(self->explorer);
         return HARPE_OK;
     }
     harpe_error reason = {0};

@@ -283,10 +283,6 @@ static void find_changes(harpe_perseus_replicas *self, const replica_runs *round
     }
 }
 
-static int rounds_to_change(const harpe_perseus_replicas *self, int streak) {
-    return streak > 0 ? STREAK << self->patience : STREAK;
-}
-
 /* Counts the rounds in a row in which a GPU has clearly another time. Returns true if it has
  * changed for certain. */
 static bool count_streak(const harpe_perseus_replicas *self, replica_gpu *gpu) {
@@ -300,7 +296,7 @@ static bool count_streak(const harpe_perseus_replicas *self, replica_gpu *gpu) {
         gpu->streak = gpu->streak > 0 ? gpu->streak + 1 : 1;
     else
         gpu->streak = gpu->streak < 0 ? gpu->streak - 1 : -1;
-    return abs(gpu->streak) >= rounds_to_change(self, gpu->streak);
+    return abs(gpu->streak) >= (gpu->streak > 0 ? STREAK << self->patience : STREAK);
 }
 
 /* Learns the noise from how the replicas differ. Changes of all replicas cancel out, and GPUs that
@@ -590,21 +586,6 @@ static const harpe_plan *chosen_of(const replica_class *class) {
     return harpe_plan_set_at(class->plans->set, class->chosen);
 }
 
-/* Chooses the slowest plan of each class that ends within `allowed_s`. A class that is faster keeps
- * the uncertainty of its time as a reserve. */
-static void choose_in_classes(replica_classes *self, double allowed_s) {
-    for (int c = 0; c < self->of.count; c++) {
-        replica_class *class = &self->list[c];
-        const harpe_plan_set *set = class->plans->set;
-        double reserve_s = allowed_s * (1 - class->margin);
-        double limit_s = fmax(reserve_s, harpe_plan_set_at(set, 0)->time_s) * (1 + ROUNDING);
-        class->chosen = 0;
-        while (class->chosen + 1 < harpe_plan_set_count(set) &&
-               harpe_plan_set_at(set, class->chosen + 1)->time_s <= limit_s)
-            class->chosen++;
-    }
-}
-
 /* Computes time and energy of the job's iteration minus those with `shared_mhz` on all replicas. */
 static harpe_status gain_of_classes(const replica_classes *self, const int *shared_mhz,
                                     harpe_online_mean *out, harpe_error *error) {
@@ -626,10 +607,6 @@ static harpe_status gain_of_classes(const replica_classes *self, const int *shar
     return HARPE_OK;
 }
 
-static const int *clocks_of_class(const replica_classes *self, int replica) {
-    return chosen_of(&self->list[self->of.class_of[replica]])->frequency_mhz;
-}
-
 /* ---- Clocks of a round ----------------------------------------------------------------------- */
 
 static void find_lowest(harpe_perseus_replicas *own, size_t instructions) {
@@ -641,13 +618,23 @@ static void find_lowest(harpe_perseus_replicas *own, size_t instructions) {
         }
 }
 
-/* Chooses the plan of each class by the requests. */
+/* Chooses the slowest plan of each class that ends within the time that the requests allow. A class
+ * that is faster keeps the uncertainty of its time as a reserve. */
 static void choose_plans(harpe_perseus *self) {
     replica_classes *classes = &self->replicas->classes;
-    choose_in_classes(classes,
-                      harpe_online_allowed_s(classes->fastest_s, self->plans->undisturbed_s,
-                                             self->args.slowdown, &self->requests,
-                                             harpe_perseus_outside(self)));
+    double allowed_s =
+        harpe_online_allowed_s(classes->fastest_s, self->plans->undisturbed_s, self->args.slowdown,
+                               &self->requests, harpe_perseus_outside(self));
+    for (int c = 0; c < classes->of.count; c++) {
+        replica_class *class = &classes->list[c];
+        const harpe_plan_set *set = class->plans->set;
+        double reserve_s = allowed_s * (1 - class->margin);
+        double limit_s = fmax(reserve_s, harpe_plan_set_at(set, 0)->time_s) * (1 + ROUNDING);
+        class->chosen = 0;
+        while (class->chosen + 1 < harpe_plan_set_count(set) &&
+               harpe_plan_set_at(set, class->chosen + 1)->time_s <= limit_s)
+            class->chosen++;
+    }
 }
 
 harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *shared_mhz,
@@ -666,7 +653,8 @@ harpe_status harpe_perseus_replicas_begin_round(harpe_perseus *self, const int *
     own->runs_own = true;
     memcpy(own->shared_mhz, shared_mhz, instructions * sizeof *own->shared_mhz);
     for (int r = 0; r < own->replica_count; r++)
-        memcpy(own->ran_mhz + (size_t)r * instructions, clocks_of_class(&own->classes, r),
+        memcpy(own->ran_mhz + (size_t)r * instructions,
+               chosen_of(&own->classes.list[own->classes.of.class_of[r]])->frequency_mhz,
                instructions * sizeof *own->ran_mhz);
     find_lowest(own, instructions);
     return HARPE_OK;

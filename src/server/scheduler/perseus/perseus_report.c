@@ -177,21 +177,20 @@ static json_t *show_recent(const harpe_perseus *self) {
                      harpe_estimate_is_significant(share[HARPE_TIME]));
 }
 
-static bool is_significant(double value, double uncertainty) {
-    return harpe_estimate_is_significant((harpe_estimate){value, uncertainty});
-}
-
 static json_t *show_saved(const harpe_perseus *self, const harpe_figures *figures) {
-    double within_j = figures->has_savings ? figures->saved_energy_uncertainty_j : INFINITY;
-    double within_s = figures->has_savings ? figures->lost_time_uncertainty_s : INFINITY;
+    harpe_estimate energy = {0, INFINITY}, time = {0, INFINITY};
+    if (figures->has_savings) {
+        energy = (harpe_estimate){figures->saved_energy_j, figures->saved_energy_uncertainty_j};
+        time = (harpe_estimate){figures->lost_time_s, figures->lost_time_uncertainty_s};
+    }
     return json_pack("{s:I,s:f,s:o,s:b,s:f,s:f,s:o,s:b,s:f,s:f,s:o}", "iterations",
-                     (json_int_t)figures->iterations, "energy", figures->saved_energy_j,
-                     "energy_uncertainty", number_or_null(within_j), "energy_is_significant",
-                     is_significant(figures->saved_energy_j, within_j), "energy_baseline",
-                     figures->energy_baseline_j, "time", figures->lost_time_s, "time_uncertainty",
-                     number_or_null(within_s), "time_is_significant",
-                     is_significant(figures->lost_time_s, within_s), "time_baseline",
-                     figures->time_baseline_s, "confidence", 0.95, "recent", show_recent(self));
+                     (json_int_t)figures->iterations, "energy", energy.value, "energy_uncertainty",
+                     number_or_null(energy.uncertainty), "energy_is_significant",
+                     harpe_estimate_is_significant(energy), "energy_baseline",
+                     figures->energy_baseline_j, "time", time.value, "time_uncertainty",
+                     number_or_null(time.uncertainty), "time_is_significant",
+                     harpe_estimate_is_significant(time), "time_baseline", figures->time_baseline_s,
+                     "confidence", 0.95, "recent", show_recent(self));
 }
 
 /* ---- The frontier ---------------------------------------------------------------------------- */
@@ -219,10 +218,10 @@ static int common_mhz(const harpe_explorer *explorer) {
 
 static json_t *show_sweep(const harpe_explorer *explorer) {
     int mhz = common_mhz(explorer);
+    harpe_online_mean extra = harpe_explorer_extra(explorer);
     return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:o}", "rounds", (json_int_t)explorer->cost.rounds,
                      "iterations", (json_int_t)explorer->cost.iterations, "extra_time",
-                     harpe_explorer_extra_time_s(explorer), "extra_energy",
-                     harpe_explorer_extra_energy_j(explorer), "frequencies",
+                     extra.time_s, "extra_energy", extra.energy_j, "frequencies",
                      (json_int_t)explorer->clock_count, "done", (json_int_t)explorer->position,
                      "frequency", mhz > 0 ? json_integer(mhz) : json_null());
 }
@@ -463,7 +462,8 @@ static json_t *show_layout(layout *self, const harpe_perseus_seen *seen) {
         json_array_append_new(ranks, show_rank(self, r));
     return json_pack(
         "{s:f,s:f,s:f,s:o,s:o,s:o,s:o}", "time", self->plan.time_s, "energy", self->plan.energy_j,
-        "blocking_power", self->self->blocking_power_w * harpe_perseus_gpus_per_stage(self->self),
+        "blocking_power",
+        self->self->blocking_power_w * harpe_explorer_gpus_per_stage(self->self->explorer),
         "measured_round", seen ? json_integer(seen->round) : json_null(), "entries",
         show_entries(self, seen), "ranks", ranks, "critical", show_critical_path(self));
 }

@@ -72,7 +72,7 @@ static double variance_between(const harpe_savings_mean *mean) {
     return mean->squares / (mean->rounds - 1) / (mean->mean * mean->mean);
 }
 
-/* Returns the relative variance of one iteration. */
+/* Returns the relative variance of one iteration, or INFINITY if it is not known. */
 static double variance_of(const harpe_savings *savings, int quantity) {
     const harpe_noise *noise = &savings->noise[quantity];
     const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
@@ -147,11 +147,6 @@ void harpe_savings_add(harpe_savings *savings, const harpe_savings_round *round,
 
 bool harpe_savings_has_baseline(const harpe_savings *savings, int quantity) {
     return savings->baseline.mean[quantity].rounds > 0;
-}
-
-/* Returns the relative standard deviation of one iteration, or INFINITY if it is not known. */
-static double relative_noise(const harpe_savings *savings, int quantity) {
-    return sqrt(variance_of(savings, quantity));
 }
 
 harpe_estimate harpe_savings_baseline(const harpe_savings *savings, int quantity) {
@@ -398,7 +393,7 @@ static double clear_change(const harpe_perseus *self, const harpe_savings_round 
     const harpe_perseus_usual *usual = &self->usual;
     double largest = 0;
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
-        double noise = relative_noise(&self->savings, q);
+        double noise = sqrt(variance_of(&self->savings, q));
         if (!isfinite(noise)) noise = self->args.drift_tolerance / CLEARLY;
         double error = noise * sqrt((1 + 1 / fmax(1, usual->rounds)) / own->iterations);
         double change = fabs(own->value[q] / usual->value[q] - 1);
