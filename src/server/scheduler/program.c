@@ -50,10 +50,10 @@ enum {
 
 typedef struct harpe_child {
     harpe_children *all;
-    const char *job_id;                  /* belongs to the owner; "" if the child has no job */
-    struct harpe_child *previous, *next; /* in `all` while it runs */
-    int leash;                           /* socket to its supervisor; -1: not running */
-    int input, output;                   /* its standard input and output; -1: not running */
+    const char *job_id;       /* belongs to the owner; "" if the child has no job */
+    struct harpe_child *next; /* in `all` while it runs */
+    int leash;                /* socket to its supervisor; -1: not running */
+    int input, output;        /* its standard input and output; -1: not running */
 } harpe_child;
 
 typedef struct harpe_cancelled {
@@ -140,21 +140,12 @@ static bool is_child_refused(const harpe_child *self) {
     return refused;
 }
 
-/* Call it with the mutex locked. */
-static void enter(harpe_child *self) {
-    self->previous = NULL;
-    self->next = self->all->first;
-    if (self->next) self->next->previous = self;
-    self->all->first = self;
-}
-
 static void leave(harpe_child *self) {
     harpe_lock(&self->all->mutex);
-    if (self->previous)
-        self->previous->next = self->next;
-    else
-        self->all->first = self->next;
-    if (self->next) self->next->previous = self->previous;
+    harpe_child **at = &self->all->first;
+    while (*at != self)
+        at = &(*at)->next;
+    *at = self->next;
     harpe_unlock(&self->all->mutex);
 }
 
@@ -257,7 +248,10 @@ static int spawn_and_enter(harpe_child *self, const char *program, const char *c
     int outcome = 0;
     harpe_lock(&self->all->mutex);
     int problem = is_refused(self) ? ECANCELED : spawn(program, command, given, &process);
-    if (!problem) enter(self);
+    if (!problem) {
+        self->next = self->all->first;
+        self->all->first = self;
+    }
     harpe_unlock(&self->all->mutex);
     if (problem) return problem;
     /* The supervisor forks at once, and its first process, which is a child of this process,
@@ -331,13 +325,9 @@ typedef struct program {
 static harpe_status fail_died(program *self, harpe_error *error) {
     char how[HOW_SIZE];
     end_child(&self->child, END_TIMEOUT_MS, how, sizeof how);
-    if (*how)
-        return harpe_fail(error, HARPE_IO_ERROR, "the %s '%.200s' ended without an answer (%s)",
-                          self->what, self->name, how);
-    return harpe_fail(error, HARPE_IO_ERROR,
-                      "the %s '%.200s' ended without an answer: see its standard "
-                      "error",
-                      self->what, self->name);
+    return harpe_fail(error, HARPE_IO_ERROR, "the %s '%.200s' ended without an answer%s%s%s",
+                      self->what, self->name, *how ? " (" : ": see its standard error", how,
+                      *how ? ")" : "");
 }
 
 static harpe_status fail_lines(const program *self, harpe_error *error) {
