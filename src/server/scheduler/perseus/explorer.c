@@ -112,6 +112,7 @@ static harpe_status make(harpe_explorer *made, const harpe_rank_info *ranks, int
     made->frequency_mhz = harpe_arena_alloc(arena, count, sizeof *made->frequency_mhz);
     made->next_mhz = harpe_arena_alloc(arena, count, sizeof *made->next_mhz);
     made->ran_mhz = harpe_arena_alloc(arena, count, sizeof *made->ran_mhz);
+    made->seen = harpe_arena_alloc(arena, pipeline->entry_count, sizeof *made->seen);
     made->ratios = harpe_arena_alloc(arena, pipeline->entry_count, sizeof *made->ratios);
     if (arena->has_failed) return harpe_fail_memory(error);
     harpe_status status = HARPE_OK;
@@ -258,44 +259,36 @@ static double weight_of_runs(const harpe_clock_estimate *known, const harpe_onli
     return is_possible ? 1 : DOUBT_WEIGHT;
 }
 
+/* Adds an observation. A run that was at several clocks (`mixed`) is one, too, if it was at one of
+ * them for nearly all of its time. Otherwise an error in the shares would make this clock look
+ * fast.
+ */
 static void take_runs(harpe_explorer *explorer, const harpe_online_clock_runs *runs,
-                      double weight) {
+                      const harpe_run_clocks *mixed, double weight) {
     harpe_explorer_entry *entry = &explorer->entries[runs->entry];
     harpe_clock_curve *curve = &entry->curve;
-    double noise = harpe_explorer_noise_of(explorer);
-    harpe_clock_share share = {harpe_clock_curve_find(curve, runs->frequency_mhz), 1};
-    if (share.clock == curve->count || !(runs->mean.time_s > 0)) return;
-    /* A probe measures latencies; a clock so near to the highest one does not show the curve. */
-    if (!explorer->is_exploring && share.clock > 0) return;
-    harpe_online_clock_runs own = *runs;
-    own.mean.time_s /= entry->time_ratio; /* curves do not contain drift */
-    own.mean.energy_j /= entry->energy_ratio;
-    if (explorer->is_exploring && harpe_clock_curve_estimate(curve, noise, 0, explorer->known))
-        weight *= weight_of_runs(&explorer->known[share.clock], &own, noise);
-    harpe_clock_curve_observe(curve, &share, 1, own.mean.time_s, own.mean.energy_j,
-                              weight * (double)(runs->run_count * runs->iteration_count), noise);
-}
-
-/* A run that was at several clocks is an observation, too, if it was at one of them for nearly all
- * of its time. Otherwise an error in the shares would make this clock look fast. */
-static void take_mixed_run(harpe_explorer *explorer, const harpe_online_clock_runs *runs,
-                           const harpe_run_clocks *clocks, double weight) {
-    harpe_explorer_entry *entry = &explorer->entries[runs->entry];
-    harpe_clock_curve *curve = &entry->curve;
-    harpe_clock_share shares[HARPE_CLOCK_PARTS];
-    double largest = 0;
+    const harpe_run_clocks one = {.count = 1, .parts = {{runs->frequency_mhz, 1}}};
+    const harpe_run_clocks *clocks = mixed ? mixed : &one;
+    harpe_clock_share shares[HARPE_CLOCK_PARTS] = {0};
+    double noise = harpe_explorer_noise_of(explorer), largest = 0;
     for (int i = 0; i < clocks->count; i++) {
         shares[i] = (harpe_clock_share){harpe_clock_curve_find(curve, clocks->parts[i].mhz),
                                         clocks->parts[i].share};
         if (shares[i].clock == curve->count) return;
         largest = fmax(largest, shares[i].share);
     }
-    if (largest < HARPE_MAIN_SHARE_MIN || clocks->count <= 0 || !(runs->mean.time_s > 0)) return;
-    harpe_clock_curve_observe(curve, shares, (size_t)clocks->count,
-                              runs->mean.time_s / entry->time_ratio,
-                              runs->mean.energy_j / entry->energy_ratio,
-                              weight * (double)(runs->run_count * runs->iteration_count),
-                              harpe_explorer_noise_of(explorer));
+    if (largest < HARPE_MAIN_SHARE_MIN || !(runs->mean.time_s > 0)) return;
+    /* A probe measures latencies; a clock so near to the highest one does not show the curve. */
+    if (!explorer->is_exploring && (mixed || shares[0].clock > 0)) return;
+    harpe_online_clock_runs own = *runs;
+    own.mean.time_s /= entry->time_ratio; /* curves do not contain drift */
+    own.mean.energy_j /= entry->energy_ratio;
+    if (explorer->is_exploring && !mixed &&
+        harpe_clock_curve_estimate(curve, noise, 0, explorer->known))
+        weight *= weight_of_runs(&explorer->known[shares[0].clock], &own, noise);
+    harpe_clock_curve_observe(curve, shares, (size_t)clocks->count, own.mean.time_s,
+                              own.mean.energy_j,
+                              weight * (double)(runs->run_count * runs->iteration_count), noise);
 }
 
 /* Compares a round at the highest clocks with the curves, and scales the times of the entries that
@@ -354,14 +347,9 @@ static harpe_status explore(harpe_explorer *explorer, const harpe_online_round *
     double freedom, own_noise = noise_of_round(runs, run_count, &freedom);
     double weight = weight_of_round(explorer, round, own_noise, terms);
     if (weight >= 0.5) learn_noise(&explorer->noise, own_noise, freedom);
-    for (size_t k = 0; k < run_count; k++) {
-        const harpe_run_clocks *mixed =
-            harpe_real_clocks_of_run(pipeline, &told, runs[k].frequency_mhz);
-        if (mixed && explorer->is_exploring)
-            take_mixed_run(explorer, &runs[k], mixed, weight);
-        else if (!mixed)
-            take_runs(explorer, &runs[k], weight);
-    }
+    for (size_t k = 0; k < run_count; k++)
+        take_runs(explorer, &runs[k],
+                  harpe_real_clocks_of_run(pipeline, &told, runs[k].frequency_mhz), weight);
     free(runs);
     explorer->rounds++;
     if (!explorer->is_exploring && !harpe_explorer_ran_probe(explorer)) explorer->highest_rounds++;
@@ -572,12 +560,6 @@ bool harpe_explorer_point(const harpe_explorer *explorer, int entry, int frequen
     return false;
 }
 
-static bool are_possible(const double *blocking_power_w, int count) {
-    for (int p = 0; p < count; p++)
-        if (!(blocking_power_w[p] > 0 && blocking_power_w[p] <= BLOCKING_POWER_MAX_W)) return false;
-    return true;
-}
-
 harpe_measurement harpe_explorer_row(const harpe_explorer *explorer, size_t entry,
                                      harpe_profile_point point, int gpu_count) {
     return (harpe_measurement){.stage = explorer->pipeline->entries[entry].stage,
@@ -590,7 +572,8 @@ harpe_measurement harpe_explorer_row(const harpe_explorer *explorer, size_t entr
 }
 
 harpe_status harpe_explorer_rows(const harpe_explorer *explorer, int gpu_count,
-                                 harpe_measurement **out, size_t *out_count, harpe_error *error) {
+                                 const double *blocking_power_w, harpe_measurement **out,
+                                 size_t *out_count, harpe_error *error) {
     size_t entries = explorer->pipeline->entry_count, count = 0;
     harpe_measurement *rows = harpe_calloc(entries * explorer->clock_count, sizeof *rows);
     if (!rows) return harpe_fail_memory(error);
@@ -598,9 +581,10 @@ harpe_status harpe_explorer_rows(const harpe_explorer *explorer, int gpu_count,
         for (size_t i = 0; i < explorer->entries[e].count; i++) {
             harpe_measurement *row = &rows[count++];
             *row = harpe_explorer_row(explorer, e, corrected(&explorer->entries[e], i), gpu_count);
-            row->switch_latency_s = harpe_online_latencies_planned_s(
-                explorer->latencies, explorer->pipeline->entries[e].pipeline_rank,
-                row->frequency_mhz);
+            int p = explorer->pipeline->entries[e].pipeline_rank;
+            row->switch_latency_s =
+                harpe_online_latencies_planned_s(explorer->latencies, p, row->frequency_mhz);
+            row->blocking_power_w = blocking_power_w ? blocking_power_w[p] : 0;
         }
     }
     *out = rows;
@@ -611,15 +595,14 @@ harpe_status harpe_explorer_rows(const harpe_explorer *explorer, int gpu_count,
 harpe_status harpe_explorer_profile(const harpe_explorer *explorer, const double *blocking_power_w,
                                     harpe_profile **out, harpe_error *error) {
     harpe_measurement *rows;
-    size_t count, at = 0;
-    int gpus = harpe_explorer_gpus_per_stage(explorer);
-    bool has_power = are_possible(blocking_power_w, explorer->pipeline->rank_count);
-    harpe_status status = harpe_explorer_rows(explorer, gpus, &rows, &count, error);
+    size_t count;
+    bool has_power = true;
+    for (int p = 0; p < explorer->pipeline->rank_count; p++)
+        has_power &= blocking_power_w[p] > 0 && blocking_power_w[p] <= BLOCKING_POWER_MAX_W;
+    harpe_status status =
+        harpe_explorer_rows(explorer, harpe_explorer_gpus_per_stage(explorer),
+                            has_power ? blocking_power_w : NULL, &rows, &count, error);
     if (status != HARPE_OK) return status;
-    for (size_t e = 0; e < explorer->pipeline->entry_count && has_power; e++)
-        for (size_t i = 0; i < explorer->entries[e].count; i++)
-            rows[at++].blocking_power_w =
-                blocking_power_w[explorer->pipeline->entries[e].pipeline_rank];
     status = harpe_profile_new(rows, count, out, error);
     free(rows);
     return status;

@@ -208,6 +208,7 @@ typedef struct harpe_explorer {
     harpe_explorer_waiting *waiting;   /* one per pipeline rank */
     int *frequency_mhz;                /* of the present round, one per instruction */
     int *next_mhz;                     /* of the next round */
+    harpe_online_mean *seen;           /* of a round that ran a plan, for people; one per entry */
     /* Memory for results that are used at once. */
     int *ran_mhz;                /* one per instruction */
     harpe_online_mean *ratios;   /* one per entry */
@@ -318,9 +319,11 @@ bool harpe_explorer_point(const harpe_explorer *explorer, int entry, int frequen
 harpe_measurement harpe_explorer_row(const harpe_explorer *explorer, size_t entry,
                                      harpe_profile_point point, int gpu_count);
 /* Writes the rows of a profile: all points, entry by entry, corrected by their ratios. `gpu_count`
- * is the number of GPUs of a stage. The caller frees `*out` with free(). */
+ * is the number of GPUs of a stage. `blocking_power_w` NULL: not known. The caller frees `*out`
+ * with free(). */
 harpe_status harpe_explorer_rows(const harpe_explorer *explorer, int gpu_count,
-                                 harpe_measurement **out, size_t *out_count, harpe_error *error);
+                                 const double *blocking_power_w, harpe_measurement **out,
+                                 size_t *out_count, harpe_error *error);
 /* Makes the profile of all points, corrected by their entries' ratios. `blocking_power_w` has the
  * blocking power of a GPU of each pipeline rank. If one of these values is not possible (0:
  * not known), the profile has no blocking power. */

@@ -438,6 +438,13 @@ static const int *asked_mhz(const harpe_perseus *self) {
     return harpe_perseus_running_plan(self)->frequency_mhz;
 }
 
+/* Keeps the measurements of a round that ran a plan, for people. */
+static void see(harpe_perseus *self, const harpe_online_round *round) {
+    self->seen = (harpe_perseus_seen){true, self->round - 1, self->running};
+    memcpy(self->explorer->seen, round->entries,
+           self->pipeline->entry_count * sizeof *round->entries);
+}
+
 /* Counts the savings of a round. Call it before the round changes any state on which savings
  * depend. */
 static void count_savings(harpe_perseus *self, const harpe_online_round *round,
@@ -445,7 +452,7 @@ static void count_savings(harpe_perseus *self, const harpe_online_round *round,
     if (harpe_perseus_is_learning(self)) {
         harpe_perseus_count_learning(self, round, measured->round);
     } else if (self->phase == HARPE_PERSEUS_PLAN && !self->is_plan_new) {
-        if (harpe_perseus_runs_plan(self)) harpe_perseus_see(self, round);
+        if (harpe_perseus_runs_plan(self)) see(self, round);
         harpe_perseus_count_planned(self, asked_mhz(self), round, measured);
     } else {
         harpe_savings_round own = harpe_perseus_savings_round(round, measured->round);

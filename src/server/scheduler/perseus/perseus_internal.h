@@ -69,7 +69,7 @@ typedef struct harpe_perseus_backoff {
 
 /* The measurements of the last round that ran a plan, for people. The store does not keep them. */
 typedef struct harpe_perseus_seen {
-    harpe_online_mean *entries; /* one per entry; NULL: no round ran these plans */
+    bool is_known; /* a round ran these plans; the explorer has its measurements */
     int64_t round;
     size_t plan;
 } harpe_perseus_seen;
@@ -256,10 +256,6 @@ bool harpe_perseus_replicas_load(harpe_perseus *self, const json_t *json);
 json_t *harpe_perseus_replicas_show(const harpe_perseus *self);
 
 /* ---- What people see: perseus_report.c ------------------------------------------------------- */
-
-/* These functions keep and drop the measurements of a round that ran a plan. */
-void harpe_perseus_see(harpe_perseus *self, const harpe_online_round *round);
-void harpe_perseus_forget_seen(harpe_perseus *self);
 
 harpe_status harpe_perseus_pipeline(const void *state, int64_t number, char **json,
                                     harpe_error *error);

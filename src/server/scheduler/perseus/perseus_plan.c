@@ -54,7 +54,7 @@ harpe_online_outside harpe_perseus_outside(const harpe_perseus *self) {
 }
 
 void harpe_perseus_forget(harpe_perseus *self) {
-    harpe_perseus_forget_seen(self);
+    self->seen.is_known = false;
     harpe_perseus_replicas_free(self->replicas);
     harpe_online_plans_free(self->plans);
     harpe_explorer_free(self->explorer);
@@ -178,7 +178,7 @@ harpe_status harpe_perseus_make_plans(harpe_perseus *self, double undisturbed_s,
                                     self->args.plans, undisturbed_s, &plans, error);
     harpe_profile_free(profile);
     if (status != HARPE_OK) return status;
-    harpe_perseus_forget_seen(self);
+    self->seen.is_known = false;
     harpe_online_plans_free(self->plans);
     self->plans = plans;
     self->plans_number++;

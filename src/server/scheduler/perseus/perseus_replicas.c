@@ -238,14 +238,6 @@ typedef struct sums {
     double measured[QUANTITIES], expected[QUANTITIES];
 } sums;
 
-static void add_run(sums *to, const harpe_online_clock_runs *runs, const harpe_clock_point *known) {
-    double count = (double)runs->run_count;
-    to->measured[TIME] += count * runs->mean.time_s;
-    to->measured[ENERGY] += count * runs->mean.energy_j;
-    to->expected[TIME] += count * known->time_s;
-    to->expected[ENERGY] += count * known->energy_j;
-}
-
 static double log_of(const sums *sum, int quantity) {
     return sum->expected[quantity] > 0 ? log(sum->measured[quantity] / sum->expected[quantity]) : 0;
 }
@@ -258,7 +250,12 @@ static sums sum_entry(const harpe_perseus_replicas *self, const replica_runs *ro
         const harpe_online_clock_runs *runs = &round->runs[k];
         if (runs->entry != entry || !(runs->mean.time_s > 0)) continue;
         size_t i = harpe_clock_curve_find(curve, runs->frequency_mhz);
-        if (i < curve->count && curve->points[i].weight > 0) add_run(&sum, runs, &curve->points[i]);
+        double count = (double)runs->run_count;
+        if (i == curve->count || !(curve->points[i].weight > 0)) continue;
+        sum.measured[TIME] += count * runs->mean.time_s;
+        sum.measured[ENERGY] += count * runs->mean.energy_j;
+        sum.expected[TIME] += count * curve->points[i].time_s;
+        sum.expected[ENERGY] += count * curve->points[i].energy_j;
     }
     return sum;
 }
@@ -501,18 +498,14 @@ static bool compare_gpus(harpe_perseus_replicas *self, const int *frequency_mhz)
 
 /* ---- Classes --------------------------------------------------------------------------------- */
 
-static bool differs(const harpe_perseus_replicas *own, int replica) {
-    for (int p = 0; p < own->rank_count; p++)
-        if (gpu_at(own, replica, p)->differs) return true;
-    return false;
-}
-
 /* Makes one class of the replicas that are as usual, and one for each other replica. */
 static harpe_status sort_into_classes(replica_classes *self, const harpe_perseus_replicas *own,
                                       harpe_error *error) {
     int like[REPLICAS_MAX], own_count = 0, usual = -1;
     for (int r = 0; r < own->replica_count; r++) {
-        bool is_own = differs(own, r) && own_count + 1 < CLASSES_MAX;
+        bool is_own = false;
+        for (int p = 0; p < own->rank_count && own_count + 1 < CLASSES_MAX; p++)
+            is_own = is_own || gpu_at(own, r, p)->differs;
         own_count += is_own;
         if (!is_own && usual < 0) usual = r;
         like[r] = is_own ? r : usual;
@@ -549,7 +542,7 @@ static harpe_status make_profile(const harpe_perseus *job, const replica_classes
     harpe_measurement *rows;
     size_t count, at = 0;
     harpe_status status =
-        harpe_explorer_rows(job->explorer, job->job->job->tp_degree, &rows, &count, error);
+        harpe_explorer_rows(job->explorer, job->job->job->tp_degree, NULL, &rows, &count, error);
     if (status != HARPE_OK) return status;
     for (size_t e = 0; e < job->pipeline->entry_count; e++)
         for (size_t k = 0; k < job->explorer->entries[e].count; k++, at++) {

@@ -3,7 +3,7 @@
  * /metrics and the lists of jobs; the frontier; and one plan as a pipeline, with start, duration,
  * clock and power of every instruction, one critical path, and the measurements of each (stage,
  * instruction) from the last round that ran the plan. Every saving has an uncertainty. This file
- * changes no state but what it keeps of that round. */
+ * changes no state. */
 #include "server/scheduler/perseus/perseus_internal.h"
 
 #include <jansson.h>
@@ -49,22 +49,6 @@ static void figures_of_plan(const harpe_perseus *self, harpe_figures *out) {
     out->one_clock_energy_j = one_clock->energy_j + more_j;
 }
 
-static void find_baseline(const harpe_savings *savings, harpe_figures_baseline *out) {
-    const harpe_baseline *baseline = &savings->baseline;
-    harpe_estimate time = harpe_savings_baseline(savings, HARPE_TIME);
-    harpe_estimate energy = harpe_savings_baseline(savings, HARPE_ENERGY);
-    *out = (harpe_figures_baseline){.time_s = time.value,
-                                    .time_uncertainty_s = time.uncertainty,
-                                    .energy_j = energy.value,
-                                    .energy_uncertainty_j = energy.uncertainty,
-                                    .iterations = (int64_t)baseline->mean[HARPE_TIME].iterations,
-                                    .rounds = (int64_t)baseline->mean[HARPE_TIME].rounds,
-                                    .first_round = baseline->first_round,
-                                    .last_round = baseline->last_round,
-                                    .first_wall_s = baseline->first_wall_s,
-                                    .last_wall_s = baseline->last_wall_s};
-}
-
 void harpe_perseus_figures(const void *state, harpe_figures *out) {
     const harpe_perseus *self = state;
     const harpe_savings *all = &self->savings;
@@ -82,7 +66,20 @@ void harpe_perseus_figures(const void *state, harpe_figures *out) {
     out->saved_energy_uncertainty_j = energy.uncertainty;
     out->lost_time_s = 0.0 - time.value;
     out->lost_time_uncertainty_s = time.uncertainty;
-    find_baseline(&self->savings, &out->baseline);
+    const harpe_baseline *baseline = &all->baseline;
+    time = harpe_savings_baseline(all, HARPE_TIME);
+    energy = harpe_savings_baseline(all, HARPE_ENERGY);
+    out->baseline =
+        (harpe_figures_baseline){.time_s = time.value,
+                                 .time_uncertainty_s = time.uncertainty,
+                                 .energy_j = energy.value,
+                                 .energy_uncertainty_j = energy.uncertainty,
+                                 .iterations = (int64_t)baseline->mean[HARPE_TIME].iterations,
+                                 .rounds = (int64_t)baseline->mean[HARPE_TIME].rounds,
+                                 .first_round = baseline->first_round,
+                                 .last_round = baseline->last_round,
+                                 .first_wall_s = baseline->first_wall_s,
+                                 .last_wall_s = baseline->last_wall_s};
 }
 
 static json_t *show_baseline(const harpe_figures *figures) {
@@ -442,7 +439,7 @@ static json_t *show_entries(layout *self, const harpe_perseus_seen *seen) {
     }
     for (size_t e = 0; sums && e < pipeline->entry_count; e++) {
         const harpe_online_entry *entry = &pipeline->entries[e];
-        const harpe_online_mean *mean = seen ? &seen->entries[e] : NULL;
+        const harpe_online_mean *mean = seen ? &self->self->explorer->seen[e] : NULL;
         double runs = (double)entry->run_count;
         json_t *measured = mean && mean->time_s > 0
                                ? json_pack("[f,f]", mean->time_s * runs, mean->energy_j * runs)
@@ -475,7 +472,7 @@ harpe_status harpe_perseus_pipeline(const void *state, int64_t number, char **js
     harpe_status status = make_layout(&laid_out, number, error);
     size_t index = number >= 0 ? (size_t)number : self->running;
     bool was_run =
-        self->seen.entries && self->seen.plan == index && number != HARPE_PIPELINE_ALL_MAXIMUM;
+        self->seen.is_known && self->seen.plan == index && number != HARPE_PIPELINE_ALL_MAXIMUM;
     json_t *shown = NULL;
     if (status == HARPE_OK) shown = show_layout(&laid_out, was_run ? &self->seen : NULL);
     harpe_arena_free(&laid_out.arena);
@@ -485,21 +482,4 @@ harpe_status harpe_perseus_pipeline(const void *state, int64_t number, char **js
     if (!text) return harpe_fail_memory(error);
     *json = text;
     return HARPE_OK;
-}
-
-/* ---- What was seen --------------------------------------------------------------------------- */
-
-void harpe_perseus_see(harpe_perseus *self, const harpe_online_round *round) {
-    size_t count = self->pipeline->entry_count;
-    harpe_perseus_seen *seen = &self->seen;
-    if (!seen->entries) seen->entries = harpe_calloc(count, sizeof *seen->entries);
-    if (!seen->entries) return; /* there was no memory; the entries are not shown */
-    memcpy(seen->entries, round->entries, count * sizeof *seen->entries);
-    seen->round = self->round - 1;
-    seen->plan = self->running;
-}
-
-void harpe_perseus_forget_seen(harpe_perseus *self) {
-    free(self->seen.entries);
-    self->seen = (harpe_perseus_seen){0};
 }
