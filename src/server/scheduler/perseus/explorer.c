@@ -13,7 +13,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/online_internal.h"
 
 enum { MISSES_MAX = 3 };
 

@@ -12,7 +12,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
@@ -435,28 +434,22 @@ static double mean_mhz(const harpe_run_clocks *run) {
     return sum;
 }
 
-static bool agree(const harpe_run_clocks *a, const harpe_run_clocks *b) {
-    for (int i = 0; i < a->count; i++)
-        if (fabs(a->parts[i].share - harpe_run_share(b, a->parts[i].mhz)) > SAME_SHARE)
+/* Returns true if `other` has about the same share of each clock of `run`. */
+static bool has_shares_of(const harpe_run_clocks *other, const harpe_run_clocks *run) {
+    for (int i = 0; i < run->count; i++)
+        if (fabs(run->parts[i].share - harpe_run_share(other, run->parts[i].mhz)) > SAME_SHARE)
             return false;
-    for (int i = 0; i < b->count; i++)
-        if (fabs(b->parts[i].share - harpe_run_share(a, b->parts[i].mhz)) > SAME_SHARE)
-            return false;
-    return a->count > 0 && b->count > 0;
+    return run->count > 0;
 }
 
 /* ---- Stages ---------------------------------------------------------------------------------- */
 
-static double main_share(const harpe_run_clocks *run) {
+static int real_mhz(const harpe_run_clocks *run, size_t instruction, int asked_mhz,
+                    double share_min) {
     double most = 0;
     for (int i = 0; i < run->count; i++)
         most = fmax(most, run->parts[i].share);
-    return most;
-}
-
-static int real_mhz(const harpe_run_clocks *run, size_t instruction, int asked_mhz,
-                    double share_min) {
-    if (run->count < 0 || main_share(run) < share_min) return 0;
+    if (run->count < 0 || most < share_min) return 0;
     return harpe_run_share(run, asked_mhz) >= PURE_SHARE ? asked_mhz : -(int)instruction - 1;
 }
 
@@ -476,7 +469,8 @@ static void take_rank(const int *asked_mhz, const harpe_online_pipeline *pipelin
         harpe_run_clocks lowest = clocks_of(pipeline, p, i, &clocks[best], asked_mhz[i]);
         harpe_run_clocks own = clocks_of(pipeline, p, i, &clocks[rank], asked_mhz[i]);
         if (mean_mhz(&own) < mean_mhz(&lowest)) best = rank;
-        whose[i] = agree(&firsts, &own) ? (int)best : DIFFERENT;
+        whose[i] =
+            has_shares_of(&firsts, &own) && has_shares_of(&own, &firsts) ? (int)best : DIFFERENT;
     }
 }
 

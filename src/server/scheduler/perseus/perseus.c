@@ -27,7 +27,6 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/format.h"
 #include "plan/schedule.h"
 #include "server/scheduler/builtin.h"
@@ -88,11 +87,6 @@ static harpe_status check_others(const char *scheduler, const json_t *args, harp
     return HARPE_OK;
 }
 
-static int whole(const json_t *args, const char *name, int otherwise) {
-    const json_t *value = json_object_get(args, name);
-    return value ? (int)json_integer_value(value) : otherwise;
-}
-
 static double number(const json_t *args, const char *name, double otherwise) {
     const json_t *value = json_object_get(args, name);
     return value ? json_number_value(value) : otherwise;
@@ -135,11 +129,11 @@ static harpe_status read_args(const char *scheduler, bool plans, const char *arg
         .schedule = {.name = json_string_value(schedule),
                      .csv_path = json_string_value(json_object_get(schedule, "csv"))},
         .profile_path = json_string_value(json_object_get(args, "profile_path")),
-        .num_microbatches = whole(args, "num_microbatches", 0),
-        .frequency_stride = whole(args, "frequency_stride", 1),
-        .rises_to_stop = whole(args, "rises_to_stop", 5),
-        .plans = whole(args, "plans", 100),
-        .rounds_to_drift = whole(args, "rounds_to_drift", 2),
+        .num_microbatches = (int)number(args, "num_microbatches", 0),
+        .frequency_stride = (int)number(args, "frequency_stride", 1),
+        .rises_to_stop = (int)number(args, "rises_to_stop", 5),
+        .plans = (int)number(args, "plans", 100),
+        .rounds_to_drift = (int)number(args, "rounds_to_drift", 2),
         .blocking_power = json_object_get(args, "blocking_power"),
         .slowdown = number(args, "slowdown", 1),
         .learns_by_sweep = !plans || (learning && strcmp(learning, "sweep") == 0),
@@ -247,6 +241,11 @@ static harpe_status create_online(const harpe_scheduler_job *job, const char *na
 
 /* ---- Schedules ------------------------------------------------------------------------------- */
 
+/* Returns true if the present round runs the running plan. */
+static bool runs_running_plan(const harpe_perseus *self) {
+    return self->phase == HARPE_PERSEUS_PLAN && !self->explores && !self->runs_highest;
+}
+
 static harpe_status write_rank(const harpe_perseus *self, const harpe_rank_info *rank,
                                const int *plan_mhz, harpe_schedule_writer *writer,
                                harpe_error *error) {
@@ -274,7 +273,7 @@ static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, ha
             self->runs_highest_next && !self->explores && harpe_perseus_may_run_highest(self);
         self->told = self->requests;
     }
-    bool runs_plan = harpe_perseus_runs_plan(self);
+    bool runs_plan = runs_running_plan(self);
     if (self->phase == HARPE_PERSEUS_PLAN && !self->explores) {
         plan_mhz = harpe_perseus_running_plan(self)->frequency_mhz;
     } else {
@@ -452,7 +451,7 @@ static void count_savings(harpe_perseus *self, const harpe_online_round *round,
     if (harpe_perseus_is_learning(self)) {
         harpe_perseus_count_learning(self, round, measured->round);
     } else if (self->phase == HARPE_PERSEUS_PLAN && !self->is_plan_new) {
-        if (harpe_perseus_runs_plan(self)) see(self, round);
+        if (runs_running_plan(self)) see(self, round);
         harpe_perseus_count_planned(self, asked_mhz(self), round, measured);
     } else {
         harpe_savings_round own = harpe_perseus_savings_round(round, measured->round);
@@ -550,6 +549,20 @@ static void log_job_request(const harpe_perseus *self) {
             HARPE_DIGITS((plan->energy_j + outside.energy_j) / (plan->time_s + outside.time_s), 4));
 }
 
+/* Call it when the straggler is gone. If the exploration has measured the job only with the
+ * straggler, the exploration begins again. */
+static void end_straggler(harpe_perseus *self) {
+    harpe_explorer *explorer = self->explorer;
+    if (!explorer || self->args.learns_by_sweep) return;
+    bool has_straggler_only = self->phase == HARPE_PERSEUS_EXPLORE &&
+                              !(explorer->undisturbed_s > 0) &&
+                              harpe_explorer_measured(explorer) > 0;
+    harpe_explorer_forget_straggler(explorer);
+    if (!has_straggler_only) return;
+    harpe_explorer_restart(explorer);
+    explorer->looks = 1; /* the present round is not counted */
+}
+
 /* Sets the straggler. It may have caused the measured change of the time and energy outside of the
  * pipeline, so this change is dropped. */
 static void tell_straggler(harpe_perseus *self, double slowdown, double iteration_time_s) {
@@ -557,7 +570,7 @@ static void tell_straggler(harpe_perseus *self, double slowdown, double iteratio
         slowdown != self->requests.slowdown || iteration_time_s != self->requests.iteration_time_s;
     bool is_gone = slowdown == 0 && iteration_time_s == 0;
     if (is_gone) harpe_perseus_forget_drift(self);
-    if (is_gone && is_new) harpe_perseus_end_straggler(self);
+    if (is_gone && is_new) end_straggler(self);
     bool is_planned = self->phase == HARPE_PERSEUS_PLAN;
     bool explores = self->explorer && !self->args.learns_by_sweep;
     if (explores && is_new)

@@ -168,10 +168,6 @@ void harpe_perseus_keep_plan(harpe_perseus *self, const char *reason);
  * failure. */
 void harpe_perseus_hand_over_profile(harpe_perseus *self);
 
-/* Returns true if the present round runs the running plan. */
-static inline bool harpe_perseus_runs_plan(const harpe_perseus *self) {
-    return self->phase == HARPE_PERSEUS_PLAN && !self->explores && !self->runs_highest;
-}
 static inline bool harpe_perseus_is_learning(const harpe_perseus *self) {
     return self->phase == HARPE_PERSEUS_SWEEP || self->phase == HARPE_PERSEUS_EXPLORE;
 }
@@ -182,9 +178,6 @@ harpe_status harpe_perseus_learn(harpe_perseus *self, const harpe_online_round *
 harpe_status harpe_perseus_explore_on(harpe_perseus *self, harpe_error *error);
 /* Adapts the exploration to new job requests, or begins an exploration if the requests need one. */
 void harpe_perseus_explore_request(harpe_perseus *self);
-/* Call it when the straggler is gone. If the exploration has measured the job only with the
- * straggler, the exploration begins again. */
-void harpe_perseus_end_straggler(harpe_perseus *self);
 
 /* Compares a round that ran a plan with the plan. If there is drift, corrects the profile and the
  * plans. */

@@ -23,7 +23,6 @@
 #include "base/text.h"
 #include "plan/profiles.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/explorer_internal.h"
 
 /* After this many rounds in a row that took longer than promised, the measurements are of no use:
  * the job has changed. If it changes all the time, the exploration goes on with what there is. */
@@ -670,18 +669,6 @@ harpe_status harpe_perseus_explore_on(harpe_perseus *self, harpe_error *error) {
     if (self->plans) return harpe_fail(error, status, "%s", reason.message);
     harpe_perseus_hold(self, reason.message);
     return HARPE_OK;
-}
-
-void harpe_perseus_end_straggler(harpe_perseus *self) {
-    harpe_explorer *explorer = self->explorer;
-    if (!explorer || self->args.learns_by_sweep) return;
-    bool has_straggler_only = self->phase == HARPE_PERSEUS_EXPLORE &&
-                              !(explorer->undisturbed_s > 0) &&
-                              harpe_explorer_measured(explorer) > 0;
-    harpe_explorer_forget_straggler(explorer);
-    if (!has_straggler_only) return;
-    harpe_explorer_restart(explorer);
-    explorer->looks = 1; /* the present round is not counted */
 }
 
 void harpe_perseus_explore_request(harpe_perseus *self) {

@@ -21,7 +21,6 @@
 #include "base/format.h"
 #include "plan/replica_classes.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/explorer_internal.h"
 
 enum { CLASSES_MAX = 16 };
 /* More replicas run the shared plan: their curves would make the stored state too large. */
@@ -669,19 +668,6 @@ harpe_online_mean harpe_perseus_replicas_gain(const harpe_perseus *self) {
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-/* Reads the runs of one replica, and the clocks that it really had. Runs at several clocks, whose
- * shares vary, count as not known. */
-static harpe_status read_replica(const harpe_perseus *self, int replica, const int *asked_mhz,
-                                 int *ran_mhz, replica_runs *out, harpe_error *error) {
-    harpe_online_reports reports = harpe_perseus_late_reports(self);
-    reports.only_replica = replica + 1;
-    harpe_find_real_clocks(self->pipeline, &reports, asked_mhz, HARPE_MAIN_SHARE_MIN, ran_mhz);
-    for (size_t i = 0; i < self->pipeline->instruction_count; i++)
-        if (ran_mhz[i] < 0) ran_mhz[i] = 0;
-    return harpe_online_round_read_clocks(self->pipeline, &reports, ran_mhz, &out->runs,
-                                          &out->count, error);
-}
-
 /* Computes what a replica would have measured of one run of an entry at the clocks of the shared
  * plan. `ran_mhz` has the clocks of its `runs`. Both values are 0 if it was not measured. */
 static harpe_online_mean at_shared_clocks(const harpe_perseus_replicas *own, int replica, int entry,
@@ -727,12 +713,19 @@ harpe_status harpe_perseus_replicas_observe(harpe_perseus *self, const int *freq
     harpe_perseus_replicas *own = self->replicas;
     replica_runs runs[REPLICAS_MAX] = {0};
     if (!own || round->problem[0] || (!frequency_mhz && !own->runs_own)) return HARPE_OK;
+    size_t instructions = own->pipeline->instruction_count;
+    harpe_online_reports reports = harpe_perseus_late_reports(self);
     harpe_status status = HARPE_OK;
     for (int r = 0; r < own->replica_count && status == HARPE_OK; r++) {
-        const int *asked = harpe_perseus_replicas_clocks(self, r);
-        status = read_replica(self, r, asked ? asked : frequency_mhz,
-                              own->real_mhz + (size_t)r * self->pipeline->instruction_count,
-                              &runs[r], error);
+        const int *asked_mhz =
+            own->runs_own ? own->ran_mhz + (size_t)r * instructions : frequency_mhz;
+        int *real_mhz = own->real_mhz + (size_t)r * instructions;
+        reports.only_replica = r + 1;
+        harpe_find_real_clocks(own->pipeline, &reports, asked_mhz, HARPE_MAIN_SHARE_MIN, real_mhz);
+        for (size_t i = 0; i < instructions; i++)
+            if (real_mhz[i] < 0) real_mhz[i] = 0; /* several clocks, whose shares vary */
+        status = harpe_online_round_read_clocks(own->pipeline, &reports, real_mhz, &runs[r].runs,
+                                                &runs[r].count, error);
     }
     if (status == HARPE_OK) {
         if (own->runs_own) replace_entries(own, runs, round);
@@ -888,21 +881,18 @@ json_t *harpe_perseus_replicas_save(const harpe_perseus *self) {
     return json;
 }
 
-/* Makes the classes again for the curves for which they were made. */
-static bool load_classes(harpe_perseus *self, const json_t *json) {
-    const json_t *planned = json_object_get(json, "planned");
-    if (planned && !load_curves(self->replicas, planned)) return false;
-    if (planned) harpe_perseus_replicas_plan(self);
-    return load_curves(self->replicas, json_object_get(json, "curves"));
-}
-
 bool harpe_perseus_replicas_load(harpe_perseus *self, const json_t *json) {
     if (!json) return true; /* no schedule was handed out yet, or the job has one replica */
     if (!self->replicas && new_replicas(self, NULL) != HARPE_OK) return false;
     harpe_perseus_replicas *own = self->replicas;
     size_t count = self->pipeline->instruction_count;
+    const json_t *planned = json_object_get(json, "planned");
     if (!own) return true;
-    if (!load_classes(self, json) || !harpe_stored_load(&TABLE, own, json)) return false;
+    /* The classes are made again for the curves for which they were made. */
+    if (planned && !load_curves(own, planned)) return false;
+    if (planned) harpe_perseus_replicas_plan(self);
+    if (!load_curves(own, json_object_get(json, "curves")) || !harpe_stored_load(&TABLE, own, json))
+        return false;
     if (!own->runs_own) return true;
     if (!harpe_stored_load_clocks(own->shared_mhz, count, json_object_get(json, "shared")) ||
         !harpe_stored_load_clocks(own->ran_mhz, count * (size_t)own->replica_count,

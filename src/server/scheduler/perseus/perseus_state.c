@@ -3,9 +3,7 @@
  * state contains the measurements, and the plans are computed again. */
 #include "server/scheduler/perseus/perseus_internal.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The statistics of savings. The error of a baseline is the same in all rounds that are compared
- * with it, so more rounds do not make it smaller. But more rounds make the effect of noise smaller.
- * Uncertainties are half-widths of 95 % confidence intervals. */
+/* Measures savings. Rounds at the highest clocks are the baseline of the rounds that run a plan.
+ * The baseline is valid as long as the job does not change. When rounds of a plan become clearly
+ * different, a new baseline begins: the next round runs at the highest clocks on purpose.
+ *
+ * The error of a baseline is the same in all rounds that are compared with it, so more rounds do
+ * not make it smaller. But more rounds make the effect of noise smaller. Uncertainties are
+ * half-widths of 95 % confidence intervals. docs/online.md ("Savings") has the formulas. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/online_internal.h"
 #include "server/scheduler/perseus/perseus_internal.h"
 
 /* The factor from a median absolute deviation to a standard deviation, for normally distributed
@@ -299,11 +301,6 @@ bool harpe_savings_load(harpe_savings *savings, const json_t *json) {
 }
 
 /* ---- Savings of a job ------------------------------------------------------------------------ */
-
-/* Measures savings. Rounds at the highest clocks are the baseline of the rounds that run a plan.
- * The baseline is valid as long as the job does not change. When rounds of a plan become clearly
- * different, a new baseline begins: the next round runs at the highest clocks on purpose.
- * docs/online.md ("Savings") has the formulas. This file changes no plan. */
 
 /* A change is clear if it exceeds this number of standard errors ... */
 #define CLEARLY 3.5
