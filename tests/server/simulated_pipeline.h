@@ -255,7 +255,7 @@ static inline harpe_profile *written_profile(simulated_pipeline *s) {
     return written;
 }
 
-static inline void assert_refuses(simulated_pipeline *s, harpe_scheduler_job_request kind,
+static inline void assert_request(simulated_pipeline *s, harpe_scheduler_job_request kind,
                                   double value, harpe_status status) {
     assert_int_equal(harpe_scheduler_handle_request(s->scheduler, kind, value, &s->error), status);
 }

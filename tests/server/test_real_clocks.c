@@ -205,7 +205,7 @@ TEST(every_run_is_read_once) {
         results[r] = (harpe_profiling_result){r, NULL, 0, NULL, 0, lists, 2, lists + 2, 2};
     /* Stage 0 runs forward, forward, backward, backward; stage 1 alternates. */
     const int mhz[] = {ASKED, ASKED, 0, -4, -5, ASKED, -7, ASKED};
-    const harpe_online_reports reports = {w.ranks, results, NULL, w.count};
+    const harpe_online_reports reports = {w.ranks, results, NULL, w.count, 0};
     assert_int_equal(
         harpe_online_round_read_clocks(w.pipeline, &reports, mhz, &runs, &listed, NULL), HARPE_OK);
     static const struct {
