@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends programs, with the processes that they have started if each was started in a new session."""
+"""Ends programs. If a program was started in a new session, also ends the processes of its group."""
 import os
 import signal
 

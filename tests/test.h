@@ -53,7 +53,7 @@
     } \
     static void name(void **state __attribute__((unused)))
 
-/* The tests of the program, in the order of its file (main.c). */
+/* The tests of the program, in the order of its source file. main.c defines the list. */
 extern struct CMUnitTest listed_tests[100];
 extern size_t listed_count;
 

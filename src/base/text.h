@@ -56,7 +56,7 @@ void harpe_clean_in_place(char *text);
 /* Appends the lines HELP and TYPE. `type` is "counter", "gauge" or "histogram". */
 void harpe_metrics_text_head(harpe_text *text, const char *name, const char *type,
                              const char *help);
-/* Appends a sample. `labels`: pairs of a name and a value, which ends with NULL. */
+/* Appends a sample. `labels` is a list of names, each followed by its value; NULL ends it. */
 void harpe_metrics_text_sample(harpe_text *text, const char *name, const char *const *labels,
                                double value);
 /* Appends NAME="VALUE". Escapes quotes, backslashes and line ends, and replaces bytes that are not

@@ -40,7 +40,7 @@ enum {
     HARPE_EXIT_OK = 0,
     HARPE_EXIT_FAILURE = 1,
     HARPE_EXIT_USAGE = 2,
-    HARPE_EXIT_INFEASIBLE = 3,   /* budgets of a fleet that cannot hold */
+    HARPE_EXIT_INFEASIBLE = 3,   /* a budget of a fleet is too small for its jobs */
     HARPE_EXIT_CANNOT_RUN = 126, /* these two are the exit codes of env(1) */
     HARPE_EXIT_NO_SUCH_COMMAND = 127,
     HARPE_EXIT_SIGNAL = 128, /* plus the signal's number */

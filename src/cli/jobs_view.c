@@ -192,7 +192,7 @@ static void fill_figures(const json_t *job, job_cells cells) {
         (void)snprintf(cells[ONE_CLOCK], CELL_SIZE, "%.2f %%", 100 * against_one_clock(figures));
 }
 
-/* ---- One job --------------------------------------------------------------------------------- */
+/* ---- Energy and plan of a job ---------------------------------------------------------------- */
 
 static void append_used(const json_t *figures, harpe_text *text) {
     if (!(number_of(figures, "energy") > 0)) return;
@@ -606,7 +606,7 @@ void harpe_jobs_view_page(harpe_jobs_table *table, const json_t *jobs, harpe_tex
     }
 }
 
-/* ---- One job --------------------------------------------------------------------------------- */
+/* ---- The page of one job --------------------------------------------------------------------- */
 
 /* Returns true for a rank that has not sent its place in the job. Such a rank counts as missing
  * even if it already asks for schedules. */

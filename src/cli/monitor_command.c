@@ -498,7 +498,7 @@ static void append_frame(const monitor_session *session, const monitor_view *vie
     struct winsize size = {0};
     bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
     frame_layout layout = lay_out(is_known ? size.ws_col : 80);
-    /* Heading (2), total, and an empty last line are not for devices. */
+    /* Not for devices: the heading (2), "and N more GPUs", the total, and an empty last line. */
     int room = (is_known ? size.ws_row : 24) - 5;
     size_t shown = session->gpu_count;
     if (room < 1) room = 1;

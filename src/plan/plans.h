@@ -66,9 +66,8 @@ void harpe_evaluate_latest_starts(const harpe_problem *problem,
 
 /* ---- Changes of clock ------------------------------------------------------------------------ */
 
-/* Counts and prices the changes of clock of a plan, and removes those that belong to an instruction
- * of almost no time, because such a change would cost more than it can save. switching.c defines
- * these functions. */
+/* Counts the changes of clock of a plan, computes their cost, and removes those for instructions
+ * that take almost no time. switching.c defines these functions. */
 
 /* Gives instructions that take almost no time the clock of the instruction before them in their
  * rank, in place. Such an instruction would be over before its own clock holds, and changes of

@@ -811,9 +811,6 @@ const char *harpe_replica_plans_instruction_name(const harpe_replica_plans *plan
 
 /* ---- With other profiles --------------------------------------------------------------------- */
 
-/* Evaluates plans of replicas with other profiles, and verifies them: every number again from the
- * profiles, and the bounds by the frontier of each replica alone. */
-
 /* Relative difference of two sums of the same measured numbers in another order. */
 #define SUM_ROUNDING 1e-9
 /* The relaxation has whole picoseconds and microwatts. */
@@ -880,6 +877,9 @@ harpe_status harpe_replica_plans_evaluate(const harpe_replica_plans *plans,
 }
 
 /* ---- Verifying ------------------------------------------------------------------------------- */
+
+/* Computes every number again from the profiles, and the bounds by the frontier of each replica
+ * alone. */
 
 static bool differ(double a, double b, double share) {
     return !(fabs(a - b) <= share * fmax(fabs(a), fabs(b)));

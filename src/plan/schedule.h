@@ -93,8 +93,9 @@ void harpe_schedule_run_overlapped(harpe_schedule_builder *builder, int forward_
  * weight half. Appends nothing if there is no such backward. */
 void harpe_schedule_run_oldest_weight(harpe_schedule_builder *builder);
 
-/* Returns a stage that two ranks run, or -1. `owner` has a zero for each stage, and receives the
- * rank + 1 that runs it. `*other` (may be NULL) receives the second rank of the stage. */
+/* Returns a stage that two ranks run, or -1. `owner` must have a zero for each stage, and receives
+ * the number of the stage's rank plus 1. `*other` (may be NULL) receives the second rank of the
+ * stage. */
 int harpe_schedule_shared_stage(const harpe_schedule *schedule, int *owner, int *other);
 
 /* Returns true if an instruction has a lag. */

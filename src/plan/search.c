@@ -38,7 +38,7 @@
 /* The common part of the runs of this file. */
 typedef struct run_user {
     const harpe_search *search;
-    size_t *order;  /* the drafts, the slowest deadline first; joins: the hull */
+    size_t *order;  /* the drafts, the latest deadline first; joins: the hull */
     int weight_sum; /* dives: of all drafts */
     const harpe_clock_switch *cost;
     bool has_cost;
@@ -84,8 +84,8 @@ static bool goes_on(void *user, const char *phase, double fraction) {
     return !harpe_crew_is_over(user);
 }
 
-/* Brings the thread's own walk to a time, with a new walk if it has passed this time. A run that
- * takes the drafts as run_in_order does needs one walk for each thread. Fails with
+/* Brings the thread's own walk to a time, with a new walk if it has passed this time. In the order
+ * of run_in_order, each thread needs only one walk. Fails with
  * HARPE_INTERRUPTED if the run must end. */
 static harpe_status walk_to(const harpe_search *search, harpe_tools *tools, int64_t time_ps,
                             harpe_error *error) {
@@ -167,7 +167,7 @@ static harpe_status run_once(run_user *u,
     return harpe_crew_do(u->search->crew, &run, error);
 }
 
-/* Runs a step for all drafts, the one with the slowest deadline first. */
+/* Runs a step for all drafts, the one with the latest deadline first. */
 static harpe_status run_in_order(run_user *u,
                                  harpe_status (*step)(void *, harpe_tools *, size_t, harpe_error *),
                                  harpe_error *error) {

@@ -374,8 +374,9 @@ void harpe_walk_read(const harpe_walk *walk, harpe_relaxed *relaxed);
  * current slope. */
 double harpe_walk_bound_j(const harpe_walk *walk, double time_s);
 
-/* Walks to `time_ps`, which must be on the frontier, closes the list of vertices, joins them with
- * the lines, and passes the frontier to the caller. */
+/* Walks to `time_ps`, which must be on the frontier, and adds the last vertex. Joins the vertices
+ * and the lines of the bound (harpe_frontier.lines) to one bound. Passes the frontier to the
+ * caller. */
 harpe_status harpe_walk_finish(harpe_walk *walk, int64_t time_ps, harpe_frontier **out,
                                harpe_error *error);
 

@@ -260,7 +260,8 @@ static void leave_now(harpe_server *server, bool is_silent) {
     harpe_unlock(&server->parts_lock);
 }
 
-/* Takes the workers, or the scheduler, from the watchdogs, so that the part can be freed. */
+/* Sets the pointer at `part` to NULL and returns its old value, so that the watchdogs no longer use
+ * what is about to be freed. */
 static void *take(harpe_server *server, void *part) {
     void *taken;
     harpe_lock(&server->parts_lock);

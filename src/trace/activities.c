@@ -452,7 +452,7 @@ static harpe_status make_lane(const builder *b, size_t t) {
 
 /* ---- Places by time -------------------------------------------------------------------------- */
 
-/* Returns the number of blocks that have ended by a time, or that start before it. */
+/* Returns the number of blocks that end by a time (`must_end`), or else that start before it. */
 static size_t blocks_before(const harpe_trace_lane *lane, double time_s, bool must_end) {
     size_t low = 0, high = lane->block_count;
     while (low < high) {

@@ -37,7 +37,8 @@ typedef struct relaxation {
     const double *release_s, *deadline_s; /* [instruction_count]; a deadline of 0 is none */
     const relaxation_wait *waits;         /* [wait_count] */
     int wait_count;
-    bool starts_at_once; /* what waits for one instruction at most starts as soon as that ends */
+    bool starts_at_once; /* an instruction with at most one arc into it starts as early as the arc
+                          * allows */
 } relaxation;
 
 static inline relaxation relaxation_new(int instructions, int most_arcs, double blocking_power_w) {

@@ -268,7 +268,7 @@ static inline int engine_remove(void **state) {
     return result;
 }
 
-/* From now on files have at most so many bytes. Returns the limit from before. */
+/* Limits the size of files to `bytes`. Returns the earlier limit. */
 static inline struct rlimit engine_limit_files(rlim_t bytes) {
     struct rlimit before, now;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);

@@ -242,7 +242,7 @@ class ServerTest(unittest.TestCase):
         return server
 
     def run_serve(self, *arguments, environment=None, **options):
-        """Runs a server that must not start."""
+        """Runs `harpe serve` until it ends. The arguments must keep it from serving."""
         return run_harpe("serve", "--port", "0", *arguments, cwd=self.path, **options,
                          environment={"STATE_DIRECTORY": str(self.path)} | (environment or {}))
 

@@ -297,8 +297,8 @@ typedef struct harpe_plan_arguments {
     size_t command_line_length;
 } harpe_plan_arguments;
 
-/* Opens the output directory, and moves it to its place unless `status` or a signal says that it is
- * not complete (plan_command.c). */
+/* plan_command.c: opens the output directory. _commit_output moves it to its place, unless `status`
+ * is a failure or a signal has arrived. */
 harpe_status harpe_plan_open_output(const harpe_plan_arguments *arguments,
                                     harpe_directory *directory, harpe_error *error);
 harpe_status harpe_plan_commit_output(const harpe_plan_arguments *arguments,

@@ -158,6 +158,8 @@ void harpe_audit_note_clear(harpe_audit_note *note) {
     *note = (harpe_audit_note){0};
 }
 
+/* ---- The file -------------------------------------------------------------------------------- */
+
 /* Appends to the file of the audit log, and reads its newest records. The file is opened for each
  * write, so it may be renamed at any time. A file that is too long is renamed to PATH.old. A file
  * process makes all calls on the files. The parts of its work are the path, and what to append or

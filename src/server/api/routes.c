@@ -612,7 +612,7 @@ static void answer_page(harpe_routes *routes, harpe_http_request *request, const
     case HARPE_PAGE_INFO: answer_info(routes, request); return;
     case HARPE_PAGE_HEALTH: answer_health(routes, request); return;
     case HARPE_PAGE_EVENTS:
-        /* A segment -1 is NULL: all jobs. */
+        /* If job_segment is -1, the id is NULL, which means all jobs. */
         harpe_events_open(routes->events, request, harpe_http_segment(request, route->job_segment),
                           scope);
         return;

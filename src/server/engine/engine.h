@@ -143,13 +143,13 @@ void harpe_calls_append(harpe_call_list *list, harpe_call *call);
 void harpe_calls_remove(harpe_call *call);
 /* Returns NULL if the list is empty. */
 harpe_call *harpe_calls_take_first(harpe_call_list *list);
+/* Frees the texts of a call that is in no list. */
+void harpe_call_clear(harpe_call *call);
 
 /* ---- Replies --------------------------------------------------------------------------------- */
 /* These answer a call. If `call` is NULL, its client is gone, and they do nothing. After the answer
  * the call no longer belongs to the engine. */
 
-/* Frees the texts of a call that has no list. */
-void harpe_call_clear(harpe_call *call);
 /* Takes over `body`, which may be NULL. */
 void harpe_reply(harpe_call *call, int http_status, char *body, size_t length, int64_t round);
 /* Answers 200 with the text, which is taken over, or 503 if an allocation has failed. */

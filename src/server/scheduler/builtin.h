@@ -194,8 +194,8 @@ json_t *harpe_stored_save(const harpe_stored *table, const void *from);
  * its bounds. */
 bool harpe_stored_load(const harpe_stored *table, void *to, const json_t *saved);
 
-/* The same for structures of which there can be many: a row is a list without names. Rows that are
- * not as the table says may be read in part. */
+/* The same for structures of which there can be many: a row is a list without names. If a row does
+ * not match the table, its first members may have been read already. */
 json_t *harpe_stored_save_row(const harpe_stored *table, const void *from);
 bool harpe_stored_load_row(const harpe_stored *table, void *to, const json_t *saved);
 json_t *harpe_stored_save_rows(const harpe_stored *table, const void *first, size_t count);

@@ -7,8 +7,8 @@
  * later rounds. A program that dies or does not answer is lost. The server can start a new process,
  * which gets the results of all rounds again (src/server/engine/turns.c).
  *
- * The server starts the supervisor of a program with non-blocking pipes, and ends it through a
- * socket (the leash). supervisor.c is the other side. */
+ * The server starts a supervisor for each program, and connects it with non-blocking pipes. A
+ * socket (the leash) tells the supervisor to end the program. supervisor.c is the other side. */
 #include "server/scheduler/hosts.h"
 
 #include <errno.h>

@@ -258,10 +258,8 @@ static double weight_of_runs(const harpe_clock_estimate *known, const harpe_onli
     return is_possible ? 1 : DOUBT_WEIGHT;
 }
 
-/* Adds an observation. A run that was at several clocks (`mixed`) is one, too, if it was at one of
- * them for nearly all of its time. Otherwise an error in the shares would make this clock look
- * fast.
- */
+/* Adds an observation. If the run was at several clocks (`mixed`), its main clock must have nearly
+ * all of the time. Otherwise an error in the shares would make this clock look fast. */
 static void take_runs(harpe_explorer *explorer, const harpe_online_clock_runs *runs,
                       const harpe_run_clocks *mixed, double weight) {
     harpe_explorer_entry *entry = &explorer->entries[runs->entry];
@@ -449,8 +447,7 @@ static void sweep(harpe_explorer *explorer, const harpe_online_round *round) {
 
 /* ---- All rounds ------------------------------------------------------------------------------ */
 
-/* Finds the points of all entries. A sweep has one observation of each clock, which is its point.
- */
+/* Finds the points of all entries. In a sweep, a clock's only observation is its point. */
 static void find_points(const harpe_explorer *explorer) {
     double noise = harpe_explorer_noise_of(explorer);
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {

@@ -209,7 +209,7 @@ typedef struct harpe_explorer {
     int *frequency_mhz;                /* of the present round, one per instruction */
     int *next_mhz;                     /* of the next round */
     harpe_online_mean *seen;           /* of a round that ran a plan, for people; one per entry */
-    /* Memory for results that are used at once. */
+    /* Working memory, whose contents do not outlive the handling of a round. */
     int *ran_mhz;                /* one per instruction */
     harpe_online_mean *ratios;   /* one per entry */
     harpe_clock_estimate *known; /* one per clock of the longest list */
@@ -314,8 +314,7 @@ double harpe_explorer_blocking_power_w(const harpe_explorer *explorer, int pipel
  * the clock was not measured. */
 bool harpe_explorer_point(const harpe_explorer *explorer, int entry, int frequency_mhz,
                           harpe_profile_point *out);
-/* Returns a point of an entry as a row of a profile. `gpu_count` is the number of GPUs of a stage.
- */
+/* Returns a point of an entry as a row of a profile. A stage has `gpu_count` GPUs. */
 harpe_measurement harpe_explorer_row(const harpe_explorer *explorer, size_t entry,
                                      harpe_profile_point point, int gpu_count);
 /* Writes the rows of a profile: all points, entry by entry, corrected by their ratios. `gpu_count`

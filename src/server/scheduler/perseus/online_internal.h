@@ -44,7 +44,7 @@ typedef struct harpe_online_pipeline {
     size_t instruction_count;
     size_t *rank_offset; /* [rank_count + 1]: first instruction of each rank */
     int *entry_of;       /* [instruction_count], rank by rank */
-    size_t *run_of;      /* [instruction_count]: number of its run, name by name */
+    size_t *run_of;      /* [instruction_count]: index of its run; runs are in the order of names */
     size_t entry_count, entry_capacity;
     harpe_online_entry *entries;
     size_t name_count, name_capacity;

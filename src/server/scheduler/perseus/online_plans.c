@@ -296,8 +296,8 @@ size_t harpe_online_plans_choose(const harpe_online_plans *plans, double slowdow
 /* Connects a schedule with measurements. Clients report values by instruction name. If a rank has
  * several stages, the order of the runs determines the stage of each value. */
 
-/* Returns the index of the name, which is one of those from `first` on or a new one; -1: out of
- * memory. */
+/* Returns the index of a name; -1: out of memory. Searches the names from `first` on, and adds the
+ * name if it is not there. */
 static int name_for(harpe_online_pipeline *pipeline, size_t first, const char *instruction) {
     for (size_t n = first; n < pipeline->name_count; n++)
         if (strcmp(pipeline->names[n].instruction, instruction) == 0) return (int)n;
@@ -307,8 +307,8 @@ static int name_for(harpe_online_pipeline *pipeline, size_t first, const char *i
     return (int)pipeline->name_count++;
 }
 
-/* Returns the index of the entry, which is one of those from `first` on or a new one; -1: out of
- * memory. */
+/* Returns the index of an entry; -1: out of memory. Searches the entries from `first` on, and adds
+ * the entry if it is not there. */
 static int entry_for(harpe_online_pipeline *pipeline, size_t first, size_t name, int rank,
                      int stage) {
     for (size_t e = first; e < pipeline->entry_count; e++)

@@ -105,8 +105,8 @@ static void group_by_entry(reading *self) {
         add_to_group(self, (size_t)self->pipeline->entry_of[i], i);
 }
 
-/* Returns the group of an entry's runs at a clock, which is one of those from `first` on or a new
- * one. */
+/* Returns the group of an entry's runs at a clock. Searches the groups from `first` on, and adds a
+ * group if none fits. */
 static size_t find_group(reading *self, size_t first, int entry, int mhz) {
     size_t k = first;
     while (k < self->group_count &&
@@ -151,8 +151,7 @@ static double sum_of_runs(const double *values, size_t count, const size_t *grou
     return sum;
 }
 
-/* Writes the mean value of a group's runs in each good iteration. Returns the number of iterations.
- */
+/* Writes the mean value of a group's runs in each good iteration, and returns their number. */
 static size_t collect_runs(const reading *self, const harpe_breakdown *breakdown, size_t k,
                            double minimum, double maximum) {
     const harpe_online_pipeline *pipeline = self->pipeline;
@@ -189,9 +188,9 @@ static const harpe_breakdown *energies_of(const harpe_profiling_result *result, 
     return harpe_find_breakdown(result->energy_breakdown, result->energy_breakdown_count, name);
 }
 
-/* Returns the typical time and energy of one run of a group on one rank; 0: not measured. Adds them
- * to the mean of the group, which has the longest time and the sum of the energies. A group is
- * measured only if all ranks of the stage have measured it; a negative energy marks the others. */
+/* Returns the typical time and energy of one run of a group on one rank; 0: not measured. Also
+ * updates the mean of the group: its time is the longest of all ranks, and its energy is their sum.
+ * If a rank has not measured the group, the energy of the mean is negative. */
 static harpe_online_mean read_group(const reading *self, const harpe_profiling_result *result,
                                     size_t k) {
     harpe_online_clock_runs *group = &self->groups[k];

@@ -67,7 +67,7 @@ typedef struct harpe_perseus_backoff {
     int64_t since; /* the round in which the level last changed */
 } harpe_perseus_backoff;
 
-/* The measurements of the last round that ran a plan, for people. The store does not keep them. */
+/* The round and the plan of the measurements in explorer->seen. The store does not keep them. */
 typedef struct harpe_perseus_seen {
     bool is_known; /* a round ran these plans; the explorer has its measurements */
     int64_t round;

@@ -437,7 +437,7 @@ static harpe_status measure_again(harpe_perseus *self, const harpe_online_entry 
     return HARPE_OK;
 }
 
-/* Exchanges the ratios of the profile with the others. */
+/* Exchanges the ratios of each entry with those in explorer->ratios. */
 static void exchange_ratios(harpe_explorer *explorer) {
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
         harpe_explorer_entry *list = &explorer->entries[e];
@@ -448,7 +448,7 @@ static void exchange_ratios(harpe_explorer *explorer) {
     }
 }
 
-/* Makes plans with the other ratios. If that fails, nothing changes. */
+/* Makes plans with the ratios in explorer->ratios. If this fails, the entries keep theirs. */
 static harpe_status plan_with_ratios(harpe_perseus *self, harpe_error *error) {
     exchange_ratios(self->explorer);
     harpe_status status = harpe_perseus_make_plans(self, self->plans->undisturbed_s, error);
@@ -496,7 +496,7 @@ static harpe_status correct(harpe_perseus *self, const harpe_online_round *round
     return status;
 }
 
-/* Sets the other ratios to 1. Returns true if the profile has other ratios. */
+/* Sets explorer->ratios to 1. Returns true if an entry has another ratio. */
 static bool prepare_no_drift(const harpe_explorer *explorer) {
     bool are_new = false;
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {

@@ -115,7 +115,7 @@ struct harpe_perseus_replicas {
     bool is_stale;         /* a GPU has changed, and the classes are not yet made again */
     /* The clocks of this round: [replica][instruction]. */
     bool runs_own;
-    int *ran_mhz, *real_mhz;      /* as asked; as the GPUs ran, 0: not known */
+    int *ran_mhz, *real_mhz;      /* requested clocks; clocks in fact, 0: not known */
     int *shared_mhz, *lowest_mhz; /* [instruction] */
     harpe_online_mean gain;
 };
@@ -437,8 +437,8 @@ static bool find_point(const harpe_perseus_replicas *self, int replica, int entr
     return true;
 }
 
-/* Sums the points of a GPU's instructions at these clocks: of those of an entry, or of all (-1).
- * Leaves out clocks that were not measured, and returns false if there are any. */
+/* Sums the points of a GPU's instructions at these clocks, for one entry or for all (-1). Leaves
+ * out clocks that were not measured; returns false if there is such a clock. */
 static bool sum_points(const harpe_perseus_replicas *self, int replica, int rank, int entry,
                        const int *frequency_mhz, double sum[QUANTITIES]) {
     const harpe_online_pipeline *pipeline = self->pipeline;
@@ -471,9 +471,9 @@ static bool is_beyond(const replica_gpu *gpu, double difference, double minimum,
     return fabs(difference) > (gpu->differs ? END_SHARE : 1) * threshold;
 }
 
-/* Compares the GPUs of each stage at these clocks, one for each instruction, and sets `differs` of
- * each GPU. A GPU counts as different until its difference falls below half of the threshold.
- * Returns true if any GPU differs. */
+/* Compares the GPUs of each stage, and sets `differs` of each GPU. `frequency_mhz` has one clock
+ * for each instruction. A GPU counts as different until its difference falls below half of the
+ * threshold. Returns true if any GPU differs. */
 static bool compare_gpus(harpe_perseus_replicas *self, const int *frequency_mhz) {
     bool any = false;
     for (int p = 0; p < self->rank_count; p++) {
@@ -888,7 +888,7 @@ bool harpe_perseus_replicas_load(harpe_perseus *self, const json_t *json) {
     size_t count = self->pipeline->instruction_count;
     const json_t *planned = json_object_get(json, "planned");
     if (!own) return true;
-    /* The classes are made again for the curves for which they were made. */
+    /* First makes the classes again, from the curves from which they were made before. */
     if (planned && !load_curves(own, planned)) return false;
     if (planned) harpe_perseus_replicas_plan(self);
     if (!load_curves(own, json_object_get(json, "curves")) || !harpe_stored_load(&TABLE, own, json))
