@@ -421,7 +421,7 @@ static void restored(void *user) {
         if (entry->outcome == HARPE_SAVED_RESTORED)
             say(entry, HARPE_LOG_WARNING, "ended; the agent has restored the GPU");
         else if (entry->outcome == HARPE_SAVED_IN_USE)
-            say(entry, HARPE_LOG_INFO, "ended; a process without a lease has the GPU");
+            say(entry, HARPE_LOG_INFO, "ended; the record of the GPU is not of this lease");
         else if (entry->was_granted)
             say(entry, HARPE_LOG_INFO, "ended; the GPU is restored");
         become_free(entry);

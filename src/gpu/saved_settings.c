@@ -219,15 +219,15 @@ static harpe_status parse(char *text, const char *name, harpe_saved_settings_rec
     char *rest = is_well ? text + strlen(HEADING VERSION) : NULL;
     if (has_heading && strtol(version, NULL, 10) > strtol(VERSION, NULL, 10))
         return harpe_fail(error, HARPE_NOT_SUPPORTED,
-                          "%.120s: run 'harpe gpus --restore' with the later version that has "
-                          "written it",
+                          "%.120s: a later version of Harpe has written this record: run its "
+                          "'harpe gpus --restore'",
                           name);
     for (char *line; is_well && (line = strsep(&rest, "\n")) && *line;)
         is_well = read_line(&record, line, &read);
     if (!is_well || !has_all_lines(read))
         return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "%.120s: this record of saved settings is damaged, so they cannot be "
-                          "restored: look at the clocks and the power limit of the GPU",
+                          "%.120s: this record is damaged, so the GPU cannot be restored: check "
+                          "its clocks and its power limit",
                           name);
     record.state.trainer = record.trainer.process;
     *out = record;

@@ -19,5 +19,3 @@ TEST(a_number_of_the_driver_is_no_device_node) {
     assert_non_null(strstr(path, "/proc/driver/nvidia/gpus/"));
     harpe_gpus_close(gpus);
 }
-
-int main(void) { return run_listed_tests(); }

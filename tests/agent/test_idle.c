@@ -539,5 +539,3 @@ WORLD_TEST(a_holder_keeps_its_clock_whatever_happens) {
     stop_agent_at(HIGHEST_MHZ);
     assert_false(has_record());
 }
-
-int main(void) { return run_listed_tests(); }

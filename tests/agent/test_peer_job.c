@@ -59,5 +59,3 @@ TEST(test_capabilities) {
     assert_false(harpe_peer_parse_capabilities("\nCapEff:\t\n", &found));
     assert_false(harpe_peer_parse_capabilities("", &found));
 }
-
-int main(void) { return run_listed_tests(); }

@@ -115,5 +115,3 @@ TEST(only_exact_encodings_are_decoded) {
         if (length > 0) assert_memory_equal(bytes, cases[i].bytes, (size_t)length);
     }
 }
-
-int main(void) { return run_listed_tests(); }

@@ -118,7 +118,3 @@ class Measured(unittest.TestCase):
                                               commands.add_builds)
         self.assertEqual((tables, status, said.getvalue().count("\n")), ([], 0, 1))
         self.assertIn("skipped", said.getvalue())
-
-
-if __name__ == "__main__":
-    unittest.main()

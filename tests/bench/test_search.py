@@ -183,7 +183,3 @@ class Programs(unittest.TestCase):
                               check=False, text=True, capture_output=True)
         self.assertEqual(done.returncode, 1)
         self.assertIn("/nonexistent/libharpe.so does not exist", done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -338,7 +338,7 @@ class Controller(unittest.TestCase):
                text + "gpu " + "x" * 4000 + "\n")
         for wrong in odd:
             note.write_text(wrong)
-            told = f"{note.name}: this record of saved settings is damaged"
+            told = f"{note.name}: this record is damaged"
             self.assertIn(told, self.harpe("gpus").stdout, wrong)
             result = self.harpe("gpus", "--restore")
             self.assertNotEqual(result.returncode, 0, (wrong, result))

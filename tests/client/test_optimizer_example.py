@@ -7,7 +7,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "server"))
@@ -108,7 +107,3 @@ class PipelineLoop(ServerTest):
                               timeout=LIMIT_S, check=False, env=environment)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("not all optimizers run", done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -63,7 +63,3 @@ class NewScheduleTest(unittest.TestCase):
                           .read_text().splitlines() if "forward" in line)
         order = "".join("B" if "backward" in word else "F" for word in first_rank.split("(")[1:])
         self.assertEqual(order, "FFFFFFFBFBBBBBBB")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -106,5 +106,3 @@ TEST(samples_may_be_apart) {
     harpe_text_free(&first);
     harpe_text_free(&second);
 }
-
-int main(void) { return run_listed_tests(); }

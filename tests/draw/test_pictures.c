@@ -364,5 +364,3 @@ TEST(cost_model_of_many_points_stays_small) {
     harpe_cost_model_picture picture = {"Stage 0", "curve", &panel, 1};
     assert_true(check_both(draw_cost_model, &picture) < 600000);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -316,5 +316,3 @@ TEST(report_refuses_what_it_cannot_show) {
     assert_int_equal(page.length, 0);
     harpe_text_free(&page);
 }
-
-int main(void) { return run_listed_tests(); }

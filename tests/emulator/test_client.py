@@ -9,7 +9,6 @@ import subprocess
 import tempfile
 import threading
 import time
-import unittest
 
 from nvml_client import *
 
@@ -763,7 +762,3 @@ class EmulatorTest(EmulatorTestCase):
             else:
                 os.environ[name] = before
 
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -6,7 +6,6 @@ import os
 import tempfile
 import threading
 import time
-import unittest
 
 from nvml_client import *
 
@@ -217,7 +216,3 @@ class EnqueuedWork(EmulatorTestCase):
         message = C.create_string_buffer(200)
         self.assertNotEqual(nvml.code("harpe_emulator_check", message, 200), SUCCESS)
         self.assertIn(b"blocking power", message.value)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -133,7 +133,3 @@ class MonitorsTest(unittest.TestCase):
         self.assertEqual(len(powers), 2)
         for power_w in powers:  # counters move every 50 ms
             self.assertTrue(IDLE_W[0] < power_w < IDLE_W[1] + 2, powers)
-
-
-if __name__ == "__main__":
-    unittest.main()

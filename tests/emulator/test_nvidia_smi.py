@@ -10,8 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
-import unittest
 import xml.etree.ElementTree as ET
 
 from nvml_client import *
@@ -318,7 +316,3 @@ def ctypes_library():
     """Returns a library that every machine has."""
     import ctypes.util
     return ctypes.util.find_library("c") or "libc.so.6"
-
-
-if __name__ == "__main__":
-    unittest.main()

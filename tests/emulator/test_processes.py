@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-import unittest
 
 from nvml_client import *
 
@@ -203,7 +202,3 @@ class ProcessesTest(EmulatorTestCase):
             is_over.set()
             for thread in threads:
                 thread.join()
-
-
-if __name__ == "__main__":
-    unittest.main()

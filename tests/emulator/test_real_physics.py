@@ -7,12 +7,10 @@ import ctypes as C
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-import unittest
 
 from nvml_client import *
 
@@ -284,7 +282,3 @@ class RealPhysicsTest(EmulatorTestCase):
                                      sys.executable, "-c", code], cwd=folder, env=environment,
                                     capture_output=True, text=True, timeout=LIMIT_S)
             self.assertEqual((result.returncode, result.stdout), (0, "1200\n"), result.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -8,7 +8,6 @@ import ctypes as C
 import os
 import statistics
 import time
-import unittest
 
 from nvml_client import *
 
@@ -296,7 +295,3 @@ class ContextsTest(EmulatorTestCase):
             os.waitpid(child, 0)
         nvml.work(0, 0.001)
         self.assertEqual(list(nvml.processes(nvml.gpu())), [os.getpid()])
-
-
-if __name__ == "__main__":
-    unittest.main()

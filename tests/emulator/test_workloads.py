@@ -136,7 +136,3 @@ class Program(unittest.TestCase):
         self.assertIn("the command is missing", self.emulate("--steps", "3", code=2))
         for option, value in (("--steps", "-1"), ("--step-noise", "21"), ("--drift", "-91")):
             self.assertIn(value, self.emulate("--workload", SMALL.decode(), option, value, code=2))
-
-
-if __name__ == "__main__":
-    unittest.main()

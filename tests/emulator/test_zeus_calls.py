@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import unittest
 
 from nvml_client import *
 
@@ -131,7 +130,3 @@ class ZeusCallsTest(EmulatorTestCase):
             count = C.c_uint(0)
             nvml.code(f"nvmlDeviceGet{kind}RunningProcesses_v3", gpu, C.byref(count), None)
             self.assertEqual(count.value, 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

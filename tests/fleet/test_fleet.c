@@ -448,5 +448,3 @@ TEST(bad_groups_and_budgets_are_refused) {
     assert_int_equal(harpe_fleet_remove(fleet, 9, &error), HARPE_NOT_FOUND);
     harpe_fleet_free(fleet);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -260,5 +260,3 @@ TEST(bad_prices_are_refused) {
         harpe_fleet_file_free(&file);
     }
 }
-
-int main(void) { return run_listed_tests(); }

@@ -126,5 +126,3 @@ TEST(moments_are_read) {
             fail_msg("%s: %d %f", cases[i].text, is_read, seconds);
     }
 }
-
-int main(void) { return run_listed_tests(); }

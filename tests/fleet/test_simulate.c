@@ -261,5 +261,3 @@ TEST(random_days_keep_accounts_and_budgets) {
         harpe_text_free(&text);
     }
 }
-
-int main(void) { return run_listed_tests(); }

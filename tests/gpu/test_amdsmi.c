@@ -354,5 +354,3 @@ SCRIPTED_TEST(a_machine_with_neither_is_told_of_both) {
     setenv("HARPE_AMDSMI_LIBRARY", "/nowhere/libamd_smi.so", 1);
     assert_open_fails(NULL, "/nowhere/libamd_smi.so");
 }
-
-int main(void) { return run_listed_tests(); }

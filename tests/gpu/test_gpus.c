@@ -530,5 +530,3 @@ GPUS_TEST(a_limit_that_the_driver_rounds_is_written_once, &minimal) {
     assert_int_equal(harpe_gpu_power_limit(gpus, 0, &limit, NULL), HARPE_OK);
     assert_int_equal(limit, 300000);
 }
-
-int main(void) { return run_listed_tests(); }

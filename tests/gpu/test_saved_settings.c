@@ -460,7 +460,7 @@ static void a_record_of_a_later_version_stays(void **state) {
     assert_int_equal(harpe_saved_settings_open_directory(true, false, &directory, NULL), HARPE_OK);
     assert_int_equal(harpe_file_replace_at(directory, name, text, strlen(text)), 0);
     assert_int_equal(harpe_saved_settings_recover(gpus, &recovery, &error), HARPE_NOT_SUPPORTED);
-    assert_non_null(strstr(error.message, "with the later version that has written it"));
+    assert_non_null(strstr(error.message, "a later version of Harpe has written this record"));
     assert_int_equal(take(harpe_process_self(), &holding), HARPE_NOT_SUPPORTED);
     /* A lease that could not begin for this reason has nothing to restore. */
     assert_int_equal(

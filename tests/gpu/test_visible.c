@@ -144,5 +144,3 @@ TEST(pci_order_is_domain_then_bus_then_device) {
         }
     }
 }
-
-int main(void) { return run_listed_tests(); }

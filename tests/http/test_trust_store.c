@@ -33,5 +33,3 @@ TEST(without_a_name_a_known_file_is_used_if_it_can_be_read) {
     else if (found)
         assert_int_equal(access(found, R_OK), 0);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -513,5 +513,3 @@ FIXTURE_TEST(two_servers_share_a_loop) {
     close(local);
     close(remote);
 }
-
-int main(void) { return run_listed_tests(); }

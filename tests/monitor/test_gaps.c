@@ -165,5 +165,3 @@ WORLD_TEST(slow_driver_is_told_and_the_number_good) {
     assert_true(told[0]); /* sparse samples */
     assert_true(told[1]); /* slow reading */
 }
-
-int main(void) { return run_listed_tests(); }

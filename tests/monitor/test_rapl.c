@@ -356,5 +356,3 @@ SCRATCH_TEST(monitor_without_rapl_says_so_and_works) {
     assert_non_null(strstr(told, "CPU energy is not measured"));
     assert_int_equal(harpe_monitor_cpu_count(monitor), 0);
 }
-
-int main(void) { return run_listed_tests(); }

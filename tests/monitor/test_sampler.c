@@ -256,5 +256,3 @@ TEST(sampled_gpu_lost_in_mid_window) {
     assert_null(sampler);
     harpe_sampler_free(NULL);
 }
-
-int main(void) { return run_listed_tests(); }

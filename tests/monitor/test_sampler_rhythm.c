@@ -71,5 +71,3 @@ TEST(samples_have_no_rhythm_that_a_training_step_could_share) {
     assert_close(energy_j / time_s, 100, 2);
     harpe_sampler_free(sampler);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -599,5 +599,3 @@ TEST(any_thread_may_use_a_monitor) {
         assert_null(failed);
     }
 }
-
-int main(void) { return run_listed_tests(); }

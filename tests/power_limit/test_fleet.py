@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "server"), str(HERE.parent)]
@@ -215,7 +214,3 @@ class Fleet(ServerTest):
                 self.assertIn(done.returncode, (1, 2), done)
                 self.assertIn(words, done.stderr)
                 self.assertEqual(done.stdout, "")
-
-
-if __name__ == "__main__":
-    unittest.main()

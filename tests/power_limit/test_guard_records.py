@@ -87,7 +87,3 @@ class Records(unittest.TestCase):
         self.assertEqual([self.machine.limit(gpu) for gpu in range(3)],
                          [FOUND_MW, FOUND_MW, TRAINED_MW])
         self.assertEqual(self.noted(), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

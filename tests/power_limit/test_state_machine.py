@@ -182,7 +182,3 @@ class StateMachine(unittest.TestCase):
         for wait, warmup, profile in itertools.product((0, 1, 5), (0, 1, 3), (1, 2, 7)):
             for length in range(1, 40):
                 self.check(device, ("time",), lambda step: step % length == 0, 120, 25, wait, warmup, profile)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -60,5 +60,3 @@ TEST(a_circle_ends) {
     assert_false(harpe_scope_covers(&tree, "c", "a"));
     harpe_group_tree_free(&tree);
 }
-
-int main(void) { return run_listed_tests(); }

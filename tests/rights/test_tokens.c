@@ -248,5 +248,3 @@ TEST(no_change_is_lost) {
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(directory), 0);
 }
-
-int main(void) { return run_listed_tests(); }

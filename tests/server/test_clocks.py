@@ -116,7 +116,3 @@ class ClockTest(ServerTest):
             self.check_times(leader, time.monotonic())
             leader.server.kill()
             servers.remove(leader)
-
-
-if __name__ == "__main__":
-    unittest.main(verbosity=2)

@@ -163,7 +163,3 @@ class EnergyRestartsTest(Online):
             self.restart(number)
         print(f"{RESTARTS} restarts: {self.used_j():.1f} J used, {self.seen['right']} times all right, "
               f"{self.seen['none']} times not all known")
-
-
-if __name__ == "__main__":
-    unittest.main()

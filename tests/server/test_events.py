@@ -222,7 +222,3 @@ class Events(ServerTest):
         for _ in range(3):
             self.assertTrue(self.ask_and_not_read(server, "/events").recv(10))
         self.assertEqual(len(self.follow(server).next()[1]["jobs"]), 2000)
-
-
-if __name__ == "__main__":
-    unittest.main()

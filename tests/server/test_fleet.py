@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import time
-import unittest
 
 from exposition import parse, promtool
 from server import HARPE, LIMIT_S, ServerTest, clean_environment, register
@@ -350,7 +349,3 @@ class JobsTest(FleetTest):
         self.expect(server.call("DELETE", "/fleet/budget"), 200)
         self.wait_for(server, lambda f: f["state"] == "none", "released again")
         self.wait_until(lambda: abs(own_cap() - lower_w) < 1e-3, "the lower cap is back")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1308,5 +1308,3 @@ TEST(history_is_shown_after_the_clock_was_set_back) {
     harpe_fleet_history_free(history);
     harpe_fleet_history_free(again);
 }
-
-int main(void) { return run_listed_tests(); }

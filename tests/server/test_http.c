@@ -347,5 +347,3 @@ TEST(tls_is_spoken_with_a_certificate) {
     free(key);
     run_in(folder, 0, "rm -f cert key body echoed large streamed worked && rmdir $D");
 }
-
-int main(void) { return run_listed_tests(); }

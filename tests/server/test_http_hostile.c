@@ -431,5 +431,3 @@ FIXTURE_TEST(random_bytes_do_no_harm) {
     }
     expect_once(w, GET("/b"), 200, "GET /b | b | q=(none) | x-test=(none)");
 }
-
-int main(void) { return run_listed_tests(); }

@@ -313,5 +313,3 @@ TEST(running_out_of_descriptors_is_survived_and_told_once) {
     close_world(w);
     assert_int_equal(atomic_load(&warnings), 1);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -108,5 +108,3 @@ STARTED_TEST(restarted_rank_that_has_reported_waits_for_the_next_round) {
     assert_int_equal(held->round, 1);
     asked_free(held);
 }
-
-int main(void) { return run_listed_tests(); }

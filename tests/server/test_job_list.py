@@ -160,7 +160,3 @@ class Contact(ServerTest):
             self.close(server, *connections)
             self.assertIsNone(self.row(server)["no_contact_since"], proxy)
             server.kill()
-
-
-if __name__ == "__main__":
-    unittest.main()

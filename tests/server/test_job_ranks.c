@@ -85,5 +85,3 @@ TEST(a_job_that_was_evicted_has_none) {
     assert_null(harpe_job_make_rank(job, 0));
     harpe_job_free(job);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -119,5 +119,3 @@ STARTED_TEST(store_of_an_older_version_has_no_sums) {
     assert_false(figures_of(e, job)->is_known);
     assert_sums(e, job, RANKS, 1, RANKS * RESULT_J / 12);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -492,5 +492,3 @@ STARTED_TEST(stopping_engine_answers_all) {
     asked_free(storing);
     engine_settle(e);
 }
-
-int main(void) { return run_listed_tests(); }

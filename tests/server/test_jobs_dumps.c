@@ -385,5 +385,3 @@ STARTED_TEST(finished_job_keeps_two_rounds_and_goes_on_after_a_restart) {
     assert_int_equal(whole_round(e, job, 2, 20, 5), 1000);
     assert_in_range(stored_rounds(e, job), 1, 2);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -54,5 +54,3 @@ ENGINE_TEST(program_that_dies_again_fails_the_job) {
     engine_stop(e);
     harpe_scheduler_kind_close(kind);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -410,5 +410,3 @@ STARTED_TEST(key_of_an_ended_job_may_get_another_shape) {
     assert_string_not_equal(other, job);
     assert_string_equal(registered_id(ask_with_key(e, "slurm 7", 2)), other);
 }
-
-int main(void) { return run_listed_tests(); }

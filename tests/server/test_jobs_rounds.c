@@ -311,5 +311,3 @@ STARTED_TEST(thousands_of_ranks_pass_in_a_moment) {
     assert_true(harpe_store_count(e->store).batches < MANY / 4);
     free(all);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -51,5 +51,3 @@ TEST(a_claim_is_true_if_clocks_are_late) {
         explored_free(s);
     }
 }
-
-int main(void) { return run_listed_tests(); }

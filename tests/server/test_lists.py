@@ -311,7 +311,3 @@ class Full(ServerTest):
         self.assertTrue(all(one.is_held(0.01) for one in held))
         for one in idle:
             one.close()
-
-
-if __name__ == "__main__":
-    unittest.main()

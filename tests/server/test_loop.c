@@ -583,5 +583,3 @@ FIXTURE_TEST(freeing_workers_lets_running_work_end_and_drops_the_rest) {
     w->workers = NULL;
     assert_true(atomic_load(&worked) < 50);
 }
-
-int main(void) { return run_listed_tests(); }

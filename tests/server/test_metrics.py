@@ -167,7 +167,3 @@ class OfTheServer(Metrics):
         found = self.metrics(server)
         self.assertEqual(found["harpe_healthy"], {(): 0})
         self.assertGreaterEqual(found["harpe_http_failures_total"][()], 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -243,7 +243,3 @@ class SettingsTest(OddFileTest):
             result = self.run_harpe(directory, "serve", "--port", "0", "--no-dump",
                                     before=("bash", str(script)))
             self.assertIsNone(result[0], result)
-
-
-if __name__ == "__main__":
-    unittest.main(verbosity=2)

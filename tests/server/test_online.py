@@ -170,7 +170,3 @@ class OnlineTest(Online):
         schedule.write_text("0F0,0B0+0.01\n1F0+0.01,1B0\n")
         with self.assertRaisesRegex(AssertionError, "lags.csv has lags, which only harpe plan"):
             self.start_online(schedule={"csv": str(schedule)})
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -233,7 +233,3 @@ class Jobs(Online):
                           "backward_long"])
         self.assertLess(job.energy_j, highest_j)
         self.assert_as_good_as_offline(job, highest_s, "-s", schedule)
-
-
-if __name__ == "__main__":
-    unittest.main()

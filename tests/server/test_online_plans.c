@@ -124,5 +124,3 @@ TEST(plans_keep_their_times) {
     harpe_profile_free(profile);
     harpe_online_pipeline_free(pipeline);
 }
-
-int main(void) { return run_listed_tests(); }

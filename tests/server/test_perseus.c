@@ -342,5 +342,3 @@ PLANNED_TEST(job_requests_that_make_no_sense_are_refused, "{\"plans\": 8}") {
     assert_request(s, HARPE_JOB_REQUEST_POWER_CAP, -1, HARPE_INVALID_ARGUMENT);
     assert_close(run_next(s)->time_s, before_s, 1e-12);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -162,5 +162,3 @@ TEST(the_jobs_metadata_may_tell_the_microbatches) {
         simulated_free(s);
     }
 }
-
-int main(void) { return run_listed_tests(); }

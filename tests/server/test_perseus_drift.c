@@ -186,5 +186,3 @@ PLANNED_TEST(steps_that_do_not_fit_the_number_that_was_given_are_told_once,
                      1);
     assert_true(is_in_phase(s, "plan"));
 }
-
-int main(void) { return run_listed_tests(); }

@@ -471,5 +471,3 @@ TEST(a_run_at_two_clocks_tells_about_one_of_them) {
     assert_true(curve.points[1].weight == 0 && curve.points[3].weight == 0);
     harpe_clock_curve_free(&curve);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -228,5 +228,3 @@ TEST(a_measured_time_counts_more_than_the_law) {
         harpe_clock_curve_free(&curve);
     }
 }
-
-int main(void) { return run_listed_tests(); }

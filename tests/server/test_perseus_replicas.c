@@ -542,5 +542,3 @@ TEST(requests_hold_for_all_replicas) {
     job_observe(s);
     job_free(s);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -360,5 +360,3 @@ PLANNED_TEST(a_correction_for_a_stall_does_not_stay_in_the_baseline, "{\"plans\"
     assert_close(shown_baseline(s, 0, 0), all.time_s, 1e-6);
     assert_close(shown_baseline(s, 0, 1), truth_of(s, &all).energy_j, 1e-6);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -547,5 +547,3 @@ SIMULATED_TEST(a_profile_that_was_not_taken_is_handed_over_again, 2, 1, 1, 4) {
     free(text);
     assert_int_equal(unlink(path), 0);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -140,5 +140,3 @@ TEST(first_round_beside_a_straggler_does_not_count) {
         explored_free(s);
     }
 }
-
-int main(void) { return run_listed_tests(); }

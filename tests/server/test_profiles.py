@@ -154,7 +154,3 @@ class RestartTest(ProfileTest):
             server = self.start_online("Perseus")
             job.connect(server)
         self.check_profile(self.place(job))
-
-
-if __name__ == "__main__":
-    unittest.main(verbosity=2)

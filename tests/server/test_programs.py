@@ -485,7 +485,3 @@ def pidfd_getfd(pidfd, number):
     if found < 0:
         raise OSError(ctypes.get_errno(), "pidfd_getfd")
     return found
-
-
-if __name__ == "__main__":
-    unittest.main(verbosity=2)

@@ -671,7 +671,3 @@ class Life(ServerTest):
         gone.close()
         self.expect(server.post("/register_job", info | {"pp_degree": 2, "dp_degree": 2}), 409)
         self.expect(server.post("/register_job", info | {"pp_degree": "x"}), 422)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -103,7 +103,3 @@ class ConnectionsTest(ServerTest):
                 self.assertEqual(len(self.warnings(server)), expected < 4096, server.log())
                 if expected < 4096:
                     self.assertIn(f"only {expected} connections at once", server.log())
-
-
-if __name__ == "__main__":
-    unittest.main(verbosity=2)

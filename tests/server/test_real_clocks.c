@@ -223,5 +223,3 @@ TEST(every_run_is_read_once) {
     free(runs);
     end(&w);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -209,7 +209,3 @@ class Certificates(ReloadTest):
                 done = run_harpe(*client, environment={"HARPE_CA_FILE": "nowhere.pem"})
                 self.assertIn("cannot be read", done.stderr)
                 self.assertIn("they are given in HARPE_CA_FILE", done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main(verbosity=2)

@@ -268,7 +268,3 @@ class Reports(Online):
         schemas = self.start().get("/openapi.json").json["components"]["schemas"]
         self.assertEqual(schemas["ProfilingResult"]["properties"]["conduct"], {"$ref": "#/components/schemas/Conduct"})
         self.assertLessEqual(set(PLANNED), set(schemas["Conduct"]["properties"]))
-
-
-if __name__ == "__main__":
-    unittest.main()

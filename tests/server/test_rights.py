@@ -9,7 +9,6 @@ import os
 import re
 import resource
 import time
-import unittest
 
 import server
 from event_stream import Stream
@@ -737,7 +736,3 @@ class Audit(Rights):
         self.assertGreaterEqual(len(lines), 20)  # each answer waits for its record
         for line in lines:
             self.assertEqual(json.loads(line)["what"], f"POST /end/{job}")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -174,5 +174,3 @@ TEST(times_of_the_baseline_stay_in_order) {
     }
     assert_int_equal(savings.baseline.first_wall_s, 900);
 }
-
-int main(void) { return run_listed_tests(); }

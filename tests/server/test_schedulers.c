@@ -318,5 +318,3 @@ SCHEDULER_TEST(shared_object_is_brought_back_by_its_state) {
     assert_int_equal(clock_now(w), before);
     free(text);
 }
-
-int main(void) { return run_listed_tests(); }

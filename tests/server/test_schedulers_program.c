@@ -125,5 +125,3 @@ SCHEDULER_TEST(program_can_say_that_a_round_is_a_trial) {
     for (int r = 0; r < 4; r++)
         assert_false(w->schedules[r].is_trial);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -260,7 +260,3 @@ class TokenFiles(World):
 
     def ask(self, running, *arguments):
         return run_harpe("jobs", "--server", f"http://127.0.0.1:{running.port}", *arguments, **TOGETHER)
-
-
-if __name__ == "__main__":
-    unittest.main(verbosity=2)

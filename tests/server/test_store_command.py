@@ -623,7 +623,3 @@ class CheckAndRestoreTest(StoreCommandTest):
         self.assertTrue(states <= {1, 2, "refused"}, states)
         self.harpe_store("restore", self.path / "backup.db")
         self.assertEqual(len(self.start().get("/jobs").json["jobs"]), 1)
-
-
-if __name__ == "__main__":
-    unittest.main(verbosity=2)

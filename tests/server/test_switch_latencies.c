@@ -174,5 +174,3 @@ TEST(latencies_of_single_clocks_are_not_unknown) {
         harpe_online_latencies_free(loaded);
     }
 }
-
-int main(void) { return run_listed_tests(); }

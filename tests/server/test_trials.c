@@ -265,5 +265,3 @@ TEST(placing_takes_few_steps) {
         unmake(w);
     }
 }
-
-int main(void) { return run_listed_tests(); }

@@ -200,5 +200,3 @@ FIXTURE_TEST(equal_steps_have_no_uncertainty) {
     assert_true(harpe_sim_summary_uncertainty(&sums, HARPE_SIM_PLANNED) == 0);
     harpe_sim_summary_free(&sums);
 }
-
-int main(void) { return run_listed_tests(); }

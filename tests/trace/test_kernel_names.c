@@ -191,5 +191,3 @@ TEST(patterns_name_more) {
         assert_non_null(strstr(error.message, "is not a POSIX extended regular expression: "));
     }
 }
-
-int main(void) { return run_listed_tests(); }

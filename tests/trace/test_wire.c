@@ -79,5 +79,3 @@ TEST(damaged_field_is_refused) {
         assert_ptr_equal(all[i].next, before);
     }
 }
-
-int main(void) { return run_listed_tests(); }

@@ -392,5 +392,3 @@ TEST(guess_depends_on_the_power) {
     assert_true(limited.low <= limited.saved && limited.saved <= limited.high);
     assert_true(waiting.low <= waiting.saved && waiting.saved <= waiting.high);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -116,5 +116,3 @@ TEST(a_percentile_is_that_of_the_slice) {
     after.bucket_count = 2;
     assert_true(isnan(harpe_page_quantile_s(&before, &after, 0.95, 20)));
 }
-
-int main(void) { return run_listed_tests(); }

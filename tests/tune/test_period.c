@@ -72,5 +72,3 @@ TEST(a_change_of_the_period_is_not_stable) {
         samples.power_w[i] = fmod(i * 0.02, 0.41) < 0.2 ? 400 : 150;
     assert_false(harpe_period_find(&samples, 0, 20, &found_s));
 }
-
-int main(void) { return run_listed_tests(); }

@@ -356,7 +356,3 @@ print(mhz.value)"""))
         process = self.tune("--", "/nowhere/program")
         process.communicate(timeout=LIMIT_S)
         self.assertEqual(process.returncode, 127)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -47,5 +47,3 @@ TEST(a_pause_stands_and_a_slow_step_does_not) {
     (void)harpe_work_count_take(&many, 121, 1000);
     assert_true(harpe_work_count_stands(&many, 1005));
 }
-
-int main(void) { return run_listed_tests(); }

@@ -61,7 +61,3 @@ class EmbedTest(unittest.TestCase):
 
     def test_a_style_that_fetches_stops_the_build(self):
         self.refuse("style.css", "\nbody { background: url(x.png); }\n", "may not hold")
-
-
-if __name__ == "__main__":
-    unittest.main()

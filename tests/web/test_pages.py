@@ -5,7 +5,6 @@ import os
 import pathlib
 import re
 import sys
-import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "server"))
 from server import SOURCE, ServerTest  # noqa: E402
@@ -76,7 +75,3 @@ class Pages(ServerTest):
         self.expect(server.get("/dashboard/none.js"), 404)
         self.expect(server.get("/dashboard/../etc/passwd"), 404)
         self.expect(server.post("/", {}), 404)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -5,7 +5,6 @@ import json
 import pathlib
 import subprocess
 import sys
-import unittest
 from urllib.parse import quote
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "server"))
@@ -82,7 +81,3 @@ class Pipeline(ServerTest):
         self.expect_detail(server.get(f"{job}/pipeline?plan=-3"), 409, "no plan -3")
         self.expect(server.get(f"{job}/pipeline?plan=first"), 422)
         self.expect(server.get("/jobs/none/pipeline"), 404)
-
-
-if __name__ == "__main__":
-    unittest.main()
