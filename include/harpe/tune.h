@@ -5,7 +5,7 @@
  * any command in this way. docs/tune.md describes how work is measured and how a setting is chosen.
  *
  * A tuning never makes a program fail or wait. After a fault, the thread logs one line, restores
- * the GPUs and changes no more settings. */
+ * the GPUs and changes no more settings. If a GPU cannot be restored, the log says so. */
 #ifndef HARPE_TUNE_H
 #define HARPE_TUNE_H
 
@@ -79,6 +79,8 @@ typedef struct harpe_tuning_report {
                                * this work would have needed at the highest setting */
     double latency_p95_s;     /* of the last slice; 0: not known */
     bool is_restored;         /* settings were changed, and are restored */
+    bool is_unrestored; /* a GPU could not be restored, or it is not known whether it is; the log
+                         * says which one, and `harpe gpus --restore` tries again */
     const char
         *reason; /* why work cannot be measured, or why the tuning has stopped; NULL: neither */
 } harpe_tuning_report;

@@ -143,38 +143,37 @@ static const char *describe(char text[SETTING_SIZE], int clock_mhz, int limit_w)
     return text;
 }
 
-static void close_knobs(harpe_tuning *tuning) {
-    bool was_open = tuning->knobs != NULL;
-    harpe_knobs_close(tuning->knobs);
+/* Restores the GPUs. Returns how they are then, for people. */
+static const char *close_knobs(harpe_tuning *tuning) {
+    bool were_open = tuning->knobs && harpe_knobs_are_open(tuning->knobs);
+    bool are_restored = harpe_knobs_close(tuning->knobs);
     tuning->knobs = NULL;
     tuning->now = (harpe_tune_setting){.value = {0}};
     harpe_lock(&tuning->lock);
     tuning->report.now_mhz = tuning->report.now_w = 0;
-    tuning->report.is_restored = tuning->report.is_restored || was_open;
+    tuning->report.is_restored = tuning->report.is_restored || (were_open && are_restored);
+    tuning->report.is_unrestored = tuning->report.is_unrestored || !are_restored;
     harpe_unlock(&tuning->lock);
+    return are_restored ? "the GPUs are as they were found" : "not all GPUs are restored";
 }
 
 /* Puts everything back after a fault. The program goes on. */
 static void stop_tuning(harpe_tuning *tuning, const harpe_error *error) {
-    close_knobs(tuning);
-    harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING,
-                   "%s; the GPUs are as they were found, and the program runs on untuned",
-                   error->message);
-    set_phase(tuning, HARPE_TUNING_STOPPED, "a fault has stopped the tuning");
+    const char *gpus = close_knobs(tuning);
+    harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING, "%s; %s, and the program %s untuned",
+                   error->message, gpus, is_over(tuning) ? "ran" : "runs on");
+    set_phase(tuning, HARPE_TUNING_STOPPED,
+              error->status == HARPE_ALREADY_EXISTS
+                  ? "another job holds a GPU, or has left it changed"
+                  : "a fault has stopped the tuning");
 }
 
 static harpe_status open_knobs(harpe_tuning *tuning, harpe_error *error) {
-    bool was_open = false;
     const harpe_tuning_options *options = &tuning->options;
     const bool wanted[HARPE_TUNE_KNOBS] = {
         [HARPE_TUNE_CLOCK] = options->tunes_clock, [HARPE_TUNE_LIMIT] = options->tunes_limit};
-    harpe_status status = harpe_knobs_open(options->gpus, wanted, &tuning->gives_up, options->log,
-                                           &tuning->knobs, &was_open, error);
-    if (status == HARPE_OK) return HARPE_OK;
-    harpe_lock(&tuning->lock);
-    tuning->report.is_restored = was_open;
-    harpe_unlock(&tuning->lock);
-    return status;
+    return harpe_knobs_open(options->gpus, wanted, &tuning->gives_up, options->log, &tuning->knobs,
+                            error);
 }
 
 /* Returns the highest power limits of all GPUs together, in W. */
@@ -536,8 +535,7 @@ static void tell_phase(harpe_tuning *tuning, harpe_tuning_phase before) {
                        report.trials, describe(text, report.clock_mhz, report.limit_w));
     if (report.phase == HARPE_TUNING_UNMEASURABLE)
         harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING,
-                       "cannot measure this program: %s; the GPUs are as they were found",
-                       report.reason ? report.reason : "its work is too uneven");
+                       "cannot measure this program: %s; %s", report.reason, close_knobs(tuning));
 }
 
 /* Measures slices until the chooser has no use for more. If the program pauses in a slice, the
@@ -562,7 +560,6 @@ static void choose(harpe_tuning *tuning) {
         phase = tuning->report.phase;
     }
     if (end == SLICE_FAULT && !is_over(tuning)) stop_tuning(tuning, &error);
-    if (phase == HARPE_TUNING_UNMEASURABLE) close_knobs(tuning);
 }
 
 static void *run(void *user) {
@@ -577,7 +574,7 @@ static void *run(void *user) {
         if (status == HARPE_OK) status = make_chooser(tuning, &error);
         if (status == HARPE_OK)
             choose(tuning);
-        else if (!is_over(tuning))
+        else if (!is_over(tuning) || status == HARPE_ALREADY_EXISTS)
             stop_tuning(tuning, &error);
     }
     follow(tuning);

@@ -29,16 +29,16 @@ typedef struct program {
     harpe_tuning_report report;
     bool is_tuning;
     int warnings;
-    char line[1024]; /* the last warning */
+    char line[4096]; /* the first warnings */
 } program;
 
 static program now;
 
 static void keep_line(void *user, harpe_log_level level, const char *line) {
     (void)user;
-    if (level < HARPE_LOG_WARNING) return;
-    now.warnings++;
-    snprintf(now.line, sizeof now.line, "%s", line);
+    if (level < HARPE_LOG_WARNING || ++now.warnings > 8) return;
+    size_t length = strlen(now.line);
+    snprintf(now.line + length, 512, "%.500s\n", line);
 }
 
 /* ---- The program ----------------------------------------------------------------------------- */
@@ -112,14 +112,19 @@ static uint32_t working_mhz(unsigned gpu) {
     return mhz;
 }
 
+static uint32_t limit_mw(int gpu) {
+    uint32_t found_mw = 0;
+    assert_int_equal(harpe_gpu_power_limit(gpus, gpu, &found_mw, NULL), HARPE_OK);
+    return found_mw;
+}
+
 static void assert_restored(void) {
     WAIT_FOR(find_controller() < 0 && harpe_world_pick("power-limit") < 0);
     for (int i = 0; i < harpe_gpus_count(gpus); i++) {
-        uint32_t limit_mw = 0, default_mw = 0;
+        uint32_t default_mw = 0;
         assert_int_equal(working_mhz((unsigned)i), HIGHEST_MHZ);
-        assert_int_equal(harpe_gpu_power_limit(gpus, i, &limit_mw, NULL), HARPE_OK);
         assert_int_equal(harpe_gpu_default_power_limit(gpus, i, &default_mw, NULL), HARPE_OK);
-        assert_int_equal(limit_mw, default_mw);
+        assert_int_equal(limit_mw(i), default_mw);
     }
 }
 
@@ -264,6 +269,33 @@ static void a_counter_in_a_file_may_run_back(void **state) {
     assert_restored();
 }
 
+/* The controller cannot restore the GPUs, or it is dead, and its successor cannot. */
+static void gpus_that_are_not_restored_are_told(void **state) {
+    (void)state;
+    uint32_t found_mw = limit_mw(1);
+    for (int i = 0; i < 3; i++) {
+        use_faults("");
+        start((program){.run_s = 200,
+                        .step_s = 0.2,
+                        .compute_share = 0.1,
+                        .marks = true,
+                        .options = {.tunes_limit = i == 2}});
+        pause_s(60);
+        while (i == 2 && limit_mw(1) >= found_mw)
+            pause_s(0.1);
+        use_faults("no_permission");
+        if (i == 1) harpe_world_kill(find_controller());
+        assert_true(harpe_world_await(now.process, INT64_MAX));
+        assert_int_equal(now.report.phase, HARPE_TUNING_STOPPED);
+        assert_false(now.report.is_restored);
+        assert_true(now.report.is_unrestored);
+        assert_non_null(strstr(now.line, i < 2 ? "GPU 1: its clock could not be restored"
+                                               : "GPU 1: its power limit could not be restored"));
+        assert_non_null(strstr(now.line, "harpe gpus --restore"));
+        assert_null(strstr(now.line, "as they were found"));
+    }
+}
+
 static void a_lock_that_is_ignored_ends_the_tuning(void **state) {
     (void)state;
     finish((program){.run_s = 300, .step_s = 0.2, .compute_share = 0.1, .marks = true});
@@ -296,8 +328,9 @@ static void a_gpu_in_use_ends_the_tuning(void **state) {
     const harpe_frequency_controller_options options = {.gpus = gpus, .gpu = 1};
     assert_int_equal(harpe_frequency_controller_start(&options, &other, NULL), HARPE_OK);
     finish((program){.run_s = 2, .step_s = 0.2, .compute_share = 0.1, .marks = true});
-    assert_int_equal(now.report.phase, HARPE_TUNING_UNMEASURABLE);
-    assert_string_equal(now.report.reason, "it ended before its first measurement");
+    assert_int_equal(now.report.phase, HARPE_TUNING_STOPPED);
+    assert_string_equal(now.report.reason, "another job holds a GPU, or has left it changed");
+    assert_non_null(strstr(now.line, "GPU 1 is held by another process"));
     assert_true(now.report.is_restored);
     finish((program){.run_s = 120, .step_s = 0.2, .compute_share = 0.1, .marks = true});
     assert_int_equal(now.report.phase, HARPE_TUNING_STOPPED);
@@ -358,6 +391,7 @@ int main(void) {
         IN_WORLD(a_program_that_cannot_be_measured_is_unchanged),
         IN_WORLD(the_period_of_the_power_is_used_without_marks),
         IN_WORLD(a_counter_in_a_file_may_run_back),
+        IN_WORLD(gpus_that_are_not_restored_are_told),
         IN_WORLD_OF(a_lock_that_is_ignored_ends_the_tuning, deaf),
         IN_WORLD(another_program_that_sets_clocks_ends_the_tuning),
         IN_WORLD(a_gpu_in_use_ends_the_tuning),

@@ -21,6 +21,9 @@ static const char *const phase_names[] = {
     [HARPE_TUNING_STOPPED] = "stopped",
 };
 
+static const char unrestored[] =
+    "a GPU could not be restored, or it is not known whether it is: run 'harpe gpus --restore'";
+
 /* Appends a setting, such as "1185 MHz, 300 W". */
 static void append_setting(harpe_text *text, int clock_mhz, int limit_w) {
     if (clock_mhz > 0) harpe_text_printf(text, "%d MHz", clock_mhz);
@@ -123,8 +126,10 @@ static void append_reason(harpe_text *text, const harpe_tuning_report *report) {
     harpe_text_printf(text, NAME "%s: %s; the GPUs %s\n",
                       report->phase == HARPE_TUNING_STOPPED ? "no setting was chosen"
                                                             : "cannot measure this program",
-                      report->reason ? report->reason : "its work is too uneven",
-                      report->is_restored ? "are as they were found" : "were not changed");
+                      report->reason,
+                      report->is_unrestored ? unrestored
+                      : report->is_restored ? "the GPUs are as they were found"
+                                            : "the GPUs were not changed");
 }
 
 static void append_dry(harpe_text *text, const harpe_tuning_report *report) {
@@ -151,8 +156,9 @@ void harpe_tune_report_print(const harpe_tuning_report *report, const harpe_tune
     else
         append_reason(&text, report);
     if (!is_dry && report->highest_j > 0) append_money(&text, report, prices);
-    if (is_chosen && report->is_restored)
-        harpe_text_printf(&text, NAME "the GPUs are as they were found\n");
+    if (is_chosen && (report->is_restored || report->is_unrestored))
+        harpe_text_printf(&text, NAME "%s\n",
+                          report->is_unrestored ? unrestored : "the GPUs are as they were found");
     if (text.data) fputs(text.data, stderr);
     harpe_text_free(&text);
 }
