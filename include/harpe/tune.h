@@ -74,7 +74,10 @@ typedef struct harpe_tuning_report {
     bool is_noise;                   /* the interval of `saved` contains 0 */
     double highest_j_per_work, chosen_j_per_work;
     double highest_s_per_work, chosen_s_per_work;
-    double work, time_s, energy_j; /* since the start: all work, and time and energy of all GPUs */
+    /* All work that was counted, and time and energy of all GPUs up to its last unit. Times in
+     * which the work or the energy is not known are left out of all three. If no energy is known,
+     * `time_s` and `energy_j` are 0, and `work` is all work. */
+    double work, time_s, energy_j;
     double used_j, highest_j; /* energy of the measured work, and an estimate of the energy that
                                * this work would have needed at the highest setting */
     double latency_p95_s;     /* of the last slice; 0: not known */

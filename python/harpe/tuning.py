@@ -51,7 +51,8 @@ class TuningReport:
     slowest_minute: the slowest minute so far was at most about this share slower.
     is_noise: the saving's interval contains 0.
     guess_low, guess_high: with dry_run, 19 of 20 measured programs have a saving between these.
-    work, time_s, energy_j: units of work, time, and energy of all GPUs since the start.
+    work, time_s, energy_j: units of work, and time and energy of all GPUs up to the last unit, without
+        times in which the work or the energy is not known; both 0: no energy is known.
     highest_j_per_unit, chosen_j_per_unit, highest_s_per_unit, chosen_s_per_unit: of a unit of work.
     is_restored: settings were changed, and are as they were found.
     is_unrestored: a GPU could not be restored, or it is not known whether it is (harpe gpus --restore).

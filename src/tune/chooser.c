@@ -784,10 +784,9 @@ void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *taken) {
     plan(chooser);
 }
 
-void harpe_chooser_drop(harpe_chooser *chooser) {
+void harpe_chooser_drop(harpe_chooser *chooser, const char *why) {
     chooser->before.is_valid = chooser->middle.is_valid = false;
-    if (++chooser->drops >= MOST_DROPS && !has_baseline(phase_now(chooser)))
-        chooser->reason = "its work could not be counted";
+    if (++chooser->drops >= MOST_DROPS && !has_baseline(phase_now(chooser))) chooser->reason = why;
     plan(chooser);
 }
 

@@ -253,13 +253,13 @@ TEST(work_that_cannot_be_counted_changes_nothing) {
     for (int i = 0; i < 100; i++) {
         harpe_tune_order order = harpe_chooser_next(chooser);
         assert_true(is_as_found(&order) || order.setting.value[HARPE_TUNE_CLOCK] == 1410);
-        harpe_chooser_drop(chooser);
+        harpe_chooser_drop(chooser, "a reason");
     }
     harpe_tuning_report report;
     harpe_chooser_report(chooser, &report);
     harpe_tune_order order = harpe_chooser_next(chooser);
     assert_int_equal(report.phase, HARPE_TUNING_UNMEASURABLE);
-    assert_non_null(report.reason);
+    assert_string_equal(report.reason, "a reason");
     assert_true(is_as_found(&order));
     harpe_chooser_free(chooser);
 }
@@ -286,7 +286,7 @@ TEST(pauses_end_no_search) {
     harpe_chooser *chooser = new_chooser(clock_options());
     run_until(&of, chooser, 10);
     for (int i = 0; i < 1000; i++)
-        harpe_chooser_drop(chooser);
+        harpe_chooser_drop(chooser, "a reason");
     harpe_tuning_report report = run_until(&of, chooser, 1200);
     assert_int_equal(report.phase, HARPE_TUNING_SETTLED);
     assert_true(chosen_clock(&report) <= 960);

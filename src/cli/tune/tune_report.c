@@ -74,14 +74,17 @@ static double saved_kwh(const harpe_tuning_report *report) {
 }
 
 static void append_work(harpe_text *text, const harpe_tuning_report *report) {
+    bool has_energy = report->energy_j > 0;
     harpe_text_printf(text, NAME);
     if (report->meter)
-        harpe_text_printf(text, "%s units of work, measured by %s, in %s with ",
-                          HARPE_DIGITS(report->work, 6), report->meter, HARPE_TIME(report->time_s));
+        harpe_text_printf(text, "%s units of work, measured by %s%s", HARPE_DIGITS(report->work, 6),
+                          report->meter, has_energy ? ", in " : "");
+    if (has_energy)
+        harpe_text_printf(text, "%s with %s kWh", HARPE_TIME(report->time_s),
+                          HARPE_DIGITS(report->energy_j / HARPE_JOULES_PER_KWH, 4));
     else
-        harpe_text_printf(text, "%s with ", HARPE_TIME(report->time_s));
-    harpe_text_printf(text, "%s kWh", HARPE_DIGITS(report->energy_j / HARPE_JOULES_PER_KWH, 4));
-    if (report->work > 0)
+        harpe_text_printf(text, "%sthe energy is not known", report->meter ? "; " : "");
+    if (report->work > 0 && has_energy)
         harpe_text_printf(text, ", %s per unit", HARPE_ENERGY(report->energy_j / report->work));
     harpe_text_printf(text, "\n");
 }
@@ -123,7 +126,7 @@ static void append_money(harpe_text *text, const harpe_tuning_report *report,
 
 /* Says why there is no choice. */
 static void append_reason(harpe_text *text, const harpe_tuning_report *report) {
-    harpe_text_printf(text, NAME "%s: %s; the GPUs %s\n",
+    harpe_text_printf(text, NAME "%s: %s; %s\n",
                       report->phase == HARPE_TUNING_STOPPED ? "no setting was chosen"
                                                             : "cannot measure this program",
                       report->reason,
@@ -173,13 +176,15 @@ harpe_status harpe_tune_report_print_json(const harpe_tuning_report *report,
                                           const harpe_tune_prices *prices, harpe_error *error) {
     bool is_compared = report->saved_error > 0;
     bool is_guessed = report->guess_high > 0;
-    bool has_totals = report->highest_j > 0;
+    bool has_totals = report->highest_j > 0, has_energy = report->energy_j > 0;
     json_t *object =
-        json_pack("{s:s, s:s?, s:s?, s:i, s:i, s:i, s:b, s:f, s:f, s:f, s:b}", "phase",
+        json_pack("{s:s, s:s?, s:s?, s:i, s:i, s:i, s:b, s:f, s:b, s:b}", "phase",
                   phase_names[report->phase], "meter", report->meter, "reason", report->reason,
                   "clock_mhz", report->clock_mhz, "power_limit_w", report->limit_w, "trials",
-                  report->trials, "is_noise", report->is_noise, "work", report->work, "time_s",
-                  report->time_s, "energy_j", report->energy_j, "is_restored", report->is_restored);
+                  report->trials, "is_noise", report->is_noise, "work", report->work, "is_restored",
+                  report->is_restored, "is_unrestored", report->is_unrestored);
+    put(object, "time_s", has_energy, report->time_s);
+    put(object, "energy_j", has_energy, report->energy_j);
     put(object, "saved", is_compared || is_guessed, report->saved);
     put(object, "saved_error", is_compared, report->saved_error);
     put(object, "guess_low", is_guessed, report->guess_low);
