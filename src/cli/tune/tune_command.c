@@ -152,6 +152,8 @@ static void check_complete(const struct argp_state *state, const tune_arguments 
         harpe_flag_fail(state, "--latency-p95 needs --rate-url");
     if (arguments->expression && !arguments->command)
         harpe_flag_fail(state, "--rate-regex needs a command, whose output it reads");
+    if (options->save_path && !*options->save_path)
+        harpe_flag_fail(state, "--save: the name of the file is empty");
     if (arguments->has_eta && options->aim != HARPE_TUNING_COST)
         harpe_flag_fail(state, "--eta needs --selector zeus-cost");
 }
@@ -238,15 +240,21 @@ static void stop_tuning(tune_run *run) {
     harpe_tune_live_clear(&run->live);
 }
 
+/* Prints the report. A command's status passes in any case. */
 static int tell(tune_run *run, int code) {
     const tune_arguments *arguments = &run->arguments;
     harpe_error error;
     if (!run->tuning) return code;
-    if (!arguments->wants_json)
+    if (!arguments->wants_json) {
         harpe_tune_report_print(&run->report, &arguments->prices, arguments->options.is_dry);
-    else if (harpe_tune_report_print_json(&run->report, &arguments->prices, &error) != HARPE_OK)
-        return harpe_command_fail("tune", &error);
-    return code;
+        return code;
+    }
+    if (harpe_tune_report_print_json(&run->report, &arguments->prices, &error) == HARPE_OK &&
+        harpe_command_flush(&error) == HARPE_OK)
+        return code;
+    int failure = harpe_command_fail("tune", &error);
+    /* Otherwise the failure would be told, and change the status, again at exit. */
+    return freopen("/dev/null", "w", stdout) && arguments->command ? code : failure;
 }
 
 /* ---- A command ------------------------------------------------------------------------------- */

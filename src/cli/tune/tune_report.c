@@ -105,19 +105,26 @@ static void append_choice(harpe_text *text, const harpe_tuning_report *report) {
         harpe_text_printf(text, "; %s and then %s per unit",
                           HARPE_ENERGY(report->highest_j_per_work),
                           HARPE_ENERGY(report->chosen_j_per_work));
-    } else if (is_settled) {
+    } else if (is_settled && report->trials > 0) {
         harpe_text_printf(text,
                           ", the highest setting: of those tried (%d trial%s), it is the best",
                           report->trials, report->trials == 1 ? "" : "s");
+    } else if (is_settled) {
+        harpe_text_printf(text, ", the highest setting: no other one could be tried");
     }
     harpe_text_printf(text, "\n");
 }
 
 static void append_money(harpe_text *text, const harpe_tuning_report *report,
                          const harpe_tune_prices *prices) {
-    double kwh = fmax(saved_kwh(report), 0);
+    double kwh = saved_kwh(report);
+    /* As if all work were done at the chosen setting; 0: not known. */
+    double error_kwh = report->saved_error * report->highest_j / HARPE_JOULES_PER_KWH;
     double carbon_kg = kwh * prices->carbon_g_per_kwh / HARPE_GRAMS_PER_KG;
     harpe_text_printf(text, NAME "saved so far: %s kWh", HARPE_DIGITS(kwh, 3));
+    if (error_kwh > 0) harpe_text_printf(text, " (+- %s kWh)", HARPE_DIGITS(error_kwh, 2));
+    if (!(error_kwh > 0) || fabs(kwh) <= error_kwh)
+        harpe_text_printf(text, ", which could be noise");
     if (!isnan(prices->per_kwh))
         harpe_text_printf(text, ", %s for energy", HARPE_DIGITS(kwh * prices->per_kwh, 3));
     if (!isnan(carbon_kg)) harpe_text_printf(text, ", %s kg of CO2", HARPE_DIGITS(carbon_kg, 3));
