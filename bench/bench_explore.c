@@ -151,7 +151,8 @@ int main(int argc, char **argv) {
         if (latency_s < 0) latency_s = pow(10, explored_uniform(s, -3, -0.7)); /* 1 to 200 ms */
         if (latency_s > 0) explored_make_late(s, latency_s);
         if (o.is_wild) explored_make_wild(s);
-        explored_start(s, args);
+        must(s, simulated_open_kind(s, "Perseus", args));
+        simulated_new_scheduler(s);
         ways[i] = explored_go(s, ROUNDS_MAX);
         printf("%5llu %s: %3d rounds, slowest %+.2f %%, all %+.2f %%, energy %+.2f %% (%+.2f %%), "
                "plan %+.2f %% time, %+.2f %% energy\n",

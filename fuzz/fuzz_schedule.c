@@ -71,8 +71,8 @@ static void check_schedule(const harpe_schedule *schedule) {
     }
     require(total == harpe_schedule_instruction_count(schedule));
     harpe_dag dag = {0};
-    require(harpe_dag_build_with_waits(lists, counts, ranks, schedule->waits, schedule->wait_count,
-                                       &dag, NULL) == HARPE_OK);
+    require(harpe_dag_build(lists, counts, ranks, schedule->waits, schedule->wait_count, &dag,
+                            NULL) == HARPE_OK);
     check_dag(&dag, total);
     harpe_dag_clear(&dag);
     free(counts);

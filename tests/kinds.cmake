@@ -14,7 +14,6 @@ set(HARPE_fast_TESTS)
 set(HARPE_smoke_TESTS
     agent_guide # a lease, from the document
     cli_min_dwell
-    cli_phases
     cli_train_sim_smoke
     client_controller_start
     emulator_emulate_command

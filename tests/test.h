@@ -15,6 +15,8 @@
 
 #include <cmocka.h>
 
+#include <harpe/status.h>
+
 /* Skips a test and says why. The reason is a format and its arguments. It begins with what the test
  * lacks: data:      measured data hardware:  a GPU, a driver, or a feature of the kernel root:
  * root, or a user who is not root missing:   a program or a library that could be installed */
@@ -51,18 +53,49 @@
     } \
     static void name(void **state __attribute__((unused)))
 
-/* The tests of the program, in the order of its file. */
-static struct CMUnitTest listed_tests[100];
-static size_t listed_count;
+/* The tests of the program, in the order of its source file. main.c defines the list. */
+extern struct CMUnitTest listed_tests[100];
+extern size_t listed_count;
 
 /* Runs the listed tests, or those that match the pattern $HARPE_TEST_FILTER. Returns the exit
- * status. */
+ * status. A program whose tests need nothing else has the main() of main.c, which calls this. */
 static inline int run_listed_tests_within(int (*set_up)(void **state),
                                           int (*tear_down)(void **state)) {
     cmocka_set_test_filter(getenv("HARPE_TEST_FILTER"));
     return _cmocka_run_group_tests("tests", listed_tests, listed_count, set_up, tear_down);
 }
 static inline int run_listed_tests(void) { return run_listed_tests_within(NULL, NULL); }
+
+/* ---- Calls of the library -------------------------------------------------------------------- */
+
+/* Where the calls of the macros below write their error. */
+static harpe_error failure __attribute__((unused));
+
+/* Checks that an error is one line that contains `text`. */
+static inline void assert_says(const harpe_error *error, const char *text) {
+    if (!strstr(error->message, text)) fail_msg("'%s' does not say '%s'", error->message, text);
+    assert_null(strchr(error->message, '\n'));
+}
+
+/* Fails the test with the library's own message. */
+#define assert_ok(call, error) \
+    do { \
+        harpe_status assert_ok_status = (call); \
+        if (assert_ok_status != HARPE_OK) \
+            fail_msg("%s: %s", harpe_status_name(assert_ok_status), (error).message); \
+    } while (0)
+
+/* Does the same for a call that writes its error into `failure`. */
+#define assert_works(call) assert_ok(call, failure)
+
+/* Checks that a call returns `expected`, and that its error, `failure`, contains `text`. */
+#define assert_refuses(call, expected, text) \
+    do { \
+        failure = (harpe_error){.message = ""}; \
+        assert_int_equal(call, expected); \
+        assert_int_equal(failure.status, expected); \
+        assert_says(&failure, text); \
+    } while (0)
 
 /* ---- What a test holds ----------------------------------------------------------------------- */
 

@@ -228,8 +228,6 @@ static harpe_status agent_zeusd_put_back(harpe_agent_zeusd *zeusd, harpe_error *
     return zeusd ? harpe_zeusd_settings_put_back(zeusd->settings, error) : HARPE_OK;
 }
 
-/* ---- The agent ------------------------------------------------------------------------------- */
-
 /* ---- Privileges ------------------------------------------------------------------------------ */
 
 /* NVIDIA's driver lets a process change clocks and power limits if it has this capability. */

@@ -781,8 +781,8 @@ static void adopt(void *user, const harpe_lease_record *record) {
     }
 }
 
-/* Restores a GPU that a job without a lease has left changed because all of its processes were
- * killed. To askers, the GPU is lent until then. */
+/* Restores a GPU that a job without a lease has left changed, after all processes of the job were
+ * killed. Until it is restored, the GPU counts as lent. */
 static void take_over_left(harpe_lease_entry *entry, int64_t trainer) {
     entry->record = (harpe_lease_record){.id = ++entry->all->last_id,
                                          .control = entry->control,

@@ -102,9 +102,14 @@ void harpe_text_free(harpe_text *text) {
     *text = (harpe_text){0};
 }
 
-/* ---- Safe text ------------------------------------------------------------------------------- */
+char *harpe_text_take(harpe_text *text) {
+    if (text->failed) harpe_text_free(text);
+    char *taken = text->data;
+    *text = (harpe_text){0};
+    return taken;
+}
 
-/* Reads UTF-8 character by character and decides which characters may be shown. */
+/* ---- Safe text ------------------------------------------------------------------------------- */
 
 /* Returns the length in bytes of a UTF-8 sequence that begins with the byte `first`. Returns 0 if
  * no sequence begins with this byte. */
@@ -207,6 +212,17 @@ void harpe_metrics_text_label(harpe_text *text, const char *name, const char *va
         value += length > 0 ? length : 1;
     }
     harpe_text_append(text, "\"", 1);
+}
+
+void harpe_metrics_text_sample(harpe_text *text, const char *name, const char *const *labels,
+                               double value) {
+    harpe_text_append(text, name, strlen(name));
+    for (size_t i = 0; labels[i]; i += 2) {
+        harpe_text_append(text, i == 0 ? "{" : ",", 1);
+        harpe_metrics_text_label(text, labels[i], labels[i + 1]);
+    }
+    if (*labels) harpe_text_append(text, "}", 1);
+    harpe_metrics_text_value(text, value);
 }
 
 void harpe_metrics_text_value(harpe_text *text, double value) {

@@ -26,6 +26,9 @@ void harpe_text_number(harpe_text *text, double value);
 /* Appends `bytes` with &, <, > and quotes escaped for HTML and SVG. */
 void harpe_text_html(harpe_text *text, const char *bytes);
 void harpe_text_free(harpe_text *text);
+/* Returns the appended bytes, which the caller frees with free(). If an allocation has failed,
+ * frees them and returns NULL. */
+char *harpe_text_take(harpe_text *text);
 
 /* ---- Safe text ------------------------------------------------------------------------------- */
 
@@ -53,6 +56,9 @@ void harpe_clean_in_place(char *text);
 /* Appends the lines HELP and TYPE. `type` is "counter", "gauge" or "histogram". */
 void harpe_metrics_text_head(harpe_text *text, const char *name, const char *type,
                              const char *help);
+/* Appends a sample. `labels` is a list of names, each followed by its value; NULL ends it. */
+void harpe_metrics_text_sample(harpe_text *text, const char *name, const char *const *labels,
+                               double value);
 /* Appends NAME="VALUE". Escapes quotes, backslashes and line ends, and replaces bytes that are not
  * UTF-8, because Prometheus refuses a whole page with such a byte. */
 void harpe_metrics_text_label(harpe_text *text, const char *name, const char *value);

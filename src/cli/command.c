@@ -1,25 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Functions that several subcommands use: prepare the process (streams, signals), report a failure,
  * print JSON, run a command of the user, read the values of flags. */
-#include "cli/command.h"
-
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <poll.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/array.h"
-#include "base/error.h"
 #include "base/file.h"
-#include "base/number.h"
-#include "base/terminal_progress.h"
-#include "base/text.h"
+#include "base/process.h"
+#include "base/wait.h"
+#include "cli/cli.h"
 
 /* More digits would only show binary rounding. */
 #define JSON_DIGITS 15
@@ -98,6 +92,11 @@ int harpe_command_fail(const char *command, const harpe_error *error) {
     /* A path that the operating system rejects is not a usage error. */
     bool is_usage = error->status == HARPE_INVALID_ARGUMENT && error->vendor_code == 0;
     return is_usage ? HARPE_EXIT_USAGE : HARPE_EXIT_FAILURE;
+}
+
+void harpe_command_catch_signals(void) {
+    harpe_terminal_progress shows_nothing;
+    (void)harpe_terminal_progress_start(&shows_nothing, true);
 }
 
 harpe_status harpe_command_check_signal(harpe_error *error) {
@@ -248,12 +247,16 @@ harpe_log harpe_command_log(const char *before) {
     return (harpe_log){.write = print_warning, .user = (char *)before};
 }
 
+long harpe_json_count(const json_t *object, const char *name) {
+    return (long)json_integer_value(json_object_get(object, name));
+}
+
 json_t *harpe_command_json_number(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
 json_t *harpe_command_json_text(const char *text) {
-    json_t *value = json_string(text);
+    json_t *value = text ? json_string(text) : json_null();
     char *copy = value ? NULL : strdup(text);
     if (!copy) return value;
     for (char *c = copy; *c; c++)
@@ -298,23 +301,28 @@ void harpe_command_block(const int *numbers, sigset_t *blocked, sigset_t *before
     sigprocmask(SIG_BLOCK, blocked, before);
 }
 
-static int wait_for(pid_t child, const sigset_t *waited) {
+int harpe_command_wait(pid_t child, const sigset_t *waited, void (*tick)(void *user), void *user) {
+    struct pollfd signals = {.fd = harpe_process_signals(waited), .events = POLLIN};
+    /* Without a descriptor for signals, looks once a second whether the command has ended. */
+    int64_t longest_ns = tick || signals.fd < 0 ? 1000000000 : -1;
     int status = 0;
-    for (;;) {
-        siginfo_t info;
-        pid_t ended = waitpid(child, &status, WNOHANG);
-        if (ended == child) return harpe_command_exit_code(status);
-        if (ended < 0 && errno != EINTR) return HARPE_EXIT_FAILURE;
-        int number = sigwaitinfo(waited, &info);
-        if (number > 0 && number != SIGCHLD && info.si_code != SI_KERNEL) kill(child, number);
+    pid_t ended;
+    while ((ended = waitpid(child, &status, WNOHANG)) == 0 || (ended < 0 && errno == EINTR)) {
+        struct signalfd_siginfo info;
+        if (harpe_poll(&signals, 1, longest_ns) == 0 && tick) tick(user);
+        while (read(signals.fd, &info, sizeof info) == (ssize_t)sizeof info)
+            if (info.ssi_signo != SIGCHLD && info.ssi_code != SI_KERNEL)
+                (void)kill(child, (int)info.ssi_signo);
     }
+    if (signals.fd >= 0) (void)close(signals.fd);
+    return ended == child ? harpe_command_exit_code(status) : HARPE_EXIT_FAILURE;
 }
 
 int harpe_command_run(const char *name, char *const *command, const sigset_t *waited,
                       const sigset_t *mask) {
     pid_t child;
     int failed = harpe_command_spawn(command, NULL, mask, &child);
-    return failed == 0 ? wait_for(child, waited)
+    return failed == 0 ? harpe_command_wait(child, waited, NULL, NULL)
                        : harpe_command_fail_to_run(name, command[0], failed);
 }
 
@@ -360,16 +368,15 @@ int harpe_flag_int(const struct argp_state *state, const char *flag, const char 
                    int64_t minimum, int64_t maximum) {
     int64_t value = 0;
     bool is_number = harpe_parse_int(text, strlen(text), &value);
-    if (!is_number || value < minimum || value > maximum) {
+    if (!is_number || value < minimum || value > maximum)
         harpe_flag_fail(state,
                         "%s: expected a whole number from %" PRId64 " to %" PRId64 ", found '%s'",
                         flag, minimum, maximum, text);
-    }
     return (int)value;
 }
 
-static double read_double(const struct argp_state *state, const char *flag, const char *text,
-                          double minimum, double maximum, bool is_above) {
+double harpe_flag_double(const struct argp_state *state, const char *flag, const char *text,
+                         double minimum, double maximum, bool is_above) {
     double value = 0;
     bool is_number = harpe_parse_double(text, strlen(text), &value);
     if (!is_number || value < minimum || (is_above && value == minimum) || value > maximum)
@@ -378,16 +385,6 @@ static double read_double(const struct argp_state *state, const char *flag, cons
                                  : "%s: expected a number from %g to %g, found '%s'",
                         flag, minimum, maximum, text);
     return value;
-}
-
-double harpe_flag_double(const struct argp_state *state, const char *flag, const char *text,
-                         double minimum, double maximum) {
-    return read_double(state, flag, text, minimum, maximum, false);
-}
-
-double harpe_flag_double_above(const struct argp_state *state, const char *flag, const char *text,
-                               double minimum, double maximum) {
-    return read_double(state, flag, text, minimum, maximum, true);
 }
 
 int harpe_flag_choice(const struct argp_state *state, const char *flag, const char *text,
@@ -426,7 +423,8 @@ static const harpe_flag *find_flag(const harpe_command_line *line, int key,
 
 static double read_number(const struct argp_state *state, const harpe_flag *flag, const char *name,
                           const char *text) {
-    double value = read_double(state, name, text, flag->minimum, flag->maximum, flag->is_above);
+    double value =
+        harpe_flag_double(state, name, text, flag->minimum, flag->maximum, flag->is_above);
     return flag->divisor > 0 ? value / flag->divisor : value;
 }
 

@@ -2,17 +2,11 @@
 /* Turns a user's name of a GPU into a GPU. When a GPU is lost, the GPUs after it get lower numbers
  * in every process that starts later. So a number is refused if a GPU before the one that it means
  * is lost, or is new. */
-#include "cli/gpu_names.h"
-
-#include <stdio.h>
-#include <string.h>
 #include <strings.h>
 
 #include <harpe/profile.h>
 
-#include "base/error.h"
-#include "base/number.h"
-#include "base/text.h"
+#include "cli/cli.h"
 #include "gpu/gpus.h"
 #include "gpu/visible.h"
 #include "lease/lease.h"

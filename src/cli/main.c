@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program `harpe`: the table of subcommands. It calls the subcommand. */
-#include <string.h>
-
 #include <libpq-fe.h>
 #include <openssl/crypto.h>
 #include <sqlite3.h>
 
 #include "base/file_processes.h"
 #include "base/version.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "client/control.h"
 #include "http/client/transport.h"
 #include "server/scheduler/hosts.h"
@@ -71,11 +69,11 @@ static void print_help(FILE *stream) {
     }
     fprintf(stream,
             "\n'harpe COMMAND --help' or 'harpe help COMMAND' describes a command.\n\nOptions:\n  "
-            "-?, --help     Give this help list\n      --usage    Give a short usage "
-            "message\n  -V, --version  Print the program's version\n\nTo try it without a profile "
-            "of your own:\n  harpe synth --stages 8 --output profile.csv\n  harpe plan "
-            "--inst-profile profile.csv --num-mbs 32 --p2p-power 84 --output-dir plans\n  harpe "
-            "choose plans --max-slowdown 1.05\n\nSee also: man harpe\n");
+            "-?, --help     Give this help list\n      --usage    Give a short usage message\n  "
+            "-V, --version  Print the program's version\n\nTo try it without a profile of your "
+            "own:\n  harpe synth --stages 8 --output profile.csv\n  harpe plan --inst-profile "
+            "profile.csv --num-mbs 32 --p2p-power 84 --output-dir plans\n  harpe choose plans "
+            "--max-slowdown 1.05\n\nSee also: man harpe\n");
 }
 
 static const struct argp_state program = {.name = "harpe"}; /* for messages */

@@ -2,29 +2,20 @@
 /* Runs a command of the user that marks its steps. Makes the memory and the pipe for the marks,
  * starts the command, passes signals on, and calls a function for each mark. `harpe power-limit
  * run` and `harpe tune` use this file, which does not know what a step is for. */
-#include "cli/marked_command.h"
-
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/futex.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <harpe/power_limit.h>
 
-#include "base/error.h"
 #include "base/process.h"
 #include "base/wait.h"
-#include "cli/command.h"
+#include "cli/cli.h"
 
 /* ---- The channel of step signals ------------------------------------------------------------- */
 
@@ -115,21 +106,18 @@ static harpe_status start_listener(harpe_step_channel *signals, harpe_error *err
     return HARPE_OK;
 }
 
-static void stop_listener(harpe_step_channel *signals) {
-    if (!signals->has_listener) return;
-    atomic_store(&signals->is_over, true);
-    atomic_store(&signals->shared->is_parked, 0);
-    harpe_wake(&signals->shared->is_parked);
-    harpe_thread_join(signals->listener);
-}
-
 static void close_one(int *descriptor) {
     if (*descriptor >= 0) (void)close(*descriptor);
     *descriptor = -1;
 }
 
 static void close_channel(harpe_step_channel *signals) {
-    stop_listener(signals);
+    if (signals->has_listener) {
+        atomic_store(&signals->is_over, true);
+        atomic_store(&signals->shared->is_parked, 0);
+        harpe_wake(&signals->shared->is_parked);
+        harpe_thread_join(signals->listener);
+    }
     if (signals->shared) (void)munmap(signals->shared, sizeof *signals->shared);
     close_one(&signals->memory);
     close_one(&signals->lines);
@@ -148,13 +136,6 @@ static harpe_status open_channel(harpe_step_channel *signals, bool with_bell, ha
     if (status == HARPE_OK && with_bell) status = start_listener(signals, error);
     if (status != HARPE_OK) close_channel(signals);
     return status;
-}
-
-/* Closes the command's end of the pipe in this process. Call it after the command has started.
- * Otherwise this process could not detect the end of the pipe. */
-static void close_lines_end(harpe_step_channel *signals) {
-    (void)close(signals->lines_end);
-    signals->lines_end = -1;
 }
 
 /* Returns the next signal in the memory: 's' for a step, 'e' for an epoch, '\0' for none. */
@@ -218,7 +199,8 @@ harpe_status harpe_marked_command_start(harpe_marked_command *child, char *const
     posix_spawn_file_actions_adddup2(actions, channel->memory, channel->memory);
     int failure = harpe_command_spawn(command, actions, &child->mask, &child->id);
     if (actions == &own) posix_spawn_file_actions_destroy(&own);
-    close_lines_end(&child->step_signals);
+    /* Otherwise this process could not detect the end of the pipe. */
+    close_one(&child->step_signals.lines_end);
     if (failure) return harpe_fail_errno(error, failure, "running '%.100s'", command[0]);
     return HARPE_OK;
 }
@@ -299,13 +281,6 @@ static void take_signals(harpe_marked_command *child) {
     }
 }
 
-/* Takes all marks that the command made before its end. */
-static void take_rest(harpe_marked_command *child) {
-    while (take_lines(child))
-        take_step_signals(child);
-    take_step_signals(child);
-}
-
 void harpe_marked_command_follow(harpe_marked_command *child) {
     enum { SIGNALS, LINES, BELL, WAYS };
     const harpe_marks *marks = child->marks;
@@ -324,5 +299,8 @@ void harpe_marked_command_follow(harpe_marked_command *child) {
             !is_readable(child->step_signals.bell))
             marks->caught_up(marks->user);
     }
-    take_rest(child);
+    /* All marks that the command made before its end. */
+    while (take_lines(child))
+        take_step_signals(child);
+    take_step_signals(child);
 }

@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe serve`: collects settings from environment, file and flags, and runs the server of
- * src/server in the foreground. Log lines go to standard error, or to the file of log_file. */
+ * src/server in the foreground. Log lines go to standard error, or to the file of log_file. `harpe
+ * store`: backs up, checks and restores the SQLite file in which a server keeps its jobs;
+ * server/store/store_tool.c does the work. */
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "base/array.h"
 #include "base/clock.h"
-#include "base/error.h"
-#include "base/text.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "pfo/settings.h"
 #include "server/scheduler/scheduler_host.h"
 #include "server/server.h"
@@ -25,30 +21,34 @@ typedef struct given_setting {
     char flag[80];
 } given_setting;
 
-typedef struct serve_arguments {
-    given_setting *given;
+/* Where the settings of a command line come from, besides the environment. */
+typedef struct setting_sources {
+    given_setting *given; /* owned */
     size_t count, capacity;
-    const char *config;
+    const char *config; /* file; NULL: none */
+} setting_sources;
+
+typedef struct serve_arguments {
+    setting_sources sources;
     bool print_settings;
     bool quiet;
 } serve_arguments;
 
-/* ---- Flags ----------------------------------------------------------------------------------- */
+/* ---- serve: flags ---------------------------------------------------------------------------- */
 
-static void give(serve_arguments *arguments, const struct argp_state *state, const char *name,
-                 size_t name_length, const char *value, const char *flag) {
+static void give(setting_sources *sources, const struct argp_state *state, const char *name,
+                 const char *value, const char *flag) {
     given_setting *given = NULL;
-    if (HARPE_ARRAY_RESERVE(arguments->given, arguments->capacity, arguments->count + 1))
-        given = &arguments->given[arguments->count++];
+    if (HARPE_ARRAY_RESERVE(sources->given, sources->capacity, sources->count + 1))
+        given = &sources->given[sources->count++];
     if (!given) harpe_flag_fail(state, "out of memory");
     *given = (given_setting){.value = value};
-    snprintf(given->name, sizeof given->name, "%.*s", (int)name_length, name);
+    snprintf(given->name, sizeof given->name, "%s", name);
     snprintf(given->flag, sizeof given->flag, "%s", flag);
 }
 
 /* Reads "ADDR", "ADDR:PORT", "[ADDR6]:PORT" or a bare IPv6 address. */
 static void give_listen(void *into, struct argp_state *state, const char *flag, char *text) {
-    serve_arguments *arguments = into;
     char *colon = strrchr(text, ':');
     bool is_bracketed = *text == '[';
     if (is_bracketed) {
@@ -62,9 +62,9 @@ static void give_listen(void *into, struct argp_state *state, const char *flag, 
     }
     if (colon) {
         *colon = '\0';
-        give(arguments, state, "port", 4, colon + 1, flag);
+        give(into, state, "port", colon + 1, flag);
     }
-    give(arguments, state, "listen", 6, text, flag);
+    give(into, state, "listen", text, flag);
 }
 
 /* Fails if the name of a scheduler is mistyped. A name that contains ':', '.' or '/' is the user's
@@ -88,7 +88,7 @@ static void give_setting(void *into, struct argp_state *state, const char *flag,
     snprintf(setting, sizeof setting, "%s", flag + strlen("--"));
     for (char *c = setting; (c = strchr(c, '-'));)
         *c = '_';
-    give(into, state, setting, strlen(setting), text ? text : "true", flag);
+    give(into, state, setting, text ? text : "true", flag);
 }
 
 static void give_scheduler(void *into, struct argp_state *state, const char *flag, char *text) {
@@ -98,21 +98,21 @@ static void give_scheduler(void *into, struct argp_state *state, const char *fla
 
 static void give_no_dump(void *into, struct argp_state *state, const char *flag, char *text) {
     (void)text;
-    give(into, state, "dump_data", 9, "false", flag);
+    give(into, state, "dump_data", "false", flag);
 }
 
 /* Reads "NAME=VALUE". */
 static void give_any(void *into, struct argp_state *state, const char *flag, char *text) {
     char name[80];
-    const char *equals = strchr(text, '=');
+    char *equals = strchr(text, '=');
     if (!equals) harpe_flag_fail(state, "--set: '%s' is not NAME=VALUE", text);
-    int length = (int)(equals - text);
+    *equals = '\0';
     int shown = harpe_settings_name_length(text); /* the rest may be a password */
-    snprintf(name, sizeof name, "%s %.*s", flag, shown < length ? shown : length, text);
-    give(into, state, text, (size_t)length, equals + 1, name);
+    snprintf(name, sizeof name, "%s %.*s", flag, shown, text);
+    give(into, state, text, equals + 1, name);
 }
 
-static const harpe_flag flags[] = {
+static const harpe_flag serve_flags[] = {
     {"port", 0, "N", "Port to listen on (7787; 0: any free port)", 1, .read = give_setting},
     {"listen", 0, "ADDR[:PORT]",
      "Address to listen on (127.0.0.1); others need --token-file or --insecure", 1,
@@ -153,7 +153,7 @@ static const harpe_flag flags[] = {
     {"tls-key", 0, "FILE", "Its private key, PEM", 4, .read = give_setting},
     {"config", 0, "FILE",
      "Read NAME=value lines; flags override them. -FILE: the file may be missing", 5,
-     HARPE_INTO(serve_arguments, config)},
+     HARPE_INTO(serve_arguments, sources.config)},
     {"set", 0, "NAME=VALUE", "Any setting by name (see --print-settings)", 5, .read = give_any},
     {"print-settings", 0, NULL, "Print all settings and where they come from", 5,
      HARPE_INTO(serve_arguments, print_settings)},
@@ -165,15 +165,15 @@ static const harpe_flag flags[] = {
     {0},
 };
 
-static const harpe_command_line command_line = {
-    .parts = {{.flags = flags}},
+static const harpe_command_line serve_line = {
+    .parts = {{.flags = serve_flags}},
     .about = "The coordination server of the pipeline frequency optimizer: jobs and their ranks "
              "register, fetch their frequency schedules and report what they measured.\v"
              "Settings also come from the environment (HARPE_PFO_NAME).\n\n"
              "See also: man harpe-serve",
 };
 
-/* ---- Log ------------------------------------------------------------------------------------- */
+/* ---- serve: log ------------------------------------------------------------------------------ */
 
 typedef struct log_settings {
     harpe_log_level lowest;
@@ -223,16 +223,16 @@ static void print_line(void *user, harpe_log_level level, const char *line) {
     harpe_command_say(before, line);
 }
 
-/* ---- Running --------------------------------------------------------------------------------- */
+/* ---- Settings -------------------------------------------------------------------------------- */
 
-static harpe_status gather(const serve_arguments *arguments, harpe_settings *settings,
-                           harpe_log log, harpe_error *error) {
+static harpe_status gather(const setting_sources *sources, harpe_settings *settings, harpe_log log,
+                           harpe_error *error) {
     harpe_status status =
         harpe_settings_from_environment(settings, (const char *const *)environ, log, error);
-    if (status == HARPE_OK && arguments->config)
-        status = harpe_settings_from_config(settings, arguments->config, error);
-    for (size_t i = 0; i < arguments->count && status == HARPE_OK; i++) {
-        const given_setting *given = &arguments->given[i];
+    if (status == HARPE_OK && sources->config)
+        status = harpe_settings_from_config(settings, sources->config, error);
+    for (size_t i = 0; i < sources->count && status == HARPE_OK; i++) {
+        const given_setting *given = &sources->given[i];
         status = harpe_settings_set(settings, given->name, given->value, HARPE_FROM_FLAG,
                                     given->flag, error);
     }
@@ -240,13 +240,7 @@ static harpe_status gather(const serve_arguments *arguments, harpe_settings *set
     return harpe_settings_complete(settings, (const char *const *)environ, geteuid() == 0, error);
 }
 
-static harpe_status print_settings(const harpe_settings *settings, harpe_error *error) {
-    char *text = harpe_settings_format(settings);
-    if (!text) return harpe_fail_memory(error);
-    fputs(text, stdout);
-    free(text);
-    return HARPE_OK;
-}
+/* ---- serve: running -------------------------------------------------------------------------- */
 
 static void print_start(const harpe_settings *settings, const char *line) {
     if (settings->log_is_json)
@@ -274,16 +268,10 @@ static void print_listening(const harpe_settings *settings, int port) {
  * is changed. The exit code then tells a service manager not to restart the server. A failure of
  * the network or of a disk may be temporary. */
 static bool is_lasting(harpe_status status) {
-    switch (status) {
-    case HARPE_INVALID_ARGUMENT:
-    case HARPE_INVALID_INPUT:
-    case HARPE_NOT_FOUND:
-    case HARPE_PERMISSION_DENIED:
-    case HARPE_LIMIT_EXCEEDED:
-    case HARPE_NOT_SUPPORTED:
-    case HARPE_UNAVAILABLE: return true;
-    default: return false;
-    }
+    return status == HARPE_INVALID_ARGUMENT || status == HARPE_INVALID_INPUT ||
+           status == HARPE_NOT_FOUND || status == HARPE_PERMISSION_DENIED ||
+           status == HARPE_LIMIT_EXCEEDED || status == HARPE_NOT_SUPPORTED ||
+           status == HARPE_UNAVAILABLE;
 }
 
 /* Exits at once, without exit handlers, because a part of the server is still running. */
@@ -310,17 +298,20 @@ int harpe_serve_command(int argc, char **argv) {
     harpe_settings settings = {0};
     harpe_error error;
     bool is_listening = false;
-    (void)harpe_command_line_read(&command_line, argc, argv, &arguments);
+    (void)harpe_command_line_read(&serve_line, argc, argv, &arguments);
     log_settings lines = {HARPE_LOG_WARNING, false};
     harpe_log log = {print_line, &lines};
     harpe_status status = harpe_settings_init(&settings, &error);
     settings.show_store = harpe_store_address_shown;
-    if (status == HARPE_OK) status = gather(&arguments, &settings, log, &error);
+    if (status == HARPE_OK) status = gather(&arguments.sources, &settings, log, &error);
     if (status == HARPE_OK) {
         lines = (log_settings){arguments.quiet ? HARPE_LOG_ERROR : settings.log_level,
                                settings.log_is_json};
         if (arguments.print_settings) {
-            status = print_settings(&settings, &error);
+            char *text = harpe_settings_format(&settings);
+            if (text) fputs(text, stdout);
+            if (!text) status = harpe_fail_memory(&error);
+            free(text);
         } else {
             harpe_command_leave_signals();
             (void)umask(umask(0) | 0077); /* only the server's own user may read its files */
@@ -329,7 +320,7 @@ int harpe_serve_command(int argc, char **argv) {
                 status = serve(&settings, log, arguments.quiet, &is_listening, &error);
         }
     }
-    free(arguments.given);
+    free(arguments.sources.given);
     if (status == HARPE_OK) {
         harpe_settings_free(&settings);
         return HARPE_EXIT_OK;
@@ -341,4 +332,238 @@ int harpe_serve_command(int argc, char **argv) {
         code = harpe_command_fail("serve", &error);
     harpe_settings_free(&settings);
     return !is_listening && is_lasting(status) ? HARPE_EXIT_USAGE : code;
+}
+
+typedef enum store_action {
+    ACTION_BACKUP,
+    ACTION_CHECK,
+    ACTION_RESTORE,
+    ACTION_ACCEPT
+} store_action;
+static const char *const store_actions[] = {"backup", "check", "restore", "accept", NULL};
+
+typedef struct store_arguments {
+    setting_sources sources;
+    const char *file; /* after the action */
+    store_action action;
+    bool has_action, has_store, force, json, quiet;
+} store_arguments;
+
+/* ---- store: flags ---------------------------------------------------------------------------- */
+
+static const harpe_flag store_words[] = {
+    {"ACTION", HARPE_INTO(store_arguments, action), .names = store_actions,
+     .given = offsetof(store_arguments, has_action)},
+    {"FILE", HARPE_INTO(store_arguments, file)},
+    {0},
+};
+
+static const harpe_flag store_flags[] = {
+    {"store", 0, "FILE", "The store (default: that of harpe serve)", 1, .read = give_setting,
+     .given = offsetof(store_arguments, has_store)},
+    {"state-dir", 0, "DIR", "The state directory of harpe serve", 1, .read = give_setting},
+    {"config", 0, "FILE", "The configuration file of harpe serve", 1,
+     HARPE_INTO(store_arguments, sources.config)},
+    {"force", 0, NULL, "Replace a file that exists (backup)", 2,
+     HARPE_INTO(store_arguments, force)},
+    {"json", 'j', NULL, "Print JSON", 2, HARPE_INTO(store_arguments, json)},
+    {"quiet", 'q', NULL, "Print only problems", 2, HARPE_INTO(store_arguments, quiet)},
+    {0},
+};
+
+static const harpe_command_line store_line = {
+    .parts = {{.flags = store_flags}},
+    .words = store_words,
+    .forms = "backup FILE\ncheck [FILE]\nrestore FILE\naccept",
+    .about = "Back up, check or restore the SQLite file in which a coordination server (harpe "
+             "serve) keeps its jobs. backup and check also work while the server runs. restore "
+             "puts a backup in place of the store. accept lets the server continue with a store "
+             "whose newest commits are missing.\vExample:\n"
+             "  harpe store backup harpe-backup.db\n\nSee also: man harpe-store",
+};
+
+static void check_usage(const store_arguments *arguments, const struct argp_state *state) {
+    if (!arguments->has_action)
+        harpe_flag_fail(state, "an action is missing: backup, check, restore or accept");
+    const char *name = store_actions[arguments->action];
+    if (arguments->action == ACTION_BACKUP && !arguments->file)
+        harpe_flag_fail(state, "backup needs the name of the file to write");
+    if (arguments->action == ACTION_RESTORE && !arguments->file)
+        harpe_flag_fail(state, "restore needs the name of a backup");
+    if (arguments->action == ACTION_ACCEPT && arguments->file)
+        harpe_flag_fail(state, "accept takes no file, got '%s'; --store names the store",
+                        arguments->file);
+    if (arguments->action == ACTION_CHECK && arguments->file && arguments->has_store)
+        harpe_flag_fail(state, "check takes a file or --store, not both");
+    if (arguments->force && arguments->action != ACTION_BACKUP)
+        harpe_flag_fail(state, "--force is for backup, and this is %s", name);
+}
+
+/* ---- store: which file ----------------------------------------------------------------------- */
+
+/* Finds the file that a value of the setting `store` names. Only an SQLite store has a file. */
+static harpe_status file_of(const char *store, char **path, harpe_error *error) {
+    if (strncmp(store, "sqlite:", 7) == 0)
+        store += 7;
+    else if (strcmp(store, "memory") == 0)
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "the store is in the server's memory: there is nothing to save");
+    else if (harpe_store_is_postgres(store) || strstr(store, "://"))
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "harpe store is for SQLite files, and this store is in PostgreSQL: use "
+                          "pg_dump --schema=harpe and pg_restore");
+    if (!*store) return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the store's name is empty");
+    *path = strdup(store);
+    return *path ? HARPE_OK : harpe_fail_memory(error);
+}
+
+static harpe_status find_store(const store_arguments *arguments, char **path, harpe_error *error) {
+    harpe_settings settings = {0};
+    if (arguments->action == ACTION_CHECK && arguments->file)
+        return file_of(arguments->file, path, error);
+    harpe_status status = harpe_settings_init(&settings, error);
+    if (status == HARPE_OK) status = gather(&arguments->sources, &settings, (harpe_log){0}, error);
+    if (status == HARPE_OK) status = file_of(settings.store, path, error);
+    harpe_settings_free(&settings);
+    return status;
+}
+
+/* ---- store: printing ------------------------------------------------------------------------- */
+
+static json_t *list_problems(const harpe_store_report *report) {
+    json_t *list = json_array();
+    for (const char *line = report->details.data; line && *line;) {
+        size_t length = strcspn(line, "\n");
+        char *one = strndup(line, length);
+        if (one) (void)json_array_append_new(list, harpe_command_json_text(one));
+        free(one);
+        line += length + (line[length] == '\n');
+    }
+    return list;
+}
+
+static harpe_status print_json(const store_arguments *arguments, const char *path,
+                               const harpe_store_report *report, const char *replaced,
+                               harpe_error *error) {
+    json_t *object = json_pack(
+        "{s:s, s:o, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "action",
+        store_actions[arguments->action], "store", harpe_command_json_text(path), "in_use",
+        report->is_in_use, "ok", report->problems == 0, "jobs", (json_int_t)report->jobs, "ranks",
+        (json_int_t)report->ranks, "rounds", (json_int_t)report->rounds, "results",
+        (json_int_t)report->results, "commits", (json_int_t)report->commits, "bytes",
+        (json_int_t)report->bytes, "problems", list_problems(report));
+    if (object && arguments->file && arguments->action != ACTION_CHECK)
+        (void)json_object_set_new(object, "backup", harpe_command_json_text(arguments->file));
+    if (object && replaced)
+        (void)json_object_set_new(object, "replaced", harpe_command_json_text(replaced));
+    return harpe_command_print_json(object, error);
+}
+
+static void print_contents(const harpe_store_report *report) {
+    printf("%lld jobs, %lld rounds, %lld ranks, %lld results, %lld bytes", (long long)report->jobs,
+           (long long)report->rounds, (long long)report->ranks, (long long)report->results,
+           (long long)report->bytes);
+}
+
+/* ---- store: actions -------------------------------------------------------------------------- */
+
+static harpe_status backup(const store_arguments *arguments, const char *path,
+                           harpe_store_report *report, harpe_error *error) {
+    harpe_status status =
+        harpe_store_backup(path, arguments->file, arguments->force, report, error);
+    if (status != HARPE_OK) return status;
+    if (arguments->json) return print_json(arguments, path, report, NULL, error);
+    if (arguments->quiet) return HARPE_OK;
+    printf("saved %s to %s: ", path, arguments->file);
+    print_contents(report);
+    printf("%s\n", report->is_in_use ? "; the server was running" : "");
+    return HARPE_OK;
+}
+
+static harpe_status check(const store_arguments *arguments, const char *path,
+                          harpe_store_report *report, harpe_error *error) {
+    harpe_status status = harpe_store_examine(path, report, error);
+    if (status != HARPE_OK) return status;
+    if (arguments->json) {
+        status = print_json(arguments, path, report, NULL, error);
+    } else if (report->problems > 0) {
+        if (report->details.data) fputs(report->details.data, stdout);
+    } else if (!arguments->quiet) {
+        printf("%s is sound: ", path);
+        print_contents(report);
+        printf("%s\n", report->is_in_use ? "; a server has it open" : "");
+    }
+    if (status != HARPE_OK || report->problems == 0) return status;
+    return harpe_fail(error, HARPE_INVALID_INPUT, "%.600s: %zu problem%s", path, report->problems,
+                      report->problems == 1 ? "" : "s");
+}
+
+static harpe_status restore(const store_arguments *arguments, const char *path,
+                            harpe_store_report *report, harpe_error *error) {
+    harpe_store_name replaced;
+    harpe_status status = harpe_store_restore(path, arguments->file, &replaced, report, error);
+    bool was_there = status == HARPE_OK && *replaced.text;
+    if (status == HARPE_OK && arguments->json) {
+        status = print_json(arguments, path, report, was_there ? replaced.text : NULL, error);
+    } else if (status == HARPE_OK && !arguments->quiet) {
+        printf("restored %s from %s: ", path, arguments->file);
+        print_contents(report);
+        printf("\n");
+        if (was_there) printf("the old store is kept as %s\n", replaced.text);
+    }
+    return status;
+}
+
+static harpe_status accept_loss(const store_arguments *arguments, const char *path,
+                                harpe_error *error) {
+    harpe_store_name kept;
+    int64_t commits, missing;
+    harpe_status status = harpe_store_accept(path, &kept, &commits, &missing, error);
+    if (status == HARPE_OK && arguments->json) {
+        json_t *object =
+            json_pack("{s:s, s:o, s:I, s:o, s:o}", "action", "accept", "store",
+                      harpe_command_json_text(path), "commits", (json_int_t)commits, "missing",
+                      missing < 0 ? json_null() : json_integer(missing), "kept",
+                      *kept.text ? harpe_command_json_text(kept.text) : json_null());
+        status = harpe_command_print_json(object, error);
+    } else if (status == HARPE_OK && !arguments->quiet) {
+        if (missing == 0)
+            printf("%s: no commit is missing, nothing was changed\n", path);
+        else if (missing > 0)
+            printf("%s: the next server continues with %lld commits, without the last %lld\n", path,
+                   (long long)commits, (long long)missing);
+        else
+            printf("%s: the next server continues with %lld commits\n", path, (long long)commits);
+        if (*kept.text) printf("the log and the record of commits are kept as %s*\n", kept.text);
+    }
+    return status;
+}
+
+/* ---- store: the command ---------------------------------------------------------------------- */
+
+static harpe_status run_store(const store_arguments *arguments, harpe_error *error) {
+    char *path = NULL;
+    harpe_store_report report = {0};
+    harpe_status status = find_store(arguments, &path, error);
+    if (status != HARPE_OK) return status;
+    switch (arguments->action) {
+    case ACTION_BACKUP: status = backup(arguments, path, &report, error); break;
+    case ACTION_CHECK: status = check(arguments, path, &report, error); break;
+    case ACTION_RESTORE: status = restore(arguments, path, &report, error); break;
+    case ACTION_ACCEPT: status = accept_loss(arguments, path, error); break;
+    }
+    harpe_store_report_free(&report);
+    free(path);
+    return status;
+}
+
+int harpe_store_command(int argc, char **argv) {
+    store_arguments arguments = {0};
+    harpe_error error;
+    struct argp_state state = harpe_command_line_read(&store_line, argc, argv, &arguments);
+    check_usage(&arguments, &state);
+    (void)umask(umask(0) | 0077);
+    harpe_status status = run_store(&arguments, &error);
+    free(arguments.sources.given);
+    return status != HARPE_OK ? harpe_command_fail("store", &error) : HARPE_EXIT_OK;
 }

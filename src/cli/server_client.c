@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sends requests to the coordination server: chooses the token, and explains answers other than 200
  * to the user. */
-#include "cli/server_client.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/error.h"
 #include "base/token.h"
-#include "http/client/connection.h"
+#include "cli/cli.h"
 
 #define CONNECT_LIMIT_S 5.0
 
@@ -24,11 +18,6 @@ const harpe_flag harpe_server_client_flags[] = {
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-static harpe_status read_token(const char *path, char **token, harpe_error *error) {
-    return path ? harpe_token_read(path, "--token-file", token, error)
-                : harpe_token_take(getenv("HARPE_TOKEN"), "HARPE_TOKEN", token, error);
-}
-
 const char *harpe_server_client_default(void) {
     const char *server = getenv("HARPE_SERVER");
     return server && *server ? server : HARPE_DEFAULT_SERVER;
@@ -37,7 +26,10 @@ const char *harpe_server_client_default(void) {
 harpe_status harpe_server_client_open(const harpe_server_client_options *options,
                                       harpe_server_client *out, harpe_error *error) {
     harpe_status status = harpe_server_url_check("--server", options->server, error);
-    if (status == HARPE_OK) status = read_token(options->token_file, &out->token, error);
+    if (status == HARPE_OK)
+        status = options->token_file
+                     ? harpe_token_read(options->token_file, "--token-file", &out->token, error)
+                     : harpe_token_take(getenv("HARPE_TOKEN"), "HARPE_TOKEN", &out->token, error);
     if (status != HARPE_OK) return status;
     harpe_connection_options how = {.server_url = options->server,
                                     .token = out->token,

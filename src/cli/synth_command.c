@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe synth`: makes a synthetic but physically plausible profile, for people who have none yet.
  * This file reads flags and writes output; the library contains the model. */
-#include <string.h>
-
 #include <harpe/profile.h>
 #include <harpe/replicas.h>
 
-#include "base/error.h"
-#include "base/terminal_progress.h"
-#include "cli/commands.h"
-#include "cli/gpu_names.h"
+#include "cli/cli.h"
 #include "plan/profiles.h"
 
 #define STAGES_MAX 4096
@@ -75,8 +70,7 @@ static const harpe_command_line command_line = {
     .refusal = "is not a flag; the file to write is --output FILE",
     .about = "Make a synthetic profile that looks like a measured one, to try Harpe without a "
              "GPU.\vExamples:\n  harpe synth --stages 8 --output profile.csv\n"
-             "  harpe synth --stages 8 --replicas 4 --output gpus.csv\n\nSee also: man "
-             "harpe-synth",
+             "  harpe synth --stages 8 --replicas 4 --output gpus.csv\n\nSee also: man harpe-synth",
     .more_help = harpe_gpu_models_help,
 };
 
@@ -169,8 +163,7 @@ int harpe_synth_command(int argc, char **argv) {
     check_usage(&arguments, &state);
     if (arguments.options.imbalance <= 0)
         arguments.options.imbalance = arguments.options.stages == 1 ? 1 : DEFAULT_IMBALANCE;
-    harpe_terminal_progress terminal;
-    (void)harpe_terminal_progress_start(&terminal, true);
+    harpe_command_catch_signals();
     harpe_error error;
     harpe_status status = synthesize(&arguments, &error);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("synth", &error);

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "draw/draw_internal.h"
+#include "plan/plans.h"
 
 /* ---- Data for the script --------------------------------------------------------------------- */
 
@@ -198,12 +199,6 @@ static void put_waits(const harpe_problem *problem, harpe_text *out) {
     harpe_text_free(&lags);
 }
 
-static size_t point_of(const harpe_choice *choice, int mhz) {
-    for (size_t i = 0; i < choice->point_count; i++)
-        if (choice->points[i].frequency_mhz == mhz) return i;
-    return 0; /* the frequency is not among the points */
-}
-
 /* Writes a plan as differences from `before`, the plan written before, or from the highest
  * frequencies if there is none: each instruction that changes, and the index of its new point. */
 static void put_changes(const harpe_problem *problem, const int *before, const int *now,
@@ -212,7 +207,9 @@ static void put_changes(const harpe_problem *problem, const int *before, const i
     put(out, "[");
     for (size_t i = 0; i < harpe_problem_instruction_count(problem); i++) {
         if (before && before[i] == now[i]) continue;
-        size_t point = point_of(harpe_problem_choice(problem, (int32_t)i), now[i]);
+        const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
+        const harpe_profile_point *found = harpe_choice_point(choice, now[i]);
+        size_t point = found ? (size_t)(found - choice->points) : 0;
         if (before || point != 0) put_pair(&list, i, (double)point);
     }
     put(out, "]");

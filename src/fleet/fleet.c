@@ -170,9 +170,8 @@ harpe_status harpe_fleet_add_group(harpe_fleet *fleet, const char *name, int par
                           HARPE_FLEET_GROUPS_MAX);
     if (fleet->groups[parent].depth + 1 >= HARPE_FLEET_DEPTH_MAX) {
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED,
-                          "group '%s': more than %d groups contain one "
-                          "another",
-                          name, HARPE_FLEET_DEPTH_MAX);
+                          "group '%s': more than %d groups contain one another", name,
+                          HARPE_FLEET_DEPTH_MAX);
     }
     status = append_group(fleet, name, parent, error);
     if (status == HARPE_OK) *group = (int)fleet->group_count - 1;
@@ -196,10 +195,9 @@ int harpe_fleet_group_parent(const harpe_fleet *fleet, int group) {
 static harpe_status fail_budget(const harpe_fleet *fleet, int group, const char *what,
                                 const char *range, harpe_error *error) {
     char clean[HARPE_FLEET_NAME_MAX];
-    if (group == 0) {
+    if (group == 0)
         return harpe_fail(error, HARPE_INVALID_INPUT, "budget of the whole fleet: %s must be %s",
                           what, range);
-    }
     return harpe_fail(error, HARPE_INVALID_INPUT, "budget of group '%s': %s must be %s",
                       harpe_clean_text(clean, sizeof clean, fleet->groups[group].name), what,
                       range);

@@ -32,12 +32,8 @@ double harpe_fleet_file_watts(const harpe_fleet_file *file, int group, double at
 }
 
 harpe_fleet_price harpe_fleet_file_price_at(const harpe_fleet_file *file, double at_s) {
-    const harpe_fleet_file_price *price = harpe_price_at(file->prices, file->price_count, at_s);
-    if (!price) return (harpe_fleet_price){0};
-    return (harpe_fleet_price){.energy_per_kwh = price->energy_per_kwh,
-                               .carbon_g_per_kwh = price->carbon_g_per_kwh,
-                               .carbon_per_kg = file->carbon_per_kg,
-                               .value_per_s = file->value_per_s};
+    return harpe_price_at(file->prices, file->price_count, at_s, file->carbon_per_kg,
+                          file->value_per_s);
 }
 
 void harpe_fleet_file_free(harpe_fleet_file *file) {
@@ -226,8 +222,7 @@ static harpe_status find_groups(const linker *l, const int *number) {
         if (l->file->groups[event->group].budget.watts >= 0) continue;
         return harpe_fail(
             l->error, HARPE_INVALID_INPUT,
-            "%s: event %zu (the first is 0): its group has no \"watts\" that it could "
-            "lower",
+            "%s: event %zu (the first is 0): its group has no \"watts\" that it could lower",
             l->name, e);
     }
     return HARPE_OK;

@@ -12,6 +12,9 @@
 
 #include "base/array.h"
 
+/* Returns true if nothing has changed since harpe_fleet_solve. */
+bool harpe_fleet_is_solved(const harpe_fleet *fleet);
+
 /* ---- Series of prices ------------------------------------------------------------------------ */
 
 /* Reads a time series of energy prices and carbon intensities from a text in CSV or JSON, and a
@@ -34,9 +37,10 @@ typedef struct harpe_fleet_file_price {
     double from_s, energy_per_kwh, carbon_g_per_kwh;
 } harpe_fleet_file_price;
 
-/* Returns the price at a moment; NULL: there is none. Before the first one, the first one holds. */
-const harpe_fleet_file_price *harpe_price_at(const harpe_fleet_file_price *prices, size_t count,
-                                             double at_s);
+/* Returns the price at a moment; zeros if there is none. Before the first one, the first one holds.
+ */
+harpe_fleet_price harpe_price_at(const harpe_fleet_file_price *prices, size_t count, double at_s,
+                                 double carbon_per_kg, double value_per_s);
 
 typedef struct harpe_price_series {
     harpe_fleet_file_price *prices; /* by time; at least one */
@@ -104,8 +108,7 @@ typedef struct harpe_fleet_file {
  * known at `known_s`. Negative: none. */
 double harpe_fleet_file_watts(const harpe_fleet_file *file, int group, double at_s, double known_s);
 
-/* Returns the price at a moment; zeros if the file has no price. Before the first entry, the first
- * one holds. */
+/* Returns the price at a moment, as harpe_price_at does. */
 harpe_fleet_price harpe_fleet_file_price_at(const harpe_fleet_file *file, double at_s);
 
 /* Replaces the prices by those of a CSV file with the columns time_s, price_per_kwh and,

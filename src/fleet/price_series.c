@@ -144,8 +144,8 @@ static harpe_status finish(draft *self, harpe_status status, harpe_price_series 
     return status;
 }
 
-const harpe_fleet_file_price *harpe_price_at(const harpe_fleet_file_price *prices, size_t count,
-                                             double at_s) {
+harpe_fleet_price harpe_price_at(const harpe_fleet_file_price *prices, size_t count, double at_s,
+                                 double carbon_per_kg, double value_per_s) {
     size_t low = 0, high = count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -154,7 +154,12 @@ const harpe_fleet_file_price *harpe_price_at(const harpe_fleet_file_price *price
         else
             high = middle;
     }
-    return count == 0 ? NULL : &prices[low > 0 ? low - 1 : 0];
+    if (count == 0) return (harpe_fleet_price){0};
+    const harpe_fleet_file_price *price = &prices[low > 0 ? low - 1 : 0];
+    return (harpe_fleet_price){.energy_per_kwh = price->energy_per_kwh,
+                               .carbon_g_per_kwh = price->carbon_g_per_kwh,
+                               .carbon_per_kg = carbon_per_kg,
+                               .value_per_s = value_per_s};
 }
 
 void harpe_price_series_free(harpe_price_series *series) {

@@ -21,6 +21,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "fleet/fleet_tools.h"
 
 /* ---- Hulls (Andrew's monotone chain) --------------------------------------------------------- */
 
@@ -440,6 +441,8 @@ static void sum_up(harpe_fleet *fleet, bool is_complete, harpe_fleet_split *spli
     split->is_optimal = is_complete || split->objective - bound <= EQUAL * fabs(split->objective);
     split->is_feasible = is_feasible(fleet);
 }
+
+bool harpe_fleet_is_solved(const harpe_fleet *fleet) { return fleet->is_solved; }
 
 harpe_status harpe_fleet_solve(harpe_fleet *fleet, harpe_fleet_split *split, harpe_error *error) {
     if (!fleet->is_solved) {

@@ -160,7 +160,6 @@ static const struct field {
     FIELD("trainer", NUMBER, trainer.process, false),
     FIELD("trainer_start", NUMBER, trainer.start_ticks, false),
     FIELD("trainer_namespace", NUMBER, trainer.namespace, false),
-    FIELD("noted_ns", NUMBER, noted_ns, false),
     FIELD("power_limit_mw", COUNT, state.power_limit_mw, false),
     FIELD("persistence", MODE, state.persistence, false),
     FIELD("resets_clocks", FLAG, state.resets_clocks, false),
@@ -174,6 +173,7 @@ static const struct field {
     FIELD("cluster", TEXT, cluster, true),
     FIELD("zeusd", TEXT, state.zeusd.socket, true),
     FIELD("zeusd_host_port", TEXT, state.zeusd.host_port, true),
+    FIELD("noted_ns", NUMBER, noted_ns, false), /* the last line: a shorter record lacks it */
 };
 
 enum { FIELDS = sizeof fields / sizeof fields[0] };
@@ -191,18 +191,28 @@ static bool read_value(const struct field *field, const char *value, void *out) 
     }
 }
 
-/* Reads one line. Ignores keys that a later version has added. */
-static bool read_line(harpe_saved_settings_record *record, char *line) {
+/* Reads one line, and adds its field to the set `*read`. Ignores keys that a later version has
+ * added. */
+static bool read_line(harpe_saved_settings_record *record, char *line, uint32_t *read) {
     const char *key = strsep(&line, " ");
+    for (int i = 0; i < FIELDS; i++) {
+        if (strcmp(key, fields[i].key) != 0) continue;
+        *read |= UINT32_C(1) << i;
+        return read_value(&fields[i], line ? line : "", (char *)record + fields[i].offset);
+    }
+    return true;
+}
+
+static bool has_all_lines(uint32_t read) {
     for (int i = 0; i < FIELDS; i++)
-        if (strcmp(key, fields[i].key) == 0)
-            return read_value(&fields[i], line ? line : "", (char *)record + fields[i].offset);
+        if (!fields[i].is_optional && !(read >> i & 1)) return false;
     return true;
 }
 
 static harpe_status parse(char *text, const char *name, harpe_saved_settings_record *out,
                           harpe_error *error) {
     harpe_saved_settings_record record = {.state.persistence = -1};
+    uint32_t read = 0;
     const char *version = text + strlen(HEADING);
     bool has_heading = strncmp(text, HEADING, strlen(HEADING)) == 0;
     bool is_well = has_heading && strncmp(version, VERSION, strlen(VERSION)) == 0;
@@ -213,11 +223,12 @@ static harpe_status parse(char *text, const char *name, harpe_saved_settings_rec
                           "written it",
                           name);
     for (char *line; is_well && (line = strsep(&rest, "\n")) && *line;)
-        is_well = read_line(&record, line);
-    if (!is_well || !record.state.uuid[0]) {
-        return harpe_fail(error, HARPE_INVALID_INPUT, "%.120s: not a record of saved settings",
+        is_well = read_line(&record, line, &read);
+    if (!is_well || !has_all_lines(read))
+        return harpe_fail(error, HARPE_INVALID_INPUT,
+                          "%.120s: this record of saved settings is damaged, so they cannot be "
+                          "restored: look at the clocks and the power limit of the GPU",
                           name);
-    }
     record.state.trainer = record.trainer.process;
     *out = record;
     return HARPE_OK;
@@ -547,8 +558,6 @@ static harpe_saved_settings_outcome settle(const recovery *all, const char *name
                                            harpe_saved_settings_record *record, int gpu,
                                            harpe_saved_settings_outcome outcome,
                                            harpe_error *error) {
-    if (lock < 0 && all->over > 0 && harpe_process_is_alive(&record->trainer))
-        return HARPE_SAVED_IN_USE;
     if (lock < 0) {
         error->status =
             harpe_fail(error, HARPE_ALREADY_EXISTS,
@@ -564,6 +573,13 @@ static harpe_saved_settings_outcome settle(const recovery *all, const char *name
     return outcome;
 }
 
+/* Finds the kind and the UUID of a record by its name. */
+static void name_of_record(const char *name, harpe_saved_settings *out) {
+    const char *dot = strrchr(name, '.');
+    (void)harpe_saved_settings_kind_find(dot + 1, &out->kind);
+    (void)snprintf(out->uuid, sizeof out->uuid, "%.*s", (int)(dot - name), name);
+}
+
 /* Looks at a record, and deals with it if its job is over. `lock` is -1 if another process holds
  * the lock. `*must_wait` then becomes true if that process may release the lock in time, because it
  * only looks at the record, restores the GPU, or is being killed. */
@@ -573,13 +589,21 @@ static harpe_status look_at_record(recovery *all, const char *name, int lock, bo
     harpe_error told = {.status = HARPE_OK};
     harpe_status status = read_record(all->directory, name, &record, &told);
     if (status == HARPE_NOT_FOUND || (status != HARPE_OK && lock < 0)) return HARPE_OK;
-    if (status == HARPE_INVALID_INPUT && !all->how.is_dry) {
-        remove_record(all->directory, name); /* the file contains no usable record */
+    if (status == HARPE_NOT_SUPPORTED && all->over > 0) {
+        all->outcome = HARPE_SAVED_IN_USE; /* it is not of this lease */
         return HARPE_OK;
     }
-    if (status != HARPE_OK) return harpe_fail(error, status, "%s", told.message);
+    if (status == HARPE_INVALID_INPUT) {
+        record = (harpe_saved_settings_record){.state.persistence = -1};
+        name_of_record(name, &record.state);
+        if (!all->how.is_dry) remove_record(all->directory, name);
+    } else if (status != HARPE_OK) {
+        return harpe_fail(error, status, "%s", told.message);
+    }
     int gpu = harpe_gpus_find_uuid(all->gpus, record.state.uuid);
-    harpe_saved_settings_outcome outcome = assess(all, &record, gpu);
+    told.status = status;
+    harpe_saved_settings_outcome outcome =
+        status == HARPE_OK ? assess(all, &record, gpu) : HARPE_SAVED_FAILED;
     bool is_due = outcome == HARPE_SAVED_VOID || outcome == HARPE_SAVED_RESTORED;
     if (is_due && !all->how.is_dry) {
         *must_wait = lock < 0 && may_wait;
@@ -877,20 +901,22 @@ bool harpe_saved_settings_find(const harpe_gpus *gpus, int gpu, harpe_saved_sett
 
 bool harpe_saved_settings_are_left(const harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind,
                                    int64_t *trainer) {
-    harpe_saved_settings saved;
+    harpe_saved_settings_record record;
     char name[HARPE_SAVED_NAME_SIZE];
-    bool is_in_use = false;
     int directory = -1;
-    if (!harpe_saved_settings_find(gpus, gpu, kind, &saved, &is_in_use) || is_in_use ||
-        harpe_zeusd_is_given(&saved.zeusd) ||
-        harpe_saved_settings_open_directory(harpe_gpus_are_emulated(gpus), false, &directory,
+    int lock = -1;
+    harpe_saved_settings_name(harpe_gpu_info_at(gpus, gpu)->uuid, kind, name);
+    if (harpe_saved_settings_open_directory(harpe_gpus_are_emulated(gpus), false, &directory,
                                             NULL) != HARPE_OK)
         return false;
-    harpe_saved_settings_name(saved.uuid, kind, name);
-    int lock = lock_record(directory, name);
-    if (lock >= 0) unlock_record(directory, name, lock);
+    if (read_record(directory, name, &record, NULL) == HARPE_OK &&
+        record.trainer.namespace == own_namespace() && !harpe_process_is_alive(&record.trainer) &&
+        !harpe_zeusd_is_given(&record.state.zeusd)) {
+        *trainer = record.trainer.process;
+        lock = lock_record(directory, name);
+        if (lock >= 0) unlock_record(directory, name, lock);
+    }
     close(directory);
-    *trainer = saved.trainer;
     return lock >= 0;
 }
 

@@ -208,7 +208,8 @@ bool harpe_saved_settings_find(const harpe_gpus *gpus, int gpu, harpe_saved_sett
 
 /* Returns true if settings are changed although the process for which they were changed has ended,
  * and no process holds the record to restore them. `*trainer` receives the number of the process.
- * Returns false for settings that were changed through zeusd. */
+ * Returns false for settings that were changed through zeusd, and for a process of another
+ * namespace of process numbers, which may run. */
 bool harpe_saved_settings_are_left(const harpe_gpus *gpus, int gpu, harpe_saved_settings_kind kind,
                                    int64_t *trainer);
 
@@ -238,7 +239,8 @@ bool harpe_gpu_is_yielding(const harpe_gpus *gpus, int gpu);
 typedef enum harpe_saved_settings_outcome {
     HARPE_SAVED_RESTORED,  /* restored; with `is_dry`, would be restored */
     HARPE_SAVED_FAILED,    /* restoring failed, or another process keeps the record locked, see the
-                            * error; the record stays */
+                            * error; the record stays. Or the record is damaged; without
+                            * `is_dry`, it is removed */
     HARPE_SAVED_IN_USE,    /* the job of the record is alive */
     HARPE_SAVED_ELSEWHERE, /* this process does not see the GPU; the record stays */
     HARPE_SAVED_VOID,      /* from an earlier start of the machine or cluster; the record is
@@ -266,8 +268,7 @@ harpe_status harpe_saved_settings_recover(const harpe_gpus *gpus,
 
 /* Does the same for one record, if it is of a job of the process `trainer`. This process may still
  * run, because only its lease has ended. `*outcome` becomes HARPE_SAVED_VOID if there is no record,
- * and HARPE_SAVED_IN_USE if the record is of another job, or if a helper process of the running
- * `trainer` has kept it locked for 5 s: the process has then taken the GPU without a lease. */
+ * and HARPE_SAVED_IN_USE if the record is of another job or of a later version of Harpe. */
 harpe_status harpe_saved_settings_end(const harpe_gpus *gpus, int gpu,
                                       harpe_saved_settings_kind kind, int64_t trainer,
                                       harpe_saved_settings_outcome *outcome, harpe_error *error);

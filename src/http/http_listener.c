@@ -247,11 +247,8 @@ static void tell_other(harpe_http *http, bool is_known, uid_t uid) {
 
 /* Finds the user of the other end of a connection. Returns false if the user is not known. */
 static bool owner_of_peer(harpe_http *http, int fd, uid_t *uid) {
-    if (!harpe_http_is_unix(http)) return harpe_socket_owner_of_peer(&http->owners, fd, uid);
-    struct ucred peer;
-    if (!harpe_process_peer(fd, &peer)) return false;
-    *uid = peer.uid;
-    return true;
+    return harpe_http_is_unix(http) ? user_of(fd, uid)
+                                    : harpe_socket_owner_of_peer(&http->owners, fd, uid);
 }
 
 /* Returns true if the connection belongs to a user who may not use the server. Call it as early as

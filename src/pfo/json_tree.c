@@ -440,10 +440,10 @@ static void put(harpe_text *text, const char *literal) {
 /* Does not use snprintf, which would be slow: the messages of a large job contain a million
  * integers.
  */
-void harpe_json_int(harpe_text *text, const char *literal, int value) {
-    char digits[16];
+void harpe_json_int(harpe_text *text, const char *literal, int64_t value) {
+    char digits[24];
     char *first = digits + sizeof digits;
-    unsigned rest = value < 0 ? 0U - (unsigned)value : (unsigned)value;
+    uint64_t rest = value < 0 ? -(uint64_t)value : (uint64_t)value;
     do {
         *--first = (char)('0' + rest % 10);
         rest /= 10;

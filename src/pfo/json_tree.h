@@ -99,7 +99,7 @@ size_t harpe_utf8_span(const char *text, size_t length);
 
 /* ---- Writing: `literal` is the text before the value, such as ",\"rank\":" ------------------- */
 
-void harpe_json_int(harpe_text *text, const char *literal, int value);
+void harpe_json_int(harpe_text *text, const char *literal, int64_t value);
 /* Writes a text in quotes, escaped. Bytes that are not UTF-8 become U+FFFD. NULL: null. */
 void harpe_json_text(harpe_text *text, const char *literal, const char *value);
 

@@ -86,8 +86,7 @@ char *harpe_job_id_make(const harpe_job_info *job, const char *scheduler, time_t
         append_safe(&text, metadata);
     }
     free(metadata);
-    if (text.failed) harpe_text_free(&text);
-    return text.data;
+    return harpe_text_take(&text);
 }
 
 bool harpe_job_id_is_valid(const char *id) {

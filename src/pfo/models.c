@@ -568,12 +568,8 @@ static void write_model(const model *which, harpe_text *text, const void *from) 
 static harpe_status format(const model *which, const void *from, char **json, harpe_error *error) {
     harpe_text text = {0};
     write_model(which, &text, from);
-    if (text.failed) {
-        harpe_text_free(&text);
-        return harpe_fail_memory(error);
-    }
-    *json = text.data;
-    return HARPE_OK;
+    *json = harpe_text_take(&text);
+    return *json ? HARPE_OK : harpe_fail_memory(error);
 }
 
 /* ---- OpenAPI --------------------------------------------------------------------------------- */

@@ -152,11 +152,9 @@ harpe_status harpe_rank_clocks_append(const harpe_rank_clocks *clocks, char **js
         write_run(&text, &clocks->runs[i]);
     }
     harpe_text_append(&text, "]}}", 3);
-    if (text.failed) {
-        harpe_text_free(&text);
-        return harpe_fail_memory(error);
-    }
+    char *longer = harpe_text_take(&text);
+    if (!longer) return harpe_fail_memory(error);
     free(*json);
-    *json = text.data;
+    *json = longer;
     return HARPE_OK;
 }

@@ -494,11 +494,9 @@ harpe_status harpe_conduct_append(const harpe_conduct *conduct, char **json, har
         write_member(&text, &copy, &CONDUCT_MEMBERS[i]);
     }
     harpe_text_append(&text, "}}", 2);
-    if (text.failed) {
-        harpe_text_free(&text);
-        return harpe_fail_memory(error);
-    }
+    char *longer = harpe_text_take(&text);
+    if (!longer) return harpe_fail_memory(error);
     free(*json);
-    *json = text.data;
+    *json = longer;
     return HARPE_OK;
 }

@@ -194,8 +194,11 @@ const char *harpe_settings_name_at(int index) {
     return index >= 0 && index < SETTING_COUNT ? SETTINGS[index].name : NULL;
 }
 
-const char *harpe_settings_help_at(int index) {
-    return index >= 0 && index < SETTING_COUNT ? SETTINGS[index].help : NULL;
+/* Returns the number of the setting, or -1. */
+static int number_of(const char *name) {
+    for (int i = 0; i < SETTING_COUNT; i++)
+        if (strcasecmp(SETTINGS[i].name, name) == 0) return i;
+    return -1;
 }
 
 int harpe_settings_name_length(const char *name) {
@@ -223,14 +226,13 @@ void harpe_settings_free(harpe_settings *settings) {
 harpe_status harpe_settings_set(harpe_settings *settings, const char *name, const char *value,
                                 harpe_settings_origin origin, const char *where,
                                 harpe_error *error) {
-    for (int i = 0; i < SETTING_COUNT; i++) {
-        if (strcasecmp(name, SETTINGS[i].name) != 0) continue;
-        harpe_status status = set_value(settings, &SETTINGS[i], value, where, error);
-        if (status == HARPE_OK) settings->origins[i] = origin;
-        return status;
-    }
-    return harpe_fail(error, HARPE_NOT_FOUND, "%s: there is no setting '%.*s'", where,
-                      harpe_settings_name_length(name), name);
+    int number = number_of(name);
+    if (number < 0)
+        return harpe_fail(error, HARPE_NOT_FOUND, "%s: there is no setting '%.*s'", where,
+                          harpe_settings_name_length(name), name);
+    harpe_status status = set_value(settings, &SETTINGS[number], value, where, error);
+    if (status == HARPE_OK) settings->origins[number] = origin;
+    return status;
 }
 
 static harpe_status check_args(const harpe_settings *settings, harpe_error *error) {
@@ -288,17 +290,15 @@ harpe_status harpe_settings_check(const harpe_settings *settings, harpe_error *e
 
 /* ---- Defaults that depend on others ---------------------------------------------------------- */
 
-static harpe_settings_origin origin_of(const harpe_settings *settings, const char *name) {
-    for (int i = 0; i < SETTING_COUNT; i++)
-        if (strcmp(SETTINGS[i].name, name) == 0) return settings->origins[i];
-    return HARPE_FROM_DEFAULT;
+static bool has_default(const harpe_settings *settings, const char *name) {
+    return settings->origins[number_of(name)] == HARPE_FROM_DEFAULT;
 }
 
 /* Returns true if a setting has its default or is a path below state_dir. A file of printed
  * settings contains such paths, so the origin of the value alone does not decide. */
 static bool is_in_state_dir(const harpe_settings *settings, const char *name, const char *path) {
     size_t length = strlen(settings->state_dir);
-    if (origin_of(settings, name) == HARPE_FROM_DEFAULT) return true;
+    if (has_default(settings, name)) return true;
     return length > 0 && strncmp(path, settings->state_dir, length) == 0 && path[length] == '/';
 }
 
@@ -325,12 +325,10 @@ static harpe_status set_path(char **out, const char *directory, size_t length, c
         length--;
     harpe_text_append(&path, directory, length);
     harpe_text_append(&path, last, strlen(last));
-    if (path.failed) {
-        harpe_text_free(&path);
-        return harpe_fail_memory(error);
-    }
+    char *copy = harpe_text_take(&path);
+    if (!copy) return harpe_fail_memory(error);
     free(*out);
-    *out = path.data;
+    *out = copy;
     return HARPE_OK;
 }
 
@@ -361,20 +359,18 @@ harpe_status harpe_settings_complete(harpe_settings *settings, const char *const
     if (!*settings->state_dir) status = find_state_dir(settings, environment, is_root, error);
     if (status == HARPE_OK) directory = settings->state_dir;
     size_t length = directory ? strlen(directory) : 0;
-    if (length > 0 && origin_of(settings, "store") == HARPE_FROM_DEFAULT)
+    if (length > 0 && has_default(settings, "store"))
         status = set_path(&settings->store, directory, length, "/harpe.db", error);
-    if (status == HARPE_OK && length > 0 && origin_of(settings, "dump_dir") == HARPE_FROM_DEFAULT)
+    if (status == HARPE_OK && length > 0 && has_default(settings, "dump_dir"))
         status = set_path(&settings->dump_dir, directory, length, "/dump", error);
     /* Zeus's server dumps, and logs everything. */
-    bool dumps = settings->follows_zeus || origin_of(settings, "dump_dir") != HARPE_FROM_DEFAULT;
-    if (dumps && origin_of(settings, "dump_data") == HARPE_FROM_DEFAULT) settings->dump_data = true;
-    if (settings->follows_zeus && origin_of(settings, "log_level") == HARPE_FROM_DEFAULT)
+    bool dumps = settings->follows_zeus || !has_default(settings, "dump_dir");
+    if (dumps && has_default(settings, "dump_data")) settings->dump_data = true;
+    if (settings->follows_zeus && has_default(settings, "log_level"))
         settings->log_level = HARPE_LOG_DEBUG;
-    if (status == HARPE_OK && length > 0 && *settings->tokens &&
-        origin_of(settings, "audit_log") == HARPE_FROM_DEFAULT)
+    if (status == HARPE_OK && length > 0 && *settings->tokens && has_default(settings, "audit_log"))
         status = set_path(&settings->audit_log, directory, length, "/audit.log", error);
-    if (status == HARPE_OK && origin_of(settings, "scheduler") == HARPE_FROM_DEFAULT &&
-        args_name_a_plan(settings))
+    if (status == HARPE_OK && has_default(settings, "scheduler") && args_name_a_plan(settings))
         status = set_text(&settings->scheduler, "PointSolution", "scheduler", error);
     return status;
 }
@@ -446,9 +442,7 @@ char *harpe_settings_format(const harpe_settings *settings) {
         text.failed = text.failed || value.failed;
         harpe_text_free(&value);
     }
-    if (!text.failed) return text.data;
-    harpe_text_free(&text);
-    return NULL;
+    return harpe_text_take(&text);
 }
 
 static json_t *json_value(const harpe_settings *settings, const setting *which) {
@@ -496,12 +490,6 @@ enum { PREFIX_COUNT = sizeof PREFIXES / sizeof PREFIXES[0] };
 
 /* ---- Environment ----------------------------------------------------------------------------- */
 
-static bool is_setting(const char *name) {
-    for (int i = 0; harpe_settings_name_at(i); i++)
-        if (strcasecmp(harpe_settings_name_at(i), name) == 0) return true;
-    return false;
-}
-
 static void warn_unknown(const char *variable, harpe_log log) {
     harpe_log_line(&log, HARPE_LOG_WARNING,
                    "environment: %.100s is not a setting of the server and is ignored (see harpe "
@@ -522,7 +510,7 @@ static harpe_status take_variable(harpe_settings *settings, const char *variable
     memcpy(whole, variable, kept);
     whole[kept] = '\0';
     const char *name = whole + prefix_length;
-    if (kept < length || !is_setting(name)) {
+    if (kept < length || number_of(name) < 0) {
         warn_unknown(whole, log);
         return HARPE_OK;
     }
@@ -581,7 +569,7 @@ static harpe_status take_line(harpe_settings *settings, char *line, const char *
     if (!unquote(&value))
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s: the quote that begins the value does not end it", where);
-    if (!is_setting(name))
+    if (number_of(name) < 0)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s: there is no setting '%.*s' (see harpe serve --print-settings)",
                           where, harpe_settings_name_length(name), name);

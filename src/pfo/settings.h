@@ -114,7 +114,6 @@ char *harpe_settings_format_json(const harpe_settings *settings);
 /* Returns the name of a setting, for help texts. Indices start at 0. Returns NULL after the last
  * setting. */
 const char *harpe_settings_name_at(int index);
-const char *harpe_settings_help_at(int index);
 /* Returns how many bytes of an unknown setting's name a message may show, because the rest may be a
  * value. */
 int harpe_settings_name_length(const char *name);

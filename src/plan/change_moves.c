@@ -10,7 +10,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/plans.h"
-#include "plan/switching.h"
 
 /* The work of a call: how many ends of instructions it may compute and how many moves it may look
  * at, for each instruction of the problem, and at most. All given plans share one half of the

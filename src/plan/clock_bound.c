@@ -8,7 +8,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/plans.h"
-#include "plan/switching.h"
 
 /* ---- A flow ---------------------------------------------------------------------------------- */
 

@@ -94,10 +94,9 @@ static int rank_of(const graph *g, int32_t node) {
 
 #define LABEL_SIZE 160
 
-static const char *const short_names[] = {
-    [HARPE_FORWARD] = "F",         [HARPE_BACKWARD] = "B",      [HARPE_BACKWARD_INPUT] = "I",
-    [HARPE_BACKWARD_WEIGHT] = "W", [HARPE_RECOMPUTATION] = "R", [HARPE_FORWARD_BACKWARD] = "B",
-    [HARPE_STANDALONE] = "",
+static const char letters[] = {
+    [HARPE_FORWARD] = 'F',         [HARPE_BACKWARD] = 'B',      [HARPE_BACKWARD_INPUT] = 'I',
+    [HARPE_BACKWARD_WEIGHT] = 'W', [HARPE_RECOMPUTATION] = 'R', [HARPE_FORWARD_BACKWARD] = 'B',
 };
 
 /* Writes "rank 2's forward 3F1". */
@@ -109,8 +108,8 @@ static void describe(const graph *g, int32_t node, char label[LABEL_SIZE]) {
         const harpe_action *action = &instruction->actions[i];
         if (action->operation == HARPE_STANDALONE) continue;
         length +=
-            snprintf(label + length, LABEL_SIZE - (size_t)length, "%c%d%s%d", i == 0 ? ' ' : ';',
-                     action->stage, short_names[action->operation], action->microbatch);
+            snprintf(label + length, LABEL_SIZE - (size_t)length, "%c%d%c%d", i == 0 ? ' ' : ';',
+                     action->stage, letters[action->operation], action->microbatch);
     }
 }
 
@@ -464,13 +463,8 @@ done:
 /* ---- Interface ------------------------------------------------------------------------------- */
 
 harpe_status harpe_dag_build(const harpe_instruction *const *lists, const size_t *counts,
-                             int rank_count, harpe_dag *out, harpe_error *error) {
-    return harpe_dag_build_with_waits(lists, counts, rank_count, NULL, 0, out, error);
-}
-
-harpe_status harpe_dag_build_with_waits(const harpe_instruction *const *lists, const size_t *counts,
-                                        int rank_count, const harpe_wait *waits, size_t wait_count,
-                                        harpe_dag *out, harpe_error *error) {
+                             int rank_count, const harpe_wait *waits, size_t wait_count,
+                             harpe_dag *out, harpe_error *error) {
     graph g = {.lists = lists,
                .counts = counts,
                .rank_count = rank_count,

@@ -34,19 +34,16 @@ typedef struct harpe_wait {
 
 /* Builds the graph. `lists[r]` contains the counts[r] instructions of rank r. Arcs connect
  * neighbours in a rank's list, and each action with the actions for which its operation waits (see
- * harpe_operation). Duplicate arcs, and arcs that the order of a rank's list implies, are left out.
- * The arcs into one node are stored together, in the order of nodes. An overlapped pair waits for
- * every instruction for which at least one of its two actions waits. Fails with HARPE_INVALID_INPUT
- * if two instructions are the same action, if an action for which another waits is missing, if a
- * stage lacks a microbatch below its highest microbatch, or if the order can never finish (the
- * message names the instructions on the cycle). O(instructions). */
+ * harpe_operation). `waits` are further arcs, sorted by `after` and then by `before`, and name
+ * nodes of the lists. Duplicate arcs, and arcs that the order of a rank's list implies, are left
+ * out. The arcs into one node are stored together, in the order of nodes. An overlapped pair waits
+ * for every instruction for which at least one of its two actions waits. Fails with
+ * HARPE_INVALID_INPUT if two instructions are the same action, if an action for which another waits
+ * is missing, if a stage lacks a microbatch below its highest microbatch, or if the order can never
+ * finish (the message names the instructions on the cycle). O(instructions). */
 harpe_status harpe_dag_build(const harpe_instruction *const *lists, const size_t *counts,
-                             int rank_count, harpe_dag *out, harpe_error *error);
-/* The same, with waits as further arcs. They are sorted by `after` and then by `before`, and name
- * nodes of the lists. */
-harpe_status harpe_dag_build_with_waits(const harpe_instruction *const *lists, const size_t *counts,
-                                        int rank_count, const harpe_wait *waits, size_t wait_count,
-                                        harpe_dag *out, harpe_error *error);
+                             int rank_count, const harpe_wait *waits, size_t wait_count,
+                             harpe_dag *out, harpe_error *error);
 void harpe_dag_clear(harpe_dag *dag);
 
 /* Allocates the arrays of an empty graph, whose counts stay 0. Clear it also after a failure. */

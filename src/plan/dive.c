@@ -42,7 +42,7 @@ harpe_diver harpe_diver_make(const harpe_problem *problem, const harpe_network *
 
 /* Allocates what dives need, at the first one. */
 static harpe_status prepare(harpe_diver *d, harpe_error *error) {
-    if (d->relaxation.edges) return HARPE_OK;
+    if (d->relaxation.now.edges) return HARPE_OK;
     size_t count = (size_t)d->problem->instruction_count, slots = (size_t)d->most_width;
     d->option = harpe_arena_alloc(&d->arena, count, sizeof *d->option);
     d->order = harpe_arena_alloc(&d->arena, count, sizeof *d->order);
@@ -135,12 +135,12 @@ static void try_options(harpe_diver *d, int slot, int32_t instruction, int width
     int32_t tried[MOST_TRIED];
     harpe_relaxation_swap(r, &d->state[slot]);
     int count = list_tried(d, instruction, harpe_relaxation_span_ps(r, instruction), tried);
-    if (count == 1 && r->objective_j < limit_of(d, width))
-        keep_way(d, width, (way){r->objective_j, slot, tried[0]});
+    if (count == 1 && r->now.objective_j < limit_of(d, width))
+        keep_way(d, width, (way){r->now.objective_j, slot, tried[0]});
     for (int k = 0; k < count && count > 1; k++) {
         fix(d, instruction, tried[k]);
         if (harpe_relaxation_solve(r, limit_of(d, width)) == HARPE_RELAXATION_OPTIMAL)
-            keep_way(d, width, (way){r->objective_j, slot, tried[k]});
+            keep_way(d, width, (way){r->now.objective_j, slot, tried[k]});
     }
     harpe_relaxation_swap(r, &d->state[slot]);
 }
@@ -202,7 +202,7 @@ static void order_instructions(harpe_diver *d) {
     int32_t count = d->problem->instruction_count;
     for (int32_t i = 0; i < count; i++) {
         d->order[i] = i;
-        d->start_ps[i] = harpe_relaxation_event_ps(r, r->edges[i].tail);
+        d->start_ps[i] = harpe_relaxation_event_ps(r, r->now.edges[i].tail);
     }
     qsort_r(d->order, (size_t)count, sizeof *d->order, compare_starts, d->start_ps);
 }

@@ -163,22 +163,33 @@ harpe_plan harpe_evaluate_points(const harpe_problem *problem,
     return plan;
 }
 
+harpe_status harpe_iteration_run(harpe_iteration *out, const harpe_problem *problem,
+                                 const int *frequency_mhz, harpe_error *error) {
+    size_t count = (size_t)problem->instruction_count;
+    *out = (harpe_iteration){.points = harpe_calloc(count, sizeof *out->points),
+                             .start_s = harpe_calloc(count, sizeof *out->start_s)};
+    if (!out->points || !out->start_s) return harpe_fail_memory(error);
+    harpe_status status = harpe_evaluate_find_points(problem, frequency_mhz, out->points, error);
+    if (status == HARPE_OK) out->plan = harpe_evaluate_points(problem, out->points, out->start_s);
+    return status;
+}
+
+void harpe_iteration_clear(harpe_iteration *iteration) {
+    free((void *)iteration->points);
+    free(iteration->start_s);
+}
+
 harpe_status harpe_plan_evaluate(const harpe_problem *problem, const int *frequency_mhz,
                                  harpe_plan *out, double *start_s, harpe_error *error) {
-    size_t count = (size_t)problem->instruction_count;
-    const harpe_profile_point **points = harpe_calloc(count, sizeof *points);
-    double *starts = harpe_calloc(count, sizeof *starts);
-    harpe_status status = points && starts ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK)
-        status = harpe_evaluate_find_points(problem, frequency_mhz, points, error);
+    harpe_iteration run;
+    harpe_status status = harpe_iteration_run(&run, problem, frequency_mhz, error);
     if (status == HARPE_OK) {
-        *out = harpe_evaluate_points(problem, points, starts);
+        *out = run.plan;
         out->frequency_mhz = frequency_mhz;
-        count -= (size_t)problem->delay_count;
-        if (start_s) memcpy(start_s, starts, count * sizeof *starts);
+        size_t count = harpe_problem_instruction_count(problem);
+        if (start_s) memcpy(start_s, run.start_s, count * sizeof *start_s);
     }
-    free(points);
-    free(starts);
+    harpe_iteration_clear(&run);
     return status;
 }
 

@@ -13,7 +13,6 @@
 #include "plan/plans.h"
 #include "plan/search_internal.h"
 #include "plan/solver.h"
-#include "plan/switching.h"
 
 /* ---- Public functions ------------------------------------------------------------------------ */
 
@@ -47,7 +46,7 @@ harpe_status harpe_frontier_new_for(const harpe_problem *problem, const harpe_cl
     status = harpe_walk_begin(&walk, problem, progress, error);
     if (status != HARPE_OK) return status;
     if (harpe_clock_switch_has_cost(problem, cost)) status = add_bounds(&walk, cost, error);
-    if (status == HARPE_OK) status = harpe_walk_finish(&walk, out, error);
+    if (status == HARPE_OK) status = harpe_walk_finish(&walk, walk.fastest_ps, out, error);
     harpe_walk_clear(&walk);
     return status;
 }
@@ -403,12 +402,8 @@ static harpe_status join_lines(harpe_frontier *frontier, harpe_error *error) {
 
 /* ---- The end --------------------------------------------------------------------------------- */
 
-harpe_status harpe_walk_finish(harpe_walk *walk, harpe_frontier **out, harpe_error *error) {
-    return harpe_walk_finish_at(walk, walk->fastest_ps, out, error);
-}
-
-harpe_status harpe_walk_finish_at(harpe_walk *walk, int64_t time_ps, harpe_frontier **out,
-                                  harpe_error *error) {
+harpe_status harpe_walk_finish(harpe_walk *walk, int64_t time_ps, harpe_frontier **out,
+                               harpe_error *error) {
     harpe_status status = harpe_walk_to(walk, time_ps, error);
     if (status != HARPE_OK) return status;
     if (walk->solver.time_ps != time_ps) {

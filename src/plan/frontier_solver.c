@@ -274,20 +274,23 @@ static void move_subtree(harpe_frontier_solver *s, int32_t top) {
     s->work.nodes_moved += (uint64_t)listed;
 }
 
-/* Attaches the subtree of `top` to `new_parent` at the subtree's node `joint`. Reverses the path
- * between `top` and `joint`. */
-static void rehang(harpe_frontier_solver *s, int32_t top, int32_t joint, int32_t new_parent,
-                   int32_t new_edge) {
+void harpe_tree_rehang(int32_t *parent, int32_t *parent_edge, int32_t top, int32_t joint,
+                       int32_t new_parent, int32_t new_edge) {
     int32_t v = joint;
     for (;;) {
-        int32_t old_parent = s->parent[v], old_edge = s->parent_edge[v];
-        s->parent[v] = new_parent;
-        s->parent_edge[v] = new_edge;
+        int32_t old_parent = parent[v], old_edge = parent_edge[v];
+        parent[v] = new_parent;
+        parent_edge[v] = new_edge;
         if (v == top) return;
         new_parent = v;
         new_edge = old_edge;
         v = old_parent;
     }
+}
+
+static void rehang(harpe_frontier_solver *s, int32_t top, int32_t joint, int32_t new_parent,
+                   int32_t new_edge) {
+    harpe_tree_rehang(s->parent, s->parent_edge, top, joint, new_parent, new_edge);
 }
 
 /* Exchanges the leaving edge for the entering edge. */

@@ -357,19 +357,19 @@ harpe_status harpe_problem_of_graph(const harpe_graph *graph, const harpe_proble
 /* Removes the rounding errors of sums, so that people can read the number. */
 static double round_to_ps(double seconds) { return round(seconds * 1e12) / 1e12; }
 
-static void fill_runs(const harpe_problem *problem, const harpe_profile_point *const *points,
-                      const double *start_s, const double *latest_s, double time_s,
-                      harpe_graph_run *runs) {
+static void fill_runs(const harpe_problem *problem, const harpe_iteration *run,
+                      const double *latest_s, harpe_graph_run *runs) {
     const harpe_graph_layout *layout = problem->graph;
-    double rounding_s = 1e-12 * time_s; /* of the sums of times */
+    double rounding_s = 1e-12 * run->plan.time_s; /* of the sums of times */
     for (size_t a = 0; a < layout->activity_count; a++) {
         int32_t i = layout->instruction_of[a];
-        size_t point = layout->first_point[a] + (size_t)(points[i] - problem->choices[a].points);
-        double slack_s = latest_s[i] - start_s[i];
+        size_t point =
+            layout->first_point[a] + (size_t)(run->points[i] - problem->choices[a].points);
+        double slack_s = latest_s[i] - run->start_s[i];
         runs[a] = (harpe_graph_run){
             .option = layout->option_of[point],
             .frequency_mhz = layout->frequency_mhz[point],
-            .start_s = round_to_ps(start_s[i]),
+            .start_s = round_to_ps(run->start_s[i]),
             .slack_s = slack_s > rounding_s ? round_to_ps(slack_s) : 0,
         };
     }
@@ -382,25 +382,22 @@ harpe_status harpe_graph_runs(const harpe_problem *problem, const int *frequency
                           "the problem was made from a profile and a schedule, not from a graph");
     }
     size_t count = (size_t)problem->instruction_count;
-    const harpe_profile_point **points = harpe_calloc(count, sizeof *points);
-    double *start_s = harpe_calloc(count, sizeof *start_s);
+    harpe_iteration run;
     double *latest_s = harpe_calloc(count, sizeof *latest_s);
-    harpe_status status = points && start_s && latest_s ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK)
-        status = harpe_evaluate_find_points(problem, frequency_mhz, points, error);
+    harpe_status status = harpe_iteration_run(&run, problem, frequency_mhz, error);
+    if (status == HARPE_OK && !latest_s) status = harpe_fail_memory(error);
     if (status == HARPE_OK) {
-        harpe_plan plan = harpe_evaluate_points(problem, points, start_s);
+        double time_s = run.plan.time_s;
         for (size_t i = 0; i < count; i++)
-            latest_s[i] = plan.time_s;
+            latest_s[i] = time_s;
         for (size_t d = 0; d < problem->deadline_count; d++) {
             const harpe_deadline *deadline = &problem->deadlines[d];
-            latest_s[deadline->instruction] = fmin(plan.time_s, deadline->time_s);
+            latest_s[deadline->instruction] = fmin(time_s, deadline->time_s);
         }
-        harpe_evaluate_latest_starts(problem, points, latest_s);
-        fill_runs(problem, points, start_s, latest_s, plan.time_s, runs);
+        harpe_evaluate_latest_starts(problem, run.points, latest_s);
+        fill_runs(problem, &run, latest_s, runs);
     }
-    free(points);
-    free(start_s);
+    harpe_iteration_clear(&run);
     free(latest_s);
     return status;
 }

@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "plan/problem.h"
+#include "plan/plans.h"
 
 /* ---- The frontier ---------------------------------------------------------------------------- */
 
@@ -503,10 +503,8 @@ const harpe_plan_file_entry *harpe_plan_file_rank(const harpe_plan_file *file, i
 
 /* 0 MHz leaves the clock as it is. */
 static bool is_allowed(const harpe_choice *choice, int frequency_mhz) {
-    if (frequency_mhz == 0) return true;
-    for (size_t i = 0; i < choice->point_count; i++)
-        if (choice->points[i].frequency_mhz == frequency_mhz) return true;
-    return false;
+    return frequency_mhz == 0 ||
+           (harpe_choice_has_clocks(choice) && harpe_choice_point(choice, frequency_mhz));
 }
 
 static harpe_status match_entry(const harpe_plan_file *file, const harpe_problem *problem, int rank,

@@ -13,7 +13,6 @@
 #include "plan/clocks_internal.h"
 #include "plan/plans.h"
 #include "plan/search_internal.h"
-#include "plan/switching.h"
 
 #define MOST_PLANS 1000000
 #define BESIDE_ASKED 8 /* with deadlines: plans in addition to those for the requested times */
@@ -309,9 +308,9 @@ static harpe_status add_one_clock(maker *m, harpe_plan_set *all, harpe_error *er
 /* Replaces plans that break the limits on power. */
 static harpe_status keep_limits(maker *m, const harpe_plan_request *request, harpe_plan_set *all,
                                 harpe_error *error) {
-    const harpe_power_reporter reporter = {.report = report_search, .user = m};
     begin_part(m, 0); /* the fraction stays, and the caller can stop */
-    harpe_status status = harpe_power_limits_keep(m->problem, request, &reporter, all, error);
+    harpe_status status =
+        harpe_power_limits_keep(m->problem, request, report_search, m, all, error);
     if (status == HARPE_OK) harpe_plan_set_drop_dominated(all, m->problem, m->change_j);
     return status;
 }
@@ -515,7 +514,7 @@ harpe_status harpe_plan_set_new(const harpe_problem *problem, const harpe_plan_r
     status = maker_init(&m, problem, request, progress, error);
     bool has_deadlines = problem->deadline_count > 0;
     if (status == HARPE_OK && !has_deadlines) status = round_all(&m, request, error);
-    if (status == HARPE_OK) status = harpe_walk_finish(&m.walk, &solved, error);
+    if (status == HARPE_OK) status = harpe_walk_finish(&m.walk, m.walk.fastest_ps, &solved, error);
     if (status == HARPE_OK)
         status = has_deadlines ? draft_with_deadlines(&m, request, solved, error)
                                : improve_all(&m, request, solved, error);

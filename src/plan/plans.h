@@ -47,10 +47,53 @@ harpe_status harpe_evaluate_find_points(const harpe_problem *problem, const int 
 harpe_plan harpe_evaluate_points(const harpe_problem *problem,
                                  const harpe_profile_point *const *points, double *start_s);
 
+/* One iteration of a plan. */
+typedef struct harpe_iteration {
+    const harpe_profile_point **points; /* [instruction] */
+    double *start_s;                    /* [instruction] */
+    harpe_plan plan;                    /* as harpe_evaluate_points returns it */
+} harpe_iteration;
+
+/* Finds the points of a plan and evaluates them. Clear `out` also after a failure. */
+harpe_status harpe_iteration_run(harpe_iteration *out, const harpe_problem *problem,
+                                 const int *frequency_mhz, harpe_error *error);
+void harpe_iteration_clear(harpe_iteration *iteration);
+
 /* Computes the latest start of every instruction. `latest_s` must contain the latest end of each of
  * them: the end of the iteration, or a deadline. */
 void harpe_evaluate_latest_starts(const harpe_problem *problem,
                                   const harpe_profile_point *const *points, double *latest_s);
+
+/* ---- Changes of clock ------------------------------------------------------------------------ */
+
+/* Counts the changes of clock of a plan, computes their cost, and removes those for instructions
+ * that take almost no time. switching.c defines these functions. */
+
+/* Gives instructions that take almost no time the clock of the instruction before them in their
+ * rank, in place. Such an instruction would be over before its own clock holds, and changes of
+ * clock around it would cost more than it can save. It may become slower, but takes at most 0.1 ms
+ * at its new clock. With `never_worse`, only those instructions follow that take no longer and need
+ * no more energy (waiting included), so time and energy of the iteration do not rise. */
+void harpe_switching_follow(const harpe_problem *problem, bool never_worse, int *frequency_mhz);
+
+harpe_status harpe_clock_switch_check(const harpe_problem *problem, const harpe_clock_switch *cost,
+                                      harpe_error *error);
+
+/* Returns whether a change of clock costs anything. */
+bool harpe_clock_switch_has_cost(const harpe_problem *problem, const harpe_clock_switch *cost);
+
+/* Returns the longest latency of all ranks and frequencies. */
+double harpe_clock_switch_longest_s(const harpe_problem *problem, const harpe_clock_switch *cost);
+
+/* Returns how long the clock before a change to a frequency must have held: the minimum dwell time,
+ * and the latency, because the change is requested after the change before. */
+double harpe_clock_switch_hold_s(const harpe_problem *problem, const harpe_clock_switch *cost,
+                                 int rank, int frequency_mhz);
+
+/* Computes, for each rank, the shortest time for which a clock of a plan holds; INFINITY: the rank
+ * changes no clock. */
+harpe_status harpe_switching_dwells(const harpe_problem *problem, const int *frequency_mhz,
+                                    double *shortest_s, harpe_error *error);
 
 /* ---- Contents of a set ----------------------------------------------------------------------- */
 
@@ -100,8 +143,6 @@ typedef struct harpe_quick_plan {
 harpe_status harpe_quick_plan_make(const harpe_problem *problem, double time_s, int *frequency_mhz,
                                    harpe_quick_plan *out, harpe_error *error);
 
-#define HARPE_REPLICA_WIDTH 4 /* width of the dive for a replica */
-
 /* Makes a plan that takes at most `time_s` and needs the least energy if the GPUs wait until then.
  * If the problem's shortest time is a little above `time_s`, because of rounding, the plan takes
  * the shortest time. `width` is the width of the dive. `numbers` receives the frequencies of the
@@ -110,14 +151,6 @@ harpe_status harpe_quick_plan_make(const harpe_problem *problem, double time_s, 
 harpe_status harpe_replica_search(const harpe_problem *problem, double time_s, double least_s,
                                   int width, int *numbers, harpe_frontier **frontier,
                                   harpe_error *error);
-
-/* Returns a lower bound of the energy at a time: the frontier, and beyond its slowest vertex also
- * the energy of waiting. The bound is convex over the time, and +infinity below the frontier. */
-double harpe_replica_bound_j(const harpe_frontier *frontier, double time_s);
-
-/* Returns the energy that a shorter iteration costs for each second that it saves, just below a
- * time, in W; 0 beyond the slowest vertex. */
-double harpe_replica_marginal_w(const harpe_frontier *frontier, double time_s);
 
 /* ---- Limits of power ------------------------------------------------------------------------- */
 
@@ -147,7 +180,6 @@ typedef struct harpe_power_steps {
 /* A time in which the power is above a limit. */
 typedef struct harpe_hot_time {
     double from_s, until_s;
-    double excess_w;           /* above the limit */
     double before_s, before_j; /* all earlier hot times, and their energy above the limit */
 } harpe_hot_time;
 
@@ -243,19 +275,14 @@ bool harpe_power_limits_are_wanted(const harpe_plan_request *request);
 harpe_status harpe_power_limits_fail(const harpe_power_repair *repair, double time_s,
                                      harpe_error *error);
 
-/* Receives the part of the work that is done, 0 to 1, and returns false to stop. NULL: none. */
-typedef struct harpe_power_reporter {
-    bool (*report)(void *user, double done);
-    void *user;
-} harpe_power_reporter;
-
 /* Replaces the plans of a set that break the limits by plans that keep them and take no longer. If
  * the slowest plan breaks them, makes slower plans too. The set contains no dominated plans,
  * fastest first; the result may, in any order. Returns at once if all plans keep the limits. Fails
- * with HARPE_INFEASIBLE if no plan is left, or none for one of the times that were asked for. */
+ * with HARPE_INFEASIBLE if no plan is left, or none for one of the times that were asked for.
+ * `report` receives the part of the work that is done, 0 to 1, and returns false to stop. */
 harpe_status harpe_power_limits_keep(const harpe_problem *problem,
                                      const harpe_plan_request *request,
-                                     const harpe_power_reporter *reporter, harpe_plan_set *set,
-                                     harpe_error *error);
+                                     bool (*report)(void *user, double done), void *user,
+                                     harpe_plan_set *set, harpe_error *error);
 
 #endif

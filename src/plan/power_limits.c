@@ -13,7 +13,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "plan/switching.h"
 
 /* ---- Power over time ------------------------------------------------------------------------- */
 
@@ -122,8 +121,7 @@ static double power_steps_peak_w(const harpe_power_steps *steps, double limit_w,
         if (until_s <= from_s + slack_s) continue;
         highest_w = fmax(highest_w, power_w);
         if (!hot || power_w <= limit_w) continue;
-        hot[(*hot_count)++] =
-            (harpe_hot_time){from_s, until_s, power_w - limit_w, hot_s, *excess_j};
+        hot[(*hot_count)++] = (harpe_hot_time){from_s, until_s, hot_s, *excess_j};
         hot_s += until_s - from_s;
         *excess_j += (power_w - limit_w) * (until_s - from_s);
     }
@@ -174,34 +172,20 @@ static double keep_strongest(void *user, const harpe_harmonic *found, double lea
     return found->swing_w;
 }
 
-static harpe_status find_shape(const harpe_problem *problem, const int *frequency_mhz,
-                               harpe_power_steps *steps, const harpe_profile_point **points,
-                               double *start_s, harpe_power_shape *shape, harpe_error *error) {
-    harpe_status status = harpe_evaluate_find_points(problem, frequency_mhz, points, error);
-    if (status != HARPE_OK) return status;
-    double iteration_s = harpe_evaluate_points(problem, points, start_s).time_s;
-    power_steps_list(steps, problem, points, start_s, iteration_s);
-    shape->peak_w = power_steps_peak_w(steps, INFINITY, NULL, NULL, NULL);
-    double least_w = HARPE_SWING_ROUNDING * shape->peak_w;
-    power_steps_harmonics(steps, least_w, keep_strongest, shape);
-    return HARPE_OK;
-}
-
 harpe_status harpe_plan_power_shape(const harpe_problem *problem, const int *frequency_mhz,
                                     harpe_power_shape *out, harpe_error *error) {
-    size_t count = (size_t)problem->instruction_count;
     harpe_power_steps steps;
-    harpe_power_shape shape = {0};
-    const harpe_profile_point **points = harpe_calloc(count, sizeof *points);
-    double *start_s = harpe_calloc(count, sizeof *start_s);
+    harpe_iteration run = {0};
     harpe_status status = power_steps_init(&steps, problem, error);
-    if (status == HARPE_OK && (!points || !start_s)) status = harpe_fail_memory(error);
-    if (status == HARPE_OK)
-        status = find_shape(problem, frequency_mhz, &steps, points, start_s, &shape, error);
+    if (status == HARPE_OK) status = harpe_iteration_run(&run, problem, frequency_mhz, error);
+    if (status == HARPE_OK) {
+        power_steps_list(&steps, problem, run.points, run.start_s, run.plan.time_s);
+        *out =
+            (harpe_power_shape){.peak_w = power_steps_peak_w(&steps, INFINITY, NULL, NULL, NULL)};
+        power_steps_harmonics(&steps, HARPE_SWING_ROUNDING * out->peak_w, keep_strongest, out);
+    }
+    harpe_iteration_clear(&run);
     power_steps_clear(&steps);
-    free(points);
-    free(start_s);
-    if (status == HARPE_OK) *out = shape;
     return status;
 }
 
@@ -229,7 +213,6 @@ harpe_status harpe_plan_power_shape(const harpe_problem *problem, const int *fre
 /* A batch aims at a peak and a swing that are lower by this share, so it lowers the highest power
  * first. */
 #define STEP 0.02
-#define TWO_PI 6.28318530717958647692
 
 typedef struct harpe_power_move {
     int32_t first, end; /* instructions */
@@ -761,13 +744,14 @@ static harpe_status make_between(limiter *l, double before_s, double after_s, ha
 
 /* Makes the plans of all times. */
 static harpe_status make_all(limiter *l, const harpe_plan_request *request,
-                             const harpe_power_reporter *reporter, harpe_error *error) {
+                             bool (*report)(void *user, double done), void *user,
+                             harpe_error *error) {
     bool is_asked = request->choice == HARPE_PLANS_AT, broken = false;
     size_t count = is_asked ? request->time_count : l->given->count;
     harpe_status status = HARPE_OK;
     double time_s = 0;
     for (size_t k = 0; k < count && status == HARPE_OK; k++) {
-        if (reporter->report && !reporter->report(reporter->user, (double)k / (double)count))
+        if (!report(user, (double)k / (double)count))
             return harpe_fail(error, HARPE_INTERRUPTED, "interrupted while making plans");
         time_s = is_asked ? request->times_s[k] : l->given->plans[k].time_s;
         if (is_asked && time_s == 0) time_s = l->given->plans[0].time_s;
@@ -828,13 +812,13 @@ static void limiter_clear(limiter *l) {
 
 harpe_status harpe_power_limits_keep(const harpe_problem *problem,
                                      const harpe_plan_request *request,
-                                     const harpe_power_reporter *reporter, harpe_plan_set *set,
-                                     harpe_error *error) {
+                                     bool (*report)(void *user, double done), void *user,
+                                     harpe_plan_set *set, harpe_error *error) {
     limiter l = {.problem = problem, .given = set, .is_asked = request->choice == HARPE_PLANS_AT};
     bool has_broken = false;
     harpe_status status = limiter_init(&l, request, error);
     if (status == HARPE_OK) status = find_broken(&l, &has_broken, error);
-    if (status == HARPE_OK && has_broken) status = make_all(&l, request, reporter, error);
+    if (status == HARPE_OK && has_broken) status = make_all(&l, request, report, user, error);
     if (status == HARPE_OK && has_broken) {
         harpe_plan_set made = l.made;
         l.made = *set; /* to be freed */

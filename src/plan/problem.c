@@ -689,8 +689,8 @@ static harpe_status fill_problem(harpe_problem *problem, const harpe_profile *pr
     if (status == HARPE_OK) status = fill_wait_powers(problem, lists, options, error);
     if (status == HARPE_OK) status = fill_choices(problem, profile, lists, options, error);
     if (status == HARPE_OK) {
-        status = harpe_dag_build_with_waits(lists->lists, lists->counts, problem->rank_count,
-                                            lists->waits, lists->wait_count, &problem->dag, error);
+        status = harpe_dag_build(lists->lists, lists->counts, problem->rank_count, lists->waits,
+                                 lists->wait_count, &problem->dag, error);
     }
     if (status == HARPE_OK) status = add_delays(problem, lists, options, error);
     if (status == HARPE_OK) status = fill_latencies(problem, profile, error);

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "plan/profiles.h"
+#include "plan/schedule.h"
 
 struct harpe_profile {
     int stage_count;
@@ -145,6 +146,75 @@ static harpe_status check_ranks(const harpe_profile_rows *rows, const char *file
                               rows->items[0].rank < 0 ? "lack" : "have");
     }
     return HARPE_OK;
+}
+
+/* ---- Latencies ------------------------------------------------------------------------------- */
+
+#define US_PER_S 1e6
+
+static int compare_for_latency(const void *left, const void *right) {
+    const harpe_profile_row *const *a = left, *const *b = right;
+    if ((*a)->stage != (*b)->stage) return (*a)->stage < (*b)->stage ? -1 : 1;
+    if ((*a)->rank != (*b)->rank) return (*a)->rank < (*b)->rank ? -1 : 1;
+    if ((*a)->frequency_mhz != (*b)->frequency_mhz)
+        return (*a)->frequency_mhz < (*b)->frequency_mhz ? -1 : 1;
+    return ((*a)->source > (*b)->source) - ((*a)->source < (*b)->source);
+}
+
+static harpe_status fail_latency(const char *file_name, const harpe_profile_row *row,
+                                 const harpe_profile_row *before, harpe_error *error) {
+    return harpe_fail(error, row_status(file_name),
+                      "%s: switch_latency is %s s, but %s s for stage %d at %d MHz in %s: give the "
+                      "time of a change to this clock, the same in all rows of the stage with this "
+                      "frequency",
+                      locate(file_name, row).text,
+                      HARPE_DIGITS(row->switch_latency_us / US_PER_S, 6),
+                      HARPE_DIGITS(before->switch_latency_us / US_PER_S, 6), row->stage,
+                      row->frequency_mhz, name_row(file_name, before).text);
+}
+
+/* Fills in an item for each row. The rows are sorted. */
+static harpe_status take_latencies(const harpe_profile_row *const *sorted, size_t count,
+                                   const char *file_name, harpe_latencies *out,
+                                   harpe_error *error) {
+    for (size_t i = 0; i < count; i++) {
+        const harpe_profile_row *row = sorted[i], *before = i > 0 ? sorted[i - 1] : NULL;
+        bool is_same = before && row->stage == before->stage && row->rank == before->rank &&
+                       row->frequency_mhz == before->frequency_mhz;
+        if (is_same && row->switch_latency_us != before->switch_latency_us)
+            return fail_latency(file_name, row, before, error);
+        out->items[i] = (harpe_latency){.owner = row->stage,
+                                        .frequency_mhz = row->frequency_mhz,
+                                        .latency_s = row->switch_latency_us / US_PER_S};
+    }
+    out->count = count;
+    return HARPE_OK;
+}
+
+/* Finds the latencies of the rows. Rows of one stage, rank and frequency must agree; the longest of
+ * all ranks counts. */
+static harpe_status collect_latencies(const harpe_profile_rows *rows, const char *file_name,
+                                      harpe_latencies *out, harpe_error *error) {
+    harpe_latencies found = {0};
+    bool has_latency = false;
+    const harpe_profile_row **sorted = harpe_calloc(rows->count, sizeof *sorted);
+    found.items = harpe_calloc(rows->count, sizeof *found.items);
+    harpe_status status = sorted && found.items ? HARPE_OK : harpe_fail_memory(error);
+    for (size_t i = 0; i < rows->count && status == HARPE_OK; i++) {
+        sorted[i] = &rows->items[i];
+        has_latency = has_latency || sorted[i]->switch_latency_us > 0;
+    }
+    if (has_latency) {
+        qsort(sorted, rows->count, sizeof *sorted, compare_for_latency);
+        status = take_latencies(sorted, rows->count, file_name, &found, error);
+        harpe_latencies_sort(&found);
+    }
+    free(sorted);
+    if (status == HARPE_OK && has_latency)
+        *out = found;
+    else
+        free(found.items);
+    return status;
 }
 
 /* ---- Aggregating ----------------------------------------------------------------------------- */
@@ -403,7 +473,7 @@ harpe_status harpe_profile_rows_finish(harpe_profile_rows *rows, const char *fil
         status = harpe_fail_memory(error);
         goto done;
     }
-    status = harpe_latencies_collect(rows, file_name, &profile->latencies, error);
+    status = collect_latencies(rows, file_name, &profile->latencies, error);
     if (status == HARPE_OK)
         status = aggregate(&(aggregation){rows, file_name, profile, scratch}, error);
     if (status == HARPE_OK)
@@ -568,18 +638,9 @@ const char *harpe_profile_field_rule(harpe_profile_field field) {
     return field < HARPE_FIELD_COUNT ? rules[field] : "";
 }
 
-static bool is_name(const char *name, size_t length) {
-    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-                                  "_.:-";
-    if (!name || length == 0 || length > HARPE_INSTRUCTION_NAME_MAX) return false;
-    for (size_t i = 0; i < length; i++)
-        if (!memchr(allowed, name[i], sizeof allowed - 1)) return false;
-    return true;
-}
-
 harpe_profile_field harpe_profile_row_fault(const harpe_measurement *row, size_t name_length) {
     if (row->stage < 0 || row->stage > HARPE_STAGE_MAX) return HARPE_FIELD_STAGE;
-    if (!is_name(row->instruction, name_length)) return HARPE_FIELD_INSTRUCTION;
+    if (!harpe_is_instruction_name(row->instruction, name_length)) return HARPE_FIELD_INSTRUCTION;
     if (row->frequency_mhz < 0 || row->frequency_mhz > HARPE_FREQUENCY_MAX_MHZ)
         return HARPE_FIELD_FREQUENCY;
     if (!(row->time_s >= TIME_MIN_S && row->time_s <= TIME_MAX_S)) return HARPE_FIELD_TIME;

@@ -103,11 +103,6 @@ typedef struct harpe_latencies {
     size_t count;         /* 0: no latency is known */
 } harpe_latencies;
 
-/* Finds the latencies of the rows. Rows of one stage, rank and frequency must agree; the longest of
- * all ranks counts. The error begins as those of harpe_profile_rows_finish do. */
-harpe_status harpe_latencies_collect(const harpe_profile_rows *rows, const char *file_name,
-                                     harpe_latencies *out, harpe_error *error);
-
 /* Reads a CSV file with the columns frequency and latency_s. If it has the column gpu, all rows
  * must have the same one. Other columns are ignored. At most 1 MiB and HARPE_SWITCH_TABLE_ROWS_MAX
  * rows, and at least one. All have the owner HARPE_LATENCY_OF_ALL. Fails with HARPE_INVALID_INPUT

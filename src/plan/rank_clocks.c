@@ -7,7 +7,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/plans.h"
-#include "plan/switching.h"
 
 #define HOLD_MARGIN 1e-9 /* relative: times are sums of doubles */
 

@@ -90,8 +90,7 @@ harpe_status harpe_relaxation_init(harpe_relaxation *relaxation, const harpe_net
     size_t edges = (size_t)network->edge_count + 1; /* one from the sink to the source */
     harpe_relaxation r = {.node_count = network->node_count};
     harpe_arena *arena = &r.arena;
-    harpe_relaxation_state first;
-    if (harpe_relaxation_state_make(&first, arena, network)) harpe_relaxation_swap(&r, &first);
+    (void)harpe_relaxation_state_make(&r.now, arena, network);
     r.first_incidence = harpe_arena_alloc(arena, nodes + 2, sizeof *r.first_incidence);
     r.incidences = harpe_arena_alloc(arena, 2 * edges, sizeof *r.incidences);
     r.subtree = harpe_arena_alloc(arena, nodes + 1, sizeof *r.subtree);
@@ -125,13 +124,14 @@ static int64_t room(const harpe_relaxation_edge *edge, bool along) {
 }
 
 static bool is_in_tree(const harpe_relaxation *r, int32_t e) {
-    return r->parent_edge[r->edges[e].head] == e || r->parent_edge[r->edges[e].tail] == e;
+    return r->now.parent_edge[r->now.edges[e].head] == e ||
+           r->now.parent_edge[r->now.edges[e].tail] == e;
 }
 
 static void suspect(harpe_relaxation *r, int32_t e) {
-    if (r->is_suspect[e]) return;
-    r->is_suspect[e] = 1;
-    r->suspects[r->suspect_count++] = e;
+    if (r->now.is_suspect[e]) return;
+    r->now.is_suspect[e] = 1;
+    r->now.suspects[r->now.suspect_count++] = e;
 }
 
 /* How an edge outside of the tree may enter it. */
@@ -146,7 +146,7 @@ typedef struct entrance {
  * of the next slower segment loses flow. An edge with a flow inside of its segment, which happens
  * after a change of its curve, must enter the tree or lose its flow, even if its time is right. */
 static entrance find_entrance(const harpe_relaxation *r, int32_t e) {
-    const harpe_relaxation_edge *edge = &r->edges[e];
+    const harpe_relaxation_edge *edge = &r->now.edges[e];
     const harpe_relaxation_curve *curve = edge->curve;
     int64_t span = harpe_relaxation_span_ps(r, e), time_ps = curve->time_ps[edge->segment];
     if (span < time_ps) return (entrance){time_ps - span, room(edge, true), edge->segment, true};
@@ -170,39 +170,24 @@ static void move_subtree(harpe_relaxation *r, int32_t top, int64_t shift_ps) {
         int32_t v = r->subtree[i];
         for (int32_t a = r->first_incidence[v]; a < r->first_incidence[v + 1]; a++) {
             int32_t w = r->incidences[a].node;
-            int32_t is_child = !r->is_inside[w] & (r->parent_edge[w] == r->incidences[a].edge);
+            int32_t is_child = !r->is_inside[w] & (r->now.parent_edge[w] == r->incidences[a].edge);
             r->subtree[count] = w;
             count += is_child;
             r->is_inside[w] |= (uint8_t)is_child;
         }
     }
     for (int32_t i = 0; i < count; i++)
-        r->position[r->subtree[i]] += shift_ps;
+        r->now.position[r->subtree[i]] += shift_ps;
     for (int32_t i = 0; i < count; i++) {
         int32_t v = r->subtree[i];
         for (int32_t a = r->first_incidence[v]; a < r->first_incidence[v + 1]; a++) {
             int32_t e = r->incidences[a].edge;
-            if (r->is_inside[r->incidences[a].node] || r->is_suspect[e]) continue;
+            if (r->is_inside[r->incidences[a].node] || r->now.is_suspect[e]) continue;
             if (find_entrance(r, e).violation_ps >= 0) suspect(r, e);
         }
     }
     for (int32_t i = 0; i < count; i++)
         r->is_inside[r->subtree[i]] = 0;
-}
-
-/* Attaches the subtree of `top` to `new_parent` at its event `joint`. */
-static void rehang(harpe_relaxation *r, int32_t top, int32_t joint, int32_t new_parent,
-                   int32_t new_edge) {
-    int32_t v = joint;
-    for (;;) {
-        int32_t old_parent = r->parent[v], old_edge = r->parent_edge[v];
-        r->parent[v] = new_parent;
-        r->parent_edge[v] = new_edge;
-        if (v == top) return;
-        new_parent = v;
-        new_edge = old_edge;
-        v = old_parent;
-    }
 }
 
 /* Returns the lowest event that is above both `a` and `b` in the tree. */
@@ -215,12 +200,12 @@ static int32_t find_apex(harpe_relaxation *r, int32_t a, int32_t b) {
         if (a >= 0) {
             if (r->mark[a] == r->stamp) return a;
             r->mark[a] = r->stamp;
-            a = r->parent[a];
+            a = r->now.parent[a];
         }
         if (b >= 0) {
             if (r->mark[b] == r->stamp) return b;
             r->mark[b] = r->stamp;
-            b = r->parent[b];
+            b = r->now.parent[b];
         }
     }
     return -1; /* cannot happen: both are below the root */
@@ -241,14 +226,14 @@ typedef struct cycle {
 /* If several edges limit the flow, the first one in the direction of the flow, seen from the apex,
  * leaves. This keeps the tree strongly feasible. */
 static cycle find_cycle(harpe_relaxation *r, int32_t e, const entrance *enters) {
-    const harpe_relaxation_edge *edge = &r->edges[e];
+    const harpe_relaxation_edge *edge = &r->now.edges[e];
     cycle c = {.from = enters->along ? edge->tail : edge->head,
                .to = enters->along ? edge->head : edge->tail,
                .leaving = -1,
                .flow = HARPE_FLOW_INFINITE};
     c.apex = find_apex(r, c.from, c.to);
-    for (int32_t v = c.from; v != c.apex; v = r->parent[v]) {
-        const harpe_relaxation_edge *tree = &r->edges[r->parent_edge[v]];
+    for (int32_t v = c.from; v != c.apex; v = r->now.parent[v]) {
+        const harpe_relaxation_edge *tree = &r->now.edges[r->now.parent_edge[v]];
         int64_t most = room(tree, tree->head == v);
         if (most > c.flow || most == HARPE_FLOW_INFINITE) continue;
         c.flow = most;
@@ -259,8 +244,8 @@ static cycle find_cycle(harpe_relaxation *r, int32_t e, const entrance *enters) 
         c.flow = enters->room;
         c.leaving = -1;
     }
-    for (int32_t v = c.to; v != c.apex; v = r->parent[v]) {
-        const harpe_relaxation_edge *tree = &r->edges[r->parent_edge[v]];
+    for (int32_t v = c.to; v != c.apex; v = r->now.parent[v]) {
+        const harpe_relaxation_edge *tree = &r->now.edges[r->now.parent_edge[v]];
         int64_t most = room(tree, tree->tail == v);
         if (most >= c.flow) continue;
         c.flow = most;
@@ -271,12 +256,12 @@ static cycle find_cycle(harpe_relaxation *r, int32_t e, const entrance *enters) 
 }
 
 static void send_flow(harpe_relaxation *r, const cycle *c) {
-    for (int32_t v = c->from; v != c->apex; v = r->parent[v]) {
-        harpe_relaxation_edge *tree = &r->edges[r->parent_edge[v]];
+    for (int32_t v = c->from; v != c->apex; v = r->now.parent[v]) {
+        harpe_relaxation_edge *tree = &r->now.edges[r->now.parent_edge[v]];
         tree->flow += tree->head == v ? c->flow : -c->flow;
     }
-    for (int32_t v = c->to; v != c->apex; v = r->parent[v]) {
-        harpe_relaxation_edge *tree = &r->edges[r->parent_edge[v]];
+    for (int32_t v = c->to; v != c->apex; v = r->now.parent[v]) {
+        harpe_relaxation_edge *tree = &r->now.edges[r->now.parent_edge[v]];
         tree->flow += tree->tail == v ? c->flow : -c->flow;
     }
 }
@@ -290,12 +275,12 @@ static void rest(harpe_relaxation_edge *edge) {
 static bool pivot(harpe_relaxation *r, int32_t e, const entrance *enters) {
     cycle c = find_cycle(r, e, enters);
     if (c.flow >= HARPE_FLOW_INFINITE) return false;
-    harpe_relaxation_edge *edge = &r->edges[e];
+    harpe_relaxation_edge *edge = &r->now.edges[e];
     r->pivots++;
     if (c.flow > 0) {
         send_flow(r, &c);
         edge->flow += enters->along ? c.flow : -c.flow;
-        r->objective_j += (double)c.flow * (double)enters->violation_ps * J_PER_UW_PS;
+        r->now.objective_j += (double)c.flow * (double)enters->violation_ps * J_PER_UW_PS;
     }
     set_segment(edge, enters->segment);
     if (c.leaving < 0) {
@@ -303,13 +288,13 @@ static bool pivot(harpe_relaxation *r, int32_t e, const entrance *enters) {
         if (find_entrance(r, e).violation_ps >= 0) suspect(r, e);
         return true;
     }
-    rest(&r->edges[r->parent_edge[c.leaving]]);
+    rest(&r->now.edges[r->now.parent_edge[c.leaving]]);
     /* The side of the leaving edge that has no root moves, so that the entering edge gets its
      * time. */
     int32_t joint = c.leaves_before ? c.from : c.to, other = c.leaves_before ? c.to : c.from;
     bool moves_later = (joint == edge->head) == enters->along;
     move_subtree(r, c.leaving, moves_later ? enters->violation_ps : -enters->violation_ps);
-    rehang(r, c.leaving, joint, other, e);
+    harpe_tree_rehang(r->now.parent, r->now.parent_edge, c.leaving, joint, other, e);
     return true;
 }
 
@@ -317,15 +302,15 @@ static bool pivot(harpe_relaxation *r, int32_t e, const entrance *enters) {
  * edge violates the conditions. */
 static int32_t next_entering(harpe_relaxation *r, entrance *enters) {
     int32_t best = -1, best_at = -1, priced = 0;
-    while (r->suspect_count > 0 && priced < PRICED_AT_ONCE && priced < r->suspect_count) {
-        if (r->next_suspect >= r->suspect_count) r->next_suspect = 0;
-        int32_t at = r->next_suspect, e = r->suspects[at];
+    while (r->now.suspect_count > 0 && priced < PRICED_AT_ONCE && priced < r->now.suspect_count) {
+        if (r->now.next_suspect >= r->now.suspect_count) r->now.next_suspect = 0;
+        int32_t at = r->now.next_suspect, e = r->now.suspects[at];
         entrance found = {.violation_ps = -1};
         if (!is_in_tree(r, e)) found = find_entrance(r, e);
         if (found.violation_ps < 0) {
-            int32_t last = --r->suspect_count;
-            r->suspects[at] = r->suspects[last];
-            r->is_suspect[e] = 0;
+            int32_t last = --r->now.suspect_count;
+            r->now.suspects[at] = r->now.suspects[last];
+            r->now.is_suspect[e] = 0;
             if (best_at == last) best_at = at;
             continue;
         }
@@ -334,12 +319,12 @@ static int32_t next_entering(harpe_relaxation *r, entrance *enters) {
             best_at = at;
             *enters = found;
         }
-        r->next_suspect++;
+        r->now.next_suspect++;
         priced++;
     }
     if (best < 0) return -1;
-    r->suspects[best_at] = r->suspects[--r->suspect_count];
-    r->is_suspect[best] = 0;
+    r->now.suspects[best_at] = r->now.suspects[--r->now.suspect_count];
+    r->now.is_suspect[best] = 0;
     return best;
 }
 
@@ -347,7 +332,7 @@ harpe_relaxation_outcome harpe_relaxation_solve(harpe_relaxation *relaxation, do
     harpe_relaxation *r = relaxation;
     entrance enters = {0};
     for (;;) {
-        if (r->objective_j >= limit_j) return HARPE_RELAXATION_ABOVE;
+        if (r->now.objective_j >= limit_j) return HARPE_RELAXATION_ABOVE;
         int32_t e = next_entering(r, &enters);
         if (e < 0) return HARPE_RELAXATION_OPTIMAL;
         if (pivot(r, e, &enters)) continue;
@@ -378,14 +363,14 @@ static double dual_term_j(const harpe_relaxation_edge *edge) {
 void harpe_relaxation_change(harpe_relaxation *relaxation, int32_t edge,
                              const harpe_relaxation_curve *curve) {
     harpe_relaxation *r = relaxation;
-    harpe_relaxation_edge *changed = &r->edges[edge];
+    harpe_relaxation_edge *changed = &r->now.edges[edge];
     if (changed->curve == curve) return;
-    bool to_head = r->parent_edge[changed->head] == edge;
-    bool to_tail = r->parent_edge[changed->tail] == edge;
-    r->objective_j -= dual_term_j(changed);
+    bool to_head = r->now.parent_edge[changed->head] == edge;
+    bool to_tail = r->now.parent_edge[changed->tail] == edge;
+    r->now.objective_j -= dual_term_j(changed);
     changed->curve = curve;
     set_segment(changed, segment_for(changed, to_tail));
-    r->objective_j += dual_term_j(changed);
+    r->now.objective_j += dual_term_j(changed);
     if (to_head || to_tail) {
         int64_t shift_ps = curve->time_ps[changed->segment] - harpe_relaxation_span_ps(r, edge);
         int32_t below = to_head ? changed->head : changed->tail;
@@ -399,7 +384,8 @@ void harpe_relaxation_change(harpe_relaxation *relaxation, int32_t edge,
 
 static void add_edge(harpe_relaxation *r, int32_t tail, int32_t head,
                      const harpe_relaxation_curve *curve) {
-    r->edges[r->edge_count++] = (harpe_relaxation_edge){.curve = curve, .tail = tail, .head = head};
+    r->now.edges[r->edge_count++] =
+        (harpe_relaxation_edge){.curve = curve, .tail = tail, .head = head};
 }
 
 /* Lists the edges of each event. */
@@ -407,13 +393,13 @@ static void index_edges(harpe_relaxation *r) {
     int32_t *first = r->first_incidence;
     memset(first, 0, ((size_t)r->node_count + 2) * sizeof *first);
     for (int32_t e = 0; e < r->edge_count; e++) {
-        first[r->edges[e].tail + 2]++;
-        first[r->edges[e].head + 2]++;
+        first[r->now.edges[e].tail + 2]++;
+        first[r->now.edges[e].head + 2]++;
     }
     for (int32_t v = 1; v < r->node_count; v++)
         first[v + 1] += first[v];
     for (int32_t e = 0; e < r->edge_count; e++) {
-        int32_t tail = r->edges[e].tail, head = r->edges[e].head;
+        int32_t tail = r->now.edges[e].tail, head = r->now.edges[e].head;
         r->incidences[first[tail + 1]++] = (harpe_incidence){.edge = e, .node = head};
         r->incidences[first[head + 1]++] = (harpe_incidence){.edge = e, .node = tail};
     }
@@ -429,33 +415,33 @@ void harpe_relaxation_load(harpe_relaxation *relaxation, const harpe_relaxation_
     r->sink = network->sink;
     r->edge_count = 0;
     r->deadline_ps = solver->time_ps;
-    for (int32_t i = 0; i < r->suspect_count; i++)
-        r->is_suspect[r->suspects[i]] = 0;
-    r->suspect_count = r->next_suspect = 0;
+    for (int32_t i = 0; i < r->now.suspect_count; i++)
+        r->now.is_suspect[r->now.suspects[i]] = 0;
+    r->now.suspect_count = r->now.next_suspect = 0;
     for (int32_t e = 0; e < network->edge_count; e++) {
         const harpe_edge_state *from = &solver->edges[e];
         add_edge(r, from->tail, from->head,
                  from->curve > 0 ? &curves->hull[from->curve - 1] : &no_time);
-        r->edges[e].flow = from->flow;
-        set_segment(&r->edges[e], from->segment);
+        r->now.edges[e].flow = from->flow;
+        set_segment(&r->now.edges[e], from->segment);
     }
     int32_t back = r->edge_count;
     r->back_ps = -r->deadline_ps;
     r->back = (harpe_relaxation_curve){0, &r->back_ps, unlimited_uw, nothing_j};
     add_edge(r, r->sink, r->source, &r->back);
-    r->edges[back].flow = solver->flow_uw;
-    set_segment(&r->edges[back], 0);
+    r->now.edges[back].flow = solver->flow_uw;
+    set_segment(&r->now.edges[back], 0);
     index_edges(r);
     for (int32_t v = 0; v < network->node_count; v++) {
-        r->position[v] = harpe_frontier_solver_event_ps(solver, v);
-        r->parent[v] = solver->parent[v];
-        r->parent_edge[v] = solver->parent_edge[v];
+        r->now.position[v] = harpe_frontier_solver_event_ps(solver, v);
+        r->now.parent[v] = solver->parent[v];
+        r->now.parent_edge[v] = solver->parent_edge[v];
     }
-    if (r->parent[r->sink] < 0 && r->sink != r->source) {
-        r->parent[r->sink] = r->source;
-        r->parent_edge[r->sink] = back;
+    if (r->now.parent[r->sink] < 0 && r->sink != r->source) {
+        r->now.parent[r->sink] = r->source;
+        r->now.parent_edge[r->sink] = back;
     }
-    r->objective_j = harpe_frontier_solver_energy_j(solver);
+    r->now.objective_j = harpe_frontier_solver_energy_j(solver);
 }
 
 /* ---- Solutions that are set aside ------------------------------------------------------------ */
@@ -474,23 +460,6 @@ bool harpe_relaxation_state_make(harpe_relaxation_state *state, harpe_arena *are
         s.edges && s.position && s.parent && s.parent_edge && s.suspects && s.is_suspect;
     if (complete) *state = s;
     return complete;
-}
-
-void harpe_relaxation_swap(harpe_relaxation *relaxation, harpe_relaxation_state *state) {
-    harpe_relaxation *r = relaxation;
-    harpe_relaxation_state present = {r->edges,         r->position,     r->parent,
-                                      r->parent_edge,   r->suspects,     r->is_suspect,
-                                      r->suspect_count, r->next_suspect, r->objective_j};
-    r->edges = state->edges;
-    r->position = state->position;
-    r->parent = state->parent;
-    r->parent_edge = state->parent_edge;
-    r->suspects = state->suspects;
-    r->is_suspect = state->is_suspect;
-    r->suspect_count = state->suspect_count;
-    r->next_suspect = state->next_suspect;
-    r->objective_j = state->objective_j;
-    *state = present;
 }
 
 void harpe_relaxation_state_copy(const harpe_relaxation *relaxation, harpe_relaxation_state *to,

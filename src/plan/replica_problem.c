@@ -125,31 +125,6 @@ harpe_status harpe_peers_combine(const harpe_profile_entry *const *entries, cons
 
 /* ---- The problem of a replica ---------------------------------------------------------------- */
 
-/* Writes the rank of each stage (-1: none). Fails if a stage runs on two ranks. */
-static harpe_status find_ranks(const harpe_schedule *schedule, int *rank_of_stage,
-                               harpe_error *error) {
-    for (int s = 0; s < harpe_schedule_stage_count(schedule); s++)
-        rank_of_stage[s] = -1;
-    for (int r = 0; r < harpe_schedule_rank_count(schedule); r++) {
-        size_t count = 0;
-        const harpe_instruction *list = harpe_schedule_rank(schedule, r, &count);
-        for (size_t i = 0; i < count; i++) {
-            for (int a = 0; a < list[i].action_count; a++) {
-                int stage = list[i].actions[a].stage;
-                if (rank_of_stage[stage] >= 0 && rank_of_stage[stage] != r)
-                    return harpe_fail(error, HARPE_NOT_SUPPORTED,
-                                      "stage %d of the schedule %s runs on the ranks %d and %d: "
-                                      "plans for each GPU need a schedule that runs each stage on "
-                                      "one rank",
-                                      stage, harpe_schedule_name(schedule), rank_of_stage[stage],
-                                      r);
-                rank_of_stage[stage] = r;
-            }
-        }
-    }
-    return HARPE_OK;
-}
-
 static harpe_status check_options(const harpe_problem_options *options, harpe_error *error) {
     const char *what = options->wait_power_count > 0            ? "wait powers"
                        : options->cost_model != HARPE_COST_HULL ? "a fitted cost model"
@@ -167,19 +142,24 @@ static harpe_status fill_powers(harpe_replica_problem *made, const harpe_profile
     size_t given = options->blocking_power_w ? options->blocking_power_count : 0;
     int stages = harpe_profile_stage_count(gpus[0]), peers = made->peer_count;
     int scheduled = harpe_schedule_stage_count(schedule);
-    int *rank_of_stage = harpe_arena_alloc(&made->arena, (size_t)scheduled, sizeof *rank_of_stage);
+    int *owner = harpe_arena_alloc(&made->arena, (size_t)scheduled, sizeof *owner), other = 0;
     made->power_w =
         harpe_arena_alloc(&made->arena, (size_t)stages * (size_t)peers, sizeof *made->power_w);
     if (made->arena.has_failed) return harpe_fail_memory(error);
-    harpe_status status = find_ranks(schedule, rank_of_stage, error);
-    for (int k = 0; status == HARPE_OK && k < stages * peers; k++) {
-        int s = k / peers, rank = s < scheduled && rank_of_stage[s] >= 0 ? rank_of_stage[s] : 0;
+    int shared = harpe_schedule_shared_stage(schedule, owner, &other);
+    if (shared >= 0)
+        return harpe_fail(error, HARPE_NOT_SUPPORTED,
+                          "stage %d of the schedule %s runs on the ranks %d and %d: plans for each "
+                          "GPU need a schedule that runs each stage on one rank",
+                          shared, harpe_schedule_name(schedule), owner[shared] - 1, other);
+    for (int k = 0; k < stages * peers; k++) {
+        int s = k / peers, rank = s < scheduled && owner[s] > 0 ? owner[s] - 1 : 0;
         made->power_w[k] = given == 0   ? harpe_profile_blocking_power_w(gpus[k % peers], s)
                            : given == 1 ? options->blocking_power_w[0]
                            : (size_t)rank < given ? options->blocking_power_w[rank]
                                                   : 0;
     }
-    return status;
+    return HARPE_OK;
 }
 
 static const double *powers_of(const harpe_replica_problem *made, int stage) {

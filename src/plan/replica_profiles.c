@@ -184,8 +184,6 @@ harpe_status harpe_replica_profiles_smooth(const harpe_replica_profiles *profile
     return HARPE_OK;
 }
 
-/* ---- Profiles -------------------------------------------------------------------------------- */
-
 /* ---- Making ---------------------------------------------------------------------------------- */
 
 /* Makes profiles without any GPU. */

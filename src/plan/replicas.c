@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans all replicas of a job together. Replicas with equal profiles share one plan. The time of
  * the iteration follows from the shortest time of the slowest replica. Then each replica is planned
- * on its own for this time, on several threads. time_plan.c makes the plan of one replica. */
+ * on its own for this time, on several threads. search.c makes the plan of one replica. */
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,6 +15,13 @@
 #include "plan/replica_internal.h"
 #include "plan/search_internal.h"
 #include "plan/solver.h"
+
+enum { RUN_KINDS = HARPE_REPLICA_ALL_MAXIMUM + 1 };
+#define DIVE_WIDTH 4
+
+static harpe_replica_run *runs_of(const harpe_replica_plans *plans, size_t clocks) {
+    return plans->runs + clocks * (size_t)plans->classes.count;
+}
 
 /* The arguments and the state of the planning. */
 typedef struct planner {
@@ -34,6 +41,28 @@ typedef struct planner {
 /* The frontier of a job: for each time of an iteration, the sum of the lower bounds of all
  * replicas. */
 
+/* Returns a lower bound of the energy at a time: the frontier, and beyond its slowest vertex also
+ * the energy of waiting. The bound is convex over the time, and +infinity below the frontier. */
+static double bound_j_at(const harpe_frontier *frontier, double time_s) {
+    double beyond_s = time_s - frontier->vertices[frontier->count - 1].time_s;
+    return harpe_frontier_relaxed_at(frontier, time_s) +
+           fmax(0, beyond_s) * frontier->iteration_power_w;
+}
+
+/* Returns the energy that a shorter iteration costs for each second that it saves, just below a
+ * time, in W; 0 beyond the slowest vertex. */
+static double marginal_w_at(const harpe_frontier *frontier, double time_s) {
+    size_t low = 0, high = frontier->count; /* those before `low` are faster than time_s */
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (frontier->vertices[middle].time_s < time_s)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < frontier->count ? frontier->vertices[low].marginal_w : 0;
+}
+
 /* Calls `number_at` with the frontier of each replica, and returns the sum of the results. */
 static double sum_at(const harpe_replica_plans *plans, double time_s,
                      double (*number_at)(const harpe_frontier *frontier, double time_s)) {
@@ -44,7 +73,7 @@ static double sum_at(const harpe_replica_plans *plans, double time_s,
 }
 
 double harpe_replica_plans_bound_at(const harpe_replica_plans *plans, double time_s) {
-    return sum_at(plans, time_s, harpe_replica_bound_j);
+    return sum_at(plans, time_s, bound_j_at);
 }
 
 /* Finds the time at which the bound of the job is lowest. The bound is convex over the time, and
@@ -91,7 +120,7 @@ harpe_status harpe_replica_plans_frontier(const harpe_replica_plans *plans, size
         points[k] = (harpe_frontier_vertex){
             .time_s = time_s,
             .lower_bound_j = harpe_replica_plans_bound_at(plans, time_s),
-            .marginal_w = sum_at(plans, time_s, harpe_replica_marginal_w),
+            .marginal_w = sum_at(plans, time_s, marginal_w_at),
         };
     }
     return HARPE_OK;
@@ -152,9 +181,9 @@ static harpe_status make_one_plan(planner *p, harpe_error *error) {
     if (status == HARPE_OK) {
         int *mhz =
             harpe_arena_alloc(&p->plans->arena, (size_t)problem->instruction_count, sizeof *mhz);
-        status = mhz ? harpe_replica_search(problem, p->time_s, p->time_s, HARPE_REPLICA_WIDTH, mhz,
-                                            NULL, error)
-                     : harpe_fail_memory(error);
+        status =
+            mhz ? harpe_replica_search(problem, p->time_s, p->time_s, DIVE_WIDTH, mhz, NULL, error)
+                : harpe_fail_memory(error);
         if (status == HARPE_OK) p->plans->one_plan_mhz = mhz;
     }
     harpe_problem_free(problem);
@@ -164,9 +193,10 @@ static harpe_status make_one_plan(planner *p, harpe_error *error) {
 
 /* ---- Evaluating ------------------------------------------------------------------------------ */
 
-harpe_status harpe_replica_run_plan(const harpe_replica_plans *plans, harpe_replica_clocks clocks,
-                                    const harpe_replica_problem *replica, int number,
-                                    harpe_replica_run *out, harpe_error *error) {
+/* Evaluates a replica at one of the choices of its clocks. */
+static harpe_status run_plan(const harpe_replica_plans *plans, harpe_replica_clocks clocks,
+                             const harpe_replica_problem *replica, int number,
+                             harpe_replica_run *out, harpe_error *error) {
     bool is_own = clocks == HARPE_REPLICA_OWN_PLANS;
     const int *mhz = is_own ? plans->groups[plans->classes.class_of[number]].frequency_mhz
                      : clocks == HARPE_REPLICA_ONE_PLAN ? plans->one_plan_mhz
@@ -200,7 +230,7 @@ static harpe_status run_one_clock(const harpe_replica_problem *replica, int cloc
 }
 
 static harpe_replica_total total_of(const harpe_replica_plans *plans, size_t clocks) {
-    return harpe_replica_runs_total(harpe_replica_runs_of(plans, clocks), plans->classes.class_of,
+    return harpe_replica_runs_total(runs_of(plans, clocks), plans->classes.class_of,
                                     plans->job.replica_count);
 }
 
@@ -312,9 +342,8 @@ static harpe_status plan_group(const planner *p, const harpe_replica_problem *re
     group->frequency_mhz =
         harpe_calloc(count * (size_t)replica->peer_count, sizeof *group->frequency_mhz);
     if (!group->numbers || !group->frequency_mhz) return harpe_fail_memory(error);
-    harpe_status status =
-        harpe_replica_search(replica->problem, p->time_s, p->plans->job.fastest_s,
-                             HARPE_REPLICA_WIDTH, group->numbers, &group->frontier, error);
+    harpe_status status = harpe_replica_search(replica->problem, p->time_s, p->plans->job.fastest_s,
+                                               DIVE_WIDTH, group->numbers, &group->frontier, error);
     if (status != HARPE_OK) return status;
     harpe_replica_problem_decode(replica, group->numbers, group->frequency_mhz);
     if (harpe_power_limits_any(&p->limits)) return HARPE_OK;
@@ -329,14 +358,13 @@ static harpe_status plan_class(void *user, const harpe_replica_problem *replica,
     harpe_replica_plans *plans = u->p->plans;
     int first = plans->classes.first_of[u->number];
     harpe_status status = plan_group(u->p, replica, &plans->groups[u->number], error);
-    for (size_t k = 0; k < HARPE_REPLICA_RUNS && status == HARPE_OK; k++)
+    for (size_t k = 0; k < RUN_KINDS && status == HARPE_OK; k++)
         if (plans->one_plan_mhz || k != HARPE_REPLICA_ONE_PLAN)
-            status = harpe_replica_run_plan(plans, (harpe_replica_clocks)k, replica, first,
-                                            &harpe_replica_runs_of(plans, k)[u->number], error);
+            status = run_plan(plans, (harpe_replica_clocks)k, replica, first,
+                              &runs_of(plans, k)[u->number], error);
     for (size_t c = 0; c < plans->clock_count && status == HARPE_OK; c++)
-        status =
-            run_one_clock(replica, plans->clock_mhz[c],
-                          &harpe_replica_runs_of(plans, HARPE_REPLICA_RUNS + c)[u->number], error);
+        status = run_one_clock(replica, plans->clock_mhz[c],
+                               &runs_of(plans, RUN_KINDS + c)[u->number], error);
     return status;
 }
 
@@ -380,7 +408,7 @@ static harpe_status list_clocks(const planner *p, harpe_error *error) {
         if (k == 0 || k >= entry->throttled_count)
             p->plans->clock_mhz[p->plans->clock_count++] = entry->points[k].frequency_mhz;
     p->plans->runs =
-        harpe_calloc((HARPE_REPLICA_RUNS + p->plans->clock_count) * (size_t)p->plans->classes.count,
+        harpe_calloc((RUN_KINDS + p->plans->clock_count) * (size_t)p->plans->classes.count,
                      sizeof *p->plans->runs);
     return p->plans->runs ? HARPE_OK : harpe_fail_memory(error);
 }
@@ -395,134 +423,13 @@ static void fill_results(harpe_replica_plans *plans) {
         int class = plans->classes.class_of[r];
         const harpe_replica_group *group = &plans->groups[class];
         harpe_replica_plan *plan = &plans->plans[r];
-        harpe_replica_run own = harpe_replica_runs_of(plans, HARPE_REPLICA_OWN_PLANS)[class];
+        harpe_replica_run own = runs_of(plans, HARPE_REPLICA_OWN_PLANS)[class];
         plan->time_s = own.time_s;
         plan->energy_j = harpe_replica_run_until_j(own, job->own.time_s);
-        plan->lower_bound_j = harpe_replica_bound_j(group->frontier, job->own.time_s);
+        plan->lower_bound_j = bound_j_at(group->frontier, job->own.time_s);
         plan->fastest_s = group->fastest_s;
         job->lower_bound_j += plan->lower_bound_j;
     }
-}
-
-/* ---- Public ---------------------------------------------------------------------------------- */
-
-static harpe_status check_request(const harpe_replica_request *request, harpe_error *error) {
-    if (!(request->time_s >= 0 && request->time_s <= 1e9))
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the time must be 0 to 1e9 s, not %g s",
-                          request->time_s);
-    bool has_slowdown = request->slowdown < 0 || request->slowdown > 0;
-    if (has_slowdown && !(request->slowdown >= 1 && request->slowdown <= 1e6))
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "the slowdown is a factor of 1 to 1e6, not %g", request->slowdown);
-    if (has_slowdown && request->time_s > 0)
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "give a time or a slowdown, not both");
-    if (request->threads < 0)
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the number of threads must be 0 or more");
-    return harpe_power_limits_check(request->max_peak_power_w, request->max_swing_w,
-                                    request->max_swing_share, error);
-}
-
-static harpe_status make_plans(planner *p, harpe_error *error) {
-    harpe_replica_plans *plans = p->plans;
-    plans->job.replica_count = p->source.profiles->replica_count;
-    plans->job.peer_count = p->source.profiles->peer_count;
-    harpe_status status = find_classes(p, error);
-    if (status == HARPE_OK)
-        status = harpe_replica_problem_use(&p->source, 0, copy_lists, plans, error);
-    if (status == HARPE_OK) status = list_clocks(p, error);
-    if (status == HARPE_OK) status = run(p, 0.1, find_fastest, error);
-    if (status == HARPE_OK) status = choose_time(p, error);
-    if (status == HARPE_OK) status = make_one_plan(p, error);
-    if (status == HARPE_OK) status = run(p, 0.9, plan_class, error);
-    if (status == HARPE_OK && harpe_power_limits_any(&p->limits))
-        status = harpe_replica_limits_keep(plans, &p->source, &p->limits, p->time_s, error);
-    if (status != HARPE_OK) return status;
-    fill_results(plans);
-    return find_minimum(plans, error);
-}
-
-harpe_status harpe_replica_plans_new(const harpe_replica_profiles *profiles,
-                                     const harpe_schedule *schedule,
-                                     const harpe_problem_options *options,
-                                     const harpe_replica_request *request,
-                                     const harpe_progress *progress, harpe_replica_plans **out,
-                                     harpe_error *error) {
-    static const harpe_replica_request defaults = {0};
-    if (!profiles || !schedule || !out)
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "plans of replicas need profiles, a schedule and a place for the result");
-    planner p = {.source = {profiles, schedule, options},
-                 .request = request ? request : &defaults,
-                 .progress = progress};
-    p.limits = harpe_power_limits_of(p.request->max_peak_power_w, p.request->max_swing_w,
-                                     p.request->max_swing_share);
-    harpe_status status = check_request(p.request, error);
-    if (status != HARPE_OK) return status;
-    p.plans = harpe_calloc(1, sizeof *p.plans);
-    if (!p.plans) return harpe_fail_memory(error);
-    status = harpe_crew_init(&p.crew, NULL, NULL, p.request->threads, error);
-    if (status == HARPE_OK) status = make_plans(&p, error);
-    harpe_crew_clear(&p.crew);
-    if (status != HARPE_OK) {
-        harpe_replica_plans_free(p.plans);
-        return status;
-    }
-    *out = p.plans;
-    return HARPE_OK;
-}
-
-void harpe_replica_plans_free(harpe_replica_plans *plans) {
-    if (!plans) return;
-    for (int k = 0; k < plans->classes.count; k++) {
-        free(plans->groups[k].frequency_mhz);
-        free(plans->groups[k].numbers);
-        harpe_frontier_free(plans->groups[k].frontier);
-    }
-    harpe_replica_classes_clear(&plans->classes);
-    free(plans->groups);
-    free(plans->runs);
-    free(plans->plans);
-    harpe_arena_free(&plans->arena);
-    free(plans);
-}
-
-harpe_replica_job harpe_replica_plans_job(const harpe_replica_plans *plans) { return plans->job; }
-
-const harpe_replica_plan *harpe_replica_plans_at(const harpe_replica_plans *plans, int replica) {
-    return replica >= 0 && replica < plans->job.replica_count ? &plans->plans[replica] : NULL;
-}
-
-harpe_replica_total harpe_replica_plans_one_clock(const harpe_replica_plans *plans, double most_s,
-                                                  int *frequency_mhz) {
-    harpe_replica_total best = plans->job.all_maximum;
-    double limit_s = fmax(most_s, best.time_s) * (1 + 1e-9);
-    *frequency_mhz = 0;
-    for (size_t c = 0; c < plans->clock_count; c++) {
-        harpe_replica_total total = total_of(plans, HARPE_REPLICA_RUNS + c);
-        if (!(total.time_s <= limit_s && total.energy_j <= best.energy_j)) continue;
-        best = total;
-        *frequency_mhz = plans->clock_mhz[c];
-    }
-    return best;
-}
-
-const int *harpe_replica_plans_frequencies(const harpe_replica_plans *plans, int replica, int rank,
-                                           int peer, size_t *count) {
-    *count = 0;
-    if (replica < 0 || replica >= plans->job.replica_count || rank < 0 ||
-        rank >= plans->job.rank_count || peer < 0 || peer >= plans->job.peer_count)
-        return NULL;
-    *count = plans->rank_offset[rank + 1] - plans->rank_offset[rank];
-    return plans->groups[plans->classes.class_of[replica]].frequency_mhz +
-           (size_t)peer * plans->instruction_count + plans->rank_offset[rank];
-}
-
-const char *harpe_replica_plans_instruction_name(const harpe_replica_plans *plans, int rank,
-                                                 size_t index) {
-    if (rank < 0 || rank >= plans->job.rank_count) return NULL;
-    size_t at = plans->rank_offset[rank] + index;
-    return index < plans->rank_offset[rank + 1] - plans->rank_offset[rank] ? plans->names[at]
-                                                                           : NULL;
 }
 
 /* ---- Limits of power ------------------------------------------------------------------------- */
@@ -726,9 +633,8 @@ static harpe_status take_best(joint *j, harpe_error *error) {
         harpe_replica_problem_decode(&j->replicas[r], j->best + j->shifts[r].first,
                                      j->plans->groups[r].frequency_mhz);
         j->plans->plans[r].start_s = j->best_delay_s[r];
-        status = harpe_replica_run_plan(
-            j->plans, HARPE_REPLICA_OWN_PLANS, &j->replicas[r], (int)r,
-            &harpe_replica_runs_of(j->plans, HARPE_REPLICA_OWN_PLANS)[r], error);
+        status = run_plan(j->plans, HARPE_REPLICA_OWN_PLANS, &j->replicas[r], (int)r,
+                          &runs_of(j->plans, HARPE_REPLICA_OWN_PLANS)[r], error);
     }
     return status;
 }
@@ -750,10 +656,13 @@ static harpe_status search(joint *j, harpe_error *error) {
     return status == HARPE_OK ? take_best(j, error) : status;
 }
 
-harpe_status harpe_replica_limits_keep(harpe_replica_plans *plans,
-                                       const harpe_replica_source *source,
-                                       const harpe_power_limits *limits, double time_s,
-                                       harpe_error *error) {
+/* Changes the plans of all replicas so that the power of the job keeps the limits. Each replica
+ * must be a class of its own. A replica may begin its iteration later (harpe_replica_plan.start_s)
+ * if it still ends within `time_s`. Changes nothing if the plans keep the limits already. Fails
+ * with HARPE_INFEASIBLE if no such plans are found. */
+static harpe_status keep_limits(harpe_replica_plans *plans, const harpe_replica_source *source,
+                                const harpe_power_limits *limits, double time_s,
+                                harpe_error *error) {
     static const harpe_clock_switch no_cost = {0};
     joint j = {.plans = plans,
                .time_s = time_s,
@@ -777,4 +686,278 @@ harpe_status harpe_replica_limits_keep(harpe_replica_plans *plans,
     free(j.replicas);
     harpe_arena_free(&j.arena);
     return status;
+}
+
+/* ---- Public ---------------------------------------------------------------------------------- */
+
+static harpe_status check_request(const harpe_replica_request *request, harpe_error *error) {
+    if (!(request->time_s >= 0 && request->time_s <= 1e9))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the time must be 0 to 1e9 s, not %g s",
+                          request->time_s);
+    bool has_slowdown = request->slowdown < 0 || request->slowdown > 0;
+    if (has_slowdown && !(request->slowdown >= 1 && request->slowdown <= 1e6))
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "the slowdown is a factor of 1 to 1e6, not %g", request->slowdown);
+    if (has_slowdown && request->time_s > 0)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "give a time or a slowdown, not both");
+    if (request->threads < 0)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "the number of threads must be 0 or more");
+    return harpe_power_limits_check(request->max_peak_power_w, request->max_swing_w,
+                                    request->max_swing_share, error);
+}
+
+static harpe_status make_plans(planner *p, harpe_error *error) {
+    harpe_replica_plans *plans = p->plans;
+    plans->job.replica_count = p->source.profiles->replica_count;
+    plans->job.peer_count = p->source.profiles->peer_count;
+    harpe_status status = find_classes(p, error);
+    if (status == HARPE_OK)
+        status = harpe_replica_problem_use(&p->source, 0, copy_lists, plans, error);
+    if (status == HARPE_OK) status = list_clocks(p, error);
+    if (status == HARPE_OK) status = run(p, 0.1, find_fastest, error);
+    if (status == HARPE_OK) status = choose_time(p, error);
+    if (status == HARPE_OK) status = make_one_plan(p, error);
+    if (status == HARPE_OK) status = run(p, 0.9, plan_class, error);
+    if (status == HARPE_OK && harpe_power_limits_any(&p->limits))
+        status = keep_limits(plans, &p->source, &p->limits, p->time_s, error);
+    if (status != HARPE_OK) return status;
+    fill_results(plans);
+    return find_minimum(plans, error);
+}
+
+harpe_status harpe_replica_plans_new(const harpe_replica_profiles *profiles,
+                                     const harpe_schedule *schedule,
+                                     const harpe_problem_options *options,
+                                     const harpe_replica_request *request,
+                                     const harpe_progress *progress, harpe_replica_plans **out,
+                                     harpe_error *error) {
+    static const harpe_replica_request defaults = {0};
+    if (!profiles || !schedule || !out)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "plans of replicas need profiles, a schedule and a place for the result");
+    planner p = {.source = {profiles, schedule, options},
+                 .request = request ? request : &defaults,
+                 .progress = progress};
+    p.limits = harpe_power_limits_of(p.request->max_peak_power_w, p.request->max_swing_w,
+                                     p.request->max_swing_share);
+    harpe_status status = check_request(p.request, error);
+    if (status != HARPE_OK) return status;
+    p.plans = harpe_calloc(1, sizeof *p.plans);
+    if (!p.plans) return harpe_fail_memory(error);
+    status = harpe_crew_init(&p.crew, NULL, NULL, p.request->threads, error);
+    if (status == HARPE_OK) status = make_plans(&p, error);
+    harpe_crew_clear(&p.crew);
+    if (status != HARPE_OK) {
+        harpe_replica_plans_free(p.plans);
+        return status;
+    }
+    *out = p.plans;
+    return HARPE_OK;
+}
+
+void harpe_replica_plans_free(harpe_replica_plans *plans) {
+    if (!plans) return;
+    for (int k = 0; k < plans->classes.count; k++) {
+        free(plans->groups[k].frequency_mhz);
+        free(plans->groups[k].numbers);
+        harpe_frontier_free(plans->groups[k].frontier);
+    }
+    harpe_replica_classes_clear(&plans->classes);
+    free(plans->groups);
+    free(plans->runs);
+    free(plans->plans);
+    harpe_arena_free(&plans->arena);
+    free(plans);
+}
+
+harpe_replica_job harpe_replica_plans_job(const harpe_replica_plans *plans) { return plans->job; }
+
+const harpe_replica_plan *harpe_replica_plans_at(const harpe_replica_plans *plans, int replica) {
+    return replica >= 0 && replica < plans->job.replica_count ? &plans->plans[replica] : NULL;
+}
+
+harpe_replica_total harpe_replica_plans_one_clock(const harpe_replica_plans *plans, double most_s,
+                                                  int *frequency_mhz) {
+    harpe_replica_total best = plans->job.all_maximum;
+    double limit_s = fmax(most_s, best.time_s) * (1 + 1e-9);
+    *frequency_mhz = 0;
+    for (size_t c = 0; c < plans->clock_count; c++) {
+        harpe_replica_total total = total_of(plans, RUN_KINDS + c);
+        if (!(total.time_s <= limit_s && total.energy_j <= best.energy_j)) continue;
+        best = total;
+        *frequency_mhz = plans->clock_mhz[c];
+    }
+    return best;
+}
+
+const int *harpe_replica_plans_frequencies(const harpe_replica_plans *plans, int replica, int rank,
+                                           int peer, size_t *count) {
+    *count = 0;
+    if (replica < 0 || replica >= plans->job.replica_count || rank < 0 ||
+        rank >= plans->job.rank_count || peer < 0 || peer >= plans->job.peer_count)
+        return NULL;
+    *count = plans->rank_offset[rank + 1] - plans->rank_offset[rank];
+    return plans->groups[plans->classes.class_of[replica]].frequency_mhz +
+           (size_t)peer * plans->instruction_count + plans->rank_offset[rank];
+}
+
+const char *harpe_replica_plans_instruction_name(const harpe_replica_plans *plans, int rank,
+                                                 size_t index) {
+    if (rank < 0 || rank >= plans->job.rank_count) return NULL;
+    size_t at = plans->rank_offset[rank] + index;
+    return index < plans->rank_offset[rank + 1] - plans->rank_offset[rank] ? plans->names[at]
+                                                                           : NULL;
+}
+
+/* ---- With other profiles --------------------------------------------------------------------- */
+
+/* Relative difference of two sums of the same measured numbers in another order. */
+#define SUM_ROUNDING 1e-9
+/* The relaxation has whole picoseconds and microwatts. */
+#define BOUND_ROUNDING 1e-7
+
+static harpe_status check_same_job(const harpe_replica_plans *plans, harpe_replica_clocks clocks,
+                                   const harpe_replica_profiles *profiles, harpe_error *error) {
+    const harpe_replica_job *job = &plans->job;
+    if (profiles->replica_count != job->replica_count || profiles->peer_count != job->peer_count)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
+                          "the plans are for %d replicas of %d GPUs a stage, the profiles for %d "
+                          "of %d",
+                          job->replica_count, job->peer_count, profiles->replica_count,
+                          profiles->peer_count);
+    if (clocks == HARPE_REPLICA_ONE_PLAN && !plans->one_plan_mhz)
+        return harpe_fail(error, HARPE_NOT_FOUND,
+                          "there is no plan for all replicas: the GPUs have no clocks in common");
+    if (clocks < HARPE_REPLICA_OWN_PLANS || clocks > HARPE_REPLICA_ALL_MAXIMUM)
+        return harpe_fail(error, HARPE_INVALID_ARGUMENT, "unknown choice of clocks %d",
+                          (int)clocks);
+    return HARPE_OK;
+}
+
+/* What evaluates, or verifies, one replica after the other. */
+typedef struct evaluation {
+    const harpe_replica_plans *plans;
+    harpe_replica_clocks clocks;
+    int number; /* of the present replica */
+    harpe_replica_run *runs;
+} evaluation;
+
+static harpe_status run_replica(void *user, const harpe_replica_problem *replica,
+                                harpe_error *error) {
+    const evaluation *e = user;
+    return run_plan(e->plans, e->clocks, replica, e->number, &e->runs[e->number], error);
+}
+
+/* Calls `use` for each replica, and adds up their runs. */
+static harpe_status evaluate(evaluation *e, const harpe_replica_source *source,
+                             harpe_status (*use)(void *, const harpe_replica_problem *,
+                                                 harpe_error *),
+                             harpe_replica_total *out, harpe_error *error) {
+    harpe_status status = check_same_job(e->plans, e->clocks, source->profiles, error);
+    if (status != HARPE_OK) return status;
+    int count = source->profiles->replica_count;
+    e->runs = harpe_calloc((size_t)count, sizeof *e->runs);
+    if (!e->runs) return harpe_fail_memory(error);
+    for (; e->number < count && status == HARPE_OK; e->number++)
+        status = harpe_replica_problem_use(source, e->number, use, e, error);
+    if (status == HARPE_OK) *out = harpe_replica_runs_total(e->runs, NULL, count);
+    free(e->runs);
+    return status;
+}
+
+harpe_status harpe_replica_plans_evaluate(const harpe_replica_plans *plans,
+                                          harpe_replica_clocks clocks,
+                                          const harpe_replica_profiles *profiles,
+                                          const harpe_schedule *schedule,
+                                          const harpe_problem_options *options,
+                                          harpe_replica_total *out, harpe_error *error) {
+    evaluation e = {.plans = plans, .clocks = clocks};
+    return evaluate(&e, &(harpe_replica_source){profiles, schedule, options}, run_replica, out,
+                    error);
+}
+
+/* ---- Verifying ------------------------------------------------------------------------------- */
+
+/* Computes every number again from the profiles, and the bounds by the frontier of each replica
+ * alone. */
+
+static bool differ(double a, double b, double share) {
+    return !(fabs(a - b) <= share * fmax(fabs(a), fabs(b)));
+}
+
+static harpe_status check_number(double found, double said, double share, const char *what,
+                                 int replica, harpe_error *error) {
+    if (!differ(found, said, share)) return HARPE_OK;
+    return harpe_fail(error, HARPE_INTERNAL, "replica %d: %s is %s, but %s was found again",
+                      replica, what, HARPE_DIGITS(said, 12), HARPE_DIGITS(found, 12));
+}
+
+/* Compares the bound with that of the replica's own frontier. Beyond its T*, that frontier ends,
+ * and its last bound plus nothing is a bound too. */
+static harpe_status check_bound(const harpe_replica_plans *plans,
+                                const harpe_replica_problem *replica, int number,
+                                harpe_error *error) {
+    const harpe_replica_plan *plan = &plans->plans[number];
+    double time_s = plans->job.own.time_s;
+    if (plan->lower_bound_j > plan->energy_j + SUM_ROUNDING * fabs(plan->energy_j))
+        return harpe_fail(error, HARPE_INTERNAL,
+                          "replica %d: the lower bound %s J is above the energy %s J", number,
+                          HARPE_DIGITS(plan->lower_bound_j, 12), HARPE_DIGITS(plan->energy_j, 12));
+    harpe_frontier *frontier = NULL;
+    harpe_status status = harpe_frontier_new(replica->problem, NULL, &frontier, error);
+    if (status != HARPE_OK) return status;
+    size_t count = 0;
+    const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
+    double bound_j = harpe_frontier_bound_at(frontier, time_s);
+    if (time_s <= vertices[count - 1].time_s)
+        status = check_number(bound_j, plan->lower_bound_j, BOUND_ROUNDING, "the lower bound",
+                              number, error);
+    else if (plan->lower_bound_j < bound_j - BOUND_ROUNDING * fabs(bound_j))
+        status =
+            harpe_fail(error, HARPE_INTERNAL,
+                       "replica %d: the lower bound %s J is below that of its shortest wait, "
+                       "%s J",
+                       number, HARPE_DIGITS(plan->lower_bound_j, 12), HARPE_DIGITS(bound_j, 12));
+    if (status == HARPE_OK)
+        status = check_number(vertices[0].time_s, plan->fastest_s, SUM_ROUNDING,
+                              "the shortest time", number, error);
+    harpe_frontier_free(frontier);
+    return status;
+}
+
+static harpe_status check_replica(void *user, const harpe_replica_problem *replica,
+                                  harpe_error *error) {
+    const evaluation *e = user;
+    int number = e->number;
+    const harpe_replica_plan *plan = &e->plans->plans[number];
+    double time_s = e->plans->job.own.time_s;
+    harpe_status status = run_replica(user, replica, error);
+    if (status != HARPE_OK) return status;
+    const harpe_replica_run *again = &e->runs[number];
+    status = check_number(again->time_s, plan->time_s, SUM_ROUNDING, "the time", number, error);
+    if (status == HARPE_OK)
+        status = check_number(harpe_replica_run_until_j(*again, time_s), plan->energy_j,
+                              SUM_ROUNDING, "the energy", number, error);
+    if (status == HARPE_OK && plan->time_s > time_s)
+        status = harpe_fail(error, HARPE_INTERNAL, "replica %d is slower than the job", number);
+    return status == HARPE_OK ? check_bound(e->plans, replica, number, error) : status;
+}
+
+harpe_status harpe_replica_plans_verify(const harpe_replica_plans *plans,
+                                        const harpe_replica_profiles *profiles,
+                                        const harpe_schedule *schedule,
+                                        const harpe_problem_options *options, harpe_error *error) {
+    evaluation e = {.plans = plans, .clocks = HARPE_REPLICA_OWN_PLANS};
+    harpe_replica_total total;
+    double bound_j = 0;
+    harpe_status status = evaluate(&e, &(harpe_replica_source){profiles, schedule, options},
+                                   check_replica, &total, error);
+    if (status != HARPE_OK) return status;
+    for (int r = 0; r < plans->job.replica_count; r++)
+        bound_j += plans->plans[r].lower_bound_j;
+    if (differ(total.energy_j, plans->job.own.energy_j, SUM_ROUNDING) ||
+        differ(bound_j, plans->job.lower_bound_j, SUM_ROUNDING))
+        return harpe_fail(error, HARPE_INTERNAL,
+                          "energy and bound of the job are not the sums of the replicas'");
+    return HARPE_OK;
 }

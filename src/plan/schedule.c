@@ -30,6 +30,8 @@ static const char *const operation_names[] = {
 
 const char *harpe_operation_name(harpe_operation operation) { return operation_names[operation]; }
 
+char harpe_operation_letter(harpe_operation operation) { return "FBIWRB?"[operation]; }
+
 /* ---- Builder --------------------------------------------------------------------------------- */
 
 harpe_status harpe_schedule_builder_start(harpe_schedule_builder *builder, const char *name,
@@ -221,11 +223,13 @@ static harpe_status find_kind(const char *name, const harpe_schedule_kind **out,
     return status;
 }
 
-bool harpe_is_instruction_name(const char *name) {
-    size_t length = strlen(name);
+bool harpe_is_instruction_name(const char *name, size_t length) {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                   "_.:-";
-    return length > 0 && length <= HARPE_INSTRUCTION_NAME_MAX && strspn(name, allowed) == length;
+    if (!name || length == 0 || length > HARPE_INSTRUCTION_NAME_MAX) return false;
+    for (size_t i = 0; i < length; i++)
+        if (!memchr(allowed, name[i], sizeof allowed - 1)) return false;
+    return true;
 }
 
 static bool is_operation_name(const char *name) {
@@ -243,7 +247,7 @@ static harpe_status check_standalone(const char *const *names, const char *what,
         if (*count == HARPE_STANDALONE_NAMES_MAX)
             return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%s: more than %d instructions", what,
                               HARPE_STANDALONE_NAMES_MAX);
-        if (!harpe_is_instruction_name(name))
+        if (!harpe_is_instruction_name(name, strlen(name)))
             return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                               "%s: '%.100s' is not an instruction name (1 to %d letters, digits or "
                               "_ . : -)",
@@ -399,11 +403,12 @@ bool harpe_schedule_has_lag(const harpe_schedule *schedule) {
     return false;
 }
 
-int harpe_schedule_shared_stage(const harpe_schedule *schedule, int *owner) {
+int harpe_schedule_shared_stage(const harpe_schedule *schedule, int *owner, int *other) {
     for (int rank = 0; rank < schedule->rank_count; rank++) {
         for (size_t i = schedule->rank_start[rank]; i < schedule->rank_start[rank + 1]; i++) {
             for (int a = 0; a < schedule->instructions[i].action_count; a++) {
                 int stage = schedule->instructions[i].actions[a].stage;
+                if (other) *other = rank;
                 if (owner[stage] != 0 && owner[stage] != rank + 1) return stage;
                 owner[stage] = rank + 1;
             }

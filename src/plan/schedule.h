@@ -93,14 +93,16 @@ void harpe_schedule_run_overlapped(harpe_schedule_builder *builder, int forward_
  * weight half. Appends nothing if there is no such backward. */
 void harpe_schedule_run_oldest_weight(harpe_schedule_builder *builder);
 
-/* Returns a stage that two ranks run, or -1. `owner` has a zero for each stage, and is changed. */
-int harpe_schedule_shared_stage(const harpe_schedule *schedule, int *owner);
+/* Returns a stage that two ranks run, or -1. `owner` must have a zero for each stage, and receives
+ * the number of the stage's rank plus 1. `*other` (may be NULL) receives the second rank of the
+ * stage. */
+int harpe_schedule_shared_stage(const harpe_schedule *schedule, int *owner, int *other);
 
 /* Returns true if an instruction has a lag. */
 bool harpe_schedule_has_lag(const harpe_schedule *schedule);
 
-/* Returns true if `name` may be the name of an instruction. */
-bool harpe_is_instruction_name(const char *name);
+/* Returns true if `length` bytes may be the name of an instruction. */
+bool harpe_is_instruction_name(const char *name, size_t length);
 
 /* Adds the standalone instructions of a prologue and an epilogue (each ended by NULL; NULL: none)
  * to every rank of a schedule that was read from a file. They belong to the lowest stage of the
@@ -110,6 +112,8 @@ harpe_status harpe_schedule_surround(harpe_schedule *schedule, const char *const
 
 /* Returns "forward", "backward_input", ...; NULL for HARPE_STANDALONE, which has no fixed name. */
 const char *harpe_operation_name(harpe_operation operation);
+/* Returns the letter of torch.distributed.pipelining: F, B, I, W or R. */
+char harpe_operation_letter(harpe_operation operation);
 #define HARPE_OVERLAPPED_NAME "overlap_f_b"
 
 /* ---- Built-in schedules ---------------------------------------------------------------------- */

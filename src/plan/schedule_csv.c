@@ -89,14 +89,11 @@ static bool take_text(cell *c, const char *text) {
 }
 
 static bool find_operation(char letter, harpe_operation *operation) {
-    switch (letter) {
-    case 'F': *operation = HARPE_FORWARD; return true;
-    case 'B': *operation = HARPE_BACKWARD; return true;
-    case 'I': *operation = HARPE_BACKWARD_INPUT; return true;
-    case 'W': *operation = HARPE_BACKWARD_WEIGHT; return true;
-    case 'R': *operation = HARPE_RECOMPUTATION; return true;
-    default: return false;
+    for (int k = HARPE_FORWARD; k <= HARPE_RECOMPUTATION; k++) {
+        *operation = (harpe_operation)k;
+        if (harpe_operation_letter(*operation) == letter) return true;
     }
+    return false;
 }
 
 /* Returns true if the cell is <stage><communication><microbatch>, such as 0SEND_F3. Some of these
@@ -155,20 +152,16 @@ static harpe_status take_overlapped(const reader *r, cell *c, harpe_instruction 
 
 /* Reads ":name" at the end of a cell. The schedule owns the name. */
 static harpe_status take_name(reader *r, cell *c, const char **out, harpe_error *error) {
-    char name[HARPE_INSTRUCTION_NAME_MAX + 1];
-    size_t length = (size_t)(c->end - c->cursor) - 1;
-    if (length < sizeof name) {
-        memcpy(name, c->cursor + 1, length);
-        name[length] = '\0';
-    }
-    if (length >= sizeof name || strlen(name) != length || !harpe_is_instruction_name(name))
+    const char *name = c->cursor + 1;
+    size_t length = (size_t)(c->end - name);
+    if (!harpe_is_instruction_name(name, length))
         return harpe_csv_fail(&r->csv, c->field, error,
                               "after the colon is no instruction name (1 to %d letters, digits or "
                               "_ . : -)",
                               HARPE_INSTRUCTION_NAME_MAX);
     c->cursor = c->end;
     for (int i = 0; i < r->name_count; i++) {
-        if (strcmp(r->names[i], name) != 0) continue;
+        if (strncmp(r->names[i], name, length) != 0 || r->names[i][length] != '\0') continue;
         *out = r->names[i];
         return HARPE_OK;
     }
@@ -373,15 +366,10 @@ static unsigned bit_of(harpe_operation operation) { return 1u << operation; }
 
 static harpe_status fail_twice(const reader *r, size_t index, const harpe_action *action,
                                harpe_error *error) {
-    static const char letters[] = {[HARPE_FORWARD] = 'F',
-                                   [HARPE_BACKWARD] = 'B',
-                                   [HARPE_BACKWARD_INPUT] = 'I',
-                                   [HARPE_BACKWARD_WEIGHT] = 'W',
-                                   [HARPE_RECOMPUTATION] = 'R'};
     return harpe_fail(error, HARPE_INVALID_INPUT,
                       "%s:%d:%d: %d%c%d comes a second time; every action runs once", r->csv.name,
                       r->positions[index].line, r->positions[index].column, action->stage,
-                      letters[action->operation], action->microbatch);
+                      harpe_operation_letter(action->operation), action->microbatch);
 }
 
 /* Returns a text that says what is wrong with the set of operations that a stage runs on a
@@ -494,8 +482,8 @@ static harpe_status check_order(const reader *r, harpe_error *error) {
     }
     for (int rank = 0; rank < schedule->rank_count; rank++)
         lists[rank] = harpe_schedule_rank(schedule, rank, &counts[rank]);
-    status = harpe_dag_build_with_waits(lists, counts, schedule->rank_count, schedule->waits,
-                                        schedule->wait_count, &dag, &detail);
+    status = harpe_dag_build(lists, counts, schedule->rank_count, schedule->waits,
+                             schedule->wait_count, &dag, &detail);
     if (status != HARPE_OK)
         status = harpe_fail(error, status, "%s: %s", r->csv.name, detail.message);
 done:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search for better drafts; see search_internal.h. assignment.c and dive.c do the work on one
- * draft. */
+/* The search for better drafts, see search_internal.h, and plans for one time, see plans.h.
+ * assignment.c and dive.c do the work on one draft. */
 #include "plan/search_internal.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "plan/clocks_internal.h"
-#include "plan/switching.h"
+#include "plan/plans.h"
 
 /* A relative gap below this is a rounding error: the draft cannot be improved. */
 #define CLOSED_GAP 1e-10
@@ -18,9 +18,13 @@
 #define ROUNDING_VISITS UINT64_C(600000)
 #define ROUNDING_VISITS_BEFORE_DIVES UINT64_C(50000)
 #define DIVE_VISITS UINT64_C(200000)
+#define REPLICA_DIVE_VISITS UINT64_C(300000)
 #define JOIN_VISITS UINT64_C(600000)
 #define JOIN_VISITS_AFTER_DIVES UINT64_C(100000)
 #define NO_DRAFT SIZE_MAX
+/* Problems with more instructions get no dive, because the time of a dive grows faster than the
+ * number of instructions. */
+#define MOST_DIVED 2000
 /* Plans from prices that local search improves, if changes of clock have a cost. */
 #define MOST_STARTS 6
 /* Most users choose a plan near the fastest one. A draft that takes at most this share longer has
@@ -34,7 +38,7 @@
 /* The common part of the runs of this file. */
 typedef struct run_user {
     const harpe_search *search;
-    size_t *order;  /* the drafts, the slowest deadline first; joins: the hull */
+    size_t *order;  /* the drafts, the latest deadline first; joins: the hull */
     int weight_sum; /* dives: of all drafts */
     const harpe_clock_switch *cost;
     bool has_cost;
@@ -43,12 +47,16 @@ typedef struct run_user {
 
 /* ---- Drafts ---------------------------------------------------------------------------------- */
 
-void harpe_draft_take(harpe_draft *draft, const harpe_assignment *assignment) {
-    const harpe_assignment *a = assignment;
-    memcpy(draft->option, a->option, (size_t)a->count * sizeof *draft->option);
+/* Sets time and energy of a draft to those of an assignment. */
+static void measure(harpe_draft *draft, const harpe_assignment *a) {
     draft->time_s = (double)harpe_assignment_time_ps(a) / HARPE_PS_PER_S;
     draft->energy_j = a->energy_j + harpe_problem_iteration_power_w(a->problem) * draft->time_s -
                       harpe_assignment_wait_saving_j(a);
+}
+
+void harpe_draft_take(harpe_draft *draft, const harpe_assignment *assignment) {
+    memcpy(draft->option, assignment->option, (size_t)assignment->count * sizeof *draft->option);
+    measure(draft, assignment);
 }
 
 /* Returns the distance of a draft to the relaxation's bound at its deadline, relative to the
@@ -62,11 +70,8 @@ static double gap_of(const harpe_frontier *frontier, const harpe_draft *draft) {
 /* Replaces the draft by the assignment if this needs less energy. */
 static void keep_better(const harpe_search *search, harpe_draft *draft,
                         const harpe_assignment *assignment) {
-    harpe_draft found = {.deadline_ps = draft->deadline_ps,
-                         .time_s = (double)harpe_assignment_time_ps(assignment) / HARPE_PS_PER_S};
-    found.energy_j = assignment->energy_j +
-                     harpe_problem_iteration_power_w(search->problem) * found.time_s -
-                     harpe_assignment_wait_saving_j(assignment);
+    harpe_draft found = {.deadline_ps = draft->deadline_ps};
+    measure(&found, assignment);
     if (gap_of(search->frontier, &found) < gap_of(search->frontier, draft))
         harpe_draft_take(draft, assignment);
 }
@@ -79,8 +84,8 @@ static bool goes_on(void *user, const char *phase, double fraction) {
     return !harpe_crew_is_over(user);
 }
 
-/* Brings the thread's own walk to a time, with a new walk if it has passed this time. A run that
- * takes the drafts as order_drafts lists them needs one walk for each thread. Fails with
+/* Brings the thread's own walk to a time, with a new walk if it has passed this time. In the order
+ * of run_in_order, each thread needs only one walk. Fails with
  * HARPE_INTERRUPTED if the run must end. */
 static harpe_status walk_to(const harpe_search *search, harpe_tools *tools, int64_t time_ps,
                             harpe_error *error) {
@@ -105,8 +110,11 @@ static harpe_status walk_to(const harpe_search *search, harpe_tools *tools, int6
 
 static bool is_over(void *tools) { return harpe_crew_is_over(tools); }
 
-harpe_status harpe_search_dive(harpe_tools *tools, const harpe_frontier_solver *solver, int width,
-                               uint64_t visits, bool *found, harpe_error *error) {
+/* Dives at the solver's time with the tools of one thread, and improves the result by local search
+ * that recomputes at most `visits` positions. If `*found` becomes true, tools->assignment has the
+ * result. */
+static harpe_status dive_from(harpe_tools *tools, const harpe_frontier_solver *solver, int width,
+                              uint64_t visits, bool *found, harpe_error *error) {
     harpe_assignment *a = &tools->assignment;
     harpe_status status = harpe_diver_dive(&tools->diver, solver, width, found, error);
     if (status != HARPE_OK || !*found) return status;
@@ -129,8 +137,7 @@ static harpe_status dive_at(const harpe_search *search, harpe_tools *tools, harp
         status = walk_to(search, tools, draft->deadline_ps, error);
         solver = &tools->walk.solver;
     }
-    if (status == HARPE_OK)
-        status = harpe_search_dive(tools, solver, width, DIVE_VISITS, &found, error);
+    if (status == HARPE_OK) status = dive_from(tools, solver, width, DIVE_VISITS, &found, error);
     if (status == HARPE_OK && found) keep_better(search, draft, &tools->assignment);
     return status;
 }
@@ -142,17 +149,6 @@ static int compare_deadlines(const void *a, const void *b, void *drafts) {
     int64_t y = ((const harpe_draft *)drafts)[*(const size_t *)b].deadline_ps;
     if (x != y) return x > y ? -1 : 1;
     return *(const size_t *)a < *(const size_t *)b ? -1 : 1;
-}
-
-/* Writes the numbers of the drafts, the one with the slowest deadline first. Free `*order`. */
-static harpe_status order_drafts(const harpe_search *search, size_t **order, harpe_error *error) {
-    size_t *numbers = harpe_calloc(search->draft_count + 1, sizeof *numbers);
-    if (!numbers) return harpe_fail_memory(error);
-    for (size_t i = 0; i < search->draft_count; i++)
-        numbers[i] = i;
-    qsort_r(numbers, search->draft_count, sizeof *numbers, compare_deadlines, search->drafts);
-    *order = numbers;
-    return HARPE_OK;
 }
 
 /* ---- Runs ------------------------------------------------------------------------------------ */
@@ -171,10 +167,25 @@ static harpe_status run_once(run_user *u,
     return harpe_crew_do(u->search->crew, &run, error);
 }
 
+/* Runs a step for all drafts, the one with the latest deadline first. */
+static harpe_status run_in_order(run_user *u,
+                                 harpe_status (*step)(void *, harpe_tools *, size_t, harpe_error *),
+                                 harpe_error *error) {
+    size_t count = u->search->draft_count;
+    u->order = harpe_calloc(count + 1, sizeof *u->order);
+    if (!u->order) return harpe_fail_memory(error);
+    for (size_t i = 0; i < count; i++)
+        u->order[i] = i;
+    qsort_r(u->order, count, sizeof *u->order, compare_deadlines, u->search->drafts);
+    harpe_status status = run_once(u, step, error);
+    free(u->order);
+    return status;
+}
+
 /* ---- Local search and dives ------------------------------------------------------------------ */
 
 static bool is_dived(const harpe_search *search) {
-    return search->problem->instruction_count <= HARPE_MOST_DIVED;
+    return search->problem->instruction_count <= MOST_DIVED;
 }
 
 /* Returns the weight of a draft. Its share of the work of all dives is its weight divided by the
@@ -216,10 +227,7 @@ harpe_status harpe_search_refine(const harpe_search *search, harpe_error *error)
     run_user u = {.search = search};
     for (size_t i = 0; i < search->draft_count; i++)
         u.weight_sum += weight_of(search, &search->drafts[i]);
-    harpe_status status = order_drafts(search, &u.order, error);
-    if (status == HARPE_OK) status = run_once(&u, refine_step, error);
-    free(u.order);
-    return status;
+    return run_in_order(&u, refine_step, error);
 }
 
 /* ---- Joins ----------------------------------------------------------------------------------- */
@@ -366,8 +374,107 @@ harpe_status harpe_search_finish(const harpe_search *search, const harpe_clock_s
     run_user u = {.search = search,
                   .cost = cost,
                   .has_cost = harpe_clock_switch_has_cost(search->problem, cost)};
-    harpe_status status = order_drafts(search, &u.order, error);
-    if (status == HARPE_OK) status = run_once(&u, finish_step, error);
-    free(u.order);
+    return run_in_order(&u, finish_step, error);
+}
+
+/* ---- Plans for one time ---------------------------------------------------------------------- */
+
+/* Rounds the solution at the walk's time. */
+static harpe_status round_relaxed(const harpe_walk *walk, harpe_assignment *a, harpe_error *error) {
+    int64_t *numbers = harpe_calloc(2 * (size_t)a->count, sizeof *numbers);
+    if (!numbers) return harpe_fail_memory(error);
+    harpe_relaxed relaxed = {.duration_ps = numbers, .price_uw = numbers + a->count};
+    harpe_walk_read(walk, &relaxed);
+    harpe_status status = harpe_assignment_round(a, &relaxed, error);
+    free(numbers);
+    return status;
+}
+
+/* Returns a time in whole picoseconds, from T_min to `slowest_ps`. */
+static int64_t reachable_ps(const harpe_walk *walk, double time_s, int64_t slowest_ps) {
+    int64_t time_ps = harpe_round_down(fmin(time_s * HARPE_PS_PER_S, (double)slowest_ps));
+    return time_ps < walk->fastest_ps ? walk->fastest_ps : time_ps;
+}
+
+/* ---- Quick plans ----------------------------------------------------------------------------- */
+
+harpe_status harpe_quick_plan_make(const harpe_problem *problem, double time_s, int *frequency_mhz,
+                                   harpe_quick_plan *out, harpe_error *error) {
+    harpe_walk walk;
+    harpe_plan plan;
+    harpe_assignment assignment = {0};
+    size_t count = (size_t)problem->instruction_count;
+    harpe_status status = harpe_walk_begin(&walk, problem, NULL, error);
+    if (status != HARPE_OK) return status;
+    int64_t time_ps = reachable_ps(&walk, time_s, walk.minimum_energy_ps);
+    int *clocks = harpe_calloc(count, sizeof *clocks);
+    status = clocks ? harpe_walk_to(&walk, time_ps, error) : harpe_fail_memory(error);
+    if (status == HARPE_OK) status = harpe_assignment_init(&assignment, problem, error);
+    if (status == HARPE_OK) status = round_relaxed(&walk, &assignment, error);
+    if (status == HARPE_OK) {
+        harpe_assignment_frequencies(&assignment, clocks);
+        status = harpe_plan_evaluate(problem, clocks, &plan, NULL, error);
+    }
+    if (status == HARPE_OK) {
+        double bound_j = harpe_walk_bound_j(&walk, (double)time_ps / HARPE_PS_PER_S);
+        *out = (harpe_quick_plan){plan.time_s, plan.energy_j, bound_j};
+        memcpy(frequency_mhz, clocks, count * sizeof *clocks);
+    }
+    harpe_assignment_clear(&assignment);
+    harpe_walk_clear(&walk);
+    free(clocks);
+    return status;
+}
+
+/* ---- Plans of replicas ----------------------------------------------------------------------- */
+
+/* The time of a replica's iteration is given, so the energy of waiting all this time is given too.
+ * The best plan therefore has the least sum of effective energies. This also holds beyond T*, where
+ * a replica that does not wait for others would end its iteration earlier. */
+
+/* Returns true if a plan of this effective energy reaches its bound. */
+static bool is_closed(const harpe_walk *walk, double effective_j) {
+    double waiting_j = harpe_problem_iteration_power_w(walk->problem) *
+                       ((double)walk->solver.time_ps / HARPE_PS_PER_S);
+    double bound_j = harpe_frontier_solver_energy_j(&walk->solver) + waiting_j;
+    return effective_j + waiting_j - bound_j <= CLOSED_GAP * fabs(bound_j);
+}
+
+/* Makes the plan for the walk's time: by rounding, and by a dive if that is better. */
+static harpe_status plan_replica(const harpe_walk *walk, harpe_tools *tools, int width,
+                                 int *numbers, harpe_error *error) {
+    harpe_assignment *a = &tools->assignment;
+    harpe_status status = round_relaxed(walk, a, error);
+    if (status == HARPE_OK) status = harpe_assignment_improve(a, ROUNDING_VISITS, error);
+    bool found = false;
+    double rounded_j = a->energy_j;
+    bool is_dived = a->count <= MOST_DIVED && !is_closed(walk, rounded_j);
+    memcpy(tools->option, a->option, (size_t)a->count * sizeof *a->option);
+    if (status == HARPE_OK && is_dived)
+        status = dive_from(tools, &walk->solver, width, REPLICA_DIVE_VISITS, &found, error);
+    if (status != HARPE_OK) return status;
+    if (!found || !(a->energy_j < rounded_j))
+        harpe_assignment_restore(a, tools->option, walk->solver.time_ps);
+    harpe_assignment_frequencies(a, numbers);
+    return HARPE_OK;
+}
+
+harpe_status harpe_replica_search(const harpe_problem *problem, double time_s, double least_s,
+                                  int width, int *numbers, harpe_frontier **frontier,
+                                  harpe_error *error) {
+    harpe_walk walk;
+    harpe_crew crew = {0};
+    harpe_status status = harpe_walk_begin_slowest(&walk, problem, error);
+    if (status != HARPE_OK) return status;
+    status = harpe_crew_init(&crew, problem, &walk.network, 1, error);
+    if (status == HARPE_OK)
+        status = harpe_walk_to(&walk, reachable_ps(&walk, time_s, walk.slowest_ps), error);
+    if (status == HARPE_OK)
+        status = plan_replica(&walk, harpe_crew_tools(&crew), width, numbers, error);
+    harpe_crew_clear(&crew);
+    if (status == HARPE_OK && frontier)
+        status = harpe_walk_finish(
+            &walk, reachable_ps(&walk, fmin(least_s, time_s), walk.slowest_ps), frontier, error);
+    harpe_walk_clear(&walk);
     return status;
 }

@@ -63,22 +63,27 @@ typedef struct harpe_relaxation_edge {
     int32_t segment;
 } harpe_relaxation_edge;
 
+/* A solution: the part of a relaxation that pivots change. */
+typedef struct harpe_relaxation_state {
+    harpe_relaxation_edge *edges;
+    int64_t *position;             /* time of each event, relative to the others */
+    int32_t *parent, *parent_edge; /* the tree; the root is the source */
+    int32_t *suspects;             /* edges that may violate the optimality conditions */
+    uint8_t *is_suspect;
+    int32_t suspect_count, next_suspect;
+    double objective_j; /* of the flow */
+} harpe_relaxation_state;
+
 typedef struct harpe_relaxation {
     harpe_arena arena;
     int32_t node_count, edge_count;
     int32_t source, sink;
-    int64_t deadline_ps; /* T */
-    double objective_j;  /* of the present flow */
-    harpe_relaxation_edge *edges;
-    harpe_relaxation_curve back;   /* of the edge from the sink to the source */
-    int64_t back_ps;               /* -T */
-    int64_t *position;             /* time of each event, relative to the others */
-    int32_t *parent, *parent_edge; /* the tree; the root is the source */
+    int64_t deadline_ps;         /* T */
+    harpe_relaxation_state now;  /* the present solution */
+    harpe_relaxation_curve back; /* of the edge from the sink to the source */
+    int64_t back_ps;             /* -T */
     int32_t *first_incidence;
     harpe_incidence *incidences;
-    int32_t *suspects; /* edges that may violate the optimality conditions */
-    uint8_t *is_suspect;
-    int32_t suspect_count, next_suspect;
     int32_t *subtree; /* working memory */
     uint8_t *is_inside;
     uint32_t *mark; /* stamps of the search for an apex */
@@ -110,23 +115,17 @@ void harpe_relaxation_change(harpe_relaxation *relaxation, int32_t edge,
  * outcome, more changes may follow. */
 harpe_relaxation_outcome harpe_relaxation_solve(harpe_relaxation *relaxation, double limit_j);
 
-/* A solution that is set aside: the part of a relaxation that pivots change. */
-typedef struct harpe_relaxation_state {
-    harpe_relaxation_edge *edges;
-    int64_t *position;
-    int32_t *parent, *parent_edge;
-    int32_t *suspects;
-    uint8_t *is_suspect;
-    int32_t suspect_count, next_suspect;
-    double objective_j;
-} harpe_relaxation_state;
-
 /* Allocates a state. Returns false if there is no memory. */
 bool harpe_relaxation_state_make(harpe_relaxation_state *state, harpe_arena *arena,
                                  const harpe_network *network);
 
 /* Exchanges the present solution and one that was set aside. Copies no array. */
-void harpe_relaxation_swap(harpe_relaxation *relaxation, harpe_relaxation_state *state);
+static inline void harpe_relaxation_swap(harpe_relaxation *relaxation,
+                                         harpe_relaxation_state *state) {
+    harpe_relaxation_state present = relaxation->now;
+    relaxation->now = *state;
+    *state = present;
+}
 
 /* Copies a solution that was set aside. O(edges). */
 void harpe_relaxation_state_copy(const harpe_relaxation *relaxation, harpe_relaxation_state *to,
@@ -135,13 +134,13 @@ void harpe_relaxation_state_copy(const harpe_relaxation *relaxation, harpe_relax
 /* Returns the time between the events at both ends of an edge. After an optimal solution, the
  * instruction may take this time. */
 static inline int64_t harpe_relaxation_span_ps(const harpe_relaxation *relaxation, int32_t edge) {
-    const harpe_relaxation_edge *of = &relaxation->edges[edge];
-    return relaxation->position[of->head] - relaxation->position[of->tail];
+    const harpe_relaxation_edge *of = &relaxation->now.edges[edge];
+    return relaxation->now.position[of->head] - relaxation->now.position[of->tail];
 }
 
 /* Returns the time of an event since the start of the iteration. */
 static inline int64_t harpe_relaxation_event_ps(const harpe_relaxation *relaxation, int32_t node) {
-    return relaxation->position[node] - relaxation->position[relaxation->source];
+    return relaxation->now.position[node] - relaxation->now.position[relaxation->source];
 }
 
 /* ---- Dives ----------------------------------------------------------------------------------- */
@@ -252,16 +251,6 @@ harpe_status harpe_crew_do(harpe_crew *crew, const harpe_crew_run *run, harpe_er
 
 /* Improves drafts of plans: by local search, by dives, and by joining neighbours. Each function
  * works on all drafts, on the threads of a crew, and always does the same work. */
-
-/* Problems with more instructions get no dive, because the time of a dive grows faster than the
- * number of instructions. */
-#define HARPE_MOST_DIVED 2000
-
-/* Dives at the solver's time with the tools of one thread, and improves the result by local search
- * that recomputes at most `visits` positions. If `*found` becomes true, tools->assignment has the
- * result. */
-harpe_status harpe_search_dive(harpe_tools *tools, const harpe_frontier_solver *solver, int width,
-                               uint64_t visits, bool *found, harpe_error *error);
 
 /* A plan that is not finished. */
 typedef struct harpe_draft {

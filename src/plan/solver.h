@@ -177,6 +177,11 @@ void harpe_frontier_solver_advance(harpe_frontier_solver *solver, int64_t time_p
 /* Returns the compute energy (effective, without blocking) at the current time. */
 double harpe_frontier_solver_energy_j(const harpe_frontier_solver *solver);
 
+/* Attaches the subtree of `top` to `new_parent` at the subtree's event `joint`. Reverses the path
+ * between `top` and `joint`. */
+void harpe_tree_rehang(int32_t *parent, int32_t *parent_edge, int32_t top, int32_t joint,
+                       int32_t new_parent, int32_t new_edge);
+
 static inline bool harpe_frontier_solver_is_late(const harpe_frontier_solver *solver,
                                                  int32_t node) {
     return solver->is_late[solver->group[node]];
@@ -369,14 +374,11 @@ void harpe_walk_read(const harpe_walk *walk, harpe_relaxed *relaxed);
  * current slope. */
 double harpe_walk_bound_j(const harpe_walk *walk, double time_s);
 
-/* Walks to T_min, closes the list of vertices, joins them with the lines, and passes the frontier
- * to the caller. */
-harpe_status harpe_walk_finish(harpe_walk *walk, harpe_frontier **out, harpe_error *error);
-
-/* Does the same as harpe_walk_finish, but ends the walk at `time_ps`, which must be on the
- * frontier. */
-harpe_status harpe_walk_finish_at(harpe_walk *walk, int64_t time_ps, harpe_frontier **out,
-                                  harpe_error *error);
+/* Walks to `time_ps`, which must be on the frontier, and adds the last vertex. Joins the vertices
+ * and the lines of the bound (harpe_frontier.lines) to one bound. Passes the frontier to the
+ * caller. */
+harpe_status harpe_walk_finish(harpe_walk *walk, int64_t time_ps, harpe_frontier **out,
+                               harpe_error *error);
 
 void harpe_walk_clear(harpe_walk *walk);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counts the changes of clock in a plan, computes their cost, and evaluates plans whose clocks
  * change late. */
-#include "plan/switching.h"
+#include "plan/plans.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,15 +9,6 @@
 
 #include "base/array.h"
 #include "base/error.h"
-#include "plan/plans.h"
-
-/* One iteration at some frequencies. */
-typedef struct switches {
-    const harpe_problem *problem;
-    const harpe_profile_point **points;
-    double *start_s;
-    double end_s; /* of the iteration */
-} switches;
 
 static harpe_status refuse_graph(harpe_error *error) {
     return harpe_fail(error, HARPE_NOT_SUPPORTED,
@@ -73,35 +64,17 @@ bool harpe_clock_switch_has_cost(const harpe_problem *problem, const harpe_clock
            cost->minimum_dwell_s > 0;
 }
 
-static void end(switches *s) {
-    free((void *)s->points);
-    free(s->start_s);
-}
-
-/* Runs an iteration. Free with `end` in any case. */
-static harpe_status begin(switches *s, const harpe_problem *problem, const int *frequency_mhz,
-                          harpe_error *error) {
-    size_t count = (size_t)problem->instruction_count;
-    *s = (switches){.problem = problem};
-    if (problem->graph) return refuse_graph(error);
-    s->points = harpe_calloc(count, sizeof *s->points);
-    s->start_s = harpe_calloc(count, sizeof *s->start_s);
-    if (!s->points || !s->start_s) return harpe_fail_memory(error);
-    harpe_status status = harpe_evaluate_find_points(problem, frequency_mhz, s->points, error);
-    if (status == HARPE_OK) s->end_s = harpe_evaluate_points(problem, s->points, s->start_s).time_s;
-    return status;
-}
-
 /* Returns the shortest time between two changes of a rank, which may be in iterations that follow
  * each other; INFINITY: no change. Instructions at 0 MHz keep the clock before them. */
-static double rank_dwell_s(const switches *s, int rank, const int *frequency_mhz) {
-    const size_t *offset = s->problem->rank_offset;
-    int now_mhz = harpe_evaluate_last_clock_mhz(s->problem, rank, frequency_mhz);
+static double rank_dwell_s(const harpe_problem *problem, const harpe_iteration *run, int rank,
+                           const int *frequency_mhz) {
+    const size_t *offset = problem->rank_offset;
+    int now_mhz = harpe_evaluate_last_clock_mhz(problem, rank, frequency_mhz);
     double shortest_s = INFINITY, changed_s = -INFINITY;
     for (int iteration = 0; iteration < 2; iteration++) {
         for (size_t i = offset[rank]; i < offset[rank + 1]; i++) {
             if (frequency_mhz[i] == 0 || frequency_mhz[i] == now_mhz) continue;
-            double at_s = s->start_s[i] + iteration * s->end_s;
+            double at_s = run->start_s[i] + iteration * run->plan.time_s;
             shortest_s = fmin(shortest_s, at_s - changed_s);
             now_mhz = frequency_mhz[i];
             changed_s = at_s;
@@ -110,18 +83,32 @@ static double rank_dwell_s(const switches *s, int rank, const int *frequency_mhz
     return shortest_s;
 }
 
+harpe_status harpe_switching_dwells(const harpe_problem *problem, const int *frequency_mhz,
+                                    double *shortest_s, harpe_error *error) {
+    harpe_iteration run;
+    if (problem->graph) return refuse_graph(error);
+    harpe_status status = harpe_iteration_run(&run, problem, frequency_mhz, error);
+    for (int rank = 0; status == HARPE_OK && rank < problem->rank_count; rank++)
+        shortest_s[rank] = rank_dwell_s(problem, &run, rank, frequency_mhz);
+    harpe_iteration_clear(&run);
+    return status;
+}
+
 harpe_status harpe_plan_switching(const harpe_problem *problem, const int *frequency_mhz,
                                   const harpe_clock_switch *cost, harpe_switching *out,
                                   harpe_error *error) {
     static const harpe_clock_switch nothing = {0};
     if (!cost) cost = &nothing;
     harpe_late_plan late = {0};
-    switches s = {0};
     double shortest_s = INFINITY;
     harpe_status status = harpe_clock_switch_check(problem, cost, error);
-    if (status == HARPE_OK) status = begin(&s, problem, frequency_mhz, error);
+    if (status != HARPE_OK) return status;
+    double *dwell_s = harpe_calloc((size_t)problem->rank_count, sizeof *dwell_s);
+    status = dwell_s ? harpe_switching_dwells(problem, frequency_mhz, dwell_s, error)
+                     : harpe_fail_memory(error);
     for (int rank = 0; status == HARPE_OK && rank < problem->rank_count; rank++)
-        shortest_s = fmin(shortest_s, rank_dwell_s(&s, rank, frequency_mhz));
+        shortest_s = fmin(shortest_s, dwell_s[rank]);
+    free(dwell_s);
     if (status == HARPE_OK)
         status = harpe_plan_evaluate_late(problem, frequency_mhz, cost, 0, &late, NULL, error);
     if (status == HARPE_OK)
@@ -129,17 +116,6 @@ harpe_status harpe_plan_switching(const harpe_problem *problem, const int *frequ
                                  .shortest_dwell_s = isfinite(shortest_s) ? shortest_s : 0,
                                  .time_s = late.time_s,
                                  .energy_j = late.energy_j};
-    end(&s);
-    return status;
-}
-
-harpe_status harpe_switching_dwells(const harpe_problem *problem, const int *frequency_mhz,
-                                    double *shortest_s, harpe_error *error) {
-    switches s;
-    harpe_status status = begin(&s, problem, frequency_mhz, error);
-    for (int rank = 0; status == HARPE_OK && rank < problem->rank_count; rank++)
-        shortest_s[rank] = rank_dwell_s(&s, rank, frequency_mhz);
-    end(&s);
     return status;
 }
 

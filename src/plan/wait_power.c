@@ -53,7 +53,7 @@ static harpe_status check_row(const harpe_wait_power *row, int rank_count, harpe
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "a wait power is for rank %d, but the ranks are 0 to %d", row->rank,
                           rank_count - 1);
-    if (*wait_of(row) && !harpe_is_instruction_name(wait_of(row)))
+    if (*wait_of(row) && !harpe_is_instruction_name(wait_of(row), strlen(wait_of(row))))
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "a wait power is for '%.100s', which is not an instruction name",
                           wait_of(row));
@@ -200,7 +200,6 @@ harpe_status harpe_wait_powers_find(const harpe_wait_power *rows, size_t row_cou
 
 #define FILE_LIMIT_BYTES ((size_t)16 << 20)
 #define ROWS_MAX ((size_t)65536)
-#define POWER_MAX_W 1e5
 
 enum column { COLUMN_WAIT, COLUMN_POWER, COLUMN_RANK, COLUMN_COUNT };
 static const char *const column_names[COLUMN_COUNT] = {"wait", "blocking_power", "rank"};
@@ -259,7 +258,7 @@ static harpe_status read_row(const harpe_csv *csv, const size_t *index, harpe_wa
     const harpe_csv_field *power = &csv->fields[index[COLUMN_POWER]];
     char *name = harpe_arena_strdup(&out->names, wait->text, wait->length);
     if (!name) return harpe_fail_memory(error);
-    if (wait->length > 0 && (strlen(name) != wait->length || !harpe_is_instruction_name(name)))
+    if (wait->length > 0 && !harpe_is_instruction_name(wait->text, wait->length))
         return harpe_csv_fail(csv, index[COLUMN_WAIT], error,
                               "expected an instruction name, 'end', or nothing for all other "
                               "waits");

@@ -140,8 +140,6 @@ const char *harpe_group_tree_parent(const harpe_group_tree *tree, const char *na
     return is_found ? tree->places[at].parent : NULL;
 }
 
-/* ---- The file of tokens ---------------------------------------------------------------------- */
-
 /* Reads and replaces the file of tokens. A lock orders the programs that change it. Readers need no
  * lock, because the file is replaced as a whole. */
 
@@ -581,7 +579,5 @@ char *harpe_tokens_format(const harpe_tokens *tokens) {
         if (token->watts >= 0) harpe_text_printf(&text, " %" PRId64, token->watts);
         harpe_text_append(&text, "\n", 1);
     }
-    if (!text.failed) return text.data;
-    harpe_text_free(&text);
-    return NULL;
+    return harpe_text_take(&text);
 }

@@ -260,21 +260,15 @@ static void leave_now(harpe_server *server, bool is_silent) {
     harpe_unlock(&server->parts_lock);
 }
 
-/* Takes the workers from the watchdogs, so that the workers can be freed. */
-static harpe_workers *take_workers(harpe_server *server) {
+/* Sets the pointer at `part` to NULL and returns its old value, so that the watchdogs no longer use
+ * what is about to be freed. */
+static void *take(harpe_server *server, void *part) {
+    void *taken;
     harpe_lock(&server->parts_lock);
-    harpe_workers *workers = server->workers;
-    server->workers = NULL;
+    memcpy(&taken, part, sizeof taken);
+    memset(part, 0, sizeof taken);
     harpe_unlock(&server->parts_lock);
-    return workers;
-}
-
-static harpe_scheduler_kind *take_scheduler(harpe_server *server) {
-    harpe_lock(&server->parts_lock);
-    harpe_scheduler_kind *scheduler = server->scheduler;
-    server->scheduler = NULL;
-    harpe_unlock(&server->parts_lock);
-    return scheduler;
+    return taken;
 }
 
 static void *watch_stop(void *user) {
@@ -666,8 +660,6 @@ harpe_status harpe_server_run(harpe_server *server, harpe_error *error) {
     return harpe_loop_run(server->loop, error);
 }
 
-void harpe_server_stop(harpe_server *server) { harpe_loop_stop(server->loop); }
-
 void harpe_server_end(harpe_server *server) {
     server->end = (harpe_posted){.call = begin_stop, .user = server};
     harpe_loop_post(server->loop, &server->end);
@@ -713,14 +705,14 @@ void harpe_server_free(harpe_server *server) {
     if (server->stop_begins >= 0) (void)eventfd_write(server->stop_begins, 1);
     if (server->lead) harpe_lead_stop(server->lead);
     if (server->workers) close_workers(server);
-    harpe_workers_free(take_workers(server));
+    harpe_workers_free(take(server, &server->workers));
     if (server->store) harpe_store_close(server->store);
     harpe_routes_leave_engine(server->routes);
     harpe_lead_free(server->lead);
     if (server->http) harpe_http_free(server->http);
     harpe_routes_free(server->routes);
     free_secrets(&server->fresh);
-    harpe_scheduler_kind_close(take_scheduler(server));
+    harpe_scheduler_kind_close(take(server, &server->scheduler));
     for (int i = 0; i < FILES_COUNT; i++)
         harpe_file_processes_free(server->files[i]);
     if (server->loop) harpe_loop_free(server->loop);

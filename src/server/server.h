@@ -38,12 +38,11 @@ int harpe_server_port(const harpe_server *server);
 /* Lets standard error append to the setting log_file; does nothing without it. */
 harpe_status harpe_server_open_log(const harpe_settings *settings, harpe_error *error);
 /* After SIGHUP it opens log_file again, and reads token_file, tls_cert and tls_key again. If they
- * cannot be used, those from before stay in use. Serves until SIGTERM or SIGINT, or until
- * harpe_server_stop is called. Then it stops accepting, answers the requests that can be answered,
- * writes everything to the store, and returns. After a second signal it returns at once. The time
- * from the signal to the end of harpe_server_free (or to the call of `leave`) is less than 10 s. */
+ * cannot be used, those from before stay in use. Serves until SIGTERM or SIGINT. Then it stops
+ * accepting, answers the requests that can be answered, writes everything to the store, and
+ * returns. After a second signal it returns at once. The time from the signal to the end of
+ * harpe_server_free (or to the call of `leave`) is less than 10 s. */
 harpe_status harpe_server_run(harpe_server *server, harpe_error *error);
-void harpe_server_stop(harpe_server *server); /* at once; any thread */
 void harpe_server_free(harpe_server *server);
 
 /* The main function of the server's file processes, see base/file_processes.h. */

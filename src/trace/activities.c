@@ -114,7 +114,7 @@ static harpe_status allocate(const harpe_trace *traces, size_t trace_count, size
     out->items = harpe_arena_alloc(arena, count, sizeof *out->items);
     out->parts = harpe_arena_alloc(arena, count, sizeof *out->parts);
     out->of_event = harpe_arena_alloc(arena, trace_count, sizeof *out->of_event);
-    if (!out->items || !out->parts || !out->of_event) return harpe_fail_memory(error);
+    if (arena->has_failed) return harpe_fail_memory(error);
     for (size_t t = 0; t < trace_count; t++) {
         out->of_event[t] = harpe_arena_alloc(arena, traces[t].event_count, sizeof **out->of_event);
         if (!out->of_event[t]) return harpe_fail_memory(error);
@@ -131,7 +131,7 @@ static size_t list_entries(const harpe_trace *traces, size_t trace_count, entry 
         for (size_t i = 0; i < traces[t].event_count; i++) {
             const harpe_trace_event *event = &traces[t].events[i];
             if (!harpe_trace_is_communication(event)) continue;
-            double end_s = traces[t].zero_s + event->start_s + event->time_s;
+            double end_s = traces[t].zero_s + harpe_trace_end_s(event);
             if (entries)
                 entries[count] = (entry){.event = event, .trace = t, .index = i, .end_s = end_s};
             count++;
@@ -192,7 +192,7 @@ typedef struct replayer {
     rank_state *ranks;
     size_t *missing; /* [communications]: ranks that have not come yet */
     occasion *heap;
-    size_t heap_count, heap_capacity;
+    size_t heap_count;
     uint64_t next_number;
 } replayer;
 
@@ -299,8 +299,7 @@ static harpe_status prepare_rank(const harpe_trace *trace, harpe_arena *arena, r
     rank->first_after = harpe_arena_alloc(arena, count + 2, sizeof *rank->first_after);
     rank->after = harpe_arena_alloc(arena, waits, sizeof *rank->after);
     rank->queue = harpe_arena_alloc(arena, count, sizeof *rank->queue);
-    if (!rank->waiting || !rank->first_after || !rank->after || !rank->queue)
-        return harpe_fail_memory(error);
+    if (arena->has_failed) return harpe_fail_memory(error);
     for (size_t i = 0; i < count; i++) {
         rank->waiting[i] = trace->events[i].wait_count;
         for (size_t k = 0; k < trace->events[i].wait_count; k++)
@@ -408,7 +407,7 @@ static int compare_sorted(const void *left, const void *right) {
  */
 static void add_to_lane(harpe_trace_lane *lane, const harpe_trace_event *event,
                         double *kernel_end_s) {
-    double end_s = event->start_s + event->time_s;
+    double end_s = harpe_trace_end_s(event);
     double last_s = lane->block_count > 0 ? lane->blocks[lane->block_count - 1].end_s : -INFINITY;
     if (event->start_s >= last_s - HARPE_TRACE_RESOLUTION_S) {
         double start_s = fmax(event->start_s, last_s);
@@ -453,25 +452,14 @@ static harpe_status make_lane(const builder *b, size_t t) {
 
 /* ---- Places by time -------------------------------------------------------------------------- */
 
-/* Returns the number of blocks that have ended by a time. */
-static size_t blocks_before(const harpe_trace_lane *lane, double time_s) {
+/* Returns the number of blocks that end by a time (`must_end`), or else that start before it. */
+static size_t blocks_before(const harpe_trace_lane *lane, double time_s, bool must_end) {
     size_t low = 0, high = lane->block_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (lane->blocks[middle].end_s <= time_s + HARPE_TRACE_RESOLUTION_S)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* Returns the first block that starts at a time or later. */
-static size_t first_block_after(const harpe_trace_lane *lane, double time_s) {
-    size_t low = 0, high = lane->block_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (lane->blocks[middle].start_s < time_s - HARPE_TRACE_RESOLUTION_S)
+        const harpe_trace_block *block = &lane->blocks[middle];
+        if (must_end ? block->end_s <= time_s + HARPE_TRACE_RESOLUTION_S
+                     : block->start_s < time_s - HARPE_TRACE_RESOLUTION_S)
             low = middle + 1;
         else
             high = middle;
@@ -484,9 +472,9 @@ static size_t first_block_after(const harpe_trace_lane *lane, double time_s) {
  * communication ends, it does not wait at this moment. */
 static harpe_trace_place place_by_time(const harpe_trace_lane *lane,
                                        const harpe_trace_event *event) {
-    double end_s = event->start_s + event->time_s;
-    harpe_trace_place place = {.need = blocks_before(lane, event->start_s)};
-    size_t next = first_block_after(lane, end_s);
+    double end_s = harpe_trace_end_s(event);
+    harpe_trace_place place = {.need = blocks_before(lane, event->start_s, true)};
+    size_t next = blocks_before(lane, end_s, false);
     if (next < place.need) next = place.need;
     place.next = next < lane->block_count ? next : HARPE_TRACE_NONE;
     place.must_cut =

@@ -50,8 +50,6 @@ static event_name name_of(const checker *c, const harpe_trace_event *event) {
     return out;
 }
 
-static double end_of(const harpe_trace_event *event) { return event->start_s + event->time_s; }
-
 static int compare_starts(const void *left, const void *right) {
     const harpe_trace_event *a = *(harpe_trace_event *const *)left;
     const harpe_trace_event *b = *(harpe_trace_event *const *)right;
@@ -77,7 +75,7 @@ static harpe_status cut_overlaps(const checker *c) {
     for (size_t i = 1; i < c->trace->event_count; i++) {
         harpe_trace_event *event = c->by_start[i - 1];
         const harpe_trace_event *next = c->by_start[i];
-        double overlap_s = end_of(event) - next->start_s;
+        double overlap_s = harpe_trace_end_s(event) - next->start_s;
         if (event->stream < 0 || event->stream != next->stream) continue;
         if (overlap_s <= fmax(OVERLAP_S, OVERLAP_SHARE * event->time_s)) continue;
         cut_count++;
@@ -113,7 +111,7 @@ static pause find_pause(const checker *c) {
     for (size_t i = 0; i < c->trace->event_count; i++) {
         double pause_s = c->by_start[i]->start_s - end_s;
         if (pause_s > longest.time_s) longest = (pause){.after = i, .time_s = pause_s};
-        end_s = fmax(end_s, end_of(c->by_start[i]));
+        end_s = fmax(end_s, harpe_trace_end_s(c->by_start[i]));
     }
     longest.whole_s = end_s - c->by_start[0]->start_s;
     return longest;

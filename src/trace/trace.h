@@ -105,6 +105,9 @@ harpe_status harpe_trace_note(harpe_trace *trace, harpe_trace_note_kind kind, ha
  * wait for the event before it. Fails if two events have the same number, or one waits for a number
  * that no event has. */
 harpe_status harpe_trace_resolve(harpe_trace *trace, harpe_error *error);
+static inline double harpe_trace_end_s(const harpe_trace_event *event) {
+    return event->start_s + event->time_s;
+}
 bool harpe_trace_is_communication(const harpe_trace_event *event);
 void harpe_trace_free(harpe_trace *trace);
 

@@ -280,14 +280,12 @@ static harpe_status order_streams(harpe_trace *trace, harpe_error *error) {
     s.order = harpe_arena_alloc(&scratch, count, sizeof *s.order);
     s.stack = harpe_arena_alloc(&scratch, count, sizeof *s.stack);
     s.next_wait = harpe_arena_alloc(&scratch, count, sizeof *s.next_wait);
-    harpe_status status = HARPE_OK;
-    if (s.list && s.order && s.stack && s.next_wait) {
+    harpe_status status = scratch.has_failed ? harpe_fail_memory(error) : HARPE_OK;
+    if (status == HARPE_OK) {
         order_all(&s);
         status = chain_streams(&s);
-        if (status == HARPE_OK) status = note_early(&s);
-    } else {
-        status = harpe_fail_memory(error);
     }
+    if (status == HARPE_OK) status = note_early(&s);
     harpe_arena_free(&scratch);
     return status;
 }

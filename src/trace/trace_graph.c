@@ -65,10 +65,6 @@ static const harpe_trace_event *event_of(const finder *f, size_t part) {
     return &f->traces[p->trace].events[p->event];
 }
 
-static double end_of_event(const harpe_trace_event *event) {
-    return event->start_s + event->time_s;
-}
-
 /* ---- Adding waits ---------------------------------------------------------------------------- */
 
 /* Begins the waits of an activity on one of its ranks. */
@@ -94,7 +90,7 @@ static harpe_status add_wait(finder *f, size_t activity, double end_s) {
 static harpe_status add_communication(finder *f, size_t part) {
     const harpe_communication_part *p = &f->communications->parts[part];
     size_t number = f->communications->of_event[p->trace][p->event];
-    return add_wait(f, f->activities->piece_count + number, end_of_event(event_of(f, part)));
+    return add_wait(f, f->activities->piece_count + number, harpe_trace_end_s(event_of(f, part)));
 }
 
 /* Ends the waits of an activity that starts at this time on the rank. */
@@ -155,7 +151,7 @@ static harpe_status add_earlier_by_dependencies(finder *f, size_t part) {
             f->seen[other] = mark;
             if (number != HARPE_TRACE_NONE && f->activities->is_kept[number]) {
                 harpe_status status = add_wait(f, f->activities->piece_count + number,
-                                               end_of_event(&trace->events[other]));
+                                               harpe_trace_end_s(&trace->events[other]));
                 if (status != HARPE_OK) return status;
             } else {
                 f->stack[depth++] = other;
@@ -264,7 +260,7 @@ static harpe_status list_endings(finder *f, size_t trace_count) {
         if (!f->activities->is_kept[f->communications->of_event[part->trace][part->event]])
             continue;
         f->endings[part->trace][f->ending_count[part->trace]++] =
-            (ending){.end_s = end_of_event(event_of(f, p)), .part = p};
+            (ending){.end_s = harpe_trace_end_s(event_of(f, p)), .part = p};
     }
     for (size_t t = 0; t < trace_count; t++)
         qsort(f->endings[t], f->ending_count[t], sizeof **f->endings, compare_endings);
@@ -292,9 +288,8 @@ static harpe_status find_waits(const harpe_trace *traces, size_t trace_count,
     f.last_item = harpe_arena_alloc(&f.arena, count, sizeof *f.last_item);
     f.seen = harpe_arena_alloc(&f.arena, most, sizeof *f.seen);
     f.stack = harpe_arena_alloc(&f.arena, most, sizeof *f.stack);
-    bool has_memory =
-        out->first && out->release_s && f.last_waiter && f.last_item && f.seen && f.stack;
-    harpe_status status = has_memory ? list_endings(&f, trace_count) : harpe_fail_memory(error);
+    bool has_failed = arena->has_failed || f.arena.has_failed;
+    harpe_status status = has_failed ? harpe_fail_memory(error) : list_endings(&f, trace_count);
     if (status == HARPE_OK) status = find_all(&f);
     harpe_arena_free(&f.arena);
     return status;
@@ -523,7 +518,7 @@ static void find_last(const maker *m, last_activity *last) {
             const harpe_communication_part *part = &m->communications.parts[p];
             const harpe_trace_event *event = &m->traces[part->trace].events[part->event];
             take_later(&last[part->trace], m->number_of[activities->piece_count + c],
-                       event->start_s + event->time_s);
+                       harpe_trace_end_s(event));
         }
     }
 }
@@ -532,7 +527,7 @@ static void find_last(const maker *m, last_activity *last) {
 static double end_of_trace(const harpe_trace *trace) {
     double end_s = -INFINITY;
     for (size_t i = 0; i < trace->event_count; i++)
-        end_s = fmax(end_s, trace->events[i].start_s + trace->events[i].time_s);
+        end_s = fmax(end_s, harpe_trace_end_s(&trace->events[i]));
     return end_s;
 }
 
@@ -600,8 +595,7 @@ static harpe_status make(maker *m, harpe_graph **out) {
     m->resources = harpe_arena_alloc(&m->arena, m->trace_count, sizeof *m->resources);
     m->number_of = harpe_arena_alloc(&m->arena, most, sizeof *m->number_of);
     m->activity = harpe_arena_alloc(&m->arena, most, sizeof *m->activity);
-    if (!m->resource_names || !m->resources || !m->number_of || !m->activity)
-        return harpe_fail_memory(m->error);
+    if (m->arena.has_failed) return harpe_fail_memory(m->error);
     read_model(m);
     harpe_status status = name_ranks(m);
     if (status == HARPE_OK) status = fill_pieces(m);

@@ -2,7 +2,6 @@
 """Starts node agents and jobs on emulated GPUs, and reads the state of the GPUs with the emulated
 nvidia-smi. The tests of the agent and bench/kill_jobs use it."""
 import array
-import faulthandler
 import fcntl
 import json
 import os
@@ -19,11 +18,6 @@ LIMIT_S = 120  # how long the tests wait; they check whether something happens, 
 IDLE_MHZ, HIGHEST_MHZ = 210, 1410  # clocks of an emulated A100 without a lock and without work
 DEFAULT_W = 400
 NOT_EXIST_UID = 64007  # a user without privileges and without a name
-
-
-def tell_where_it_hangs():
-    """Prints where the program is and ends it, shortly before ctest does without a word."""
-    faulthandler.dump_traceback_later(1150, exit=True)
 
 
 def wait_until(reached, within_s=LIMIT_S, pause_s=0.002):

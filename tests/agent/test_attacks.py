@@ -15,12 +15,11 @@ import struct
 import subprocess
 import sys
 import time
-import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import hanging_files
-from agents import DEFAULT_W, LIMIT_S, AgentTest, exchange, send, tell_where_it_hangs, wait_until
+from agents import DEFAULT_W, LIMIT_S, AgentTest, exchange, send, wait_until
 
 OK, INVALID, NOT_FOUND, ALREADY, DENIED, LIMITED, UNSUPPORTED = 0, 1, 3, 4, 5, 8, 11
 POWER_LIMIT = 1  # of harpe_lease_power_request
@@ -430,8 +429,3 @@ class Floods(Attack):
         for line in agent.log().splitlines():
             self.assertNotIn("\x1b", line)
             self.assertFalse(line.startswith("harpe: agent: lease 9"), agent.log())
-
-
-if __name__ == "__main__":
-    tell_where_it_hangs()
-    unittest.main()

@@ -11,6 +11,7 @@ import subprocess
 import unittest
 
 import agents
+from process_groups import end_group
 
 # What the loader maps for harpe-agent.
 LINKED = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libc.so.6", "libjansson.so.4", "libm.so.6",
@@ -64,9 +65,7 @@ class Processes(unittest.TestCase):
         self.addCleanup(self.agent.close)
         self.holder = self.machine.start("agent", "hold", "--clock", 900, "--power-limit", 300, "--",
                                          "sh", "-c", "echo held; exec sleep infinity", stdout=subprocess.PIPE)
-        self.addCleanup(self.holder.stdout.close)
-        self.addCleanup(self.holder.wait)
-        self.addCleanup(os.killpg, self.holder.pid, signal.SIGKILL)
+        self.addCleanup(end_group, self.holder)
         self.assertEqual(self.holder.stdout.readline(), "held\n")
         helpers = [lease["helper"] for lease in self.agent.leases()]
         self.assertEqual(len(helpers), 2)
@@ -131,16 +130,13 @@ class DeadZeusd(unittest.TestCase):
                                 HARPE_TEST_RECORDS=str(machine.path / "records"))
         zeusd = subprocess.Popen([ZEUSD, "--unix", address, "--no-restore"], env=own, text=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        self.addCleanup(zeusd.stdout.close)
-        self.addCleanup(zeusd.wait)
-        self.addCleanup(zeusd.kill)
+        self.addCleanup(end_group, zeusd)
         self.assertRegex(zeusd.stdout.readline(), "^ready")
         job = machine.start("agent", "hold", "--clock", 900, "--", "sh", "-c", "echo held; exec sleep infinity",
                             stdout=subprocess.PIPE,
                             gpu_environment={"ZEUSD_SOCK_PATH": str(address), "HARPE_AGENT_SOCKET": "",
                                              "HARPE_EMULATOR_FAULTS": "no_permission"})
-        self.addCleanup(job.stdout.close)
-        self.addCleanup(job.wait)
+        self.addCleanup(end_group, job)
         self.assertEqual(job.stdout.readline(), "held\n")
         controller, = machine.helpers()
         os.kill(controller, signal.SIGSTOP)  # so that it does not see the end of the job
@@ -169,8 +165,3 @@ class Administrators(unittest.TestCase):
         self.assertIn("only root may end", done.stderr)
         done = subprocess.run(restore, env=machine.environment, text=True, capture_output=True, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-
-
-if __name__ == "__main__":
-    agents.tell_where_it_hangs()
-    unittest.main()

@@ -17,7 +17,3 @@ class Fuzz(unittest.TestCase):
                                       env=os.environ, text=True, capture_output=True, timeout=600, check=False)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertIn("passed", done.stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -5,12 +5,11 @@ import pathlib
 import re
 import subprocess
 import sys
-import unittest
+
+from agents import DEFAULT_W, IDLE_MHZ, LIMIT_S, AgentTest, unexpected, wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = pathlib.Path(os.environ.get("HARPE_SOURCE_DIR", HERE.parent.parent))
-sys.path.insert(0, str(HERE))
-from agents import DEFAULT_W, IDLE_MHZ, LIMIT_S, AgentTest, tell_where_it_hangs, unexpected, wait_until
 
 
 def guide():
@@ -50,8 +49,3 @@ class GuideTest(AgentTest):
         self.assertEqual(agent.leases(), [])
         done = self.machine.run("agent", "hold", "--clock", IDLE_MHZ, "--", "true")
         self.assertIn("lowest_clock_mhz", done.stderr)
-
-
-if __name__ == "__main__":
-    tell_where_it_hangs()
-    unittest.main()

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import unittest
 
-from agents import DEFAULT_W, HIGHEST_MHZ, IDLE_MHZ, Machine, tell_where_it_hangs, wait_until
+from agents import DEFAULT_W, HIGHEST_MHZ, IDLE_MHZ, Machine, wait_until
 
 FOUND_W, HELD_W = 300.0, 250.0
 CONTROLLER, GUARD = "--controller-process", "--guard-process"
@@ -114,8 +114,3 @@ class HoldAlone(unittest.TestCase):
         self.kill(clock)
         self.kill(limit)
         self.wait_restored()
-
-
-if __name__ == "__main__":
-    tell_where_it_hangs()
-    unittest.main()

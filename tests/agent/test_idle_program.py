@@ -2,15 +2,11 @@
 """The rule "idle" with real processes: an agent holds the clock of an emulated GPU on which a process
 has a context and no work, and the GPU is put back whatever ends the agent."""
 import json
-import pathlib
 import re
 import subprocess
 import sys
-import unittest
 import urllib.request
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import agents
 from agents import HIGHEST_MHZ, IDLE_MHZ, LIMIT_S
 from process_groups import end_group
@@ -35,13 +31,8 @@ class Idle(agents.AgentTest):
         self.job = subprocess.Popen([sys.executable, "-c", JOB, self.machine.environment["HARPE_NVML_LIBRARY"]],
                                     env=self.machine.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                     text=True, start_new_session=True)
-        self.addCleanup(self.end_job)
+        self.addCleanup(end_group, self.job)
         self.assertEqual(self.job.stdout.readline(), "open\n")
-
-    def end_job(self):
-        end_group(self.job)
-        self.job.stdin.close()
-        self.job.stdout.close()
 
     def agent(self, *arguments):
         return super().agent(*arguments, rules="idle = clock 350 after 0.5\nallow_users = *\n")
@@ -92,8 +83,3 @@ class Idle(agents.AgentTest):
         self.assertEqual(agent.stop(), 0)
         self.assertEqual(self.machine.clocks()[0], HIGHEST_MHZ)
         self.assertNotIn("GPU 0", self.machine.run("gpus", "--restore").stdout)
-
-
-if __name__ == "__main__":
-    agents.tell_where_it_hangs()
-    unittest.main(verbosity=2)

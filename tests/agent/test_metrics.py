@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The node agent's metrics: compares the values of emulated GPUs in /metrics with the values that
 an independent client reads through NVML, and checks the metrics of leases. GPUs are slow, hang, are
@@ -14,7 +13,6 @@ import signal
 import socket
 import struct
 import time
-import unittest
 
 from agents import open_files
 from metrics_agent import Agent, AgentTest, parse, promtool
@@ -496,7 +494,3 @@ class Files(AgentTest):
         _, agent = self.start_agent("A100")
         exported = set(re.findall(r"^# TYPE (harpe_agent_\w+)", agent.page(), re.MULTILINE))
         self.assertLessEqual(set(re.findall(r"\bharpe_agent_[a-z_]+", rules.read_text())), exported)
-
-
-if __name__ == "__main__":
-    unittest.main()

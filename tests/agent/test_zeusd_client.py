@@ -4,17 +4,15 @@ and reads GPUs, reads CPUs and streams, over the Unix socket and over TCP with a
 the package as for the tests of Harpe's Python package. If pip cannot install it, the tests are
 skipped."""
 import json
-import os
 import pathlib
 import subprocess
 import sys
-import unittest
 
-import zeusd_world
-from zeusd_world import GROUPS, LIMIT_S, Daemon, Machine, Rapl, kills, token
+from zeusd_world import GROUPS, LIMIT_S, DaemonTest, Rapl, kills, token
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import published_zeus
+from process_groups import end_group
 
 SETS = """
 import sys
@@ -65,29 +63,22 @@ print("streamed", flush=True)
 """
 
 
-class RealClient(unittest.TestCase):
+class RealClient(DaemonTest):
     def setUp(self):
         self.python = published_zeus.python()
-        self.machine = Machine()
-        self.addCleanup(self.machine.close)
-        self.folder = zeusd_world.folder()
-        self.addCleanup(self.folder.cleanup)
-        os.symlink(self.machine.nvml_path, pathlib.Path(self.folder.name, "libnvidia-ml.so.1"))
-        self.daemon = Daemon(self.machine, self.folder.name, "--rapl", Rapl(self.folder.name).root, tcp=True)
-        self.addCleanup(self.daemon.close)
+        super().setUp()
+        (self.folder / "libnvidia-ml.so.1").symlink_to(self.machine.nvml_path)
+        self.daemon = self.start("--rapl", Rapl(self.folder).root, tcp=True)
         self.emulator = {name: value for name, value in self.machine.environment.items()
                          if name.startswith("HARPE_EMULATOR_")}
 
     def environment(self, **more):
-        return published_zeus.environment(LD_LIBRARY_PATH=self.folder.name, **self.emulator, **more)
+        return published_zeus.environment(LD_LIBRARY_PATH=self.folder, **self.emulator, **more)
 
-    def start(self, script, **more):
+    def run_client(self, script, **more):
         process = subprocess.Popen([self.python, "-c", script], env=self.environment(**more), text=True, bufsize=1,
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.stdin.close)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
+        self.addCleanup(end_group, process)
         return process
 
     def check_sets(self, process):
@@ -99,13 +90,13 @@ class RealClient(unittest.TestCase):
         self.machine.until(lambda: self.machine.states()[1] == (900, 405, 140000, 1))
 
     def test_sets_through_the_socket_and_is_put_back(self):
-        process = self.start(SETS, ZEUSD_SOCK_PATH=self.daemon.address)
+        process = self.run_client(SETS, ZEUSD_SOCK_PATH=self.daemon.address)
         self.check_sets(process)
         process.kill()
         self.machine.until(lambda: self.machine.states() == self.machine.found_all)
 
     def test_sets_over_tcp(self):
-        process = self.start(SETS, ZEUSD_HOST_PORT="%s:%d" % self.daemon.tcp, ZEUSD_TOKEN=token(scopes=GROUPS))
+        process = self.run_client(SETS, ZEUSD_HOST_PORT="%s:%d" % self.daemon.tcp, ZEUSD_TOKEN=token(scopes=GROUPS))
         self.check_sets(process)
         process.kill()
         process.wait()
@@ -131,7 +122,3 @@ class RealClient(unittest.TestCase):
 
     def test_reads_over_tcp(self):
         self.check_reads(ZEUSD_HOST_PORT="%s:%d" % self.daemon.tcp, ZEUSD_TOKEN=token())
-
-
-if __name__ == "__main__":
-    unittest.main()

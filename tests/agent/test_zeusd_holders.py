@@ -3,33 +3,23 @@
 for any reason, when the daemon stops, and when a daemon starts after a daemon was killed. Real
 processes and sockets on emulated GPUs."""
 import os
-import pathlib
 import random
 import signal
 import socket
 import subprocess
 import time
-import unittest
 
 import zeusd_world
-from zeusd_world import LIMIT_S, Client, Daemon, Machine, ask, kills, token
+from process_groups import end_group
+from zeusd_world import LIMIT_S, Client, DaemonTest, ask, kills, token
 
 LOCK = {"min_clock_mhz": 1200, "max_clock_mhz": 1200}
 MEMORY = {"min_clock_mhz": 405, "max_clock_mhz": 405}
 
 
-class Holders(unittest.TestCase):
-    def setUp(self):
-        self.segments = kills.segments()
-        self.addCleanup(self.nothing_is_left)
-        self.machine = Machine()
-        self.addCleanup(self.machine.close)
-        self.folder = zeusd_world.folder()
-        self.addCleanup(self.folder.cleanup)
-        self.faults = pathlib.Path(self.folder.name, "faults")
-
+class Holders(DaemonTest):
     def nothing_is_left(self):
-        self.assertEqual(kills.own_segments(self.segments), set())
+        super().nothing_is_left()
         self.assertEqual(self.records(), [])
 
     def records(self):
@@ -42,11 +32,6 @@ class Holders(unittest.TestCase):
             except FileNotFoundError:
                 continue
         return sorted(found)
-
-    def start(self, *options, **more):
-        daemon = Daemon(self.machine, self.folder.name, *options, **more)
-        self.addCleanup(daemon.close)
-        return daemon
 
     def client(self, daemon, **more):
         client = Client(daemon, **more)
@@ -247,10 +232,7 @@ class Holders(unittest.TestCase):
     def test_a_gpu_with_a_frequency_controller_is_refused(self):
         daemon, client = self.started()
         trainer = self.machine.start()
-        self.addCleanup(trainer.stdout.close)
-        self.addCleanup(trainer.stdin.close)
-        self.addCleanup(trainer.wait)
-        self.addCleanup(trainer.kill)
+        self.addCleanup(end_group, trainer)
         self.assertEqual([trainer.stdout.readline(), trainer.stdout.readline()], ["starting\n", "training\n"])
         taken = self.machine.states()[0]
         self.refused(client.post("set_gpu_locked_clocks", **LOCK), "frequency controller")
@@ -265,8 +247,7 @@ class Holders(unittest.TestCase):
         self.assertEqual(other.stdout.readline(), "starting\n")
         self.assertIn("frequency controller", other.stdout.readline())
         other.wait()
-        other.stdout.close()
-        other.stdin.close()
+        end_group(other)
         client.kill()
         self.until_restored()
 
@@ -274,8 +255,7 @@ class Holders(unittest.TestCase):
         # The job and its controller are killed at once. The next client's change restores the GPU first.
         daemon = self.start()
         trainer = self.machine.start()
-        self.addCleanup(trainer.stdout.close)
-        self.addCleanup(trainer.stdin.close)
+        self.addCleanup(end_group, trainer)
         self.assertEqual([trainer.stdout.readline(), trainer.stdout.readline()], ["starting\n", "training\n"])
         self.machine.until(lambda: self.machine.states() != self.machine.found_all)
         self.machine.until(self.machine.controllers)
@@ -415,7 +395,7 @@ class Holders(unittest.TestCase):
         if os.geteuid() != 0:
             self.skipTest("only root can be another user")
         daemon = self.start()
-        os.chmod(self.folder.name, 0o755)
+        self.folder.chmod(0o755)
         client, other = (zeusd_world.OtherUser(daemon, uid) for uid in (12345, 12346))
         self.addCleanup(client.close)
         self.addCleanup(other.close)
@@ -444,7 +424,3 @@ class Holders(unittest.TestCase):
         descriptors = len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
         self.assertLess(descriptors, 60)
         self.assertEqual(daemon.stop()[0], 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -11,7 +11,7 @@ import time
 import unittest
 
 import zeusd_world
-from zeusd_world import GROUPS, Connection, Daemon, Machine, Published, Stream, ask, kills, token
+from zeusd_world import GROUPS, Connection, Published, Stream, ask, kills, token
 
 # The intended differences. The tests below refer to them by name.
 DIFFERENCES = {
@@ -158,22 +158,17 @@ def comparable(answer):
     return answer.status, headers, body
 
 
-class Comparison(unittest.TestCase):
+class Comparison(zeusd_world.DaemonTest):
     maxDiff = None
 
     def setUp(self):
         if not zeusd_world.published_program():
             raise unittest.SkipTest("the published zeusd is neither in PATH nor in $HARPE_ZEUSD")
-        self.machine = Machine()
-        self.addCleanup(self.machine.close)
+        super().setUp()
 
     def start(self, tcp=False, groups="gpu-control,gpu-read"):
-        folders = [zeusd_world.folder(), zeusd_world.folder()]
-        for one in folders:
-            self.addCleanup(one.cleanup)
-        ours = Daemon(self.machine, folders[0].name, "--no-restore", "--groups", groups, tcp=tcp)
-        self.addCleanup(ours.close)
-        theirs = Published(self.machine, folders[1].name, tcp=tcp, groups=groups)
+        ours = super().start("--no-restore", "--groups", groups, tcp=tcp)
+        theirs = Published(self.machine, zeusd_world.folder(self.addCleanup), tcp=tcp, groups=groups)
         self.addCleanup(theirs.close)
         self.ours, self.theirs = ours.tcp or ours.address, theirs.tcp or theirs.address
 
@@ -241,8 +236,7 @@ class Comparison(unittest.TestCase):
                                          itertools.islice(read_requests(), 0, None, 30), other_requests())
                 self.compare(request for request in sample if not request[1].startswith("/cpu/stream_power"))
                 self.doCleanups()
-                self.machine = Machine()
-                self.addCleanup(self.machine.close)
+                self.setUp()
 
     def test_drivers_that_refuse(self):
         requests = ["/gpu/set_power_limit?gpu_ids=0,1&power_limit_mw=150000&block=true",
@@ -259,8 +253,7 @@ class Comparison(unittest.TestCase):
                 self.start()
                 self.compare([("POST", target) for target in requests] + [("GET", f"/gpu/{one}") for one in READS])
                 self.doCleanups()
-                self.machine = Machine()
-                self.addCleanup(self.machine.close)
+                self.setUp()
 
     # ---- Tokens
 
@@ -361,7 +354,3 @@ class Comparison(unittest.TestCase):
                             for method, target in itertools.islice(read_requests(), 0, None, 10) if method != "HEAD"])
             connection.close()
         self.assertEqual(json.dumps(answers[0]), json.dumps(answers[1]))
-
-
-if __name__ == "__main__":
-    unittest.main()

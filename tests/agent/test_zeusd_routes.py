@@ -9,36 +9,18 @@ import select
 import socket
 import stat
 import time
-import unittest
 
 import zeusd_world
-from zeusd_world import GROUPS, LIMIT_S, Connection, Daemon, Machine, Rapl, Stream, ask, kills, token
+from zeusd_world import GROUPS, LIMIT_S, Connection, Daemon, DaemonTest, Rapl, Stream, ask, kills, token
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 
 
-class Routes(unittest.TestCase):
-    gpus = "3xA40"
-
-    def setUp(self):
-        self.segments = kills.segments()
-        self.machine = Machine(self.gpus)
-        self.addCleanup(self.no_segment_is_left)
-        self.addCleanup(self.machine.close)
-        self.folder = zeusd_world.folder()
-        self.addCleanup(self.folder.cleanup)
-        self.faults = pathlib.Path(self.folder.name, "faults")
-
-    def no_segment_is_left(self):
-        self.assertEqual(kills.own_segments(self.segments), set())
-
+class Routes(DaemonTest):
     def start(self, *options, **more):
-        self.rapl = Rapl(self.folder.name)
-        daemon = Daemon(self.machine, self.folder.name, "--rapl", self.rapl.root, *options, **more)
-        self.addCleanup(daemon.close)
-        self.address = daemon.address
-        return daemon
+        self.rapl = Rapl(self.folder)
+        return super().start("--rapl", self.rapl.root, *options, **more)
 
     def ask(self, method, target, **more):
         return ask(self.address, method, target, **more)
@@ -146,9 +128,7 @@ class Routes(unittest.TestCase):
         self.fail("no power was measured")
 
     def test_a_machine_without_counters_has_no_cpus(self):
-        daemon = Daemon(self.machine, self.folder.name, "--rapl", "/nonexistent")
-        self.addCleanup(daemon.close)
-        self.address = daemon.address
+        super().start("--rapl", "/nonexistent")
         self.assertEqual(self.get("/discover")["cpus"], [])
         self.assertEqual(self.get("/cpu/get_cumulative_energy?cpu=true&dram=true"), {})
         self.assertEqual(self.get("/cpu/get_power")["power_mw"], {})
@@ -410,7 +390,7 @@ class Routes(unittest.TestCase):
         daemon.command += ["--tcp", "127.0.0.1"]
         with self.assertRaisesRegex(RuntimeError, "need a signing key"):
             daemon.start()
-        pathlib.Path(self.folder.name, "key").write_bytes(b"")
+        (self.folder / "key").write_bytes(b"")
         daemon.command += ["--key", str(daemon.folder / "key")]
         with self.assertRaisesRegex(RuntimeError, "is empty"):
             daemon.start()
@@ -421,7 +401,7 @@ class Routes(unittest.TestCase):
         daemon = self.start()
         self.assertEqual(stat.S_IMODE(os.stat(self.address).st_mode), 0o666)
         with self.assertRaisesRegex(RuntimeError, "another program listens"):
-            Daemon(self.machine, self.folder.name)
+            Daemon(self.machine, self.folder)
         self.get("/time")
         daemon.kill()
         self.assertTrue(self.address.exists())
@@ -482,7 +462,7 @@ class Routes(unittest.TestCase):
         if os.geteuid() != 0:
             self.skipTest("only root can be another user")
         daemon = self.start("--streams", 6)
-        os.chmod(self.folder.name, 0o755)
+        self.folder.chmod(0o755)
         users = [zeusd_world.OtherUser(daemon, uid) for uid in (12345, 12346)]
         for user in users:
             self.addCleanup(user.close)
@@ -643,6 +623,3 @@ class ManyGpus(Routes):
 for name in dir(Routes):  # the many GPUs have one test of their own
     if name.startswith("test_"):
         setattr(ManyGpus, name, None)
-
-if __name__ == "__main__":
-    unittest.main()

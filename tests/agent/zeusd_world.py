@@ -15,11 +15,13 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
+import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "client"))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "client"), str(TESTS)]
 import kills
+from fixtures import folder
 
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", "build/release")).resolve()
 DAEMON = pathlib.Path(os.environ.get("HARPE_ZEUSD_DAEMON", BUILD / "tests" / "zeusd_daemon"))
@@ -375,5 +377,26 @@ class OtherUser(Client):
         self.stdout.close()
 
 
-def folder():
-    return tempfile.TemporaryDirectory(prefix="harpe-test-")
+# ---- Tests
+
+class DaemonTest(unittest.TestCase):
+    """Emulated GPUs, a folder, and daemons that end with the test."""
+
+    gpus = "3xA40"
+
+    def setUp(self):
+        self.segments = kills.segments()
+        self.addCleanup(self.nothing_is_left)
+        self.machine = Machine(self.gpus)
+        self.addCleanup(self.machine.close)
+        self.folder = folder(self.addCleanup)
+        self.faults = self.folder / "faults"
+
+    def nothing_is_left(self):
+        self.assertEqual(kills.own_segments(self.segments), set())
+
+    def start(self, *options, **more):
+        daemon = Daemon(self.machine, self.folder, *options, **more)
+        self.addCleanup(daemon.close)
+        self.address = daemon.address
+        return daemon

@@ -48,7 +48,7 @@ TEST(reserve_within_capacity_does_not_move) {
 }
 
 TEST(failed_reserve_changes_nothing) {
-    int64_t *items = NULL;
+    owned_array int64_t *items = NULL;
     size_t capacity = 0;
     assert_true(HARPE_ARRAY_RESERVE(items, capacity, 3));
     items[2] = 42;
@@ -58,12 +58,11 @@ TEST(failed_reserve_changes_nothing) {
     assert_ptr_equal(items, before);
     assert_int_equal(capacity, capacity_before);
     assert_int_equal(items[2], 42);
-    free(items);
 }
 
 TEST(arena_pieces_are_zeroed_aligned_and_apart) {
     enum { PIECES = 3000 };
-    harpe_arena arena = {0};
+    AT_END(harpe_arena_free) harpe_arena arena = {0};
     unsigned char *pieces[PIECES];
     for (size_t i = 0; i < PIECES; i++) {
         size_t size = 1 + i % 37;
@@ -79,18 +78,16 @@ TEST(arena_pieces_are_zeroed_aligned_and_apart) {
         assert_int_equal(pieces[i][i % 37], i % 251 + 1);
     }
     assert_true(arena.total_bytes >= (size_t)PIECES);
-    harpe_arena_free(&arena);
 }
 
 TEST(arena_gives_pieces_larger_than_any_block) {
-    harpe_arena arena = {0};
+    AT_END(harpe_arena_free) harpe_arena arena = {0};
     char *small = harpe_arena_alloc(&arena, 10, 1);
     char *large = harpe_arena_alloc(&arena, 5 << 20, 1);
     assert_non_null(small);
     assert_non_null(large);
     large[(5 << 20) - 1] = 1;
     assert_non_null(harpe_arena_alloc(&arena, 10, 1));
-    harpe_arena_free(&arena);
 }
 
 TEST(arena_refuses_overflow_and_stays_usable) {
@@ -107,10 +104,9 @@ TEST(arena_refuses_overflow_and_stays_usable) {
 }
 
 TEST(arena_copies_text_of_given_length) {
-    harpe_arena arena = {0};
+    AT_END(harpe_arena_free) harpe_arena arena = {0};
     assert_string_equal(harpe_arena_strdup(&arena, "forward,rest", 7), "forward");
     assert_string_equal(harpe_arena_strdup(&arena, NULL, 0), "");
-    harpe_arena_free(&arena);
 }
 
 TEST(median_is_in_the_middle) {
@@ -131,5 +127,3 @@ TEST(clock_never_runs_backwards) {
     assert_true(harpe_clock_s() - (double)last_ns * 1e-9 < 60.0);
     assert_true(harpe_clock_s() - (double)last_ns * 1e-9 >= -1e-6);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -14,21 +14,23 @@
 
 enum { NOBODY = 65534 };
 
+static harpe_directory open_at(const char *path, bool replaces) {
+    harpe_directory directory;
+    assert_works(harpe_directory_open(&directory, path, replaces, &failure));
+    return directory;
+}
+
 static void write_one(harpe_directory *directory, const char *name, const char *content) {
-    assert_int_equal(harpe_directory_write(directory, name, content, strlen(content), NULL),
-                     HARPE_OK);
+    assert_works(harpe_directory_write(directory, name, content, strlen(content), &failure));
 }
 
 SCRATCH_TEST(directory_appears_only_when_committed) {
-    harpe_directory directory;
-    harpe_error error;
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, &error),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out"), false);
     write_one(&directory, "a", "first");
     write_one(&directory, "b", "second");
     write_one(&directory, "a", "1");
     assert_false(path_exists(s->path));
-    assert_int_equal(harpe_directory_commit(&directory, &error), HARPE_OK);
+    assert_works(harpe_directory_commit(&directory, &failure));
     assert_null(directory.temporary_path);
     assert_true(file_holds(scratch_path(s, "out/a"), "1"));
     assert_true(file_holds(scratch_path(s, "out/b"), "second"));
@@ -39,21 +41,17 @@ SCRATCH_TEST(directory_appears_only_when_committed) {
 }
 
 SCRATCH_TEST(empty_directory_can_be_committed) {
-    harpe_directory directory;
     struct stat info;
     mode_t before = umask(022);
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out///"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out///"), false);
     umask(before);
-    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
+    assert_works(harpe_directory_commit(&directory, &failure));
     assert_int_equal(stat(scratch_path(s, "out"), &info), 0);
     assert_int_equal(info.st_mode & 0777, 0755);
 }
 
 SCRATCH_TEST(abort_leaves_nothing) {
-    harpe_directory directory;
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a/b/out"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "a/b/out"), false);
     write_one(&directory, "f", "x");
     assert_true(path_exists(scratch_path(s, "a/b")));
     harpe_directory_abort(&directory);
@@ -62,9 +60,7 @@ SCRATCH_TEST(abort_leaves_nothing) {
 }
 
 SCRATCH_TEST(abort_keeps_parents_that_others_use) {
-    harpe_directory directory;
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a/b/out"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "a/b/out"), false);
     put_file(scratch_path(s, "a/other"), "x");
     harpe_directory_abort(&directory);
     assert_false(path_exists(scratch_path(s, "a/b")));
@@ -78,45 +74,36 @@ TEST(struct_that_was_never_opened_can_be_aborted) {
 }
 
 SCRATCH_TEST(missing_parents_are_created) {
-    harpe_directory directory;
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "a//b/out"), false, NULL),
-                     HARPE_OK);
-    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "a//b/out"), false);
+    assert_works(harpe_directory_commit(&directory, &failure));
     assert_true(path_exists(scratch_path(s, "a/b/out")));
 }
 
 SCRATCH_TEST(existing_directory_is_refused_unless_told) {
     harpe_directory directory = {0};
-    harpe_error error;
     assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
-    assert_int_equal(harpe_directory_open(&directory, s->path, false, &error),
-                     HARPE_ALREADY_EXISTS);
-    assert_non_null(strstr(error.message, "out: already exists"));
+    assert_refuses(harpe_directory_open(&directory, s->path, false, &failure), HARPE_ALREADY_EXISTS,
+                   "out: already exists");
     assert_null(directory.temporary_path);
     assert_int_equal(entry_count(s->root), 1);
 }
 
 SCRATCH_TEST(existing_directory_is_replaced_when_told) {
-    harpe_directory directory;
-    harpe_error error;
     assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
     put_file(scratch_path(s, "out/old"), "old");
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), true, &error),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out"), true);
     write_one(&directory, "new", "new");
     assert_true(file_holds(scratch_path(s, "out/old"), "old"));
-    assert_int_equal(harpe_directory_commit(&directory, &error), HARPE_OK);
+    assert_works(harpe_directory_commit(&directory, &failure));
     assert_true(file_holds(scratch_path(s, "out/new"), "new"));
     assert_false(path_exists(scratch_path(s, "out/old")));
     assert_int_equal(entry_count(s->root), 1);
 }
 
 SCRATCH_TEST(aborted_replacement_keeps_the_old_directory) {
-    harpe_directory directory;
     assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
     put_file(scratch_path(s, "out/old"), "old");
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), true, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out"), true);
     write_one(&directory, "new", "new");
     harpe_directory_abort(&directory);
     assert_true(file_holds(scratch_path(s, "out/old"), "old"));
@@ -124,13 +111,12 @@ SCRATCH_TEST(aborted_replacement_keeps_the_old_directory) {
 }
 
 SCRATCH_TEST(link_to_a_directory_stays_one) {
-    harpe_directory directory;
     struct stat info;
     assert_int_equal(mkdir(scratch_path(s, "real"), 0755), 0);
     assert_int_equal(symlink("real", scratch_path(s, "out")), 0);
-    assert_int_equal(harpe_directory_open(&directory, s->path, true, NULL), HARPE_OK);
+    harpe_directory directory = open_at(s->path, true);
     write_one(&directory, "f", "x");
-    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
+    assert_works(harpe_directory_commit(&directory, &failure));
     assert_int_equal(lstat(scratch_path(s, "out"), &info), 0);
     assert_true(S_ISLNK(info.st_mode));
     assert_true(file_holds(scratch_path(s, "real/f"), "x"));
@@ -138,35 +124,29 @@ SCRATCH_TEST(link_to_a_directory_stays_one) {
 
 SCRATCH_TEST(what_is_no_directory_is_never_replaced) {
     harpe_directory directory;
-    harpe_error error;
     put_file(scratch_path(s, "out"), "precious");
-    assert_int_equal(harpe_directory_open(&directory, s->path, true, &error), HARPE_ALREADY_EXISTS);
-    assert_non_null(strstr(error.message, "not a directory"));
+    assert_refuses(harpe_directory_open(&directory, s->path, true, &failure), HARPE_ALREADY_EXISTS,
+                   "not a directory");
     assert_true(file_holds(s->path, "precious"));
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out/sub"), true, &error),
+    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out/sub"), true, &failure),
                      HARPE_NOT_FOUND);
     assert_int_equal(entry_count(s->root), 1);
 }
 
 SCRATCH_TEST(directory_with_directories_is_never_replaced) {
     harpe_directory directory;
-    harpe_error error;
     assert_int_equal(mkdir(scratch_path(s, "home"), 0755), 0);
     assert_int_equal(mkdir(scratch_path(s, "home/thesis"), 0755), 0);
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "home"), true, &error),
-                     HARPE_ALREADY_EXISTS);
-    assert_non_null(strstr(error.message, "contains a directory, thesis"));
+    assert_refuses(harpe_directory_open(&directory, scratch_path(s, "home"), true, &failure),
+                   HARPE_ALREADY_EXISTS, "contains a directory, thesis");
     assert_int_equal(entry_count(s->root), 1);
 }
 
 SCRATCH_TEST(what_appears_meanwhile_is_not_overwritten) {
-    harpe_directory directory;
-    harpe_error error;
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out"), false);
     write_one(&directory, "f", "ours");
     assert_int_equal(mkdir(scratch_path(s, "out"), 0755), 0);
-    assert_int_equal(harpe_directory_commit(&directory, &error), HARPE_ALREADY_EXISTS);
+    assert_int_equal(harpe_directory_commit(&directory, &failure), HARPE_ALREADY_EXISTS);
     harpe_directory_abort(&directory);
     assert_int_equal(entry_count(scratch_path(s, "out")), 0);
     assert_int_equal(entry_count(s->root), 1);
@@ -174,19 +154,16 @@ SCRATCH_TEST(what_appears_meanwhile_is_not_overwritten) {
 
 TEST(paths_that_name_no_directory_are_refused) {
     harpe_directory directory = {0};
-    harpe_error error;
-    assert_int_equal(harpe_directory_open(&directory, "", true, &error), HARPE_INVALID_ARGUMENT);
-    assert_int_equal(harpe_directory_open(&directory, "/", true, &error), HARPE_INVALID_ARGUMENT);
-    assert_int_equal(harpe_directory_open(&directory, "not-there/..", true, &error),
+    assert_int_equal(harpe_directory_open(&directory, "", true, &failure), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_directory_open(&directory, "/", true, &failure), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_directory_open(&directory, "not-there/..", true, &failure),
                      HARPE_INVALID_ARGUMENT);
     assert_null(directory.temporary_path);
 }
 
 SCRATCH_TEST(names_with_a_slash_are_refused) {
-    harpe_directory directory;
     const char *bad[] = {"", ".", "..", "a/b", "../x", "/x"};
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out"), false);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(harpe_directory_write(&directory, bad[i], "x", 1, NULL),
                          HARPE_INVALID_ARGUMENT);
@@ -196,32 +173,27 @@ SCRATCH_TEST(names_with_a_slash_are_refused) {
 }
 
 SCRATCH_TEST(files_written_by_name_are_part_of_it) {
-    harpe_directory directory;
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out"), false);
     char *path = harpe_directory_path(&directory, "picture.svg");
     put_file(path, "<svg/>");
     free(path);
-    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
+    assert_works(harpe_directory_commit(&directory, &failure));
     assert_true(file_holds(scratch_path(s, "out/picture.svg"), "<svg/>"));
 }
 
 SCRATCH_TEST(full_disk_names_the_final_file_and_leaves_nothing) {
-    harpe_directory directory;
-    harpe_error error;
     struct rlimit before;
     char *data = calloc(1, 100000);
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
-                     HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out"), false);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     struct rlimit limit = {.rlim_cur = 10000, .rlim_max = before.rlim_max};
     assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    harpe_status status = harpe_directory_write(&directory, "plan.py", data, 100000, &error);
+    harpe_status status = harpe_directory_write(&directory, "plan.py", data, 100000, &failure);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     free(data);
     assert_int_equal(status, HARPE_IO_ERROR);
-    assert_non_null(strstr(error.message, "out/plan.py: File too large"));
+    assert_says(&failure, "out/plan.py: File too large");
     harpe_directory_abort(&directory);
     assert_int_equal(entry_count(s->root), 0);
 }
@@ -266,27 +238,25 @@ static void die_while_making(const char *path) {
 }
 
 SCRATCH_TEST(next_one_removes_what_a_killed_one_left) {
-    harpe_directory directory;
     die_while_making(scratch_path(s, "out"));
     die_while_making(scratch_path(s, "other"));
     assert_int_equal(entry_count(s->root), 2);
-    assert_int_equal(harpe_directory_open(&directory, scratch_path(s, "out"), false, NULL),
-                     HARPE_OK);
-    assert_int_equal(harpe_directory_commit(&directory, NULL), HARPE_OK);
+    harpe_directory directory = open_at(scratch_path(s, "out"), false);
+    assert_works(harpe_directory_commit(&directory, &failure));
     assert_true(path_exists(scratch_path(s, "out")));
     assert_int_equal(entry_count(s->root), 2); /* "out", and what is left of "other" */
-    assert_int_equal(harpe_file_write(scratch_path(s, "other"), "x", 1, NULL), HARPE_OK);
+    assert_works(harpe_file_write(scratch_path(s, "other"), "x", 1, &failure));
     assert_int_equal(entry_count(s->root), 2);
 }
 
 SCRATCH_TEST(one_that_is_being_made_is_left_alone) {
     harpe_directory first, second;
-    assert_int_equal(harpe_directory_open(&first, scratch_path(s, "out"), true, NULL), HARPE_OK);
+    assert_works(harpe_directory_open(&first, scratch_path(s, "out"), true, &failure));
     write_one(&first, "a", "first");
-    assert_int_equal(harpe_directory_open(&second, scratch_path(s, "out"), true, NULL), HARPE_OK);
+    assert_works(harpe_directory_open(&second, scratch_path(s, "out"), true, &failure));
     write_one(&second, "a", "second");
-    assert_int_equal(harpe_directory_commit(&second, NULL), HARPE_OK);
-    assert_int_equal(harpe_directory_commit(&first, NULL), HARPE_OK);
+    assert_works(harpe_directory_commit(&second, &failure));
+    assert_works(harpe_directory_commit(&first, &failure));
     assert_true(file_holds(scratch_path(s, "out/a"), "first"));
     assert_int_equal(entry_count(s->root), 1);
 }
@@ -303,7 +273,7 @@ SCRATCH_TEST(what_only_looks_like_it_is_left_alone) {
     assert_int_equal(mkdir(scratch_path(s, ".out.0123456789abcdef.tmp/dear"), 0777), 0);
     /* A link is not followed. */
     assert_int_equal(symlink(".out.tmp", scratch_path(s, ".out.aaaaaaaaaaaaaaaa.tmp")), 0);
-    assert_int_equal(harpe_file_write(scratch_path(s, "out"), "x", 1, NULL), HARPE_OK);
+    assert_works(harpe_file_write(scratch_path(s, "out"), "x", 1, &failure));
     assert_int_equal(entry_count(s->root), (int)count + 3);
 }
 
@@ -317,15 +287,14 @@ SCRATCH_TEST(many_at_once_all_succeed) {
         int failures = 0;
         for (int i = 0; i < TIMES; i++) {
             harpe_directory directory;
-            harpe_error error = {0};
-            if (harpe_file_write(scratch_path(s, "file"), "x", 1, &error) != HARPE_OK) {
-                print_error("%s\n", error.message);
+            if (harpe_file_write(scratch_path(s, "file"), "x", 1, &failure) != HARPE_OK) {
+                print_error("%s\n", failure.message);
                 failures++;
             }
-            if (harpe_directory_open(&directory, scratch_path(s, "out"), true, &error) ||
-                harpe_directory_write(&directory, "a", "1", 1, &error) ||
-                harpe_directory_commit(&directory, &error)) {
-                print_error("%s\n", error.message);
+            if (harpe_directory_open(&directory, scratch_path(s, "out"), true, &failure) ||
+                harpe_directory_write(&directory, "a", "1", 1, &failure) ||
+                harpe_directory_commit(&directory, &failure)) {
+                print_error("%s\n", failure.message);
                 failures++;
                 harpe_directory_abort(&directory);
             }
@@ -340,5 +309,3 @@ SCRATCH_TEST(many_at_once_all_succeed) {
     }
     assert_int_equal(entry_count(s->root), 2);
 }
-
-int main(void) { return run_listed_tests(); }

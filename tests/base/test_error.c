@@ -28,19 +28,17 @@ TEST(long_message_is_cut_with_dots) {
     char text[3 * HARPE_ERROR_MESSAGE_SIZE];
     memset(text, 'x', sizeof text);
     text[sizeof text - 1] = '\0';
-    harpe_error error;
-    harpe_fail(&error, HARPE_INTERNAL, "%s", text);
-    assert_int_equal(strlen(error.message), HARPE_ERROR_MESSAGE_SIZE - 1);
-    assert_string_equal(error.message + HARPE_ERROR_MESSAGE_SIZE - 4, "...");
+    harpe_fail(&failure, HARPE_INTERNAL, "%s", text);
+    assert_int_equal(strlen(failure.message), HARPE_ERROR_MESSAGE_SIZE - 1);
+    assert_string_equal(failure.message + HARPE_ERROR_MESSAGE_SIZE - 4, "...");
 }
 
 TEST(message_that_just_fits_is_not_cut) {
     char text[HARPE_ERROR_MESSAGE_SIZE];
     memset(text, 'x', sizeof text);
     text[sizeof text - 1] = '\0';
-    harpe_error error;
-    harpe_fail(&error, HARPE_INTERNAL, "%s", text);
-    assert_string_equal(error.message, text);
+    harpe_fail(&failure, HARPE_INTERNAL, "%s", text);
+    assert_string_equal(failure.message, text);
 }
 
 TEST(cut_does_not_split_a_character) {
@@ -49,25 +47,22 @@ TEST(cut_does_not_split_a_character) {
         memset(text, 'x', shift);
         while (strlen(text) + 4 < sizeof text)
             strcat(text, "\xF0\x9F\x94\xAA"); /* one character of four bytes */
-        harpe_error error;
-        harpe_fail(&error, HARPE_INTERNAL, "%s", text);
-        size_t length = strlen(error.message);
-        assert_string_equal(error.message + length - 3, "...");
+        harpe_fail(&failure, HARPE_INTERNAL, "%s", text);
+        size_t length = strlen(failure.message);
+        assert_string_equal(failure.message + length - 3, "...");
         assert_int_equal((length - 3 - shift) % 4, 0);
     }
 }
 
 TEST(message_is_one_printable_line) {
-    harpe_error error;
-    harpe_fail(&error, HARPE_INVALID_INPUT, "found '%s'", "a\nb\r\x1B[31m\x7F\xC3\xA4");
-    assert_string_equal(error.message, "found 'a?b??[31m?\xC3\xA4'");
+    harpe_fail(&failure, HARPE_INVALID_INPUT, "found '%s'", "a\nb\r\x1B[31m\x7F\xC3\xA4");
+    assert_string_equal(failure.message, "found 'a?b??[31m?\xC3\xA4'");
 }
 
 TEST(message_can_wrap_the_one_it_replaces) {
-    harpe_error error;
-    harpe_fail(&error, HARPE_NOT_FOUND, "inner");
-    harpe_fail(&error, error.status, "outer: %s", error.message);
-    assert_string_equal(error.message, "outer: inner");
+    harpe_fail(&failure, HARPE_NOT_FOUND, "inner");
+    harpe_fail(&failure, failure.status, "outer: %s", failure.message);
+    assert_string_equal(failure.message, "outer: inner");
 }
 
 TEST(errno_gives_text_status_and_code) {
@@ -105,5 +100,3 @@ TEST(version_string_and_numbers_agree) {
     assert_string_equal(harpe_version(), HARPE_VERSION_STRING);
     assert_string_equal(HARPE_PROJECT_VERSION, HARPE_VERSION_STRING);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -108,5 +108,3 @@ TEST(line_is_cut_at_a_character_where_memory_is_out) {
         }
     }
 }
-
-int main(void) { return run_listed_tests(); }

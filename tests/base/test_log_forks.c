@@ -222,5 +222,3 @@ TEST(a_log_without_a_function_is_silent) {
     write_line(&none);
     write_line(NULL);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -8,11 +8,10 @@
 #include "base/text.h"
 
 static void check_label(const char *value, const char *expected) {
-    harpe_text text = {0};
+    AT_END(harpe_text_free) harpe_text text = {0};
     harpe_metrics_text_label(&text, "name", value);
     assert_false(text.failed);
     assert_string_equal(text.data, expected);
-    harpe_text_free(&text);
 }
 
 TEST(labels_are_escaped) {
@@ -61,5 +60,3 @@ TEST(a_head_has_help_and_type) {
     assert_string_equal(text.data,
                         "# HELP harpe_x_total What it counts.\n# TYPE harpe_x_total counter\n");
 }
-
-int main(void) { return run_listed_tests(); }

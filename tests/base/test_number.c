@@ -19,11 +19,10 @@ static uint64_t next_random(void) {
 
 /* Scans from memory of exactly that size, so that a read past the end is detected. */
 static size_t scan(const char *text, size_t length, double *value, bool *is_integer) {
-    char *exact = malloc(length > 0 ? length : 1);
+    owned_array char *exact = malloc(length > 0 ? length : 1);
     assert_non_null(exact);
     memcpy(exact, text, length);
     size_t scanned = harpe_scan_number(exact, length, value, is_integer);
-    free(exact);
     return scanned;
 }
 
@@ -212,5 +211,3 @@ TEST(numbers_are_printed_as_by_printf) {
         check_printed(-(double)(next_random() >> (next_random() % 64)));
     }
 }
-
-int main(void) { return run_listed_tests(); }

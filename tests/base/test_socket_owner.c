@@ -75,10 +75,9 @@ static void each_source(void (*check)(harpe_socket_owners *owners, pair *p), con
                         const char *connects_to) {
     for (int by_proc = 0; by_proc < 2; by_proc++) {
         harpe_socket_owners owners;
-        harpe_error error;
         pair p;
         if (!open_pair(&p, listens_on, connects_to)) return;
-        assert_int_equal(harpe_socket_owners_open(&owners, p.listening, &error), HARPE_OK);
+        assert_works(harpe_socket_owners_open(&owners, p.listening, &failure));
         if (by_proc) harpe_socket_owners_close(&owners);
         check(&owners, &p);
         harpe_socket_owners_close(&owners);
@@ -187,16 +186,13 @@ TEST(listeners_are_known) {
 
 TEST(a_socket_that_does_not_listen_is_no_proof) {
     harpe_socket_owners owners;
-    harpe_error error;
     pair p;
     assert_true(open_pair(&p, "127.0.0.1", "127.0.0.1"));
     address none = address_of("127.0.0.1", 0);
     int bound = socket_at(&none);
     assert_int_equal(bind(bound, &none.any, sizeof none), 0);
-    assert_int_equal(harpe_socket_owners_open(&owners, bound, &error), HARPE_NOT_SUPPORTED);
+    assert_int_equal(harpe_socket_owners_open(&owners, bound, &failure), HARPE_NOT_SUPPORTED);
     assert_int_equal(owners.netlink_fd, -1);
     close(bound);
     close_pair(&p);
 }
-
-int main(void) { return run_listed_tests(); }

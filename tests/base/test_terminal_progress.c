@@ -40,19 +40,17 @@ static int report_loudly(void) { return report_for_a_while(false); }
 static int report_quietly(void) { return report_for_a_while(true); }
 
 static int report_what_has_no_known_end(void) {
-    harpe_terminal_progress state;
+    AT_END(harpe_terminal_progress_clear) harpe_terminal_progress state;
     harpe_progress progress = harpe_terminal_progress_start(&state, false);
     manual_clock_pass(400000000);
     progress.report(progress.user, "round 7", -1);
-    harpe_terminal_progress_clear(&state);
     return 0;
 }
 
 static int report_quickly(void) {
-    harpe_terminal_progress state;
+    AT_END(harpe_terminal_progress_clear) harpe_terminal_progress state;
     harpe_progress progress = harpe_terminal_progress_start(&state, false);
     progress.report(progress.user, "solving", 0.5);
-    harpe_terminal_progress_clear(&state);
     return 0;
 }
 
@@ -146,5 +144,3 @@ static int run_under_nohup(void) {
 }
 
 TEST(ignored_signal_stays_ignored) { assert_int_equal(run_child(run_under_nohup, -1), 0); }
-
-int main(void) { return run_listed_tests(); }

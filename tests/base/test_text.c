@@ -24,11 +24,10 @@ static bool parse_int_like(const char *text, int64_t *value) {
 
 static const char *number_text(double value) {
     static char copy[64];
-    harpe_text text = {0};
+    AT_END(harpe_text_free) harpe_text text = {0};
     harpe_text_number(&text, value);
     assert_false(text.failed);
     snprintf(copy, sizeof copy, "%s", text.data);
-    harpe_text_free(&text);
     return copy;
 }
 
@@ -54,7 +53,7 @@ TEST(appending_nothing_gives_an_empty_text) {
 }
 
 TEST(failure_is_remembered_and_keeps_the_text) {
-    harpe_text text = {0};
+    AT_END(harpe_text_free) harpe_text text = {0};
     harpe_text_append(&text, "abc", 3);
     harpe_text_append(&text, "x", SIZE_MAX - 2);
     assert_true(text.failed);
@@ -63,7 +62,6 @@ TEST(failure_is_remembered_and_keeps_the_text) {
     harpe_text_number(&text, 1.5);
     assert_true(text.failed);
     assert_string_equal(text.data, "abc");
-    harpe_text_free(&text);
 }
 
 TEST(html_characters_are_escaped) {
@@ -243,5 +241,3 @@ TEST(comma_locale_changes_nothing) {
     assert_string_equal(control, "1,5"); /* the caller's locale is unchanged */
     setlocale(LC_ALL, "C");
 }
-
-int main(void) { return run_listed_tests(); }

@@ -118,5 +118,3 @@ TEST(thread_has_its_name) {
     close(ends[0]);
     close(ends[1]);
 }
-
-int main(void) { return run_listed_tests(); }

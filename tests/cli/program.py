@@ -7,12 +7,12 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))
+from fixtures import folder  # noqa: E402
 SOURCE = pathlib.Path(os.environ.get("HARPE_SOURCE_DIR", HERE.parent.parent))
 HARPE = os.path.abspath(os.environ.get("HARPE", SOURCE / "build" / "release" / "harpe"))
 DATA = pathlib.Path(os.environ.get("HARPE_DATA", SOURCE.parent / "shared" / "data"))
@@ -40,9 +40,7 @@ class Result:
 
 class ProgramTest(unittest.TestCase):
     def setUp(self):
-        self._directory = tempfile.TemporaryDirectory(prefix="harpe-test-")
-        self.addCleanup(self._directory.cleanup)
-        self.path = pathlib.Path(self._directory.name)
+        self.path = folder(self.addCleanup)
 
     def run_harpe(self, *arguments, **popen):
         popen.setdefault("env", environment())
@@ -101,30 +99,5 @@ def rows(path):
     return [dict(zip(names, line.split(","))) for line in lines[1:]]
 
 
-def run_1f1b(lists, time_of):
-    """Runs the ranks' lists of (instruction, clock), without Harpe. `time_of(rank, instruction, clock)`
-    is a time in seconds. Returns a row (rank, instruction, clock, ready, start) for each instruction, and
-    the end of each rank. From `ready` to `start` the rank waits."""
-    runs, done, ends, places = [], {}, [0.0] * len(lists), [0] * len(lists)
-    while len(runs) < sum(map(len, lists)):
-        for rank, instructions in enumerate(lists):
-            if places[rank] == len(instructions):
-                continue
-            name, clock = instructions[places[rank]]
-            microbatch = sum(other == name for other, _ in instructions[:places[rank]])
-            if name == "forward":
-                needs = [(name, rank - 1, microbatch)] if rank > 0 else []
-            else:
-                needs = [("forward", rank, microbatch)]
-                needs += [(name, rank + 1, microbatch)] if rank + 1 < len(lists) else []
-            if not all(need in done for need in needs):
-                continue
-            start = max([ends[rank], *(done[need] for need in needs)])
-            runs.append((rank, name, clock, ends[rank], start))
-            done[name, rank, microbatch] = ends[rank] = start + time_of(rank, name, clock)
-            places[rank] += 1
-    return runs, ends
-
-
 __all__ = ["DATA", "HARPE", "LIMIT_S", "ProgramTest", "Result", "SOURCE", "environment", "rows",
-           "run_1f1b", "signal", "subprocess", "unittest", "os", "pathlib", "json"]
+           "signal", "subprocess", "unittest", "os", "pathlib", "json"]

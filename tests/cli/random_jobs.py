@@ -3,6 +3,7 @@
 alone: what an instruction waits for, when clocks change, how long they hold, and what that costs."""
 import itertools
 import math
+import re
 
 CLOCKS = (1410, 1290, 1170, 1050)
 COMMON = CLOCKS[1]  # most instructions were measured at it
@@ -25,6 +26,8 @@ class Job:
         self.draw_rows()
         while most_choices and self.choices() > most_choices:
             self.forget_a_clock()
+        if self.microbatches % 2 == 0:
+            self.use_another_model()
 
     # ---- The schedule
 
@@ -127,6 +130,15 @@ class Job:
                     slower = 1 + 0.9 * (CLOCKS[0] / mhz - 1) * random.uniform(1 - rough, 1 + rough)
                     time = base * slower
                     points[mhz] = round(time, 9), round(watts * base * (0.55 + 0.45 / slower ** 3), 9)
+
+    def use_another_model(self):
+        """The GPUs of rank 1 have other clocks, and the forwards of rank 0 have a name of their own."""
+        self.latency.update({mhz + 30: latency for mhz, latency in self.latency.items()})
+        self.rows = {(rank, "own" if (rank, name) == (0, "forward") else name):
+                     {mhz + 30 * (rank == 1 and mhz > 0): point for mhz, point in points.items()}
+                     for (rank, name), points in self.rows.items()}
+        self.lists[0] = [("own" if name == "forward" else name, waits) for name, waits in self.lists[0]]
+        self.text = re.sub(r"\b(0F\d+)", r"\1:own", self.text)
 
     def choices(self):
         return math.prod(len(self.rows[rank, name])

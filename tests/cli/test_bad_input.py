@@ -6,7 +6,7 @@ import resource
 import shutil
 import time
 
-from program import HARPE, ProgramTest, environment, os, pathlib, rows, signal, subprocess, unittest
+from program import HARPE, ProgramTest, environment, os, pathlib, rows, signal, subprocess
 
 HEADER = "stage,instruction,frequency,time,energy\n"
 GOOD = HEADER + "".join(
@@ -307,7 +307,3 @@ class ScheduleFiles(BadInputTest):
             mbs=1, more=["--schedule", "schedule.csv", "--chunks", 2]))
         self.refuse(2, "cannot be combined with a schedule file", *self.arguments(
             mbs=1, more=["--schedule", "schedule.csv", "--overlap-moe-expert-parallel-comm"]))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -5,7 +5,7 @@ import ast
 import csv
 import re
 
-from program import HARPE, ProgramTest, environment, json, os, rows, subprocess, unittest
+from program import HARPE, ProgramTest, environment, json, os, rows, subprocess
 
 COLUMNS = ["plan", "time_s", "energy_j", "lower_bound_j", "gap_percent", "compute_energy_j",
            "blocking_energy_j", "average_power_w", "slowdown_percent", "savings_percent",
@@ -379,6 +379,24 @@ class Plan(ProgramTest):
             self.refuse(2, "--threads", "plan", "-i", "profile.csv", "-m", 4, "-p", 84,
                         "-o", "refused", f"--threads={value}")
 
+    def test_latencies_of_a_table(self):
+        plan = ["plan", "-i", "profile.csv", "-m", 4, "-p", 84, "-o", "plans", "--switch-latency"]
+        header = "gpu,frequency,latency_s,latency_p95_s,call_s,samples"
+        self.write("bad.csv", f"{header}\nA100,1410,fast,1,1,1\n")
+        self.write("good.csv", f"{header}\nA100,1410,0.1,1,1,1\n")
+        for code, message, value in ((1, "bad.csv:2:11: latency_s must be a number of seconds", "bad.csv"),
+                                     (1, "none.csv", "none.csv"),
+                                     (1, "profile.csv:1:1: missing column 'latency_s'", "profile.csv"),
+                                     (2, "expected a number of seconds, 'profile' or a file *.csv, found 'switch'",
+                                      "switch"), (2, "--switch-latency", 3601)):
+            self.refuse(code, message, *plan, value)
+        self.refuse(2, "are for pipelines only", "plan", "--graph", "g.json", "-o", "plans",
+                    "--switch-latency", "good.csv")
+        for more, told in (([], "good.csv"), (["--switch-latency", 0.01], 0.01)):  # the last value counts
+            self.succeed(*plan, "good.csv", *more, "--no-pictures", "--plans", 2, "--force")
+            arguments = json.loads((self.path / "plans" / "plan.json").read_text())["arguments"]
+            self.assertEqual(arguments["switch_latency_s"], told)
+
     def test_effort_is_gone(self):
         self.refuse(2, "--effort is gone", "plan", "-i", "profile.csv", "-m", 4, "-p", 84,
                     "-o", "plans", "--effort", 10)
@@ -685,19 +703,6 @@ class Choose(ProgramTest):
         self.refuse(2, "--time: expected", "choose", "plans", "--time", "soon")
         self.refuse(2, "--time: expected", "choose", "plans", "--time", "-3")
 
-    def test_damaged_directories(self):
-        self.refuse(1, "nowhere", "choose", "nowhere", "--min-energy")
-        frontier = self.path / "plans" / "frontier.csv"
-        lines = frontier.read_text().splitlines()
-        frontier.write_text("\n".join([lines[0], lines[1].replace(",", ",x", 1)]))
-        self.refuse(1, "frontier.csv:2:", "choose", "plans", "--min-energy")
-        frontier.write_text("\n".join(lines))
-        (self.path / "plans" / "freqs_pipeline_00000.py").unlink()
-        self.refuse(1, "file is missing", "choose", "plans", "--min-energy")
-        for content, message in [("{", "not JSON"), ("{}", "not made by"), ("[]", "not made by")]:
-            self.write("plans/plan.json", content)
-            self.refuse(1, message, "choose", "plans", "--min-energy")
-
 
 class Evaluate(ProgramTest):
     def setUp(self):
@@ -778,7 +783,3 @@ class Streams(ProgramTest):
         text = (self.path / "p.csv").read_text()
         self.assertTrue(text.startswith("stage,instruction"))
         self.assertNotIn("p2p-power", text)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -6,7 +6,6 @@ transfer is complete when both sides have started it."""
 import csv
 import itertools
 import random
-import unittest
 
 import program
 
@@ -131,7 +130,3 @@ class DualPipe(program.ProgramTest):
                 self.assertAlmostEqual(self.length(times, ranks, microbatches, "dualpipe"),
                                        simulate(times, ranks, microbatches, True), places=6)
         self.assertGreater(delayed, 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -100,30 +100,6 @@ class Fleet(ProgramTest):
 
     # ---- simulate ----
 
-    def test_a_day_by_hand(self):
-        day = self.succeed("fleet", "simulate", self.fleet(DAY), "--json").json()
-        self.assertEqual(day["horizon_s"], 7200)
-        split = day["split"]
-        # 640 W fit from 10 s before the event, one reaction, until 10 s after it, when b is faster
-        # again. Before and after, b draws 400 W.
-        self.assertEqual(split["breaches"], [])
-        self.assertAlmostEqual(split["energy_j"], 800 * 7200 - 200 * 620, delta=200 * 20)
-        self.assertAlmostEqual(split["cost"], split["energy_j"] / 3.6e6 * 0.1)
-        fast, slow = 1 / 1.0 - 1 / 1.1, 1 / 1.01 - 1 / 1.05
-        a, b = split["jobs"]
-        self.assertAlmostEqual(a["done_s"], 7200 - fast * 620, delta=fast * 20)
-        self.assertAlmostEqual(b["done_s"], 7200 / 1.01 - slow * 620, delta=slow * 20)
-        lost = sum(job["here_s"] / job["done_s"] - 1 for job in (a, b))
-        self.assertAlmostEqual(split["weighted_slowdown"], lost)
-        # a has the lower priority, and stops: 500 W are left.
-        stop = day["stop_lowest"]
-        self.assertEqual((stop["jobs_without_work"], stop["stopped_s"]), (1, 7200))
-        self.assertAlmostEqual(stop["energy_j"], 500 * 7200)
-        # A cap of 400 W for each GPU holds both jobs between their plans.
-        cap = day["uniform_cap"]
-        self.assertEqual(cap["breaches"], [])
-        self.assertAlmostEqual(cap["energy_j"], 800 * 7200 - 160 * 620, delta=160 * 20)
-
     def test_an_event_without_notice_is_a_breach(self):
         fleet = dict(DAY, events=[{"from": 3600, "duration": 600, "watts": 160}])
         path = self.fleet(fleet)
@@ -174,7 +150,3 @@ class Fleet(ProgramTest):
             self.refuse(2, message, "fleet", *words)
         self.refuse(1, "time_s and price_per_kwh", "fleet", "solve", path, "--prices",
                     self.write("prices.csv", "time_s\n"))
-
-
-if __name__ == "__main__":
-    unittest.main()

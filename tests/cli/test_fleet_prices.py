@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """`harpe fleet prices set` with a URL: a small HTTP or HTTPS server gives the prices, and another
 one takes them. With --every the program goes on, and logs each change of state once."""
@@ -7,7 +6,7 @@ import shutil
 import threading
 
 from program import HARPE, LIMIT_S, ProgramTest, environment, signal, subprocess, unittest
-from test_fleet_server import FakeServer
+from fixtures import FakeServer
 
 CSV = "at,price_per_kwh,carbon_g_per_kwh\n2025-11-26T06:00Z,0.2,300\n1764140400,0.1,200\n"
 JSON = ('[{"at": "2025-11-26T06:00Z", "energy_per_kwh": 0.2, "carbon_g_per_kwh": 300},'
@@ -217,7 +216,3 @@ class Prices(ProgramTest):
         self.assertNotIn("--feed-ca-file", result.err)
         self.assertEqual(len(feed.requests), 1)
         self.refused("cannot be fetched", f"{self.feed.url}/p".replace("http:", "https:"))
-
-
-if __name__ == "__main__":
-    unittest.main()

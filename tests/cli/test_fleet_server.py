@@ -1,16 +1,11 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """`harpe fleet` as a client: the request that each action makes, what people and programs get, and
-errors. A small server of this file records the requests and answers as the test says. The real
-server is in tests/server."""
-import http.server
-import json
-import ssl
-import threading
+errors. A small server records the requests and answers as the test says. The real server is in
+tests/server."""
 import time
-import unittest
 
-from program import LIMIT_S, ProgramTest, environment
+from program import ProgramTest, environment
+from fixtures import FakeServer
 
 FLEET = {
     "at": 1764100000.5, "revision": 17, "state": "within",
@@ -87,56 +82,6 @@ WRONG = (
     ("budget set 5 --group=", "--group has no name"), ("budget remove --group=", "--group has no name"),
     ("prices set no.csv", "no.csv"), ("audit --limit x", "--limit"),
 )
-
-
-class FakeServer:
-    """Answers every request with `answer`: a status and JSON, or a status, a text and more headers. It
-    records methods, targets, bodies and headers. While `held` is set, it holds requests."""
-
-    def __init__(self, answer=(200, None), certificate=None, key=None):
-        fake = self
-        self.requests, self.answer, self.held = [], answer, None
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def serve(self):
-                body = self.rfile.read(int(self.headers.get("content-length") or 0))
-                fake.requests.append((self.command, self.path, json.loads(body) if body else None,
-                                      dict(self.headers)))
-                if fake.held:
-                    fake.held.wait(LIMIT_S)
-                status, content, *headers = fake.answer
-                text = (content if headers else json.dumps(content)).encode()
-                self.send_response(status)
-                # Without its length, a client of TLS cannot tell an answer from a part of one.
-                for name, value in ({"Content-Length": len(text)} | (headers[0] if headers else {})).items():
-                    self.send_header(name, str(value))
-                self.end_headers()
-                self.wfile.write(text)
-                self.close_connection = bool(headers)
-
-            do_GET = do_PUT = do_POST = do_DELETE = serve
-
-            def log_message(self, *_):
-                pass
-
-        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        self.http.handle_error = lambda *_: None  # a client that a signal has ended
-        if certificate:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate, key)
-            self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
-        self.url = (f"https://localhost:{self.http.server_port}" if certificate
-                    else f"http://127.0.0.1:{self.http.server_port}")
-        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
-
-    def close(self):
-        if self.held:
-            self.held.set()
-        self.http.shutdown()
-        self.http.server_close()
 
 
 class Fleet(ProgramTest):
@@ -297,7 +242,3 @@ class Fleet(ProgramTest):
         result = self.run_harpe("fleet", "status", env=self.env)
         self.assertEqual(result.code, 1, result)
         self.assertEqual(result.err.count("\n"), 1, result)
-
-
-if __name__ == "__main__":
-    unittest.main()

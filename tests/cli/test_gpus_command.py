@@ -349,7 +349,3 @@ class Writes(GpusTest):
         # A set call would take hours and then fail.
         for arguments in ([], ["--json"], ["--all"]):
             self.gpus(*arguments, HARPE_EMULATOR_FAULTS="slow_set=1e8,no_permission")
-
-
-if __name__ == "__main__":
-    unittest.main()

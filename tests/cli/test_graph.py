@@ -1,9 +1,8 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """`harpe plan --graph` and `--export-graph` from the outside: the files of a plan directory, a pipeline
-compared with its own graph; and bad input."""
+compared with its own graph; and bad input. tests/python/test_graph.py compares the files of plans with
+plans that were computed by hand."""
 import json
-import unittest
 
 from program import ProgramTest, rows
 
@@ -44,36 +43,6 @@ class Graph(ProgramTest):
             "frontier.csv", "bound.csv", "plan.json", "report.html", "frontier.svg",
             "pipeline_fastest.svg", "pipeline_minimum_energy.svg", "cost_model_resource_00.svg",
             "cost_model_resource_01.svg"})
-
-    def test_plans_add_up(self):
-        self.plan("--plans", "all", "--no-pictures", "--verify")
-        table = rows(self.path / "plans" / "frontier.csv")
-        frequencies = {activity["name"]: [option["frequency"] for option in activity["options"]]
-                       for activity in JOB["activities"] if "options" in activity}
-        times = []
-        for row in table:
-            number = int(row["plan"])
-            plan = json.loads((self.path / "plans" / f"plan_{number:05d}.json").read_text())
-            for key in ("time_s", "energy_j", "lower_bound_j"):
-                self.assertEqual(plan[key], float(row[key]))
-            runs = plan["activities"]
-            self.assertEqual(list(runs), [activity["name"] for activity in JOB["activities"]])
-            for name, run in runs.items():
-                self.assertEqual(set(run), {"option", "frequency", "start_s", "slack_s"})
-                expected = None if name not in frequencies else frequencies[name][run["option"]]
-                self.assertEqual(run["frequency"], expected)
-            times.append((number, plan["time_s"]))
-        self.assertEqual([number for number, _ in times], list(range(len(times)))[::-1])
-        self.assertEqual(sorted(time for _, time in times), [time for _, time in times])
-        # The slowest options fit into the 201 ms of "log". tests/plan computes plans again.
-        self.assertAlmostEqual(plan["time_s"], 0.201, places=12)
-        f0, send, f1 = (runs[name] for name in ("f0", "send", "f1"))
-        self.assertEqual([f0["option"], send["option"], f1["option"]], [0, None, 1])
-        for run, start in ((f0, 0), (send, 0.066), (f1, 0.069), (runs["optimizer"], 0.1)):
-            self.assertAlmostEqual(run["start_s"], start, places=12)
-        self.assertAlmostEqual(f1["slack_s"], 0.201 - 0.069 - 0.09, places=9)
-        busy = 14.6 + 26 + 5
-        self.assertAlmostEqual(plan["energy_j"], busy + 70 * (0.201 - 0.086) + 60.5 * (0.201 - 0.09), places=9)
 
     def test_report_speaks_of_resources(self):
         self.plan()
@@ -149,11 +118,6 @@ class Graph(ProgramTest):
         self.plan("--no-pictures", graph="graph.json", directory="graph")
         bounds = [rows(self.path / name / "bound.csv") for name in ("pipeline", "graph")]
         self.assertEqual(*bounds)
-        tables = [rows(self.path / name / "frontier.csv") for name in ("pipeline", "graph")]
-        for column in ("time_s", "energy_j"):
-            ends = [[float(table[k][column]) for k in (0, -1)] for table in tables]
-            for a, b in zip(*ends):
-                self.assertAlmostEqual(a, b, delta=1e-3 * a)
         exported = json.loads((self.path / "graph.json").read_text())
         self.assertEqual([r["name"] for r in exported["resources"]], ["rank0", "rank1", "rank2"])
         self.assertEqual(exported["activities"][0]["name"], "0.0.forward")
@@ -184,7 +148,3 @@ class Graph(ProgramTest):
         self.refuse(2, "--export-graph", *graph, "--export-graph", "x")
         self.refuse(2, "--output-dir is missing", "plan", "--graph", "job.json")
         self.refuse(1, "nothing.json", "plan", "--graph", "nothing.json", "-o", "plans")
-
-
-if __name__ == "__main__":
-    unittest.main()

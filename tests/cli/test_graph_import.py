@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """`harpe graph import` from the outside. The traces come from a simulated pipeline, so the times of
 the graph are known: as in the trace, and at other clocks as in a second simulation. The last part
@@ -6,9 +5,8 @@ imports damaged and odd traces."""
 import gzip
 import json
 import random
-import unittest
 
-from pipeline_traces import CHAKRA_WRITERS, Pipeline, chakra_protobuf, delimited, field, varint
+from pipeline_traces import CHAKRA_WRITERS, Pipeline, chakra_protobuf, delimited, field
 from program import ProgramTest, rows
 
 A100_MHZ = [1410 - 15 * k for k in range(38)]  # down to 60 % of the highest clock
@@ -122,6 +120,10 @@ class Times(ImportTest):
                         self.assertAlmostEqual(ours, slow, 8)
 
 
+def named(name, start, time, **args):
+    return {"ph": "X", "cat": "kernel", "name": name, "ts": start, "dur": time, "args": args}
+
+
 class Activities(ImportTest):
     def test_options_follow_the_laws_of_the_gpu(self):
         pipeline = Pipeline([30000], [50000], 1)
@@ -177,12 +179,9 @@ class Activities(ImportTest):
 
     def test_overlapped_communication_needs_no_time(self):
         """The second kernel runs while the gradients of the first are reduced."""
-        def kernel(name, start, time, **args):
-            return {"ph": "X", "cat": "kernel", "name": name, "ts": start, "dur": time, "args": args}
-
         group = {"Collective name": "allreduce", "Process Group Name": "0"}
-        events = [kernel("a", 0, 50000), kernel("b", 50000, 60000), kernel("c", 110000, 40000),
-                  kernel("nccl", 50000, 30000, stream=3, **group)]
+        events = [named("a", 0, 50000), named("b", 50000, 60000), named("c", 110000, 40000),
+                  named("nccl", 50000, 30000, stream=3, **group)]
         paths = [self.write(f"r{rank}.json", json.dumps(events)) for rank in range(2)]
         graph = self.import_graph(paths, "--gpu", "A100", "--compute-share", "1")
         self.assertAlmostEqual(longest_path(graph), 0.150, 9)
@@ -282,12 +281,9 @@ class Activities(ImportTest):
 
     def test_an_iteration_ends_with_the_last_event(self):
         """A communication beside short kernels that lasts longer than they do."""
-        def kernel(name, start, time, **args):
-            return {"ph": "X", "cat": "kernel", "name": name, "ts": start, "dur": time, "args": args}
-
         group = {"Collective name": "allreduce", "Process Group Name": "dp"}
-        events = [kernel("a", 0, 5000), kernel("nccl", 5000, 19500, stream=20, **group),
-                  kernel("b", 5100, 100)]
+        events = [named("a", 0, 5000), named("nccl", 5000, 19500, stream=20, **group),
+                  named("b", 5100, 100)]
         self.write("tail.json", json.dumps(events))
         for options in ((), ("--min-activity", 0), ("--gpu", "A100")):
             graph = self.import_graph(["tail.json"], *options)
@@ -684,7 +680,3 @@ class RandomDamage(ImportTest):
                                         "--force", "--quiet")
                 self.assertIn(result.code, (0, 1), result)
                 self.assertEqual(result.err.count("\n"), result.code, result)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,15 +2,14 @@
 """`harpe jobs` with a running `harpe serve`: its output, how it finds a job, and its messages
 without a server, a token or such a job."""
 import fcntl
-import http.server
 import re
 import struct
 import sys
 import termios
-import threading
 from urllib.parse import parse_qs, urlsplit
 
 from program import HARPE, ProgramTest, SOURCE, environment, json, os, signal, subprocess, unittest
+from fixtures import FakeServer
 
 sys.path.insert(0, str(SOURCE / "tests" / "server"))
 from server import LIMIT_S, Server, plan_for, register, register_many, result_of  # noqa: E402
@@ -61,21 +60,9 @@ class JobsTest(ProgramTest):
 
     def answer_as(self, answer):
         """Stands in for a server of an older version. `answer(path)` returns the JSON of each answer."""
-        class Old(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                body = json.dumps(answer(self.path)).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-        old = http.server.HTTPServer(("127.0.0.1", 0), Old)
-        self.addCleanup(old.server_close)
-        threading.Thread(target=old.serve_forever, args=(0.02,), daemon=True).start()
-        self.addCleanup(old.shutdown)
-        self.variables = environment(HARPE_SERVER=f"http://127.0.0.1:{old.server_port}")
+        old = FakeServer(lambda path: (200, answer(path)))
+        self.addCleanup(old.close)
+        self.variables = environment(HARPE_SERVER=old.url)
 
 
 class Looking(JobsTest):
@@ -553,7 +540,3 @@ class Failures(JobsTest):
         self.refused(2, "link takes no job", "link", "some")
         self.refused(2, "--yes is for evict", "link", "--yes")
         self.refused(2, "http://HOST:PORT", "--server", "ftp://somewhere")
-
-
-if __name__ == "__main__":
-    unittest.main()

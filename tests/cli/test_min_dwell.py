@@ -1,9 +1,7 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """`harpe plan --min-dwell` from the outside: a note names the rank whose clocks cannot hold, and
 no other."""
 import json
-import unittest
 
 from program import ProgramTest
 
@@ -42,7 +40,3 @@ class MinDwell(ProgramTest):
         self.assertEqual(self.plan(common, 0.5).err, "")
         self.assertEqual(self.plan(CLOCKS, 0.01).err, "")  # each instruction takes longer
         self.assertEqual(self.plan(CLOCKS, 0).err, "")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,8 +4,9 @@ PyTorch; and profiles from a server's dumps."""
 import signal
 import time
 
-from program import HARPE, ProgramTest, environment, json, os, rows, subprocess, unittest
+from program import HARPE, ProgramTest, environment, json, os, rows, subprocess
 from attempts import attempt
+from process_groups import end_group
 
 A100_BLOCKING_W = 84
 
@@ -60,19 +61,6 @@ class P2p(ProgramTest):
         self.assertIn("GPU 1 (NVIDIA A100-SXM4-80GB), emulated, drew ", result.out)
         self.assertRegex(result.out, r"Plan with: harpe plan --p2p-power [0-9.]+ \.\.\.\n$")
 
-    def test_a_gpu_that_is_not_there_is_refused(self):
-        result = self.emulated("--gpu", 7)
-        self.assertEqual(result.code, 2, result)
-        self.assertEqual(result.err, "harpe profile: --gpu 7: there are 2 GPUs visible here\n")
-        result = self.emulated("--torch", "--gpu", 1, "--peer", 1)
-        self.assertEqual(result.code, 2, result)
-        self.assertIn("--peer 1: expected another GPU than 1", result.err)
-
-    def test_one_gpu_has_no_peer(self):
-        result = self.emulated("--torch", gpus="1xA100")
-        self.assertEqual(result.code, 1, result)
-        self.assertIn("only one is visible here", result.err)
-
     def test_no_gpu_at_all(self):
         self.refuse(1, "none.so", "profile", "p2p",
                     env=environment(HARPE_NVML_LIBRARY=str(self.path / "none.so")))
@@ -88,11 +76,17 @@ class P2p(ProgramTest):
         self.assertEqual(len(started), 2)
         self.assertFalse(any(is_running(pid) for pid in started))
 
-    def test_what_pytorch_lacks_is_told(self):
-        python = self.stand_in("#!/bin/sh\necho error no PyTorch here, install torch\n")
-        result = self.emulated("--torch", "--python", python)
-        self.assertEqual(result.code, 1, result)
-        self.assertEqual(result.err, "harpe profile: no PyTorch here, install torch\n")
+    def test_what_cannot_be_measured_is_told(self):
+        lacking = self.stand_in("#!/bin/sh\necho error no PyTorch here, install torch\n")
+        for code, message, gpus, *arguments in (
+                (2, "--gpu 7: there are 2 GPUs visible here\n", "2xA100", "--gpu", 7),
+                (2, "--peer 1: expected another GPU than 1", "2xA100", "--torch", "--gpu", 1, "--peer", 1),
+                (1, "only one is visible here", "1xA100", "--torch"),
+                (1, "no PyTorch here, install torch\n", "2xA100", "--torch", "--python", lacking),
+                (1, "starting /nowhere/python3 (see --python)", "2xA100", "--torch", "--python", "/nowhere/python3")):
+            result = self.emulated(*arguments, gpus=gpus)
+            self.assertEqual((result.code, result.err.count("\n")), (code, 1), result)
+            self.assertIn(message, result.err)
 
     def test_a_python_without_pytorch_is_told(self):
         if subprocess.run(["python3", "-c", "import torch"], stderr=subprocess.DEVNULL,
@@ -103,38 +97,31 @@ class P2p(ProgramTest):
         self.assertIn("has no PyTorch", result.err)
         self.assertIn("--python", result.err)
 
-    def test_a_python_that_is_not_there_is_told(self):
-        result = self.emulated("--torch", "--python", "/nowhere/python3")
-        self.assertEqual(result.code, 1, result)
-        self.assertIn("starting /nowhere/python3 (see --python)", result.err)
-
     def test_processes_that_end_early_stop_the_measurement(self):
         python = self.stand_in('#!/bin/sh\nshift 2\n[ "$1" = 0 ] && echo waiting\nsleep 0.2\n')
         result = self.emulated("--torch", "--python", python, "--duration", 1000)
-        self.assertEqual(result.code, 1, result)
-        self.assertEqual(result.err.count("\n"), 1, result)
+        self.assertEqual((result.code, result.err.count("\n")), (1, 1), result)
+
+    def start(self, python, **variables):
+        """Starts a measurement in a session of its own, which ends with the test."""
+        process = subprocess.Popen(
+            [HARPE, "emulate", "--gpus", "2xA100", "--", HARPE, "profile", "p2p", "--torch",
+             "--python", str(python)], cwd=self.path, env=environment(**variables),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True)
+        self.addCleanup(end_group, process)
+        return process
 
     def test_ctrl_c_ends_everything(self):
         python = self.stand_in(WAITER)
         pids = self.path / "pids"
-        process = subprocess.Popen(
-            [HARPE, "emulate", "--gpus", "2xA100", "--", HARPE, "profile", "p2p", "--torch",
-             "--python", str(python)], cwd=self.path, env=environment(PIDS=str(pids)),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True)
-        self.addCleanup(process.communicate)
-        self.addCleanup(process.kill)
-        end = time.monotonic() + 300
-        while time.monotonic() < end and not (pids.exists() and
-                                              len(pids.read_text().split()) == 2):
-            time.sleep(0.05)
+        process = self.start(python, PIDS=str(pids))
+        self.wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2, "two processes")
         time.sleep(0.3)
         os.killpg(process.pid, signal.SIGINT)
         self.assertEqual(process.wait(timeout=300), 128 + signal.SIGINT)
         for pid in pids.read_text().split():
-            while is_running(int(pid)) and time.monotonic() < end + 10:
-                time.sleep(0.05)
-            self.assertFalse(is_running(int(pid)))
+            self.wait_until(lambda pid=pid: not is_running(int(pid)), "the process has ended")
 
     def test_nothing_is_left_in_tmp_when_it_is_killed(self):
         """Interrupts as a second Ctrl-C does."""
@@ -142,22 +129,12 @@ class P2p(ProgramTest):
         python = self.stand_in(f'#!/bin/sh\n[ "$3" = 0 ] || exec sleep 1000\n'
                                f': > "$5"\necho "$PPID $5" > {told}.new\nmv {told}.new {told}\n'
                                'echo waiting\nexec sleep 1000\n')
-        process = subprocess.Popen(
-            [HARPE, "emulate", "--gpus", "2xA100", "--", HARPE, "profile", "p2p", "--torch",
-             "--python", str(python)], cwd=self.path, env=environment(),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True)
-        self.addCleanup(process.communicate)
-        self.addCleanup(os.killpg, process.pid, signal.SIGKILL)
-        end = time.monotonic() + 300
-        while not told.exists() and time.monotonic() < end:
-            time.sleep(0.05)
+        self.start(python)
+        self.wait_until(told.exists, "its files are told")
         pid, path = told.read_text().split()
         self.assertTrue(os.path.exists(path))
         os.kill(int(pid), signal.SIGKILL)
-        while os.path.exists(os.path.dirname(path)) and time.monotonic() < end:
-            time.sleep(0.05)
-        self.assertFalse(os.path.exists(os.path.dirname(path)))
+        self.wait_until(lambda: not os.path.exists(os.path.dirname(path)), "they are gone")
 
 
 class Convert(ProgramTest):
@@ -275,6 +252,11 @@ class Switch(ProgramTest):
         return self.run_harpe("emulate", "--gpus", "1xA100", "--physics", self.physics, "--", HARPE,
                               "profile", "switch", *arguments, **popen)
 
+    def told(self, code, message, *arguments):
+        result = self.emulated(*arguments)
+        self.assertEqual(result.code, code, result)
+        self.assertIn(message, result.err)
+
     def measured(self, *arguments, is_good=lambda _: True):
         """Runs the measurement. Repeats it if the machine was so busy that it saw no change to one of the
         clocks, or that the frequency controller did not run for 30 s. Also repeats it until
@@ -320,9 +302,7 @@ class Switch(ProgramTest):
         self.succeed("plan", "-i", "profile.csv", "-m", 4, "-p", 84, "--plans", 3, "--no-pictures", "-o",
                      "plans", "--switch-latency", path)
         before = path.read_text()
-        result = self.emulated("--clocks", "1410,210", "-r", 1, "--output", path)
-        self.assertEqual(result.code, 1, result)
-        self.assertIn("--force to replace it", result.err)
+        self.told(1, "--force to replace it", "--clocks", "1410,210", "-r", 1, "--output", path)
         self.assertEqual(path.read_text(), before)
 
     def test_the_table(self):
@@ -331,12 +311,8 @@ class Switch(ProgramTest):
         self.assertRegex(result.out, r"(?m)^   210 +[0-9.]+ +[0-9.]+ +[0-9.]+ +1$")
 
     def test_a_command_that_ends_is_not_steady_work(self):
-        result = self.emulated("--", "true")
-        self.assertEqual(result.code, 1, result)
-        self.assertIn("'true' ended before the measurement", result.err)
-        result = self.emulated("--", "/no/such/program")
-        self.assertEqual(result.code, 1, result)
-        self.assertIn("cannot run '/no/such/program'", result.err)
+        self.told(1, "'true' ended before the measurement", "--", "true")
+        self.told(1, "cannot run '/no/such/program'", "--", "/no/such/program")
 
     def test_a_command_is_stopped_at_the_end(self):
         pids = self.path / "pids"
@@ -352,9 +328,7 @@ class Switch(ProgramTest):
                                    (("--clocks", "1410,1410"), "1410 MHz twice"),
                                    (("--gpu", "3"), "--gpu: there is no GPU 3; this process sees 1"),
                                    (("--repetitions", "0"), "--repetitions")):
-            result = self.emulated(*arguments)
-            self.assertEqual(result.code, 2, result)
-            self.assertIn(message, result.err)
+            self.told(2, message, *arguments)
 
     def test_the_gpu_is_restored_even_after_sigkill(self):
         script = (f"{HARPE} profile switch --clocks 1410,705 -r 1000 & child=$!; "
@@ -366,7 +340,3 @@ class Switch(ProgramTest):
         result = self.run_harpe("emulate", "--gpus", "1xA100", "--", "sh", "-c", script)
         self.assertEqual(result.code, 0, result)
         self.assertIn("210 MHz", result.out)
-
-
-if __name__ == "__main__":
-    unittest.main()

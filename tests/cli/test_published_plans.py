@@ -41,7 +41,3 @@ class PublishedPlans(ProgramTest):
         for a, b in zip(ours[6:], theirs[6:]):
             self.assertEqual(a.split(":")[0].translate(shape), b.split(":")[0]
                              .replace("1000", "1").translate(shape))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,12 +1,36 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """`harpe plan --replicas`: a plan for each GPU of a job. Times and energies are computed again from
 the profile with a simulation of each replica."""
 import ast
 
-from program import ProgramTest, json, rows, run_1f1b, unittest
+from program import ProgramTest, json, rows
 
 STAGES, MICROBATCHES = 3, 4
+
+
+def run_1f1b(lists, time_of):
+    """Runs the ranks' lists of (instruction, clock), without Harpe. `time_of(rank, instruction, clock)`
+    is a time in seconds. Returns a row (rank, instruction, clock, ready, start) for each instruction, and
+    the end of each rank. From `ready` to `start` the rank waits."""
+    runs, done, ends, places = [], {}, [0.0] * len(lists), [0] * len(lists)
+    while len(runs) < sum(map(len, lists)):
+        for rank, instructions in enumerate(lists):
+            if places[rank] == len(instructions):
+                continue
+            name, clock = instructions[places[rank]]
+            microbatch = sum(other == name for other, _ in instructions[:places[rank]])
+            if name == "forward":
+                needs = [(name, rank - 1, microbatch)] if rank > 0 else []
+            else:
+                needs = [("forward", rank, microbatch)]
+                needs += [(name, rank + 1, microbatch)] if rank + 1 < len(lists) else []
+            if not all(need in done for need in needs):
+                continue
+            start = max([ends[rank], *(done[need] for need in needs)])
+            runs.append((rank, name, clock, ends[rank], start))
+            done[name, rank, microbatch] = ends[rank] = start + time_of(rank, name, clock)
+            places[rank] += 1
+    return runs, ends
 
 
 class Replicas(ProgramTest):
@@ -197,7 +221,3 @@ class Replicas(ProgramTest):
         self.refuse(2, "no blocking_power for stage 0, gpu 0 of replica 0", "plan", "-i",
                     "plain.csv", "--replica", "plain.csv", "-m", 4, "-o", "x")
         self.assertFalse((self.path / "plans").exists())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,14 +4,13 @@ Real processes show only what needs them: kills, signals, late ranks, other serv
 import csv
 import http.server
 import re
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 
-from program import LIMIT_S, environment, json, os, pathlib, signal, unittest
+from program import LIMIT_S, environment, json, os, pathlib, signal
 from program import SOURCE
+from fixtures import folder
 from train_sim import Simulation, processes_with
 
 sys.path.insert(0, str(SOURCE / "tests" / "server"))
@@ -22,9 +21,8 @@ class PlanForEachGpu(Simulation):
     """A plan with a list for each GPU is served to the ranks by their places in the job."""
 
     def make_plan(self):
-        directory = tempfile.TemporaryDirectory(prefix="harpe-test-")
-        self.addCleanup(directory.cleanup)
-        gpus, plans = f"{directory.name}/gpus.csv", f"{directory.name}/plans"
+        directory = folder(self.addCleanup)
+        gpus, plans = directory / "gpus.csv", directory / "plans"
         self.succeed("synth", "--stages", 2, "--replicas", 2, "--gpus-per-stage", 2,
                      "--variability", 0.15, "--output", gpus)
         self.succeed("plan", "--inst-profile", gpus, "--replicas", "--num-mbs", 4, "--output-dir",
@@ -63,26 +61,20 @@ class Offline(Simulation):
             self.assertGreaterEqual(measured[kind]["worst_time_s"], measured[kind]["time_s"])
             self.assertGreater(measured[kind]["mean_energy_j"], 0)
 
-    def test_any_scheduler_of_the_server_will_do(self):
-        report = self.report("--scheduler", "AllMaxFrequency", "--scheduler-args", '{"num_microbatches": 8}',
-                             "--steps", 3)
-        self.assertLess(abs(report["measured"]["plan"]["savings_percent"]), 1)
-
 
 class OneClock(Simulation):
     """The best clock for all GPUs is that of `harpe plan` for the same profile."""
 
     def test_one_clock_is_that_of_the_planner(self):
-        folder = tempfile.TemporaryDirectory(prefix="harpe-test-")
-        self.addCleanup(folder.cleanup)
-        path = f"{folder.name}/profile.csv"
+        directory = folder(self.addCleanup)
+        path = directory / "profile.csv"
         self.succeed("synth", "--stages", 2, "--output", path)
         problem = ["--inst-profile", path, "--num-mbs", 4, "--p2p-power", 84]
-        made = self.succeed("plan", *problem, "--output-dir", f"{folder.name}/plans", "--json").json()
+        made = self.succeed("plan", *problem, "--output-dir", directory / "plans", "--json").json()
         as_fast, slow = (made["summary"]["one_clock"][key] for key in ("all_maximum",
                                                                          "minimum_energy"))
         job = [*problem, "--pp", 2, "--dp", 2, "--steps", 3]
-        job += ["--plan", f"{folder.name}/plans/freqs_pipeline_00000.py"]
+        job += ["--plan", directory / "plans/freqs_pipeline_00000.py"]
         self.sim("--json", *job)
         report = json.loads(self.finish()[0])
         found = report["predicted"]["one_clock"]
@@ -146,7 +138,7 @@ class Physics(Simulation):
         self.assertGreater(measured["plan"]["clock_writes"], 0)
 
     def test_learning_ends_on_real_gpus(self):
-        path = self.folder_with_profile()
+        path = self.measured_profile()
         report = self.report("--inst-profile", path, "--pp", 2, "--num-mbs", 3, "--steps", 2,
                              "--physics", "real")
         self.assertGreater(report["measured"]["learning"]["steps"], 0)
@@ -156,7 +148,7 @@ class Physics(Simulation):
         """The power limit throttles the highest clocks. The learnt plan is as fast, within what the
         wandering clock leaves uncertain, and saves energy against the throttled GPU. The server,
         which sees the ranks' reports only, tells the same saving."""
-        effects = pathlib.Path(self.folder_with_profile()).parent / "effects.json"
+        effects = folder(self.addCleanup) / "effects.json"
         effects.write_text('{"power_cap_w": 280, "throttle_wander": 0.05, "throttle_waste": 0.11}')
         report = self.report("--physics", effects, "--steps", 40)
         highest, plan = report["measured"]["highest_clocks"], report["measured"]["plan"]
@@ -172,10 +164,8 @@ class Physics(Simulation):
             self.assertAlmostEqual(one["baseline"][1] - one["energy"], highest["mean_energy_j"] - real,
                                    delta=one["uncertainty"][1] + 0.005 * highest["energy_j"], msg=one)
 
-    def folder_with_profile(self):
-        folder = tempfile.TemporaryDirectory(prefix="harpe-profiles-")
-        self.addCleanup(folder.cleanup)
-        path = pathlib.Path(folder.name, "profile.csv")
+    def measured_profile(self):
+        path = folder(self.addCleanup) / "profile.csv"
         lines = ["stage,instruction,frequency,time,energy"]
         for stage in range(2):
             for name, base_s in (("forward", 0.05), ("backward", 0.1)):
@@ -188,7 +178,7 @@ class Physics(Simulation):
 
     def test_a_late_clock_makes_the_plan_late(self):
         """With a latency far beyond the instructions, the time is not the plan's any more."""
-        effects = pathlib.Path(self.folder_with_profile()).parent / "effects.json"
+        effects = folder(self.addCleanup) / "effects.json"
         effects.write_text('{"switch_latency_s": 0.2}')
         plan = self.report("--offline", "--physics", effects, "--steps", 3)["measured"]["plan"]
         self.assertGreater(plan["time_error_percent"], 2)
@@ -205,9 +195,7 @@ class Profiles(Simulation):
 
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory(prefix="harpe-profiles-")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.folder = folder(self.addCleanup)
 
     def write(self, clocks, stages=2, gpus=1):
         """`clocks` are the clocks of forward and of backward."""
@@ -357,10 +345,6 @@ class Answers(Simulation):
             self.refuse(2, f"train-sim cannot run the schedule {name}, whose ranks also wait",
                         "train-sim", "--pp", 2, "--offline", "--num-mbs", 8, "--schedule", name)
 
-    def test_a_pipeline_of_one_stage_runs(self):
-        self.sim("--pp", 1, "--offline", "--steps", 1, "--num-mbs", 2, "--quiet")
-        self.finish()
-
     def test_values_that_make_no_sense_are_refused(self):
         for message, *arguments in (("RANK@STEP", "--kill-rank", "2"),
                                     ("STEP=FACTOR", "--straggler", "1@5"),
@@ -387,9 +371,7 @@ class RealTime(Simulation):
         """A rank is stopped for half a second. What it does next comes late by at least this time, less
         the work that its GPU had left, which is less than a step."""
         stopped_s, scale = 0.5, 20
-        directory = tempfile.TemporaryDirectory(prefix="harpe-test-")
-        self.addCleanup(directory.cleanup)
-        log = pathlib.Path(directory.name) / "steps.jsonl"
+        log = folder(self.addCleanup) / "steps.jsonl"
         began_s = time.monotonic()
         self.sim("--offline", "--pp", 2, "--num-mbs", 4, "--steps", 10000, "--time-scale", scale, "--quiet",
                  "--log-steps", log)
@@ -436,9 +418,7 @@ class RealTime(Simulation):
         self.assertNotIn("killed", err)
 
     def test_each_step_is_logged_as_it_ends(self):
-        directory = tempfile.TemporaryDirectory(prefix="harpe-test-")
-        self.addCleanup(directory.cleanup)
-        log = pathlib.Path(directory.name) / "steps.jsonl"
+        log = folder(self.addCleanup) / "steps.jsonl"
         report = self.report("--offline", "--steps", 4, "--pp", 2, "--time-scale", 20, "--log-steps", log)
         steps = [json.loads(line) for line in log.read_text().splitlines()]
         self.assertEqual(steps, report["steps"])
@@ -503,7 +483,3 @@ class RealTime(Simulation):
         for token, message in (("", "set HARPE_TOKEN"), ("guess", "does not know the token")):
             self.refuse(1, message, "train-sim", "--server", f"http://127.0.0.1:{server.port}",
                         env=environment(HARPE_TOKEN=token))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,14 +2,12 @@
 """`harpe train-sim` in its simulated world, with all that goes wrong, and one short journey with real
 processes. test_train_sim.py has the rest of the real time."""
 import os
-import pathlib
 import re
 import resource
 import signal
-import tempfile
 
-from program import unittest
 from train_sim import Simulation
+from fixtures import folder
 
 
 class World(Simulation):
@@ -42,9 +40,7 @@ class World(Simulation):
     def test_the_same_command_prints_the_same_bytes_everywhere(self):
         command = ("--json", "--pp", 2, "--num-mbs", 3, "--steps", 3, "--physics", "real", "--scheduler-args",
                    '{"frequency_stride": 6}', "--straggler", "1@+2=1.2")
-        folder = tempfile.TemporaryDirectory(prefix="harpe-test-")
-        self.addCleanup(folder.cleanup)
-        log = pathlib.Path(folder.name, "steps")
+        log = folder(self.addCleanup) / "steps"
         first = self.run_world(*command, "--log-steps", log)
         steps = log.read_bytes()
         place = self.path / "another place"
@@ -100,7 +96,3 @@ class RealTime(Simulation):
         out, _ = self.finish()
         self.assertEqual(len(re.findall("^  The plan saves .* % of the energy", out, re.MULTILINE)), 1, out)
         self.assertIn("time runs 20 times as fast", out)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -6,8 +6,9 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
+
+from fixtures import folder
 
 SOURCE = pathlib.Path(os.environ.get("HARPE_SOURCE_DIR", ".")).resolve()
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", SOURCE / "build" / "release")).resolve()
@@ -20,9 +21,7 @@ LIBRARY = '#include <stdio.h>\n__attribute__((constructor)) static void tell(voi
 @unittest.skipIf(os.geteuid() != 0, "needs root, to be two users")
 class Trust(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="harpe-test-")
-        self.addCleanup(folder.cleanup)
-        self.path = pathlib.Path(folder.name)
+        self.path = folder(self.addCleanup)
         self.path.chmod(0o755)
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("HARPE_")}
 
@@ -107,6 +106,3 @@ if harpe.harpe_power_limit_gpus_new(gpus, True, ctypes.byref(device), None) == 0
         result = subprocess.run([program, "gpus"], env=dict(self.environment, HARPE_NVML_LIBRARY=str(self.library(0))),
                                 text=True, capture_output=True, user=USER, group=USER)
         self.assertNotIn("LOADED", result.stderr)
-
-
-unittest.main()

@@ -136,6 +136,7 @@ static world new_world(bool anticipates, int64_t latency_ns) {
 }
 
 static void end_world(world *w) { harpe_anticipation_free(w->anticipation); }
+#define owned_world AT_END(end_world) world
 
 static const planned with_waits[] = {{1410, 60 * MS, 5 * MS},  {1005, 50 * MS, 30 * MS},
                                      {1410, 80 * MS, 40 * MS}, {705, 40 * MS, 35 * MS},
@@ -145,19 +146,18 @@ enum { WITH_WAITS = sizeof with_waits / sizeof with_waits[0] };
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
 TEST(without_latency_nothing_is_early) {
-    world late = new_world(true, 0);
+    owned_world late = new_world(true, 0);
     world plain = new_world(false, 0);
     run_steps(&late, with_waits, WITH_WAITS, WARM_STEPS);
     run_steps(&plain, with_waits, WITH_WAITS, WARM_STEPS);
     assert_true(llabs(late.now_ns - plain.now_ns) <= WITH_WAITS * WARM_STEPS * TICK_NS);
     assert_true(share_at_clock(&late) > 0.99);
-    end_world(&late);
 }
 
 TEST(an_instruction_after_a_wait_runs_at_its_clock) {
     static const int64_t latencies_ns[] = {2 * MS, 5 * MS, 10 * MS, 25 * MS};
     for (size_t i = 0; i < sizeof latencies_ns / sizeof latencies_ns[0]; i++) {
-        world late = new_world(true, latencies_ns[i]);
+        owned_world late = new_world(true, latencies_ns[i]);
         world plain = new_world(false, latencies_ns[i]);
         run_steps(&late, with_waits, WITH_WAITS, WARM_STEPS);
         run_steps(&plain, with_waits, WITH_WAITS, WARM_STEPS);
@@ -171,20 +171,18 @@ TEST(an_instruction_after_a_wait_runs_at_its_clock) {
         assert_true(share_at_clock(&late) > 0.98);
         assert_true(share_below(&late) < 0.005);
         assert_true(share_at_clock(&late) > share_at_clock(&plain));
-        end_world(&late);
     }
 }
 
 TEST(jitter_slows_no_instruction_much) {
     for (uint32_t seed = 1; seed <= (uint32_t)few_trials(20); seed++) {
-        world late = new_world(true, 25 * MS);
+        owned_world late = new_world(true, 25 * MS);
         late.jitter = seed;
         run_steps(&late, with_waits, WITH_WAITS, WARM_STEPS);
         reset(&late);
         run_steps(&late, with_waits, WITH_WAITS, 30);
         assert_true(share_at_clock(&late) > 0.93);
         assert_true(share_below(&late) < 0.02);
-        end_world(&late);
     }
 }
 
@@ -205,7 +203,7 @@ TEST(random_plans_take_no_longer_than_planned) {
             if (i == 0) count = 1 + r / 4096 % MOST;
             if (i == 1) latency_ns = (int64_t)(r / 4096 % 120) * MS;
         }
-        world late = new_world(true, latency_ns);
+        owned_world late = new_world(true, latency_ns);
         world ideal = new_world(false, 0);
         run_steps(&late, plan, count, WARM_STEPS);
         run_steps(&ideal, plan, count, WARM_STEPS);
@@ -219,7 +217,6 @@ TEST(random_plans_take_no_longer_than_planned) {
             fail_msg("trial %d: %u instructions, %lld ms: %.4f s, planned %.4f s, below %.3f",
                      trial, count, (long long)(latency_ns / MS), late_s, ideal_s,
                      share_below(&late));
-        end_world(&late);
     }
 }
 
@@ -228,7 +225,7 @@ TEST(random_plans_take_no_longer_than_planned) {
 TEST(a_stall_returns_to_the_clock_of_the_running_instruction) {
     static const planned plan[] = {{1410, 60 * MS, 0}, {705, 60 * MS, 0}};
     static const planned stalled[] = {{1410, 400 * MS, 0}, {705, 60 * MS, 0}};
-    world late = new_world(true, 20 * MS);
+    owned_world late = new_world(true, 20 * MS);
     run_steps(&late, plan, 2, WARM_STEPS);
     reset(&late);
     run_steps(&late, stalled, 2, 1);
@@ -238,12 +235,11 @@ TEST(a_stall_returns_to_the_clock_of_the_running_instruction) {
     reset(&late);
     run_steps(&late, plan, 2, 2);
     assert_true(share_at_clock(&late) > 0.9);
-    end_world(&late);
 }
 
 /* An evaluation has other instructions, all at the highest clock. */
 TEST(a_step_without_positions_is_not_anticipated) {
-    world late = new_world(true, 20 * MS);
+    owned_world late = new_world(true, 20 * MS);
     run_steps(&late, with_waits, WITH_WAITS, WARM_STEPS);
     static const planned evaluation = {HIGHEST_MHZ, 50 * MS, 0};
     for (int i = 0; i < 4; i++) {
@@ -264,7 +260,6 @@ TEST(a_step_without_positions_is_not_anticipated) {
     reset(&late);
     run_steps(&late, with_waits, WITH_WAITS, 2); /* what was learnt remains */
     assert_true(share_at_clock(&late) > 0.97);
-    end_world(&late);
 }
 
 /* Phases at 0 MHz leave the clock as it is, also the first and the last one of a step. The changes
@@ -274,7 +269,7 @@ TEST(phases_that_leave_the_clock_are_anticipated) {
                                      {1005, 50 * MS, 0}, {0, 20 * MS, 10 * MS},   {0, 15 * MS, 0},
                                      {1200, 60 * MS, 0}, {0, 40 * MS, 0}};
     enum { PHASES = sizeof phases / sizeof phases[0], CHANGES = 3 };
-    world late = new_world(true, 20 * MS);
+    owned_world late = new_world(true, 20 * MS);
     run_steps(&late, phases, PHASES, WARM_STEPS);
     reset(&late);
     uint64_t requests = late.requests;
@@ -282,11 +277,10 @@ TEST(phases_that_leave_the_clock_are_anticipated) {
     assert_true(share_at_clock(&late) > 0.97);
     assert_true(share_below(&late) < 0.01);
     assert_int_equal(late.requests - requests, 10 * CHANGES);
-    end_world(&late);
 }
 
 TEST(a_new_schedule_is_learnt_anew) {
-    world late = new_world(true, 10 * MS);
+    owned_world late = new_world(true, 10 * MS);
     run_steps(&late, with_waits, WITH_WAITS, WARM_STEPS);
     static const planned other[] = {{900, 50 * MS, 20 * MS}, {1410, 50 * MS, 20 * MS}};
     for (int step = 0; step < WARM_STEPS + 4; step++) {
@@ -295,12 +289,11 @@ TEST(a_new_schedule_is_learnt_anew) {
             run_instruction(&late, &other[i], i, 2);
     }
     assert_true(share_at_clock(&late) > 0.97);
-    end_world(&late);
 }
 
 TEST(wrong_events_are_harmless) {
     uint32_t random = 99;
-    world late = new_world(true, 10 * MS);
+    owned_world late = new_world(true, 10 * MS);
     for (int i = 0; i < 20000; i++) {
         random = random * 1664525U + 1013904223U;
         uint32_t r = random >> 8;
@@ -315,7 +308,4 @@ TEST(wrong_events_are_harmless) {
             harpe_anticipation_next(late.anticipation, late.now_ns, switch_time, &late);
         if (next.mhz != 0) harpe_anticipation_asked(late.anticipation, &next);
     }
-    end_world(&late);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -5,6 +5,9 @@
 #include <harpe/power_limit.h>
 #include <harpe/training.h>
 
+OWNER(harpe_callback_set)
+OWNER(harpe_power_limit_optimizer)
+
 typedef struct rider {
     const char *name;
     char *diary; /* shared */
@@ -52,7 +55,7 @@ TEST(every_event_reaches_its_function) {
     rider one = {"a", diary};
     harpe_training_callback callback = all_of(&one);
     harpe_callback_set *set = NULL;
-    assert_int_equal(harpe_callback_set_new(&callback, 1, &set, NULL), HARPE_OK);
+    assert_works(harpe_callback_set_new(&callback, 1, &set, &failure));
     run_everything(set);
     harpe_callback_set_free(set);
     assert_string_equal(diary, "a:train_begin a:epoch_begin a:step_begin a:begin_forward "
@@ -65,8 +68,8 @@ TEST(riders_are_called_in_the_order_in_which_they_came) {
     harpe_training_callback first[] = {all_of(&riders[0]), {.user = &riders[1]}};
     harpe_training_callback last = {.user = &riders[2], .on_step_begin = step_begin};
     harpe_callback_set *set = NULL;
-    assert_int_equal(harpe_callback_set_new(first, 2, &set, NULL), HARPE_OK);
-    assert_int_equal(harpe_callback_set_add(set, &last, NULL), HARPE_OK);
+    assert_works(harpe_callback_set_new(first, 2, &set, &failure));
+    assert_works(harpe_callback_set_add(set, &last, &failure));
     harpe_on_step_begin(set);
     harpe_on_step_end(set);
     harpe_callback_set_free(set);
@@ -74,20 +77,18 @@ TEST(riders_are_called_in_the_order_in_which_they_came) {
 }
 
 TEST(a_set_may_be_empty_or_missing) {
-    harpe_callback_set *set = NULL;
+    OWNED(harpe_callback_set) set = NULL;
     run_everything(NULL);
-    assert_int_equal(harpe_callback_set_new(NULL, 0, &set, NULL), HARPE_OK);
+    assert_works(harpe_callback_set_new(NULL, 0, &set, &failure));
     run_everything(set);
-    harpe_callback_set_free(set);
     harpe_callback_set_free(NULL);
 }
 
 TEST(what_is_missing_is_an_error) {
     harpe_callback_set *set = NULL;
-    harpe_error error;
-    assert_int_equal(harpe_callback_set_new(NULL, 1, &set, &error), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_callback_set_new(NULL, 1, &set, &failure), HARPE_INVALID_ARGUMENT);
     assert_null(set);
-    assert_int_equal(harpe_callback_set_add(NULL, NULL, &error), HARPE_INVALID_ARGUMENT);
+    assert_int_equal(harpe_callback_set_add(NULL, NULL, &failure), HARPE_INVALID_ARGUMENT);
 }
 
 /* ---- The power limit optimizer in a set ------------------------------------------------------ */
@@ -129,12 +130,11 @@ TEST(the_power_limit_optimizer_rides_in_a_set) {
                                        .end_window = end_window};
     harpe_power_limit_options options = {
         .wait_steps = 0, .warmup_steps = 1, .profile_steps = 2, .world_size = 1};
-    harpe_power_limit_optimizer *optimizer = NULL;
-    harpe_callback_set *set = NULL;
-    assert_int_equal(harpe_power_limit_optimizer_new(&device, &options, &optimizer, NULL),
-                     HARPE_OK);
+    OWNED(harpe_power_limit_optimizer) optimizer = NULL;
+    OWNED(harpe_callback_set) set = NULL;
+    assert_works(harpe_power_limit_optimizer_new(&device, &options, &optimizer, &failure));
     harpe_training_callback callback = harpe_power_limit_callback(optimizer);
-    assert_int_equal(harpe_callback_set_new(&callback, 1, &set, NULL), HARPE_OK);
+    assert_works(harpe_callback_set_new(&callback, 1, &set, &failure));
     harpe_on_epoch_begin(set);
     for (int step = 0; step < 20; step++) {
         harpe_on_step_begin(set);
@@ -143,8 +143,4 @@ TEST(the_power_limit_optimizer_rides_in_a_set) {
     assert_true(harpe_power_limit_is_done(optimizer));
     assert_int_equal(diary.windows, 3); /* 150, 125 and 100 W */
     harpe_on_epoch_end(set);
-    harpe_callback_set_free(set);
-    harpe_power_limit_optimizer_free(optimizer);
 }
-
-int main(void) { return run_listed_tests(); }

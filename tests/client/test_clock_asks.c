@@ -86,5 +86,3 @@ TEST_WITH(a_writer_that_laps_the_reader_leaves_no_disorder, start, end) {
     atomic_store(&is_over, true);
     assert_int_equal(pthread_join(writer, NULL), 0);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -22,10 +22,9 @@ static int start(void **state __attribute__((unused))) {
 
 static harpe_run_clocks clocks_of(const harpe_clock_ask *asks, size_t count, uint64_t start_us,
                                   uint64_t end_us) {
-    harpe_clock_timeline timeline;
+    AT_END(harpe_clock_timeline_free) harpe_clock_timeline timeline;
     assert_true(harpe_clock_timeline_make(&timeline, asks, count, &table));
     harpe_run_clocks run = harpe_clock_shares_of(&timeline, start_us, end_us);
-    harpe_clock_timeline_free(&timeline);
     return run;
 }
 
@@ -128,5 +127,3 @@ FIXTURE_TEST(the_mean_of_runs_is_that_of_their_shares) {
     harpe_clock_shares_add(&mean, 3, &one);
     assert_int_equal(mean.count, -1);
 }
-
-int main(void) { return run_listed_tests(); }

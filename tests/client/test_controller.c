@@ -2,42 +2,13 @@
 /* The frequency controller in a world: which clock requests reach the emulated GPU,
  * which do not, and how they are counted. test_controller_start.c tests its start,
  * test_controller.py its end. */
-#include "world/in_world.h"
-
-#include <stdio.h>
-
-#include <harpe/frequency_controller.h>
-
-static harpe_gpus *gpus;
-static harpe_frequency_controller *controller;
-
-static void begin(void) { assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK); }
-
-static void end(void) {
-    harpe_frequency_controller_stop(controller);
-    controller = NULL;
-    harpe_gpus_close(gpus);
-}
+#include "client/controller_world.h"
 
 static const world_machine machine = {.gpus = "2xA40", .begin = begin, .end = end};
 static const world_machine fast = {
     .gpus = "2xA40", .time_scale = "1000", .begin = begin, .end = end};
 
-static void start(harpe_frequency_controller_options options) {
-    harpe_error error = {0};
-    options.gpus = gpus;
-    if (harpe_frequency_controller_start(&options, &controller, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
-}
-
-/* An idle GPU runs at its lowest clock, or at the clock of its lock. */
-static uint32_t clock_mhz(int gpu) {
-    uint32_t mhz = 0;
-    assert_int_equal(harpe_gpu_current_clocks(gpus, gpu, &mhz, NULL, NULL), HARPE_OK);
-    return mhz;
-}
-
-static void wait_for_clock(int gpu, uint32_t mhz) { WAIT_FOR(clock_mhz(gpu) == mhz); }
+static void wait_for_clock(int gpu, int mhz) { WAIT_FOR(clock_mhz(gpu) == mhz); }
 
 /* Returns the counts after every clock request has been handled. */
 static harpe_frequency_controller_counts settled(void) {
@@ -72,7 +43,7 @@ WORLD_TEST(starts_at_the_highest_clocks_of_its_own_gpu_only) {
     uint32_t memory_mhz = 0;
     start((harpe_frequency_controller_options){.gpu = 1});
     assert_int_equal(clock_mhz(1), 1740);
-    assert_int_equal(harpe_gpu_current_clocks(gpus, 1, NULL, &memory_mhz, NULL), HARPE_OK);
+    assert_works(harpe_gpu_current_clocks(gpus, 1, NULL, &memory_mhz, &failure));
     assert_int_equal(memory_mhz, 7251);
     assert_int_equal(clock_mhz(0), 210);
     harpe_frequency_controller_set(controller, 900);
@@ -157,7 +128,7 @@ WORLD_TEST(a_controller_that_is_not_to_poll_is_woken_each_time) {
     for (int i = 0; i < 50; i++) {
         wait_until_parked();
         harpe_frequency_controller_set(controller, 300 + 15 * i);
-        wait_for_clock(0, (uint32_t)(300 + 15 * i));
+        wait_for_clock(0, 300 + 15 * i);
     }
     assert_int_equal(atomic_load(&controller->slot->wakes), 50);
     assert_int_equal(settled().written, 50);
@@ -187,11 +158,11 @@ WORLD_TEST(a_gpu_that_does_not_obey_is_noticed) {
     assert_int_equal(obeys().disobeyed, 0);
     assert_int_equal(obeys().wanted_mhz, 1200);
     /* Another program removes the lock, or sets another. */
-    assert_int_equal(harpe_gpu_reset_graphics_clocks(gpus, 0, NULL), HARPE_OK);
+    assert_works(harpe_gpu_reset_graphics_clocks(gpus, 0, &failure));
     assert_holds(1740);
     assert_true(obeys().disobeys);
     assert_int_equal(obeys().wanted_mhz, 1200);
-    assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, 600, 600, NULL), HARPE_OK);
+    assert_works(harpe_gpu_lock_graphics_clocks(gpus, 0, 600, 600, &failure));
     assert_holds(600);
     assert_true(obeys().disobeys);
     /* The next request has effect again. */
@@ -219,18 +190,18 @@ static void *set_all_the_time(void *argument) {
 
 WORLD_TEST(the_controller_may_die_and_come_back_while_requests_go_on) {
     start((harpe_frequency_controller_options){.minimum_dwell_s = -1});
-    harpe_error error = {0};
-    assert_int_equal(harpe_frequency_controller_restart(controller, &error), HARPE_ALREADY_EXISTS);
+    assert_int_equal(harpe_frequency_controller_restart(controller, &failure),
+                     HARPE_ALREADY_EXISTS);
     bool is_over = false;
     pthread_t trainer = start_thread(set_all_the_time, &is_over);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(harpe_frequency_controller_check(controller, &error), HARPE_OK);
+        assert_works(harpe_frequency_controller_check(controller, &failure));
         harpe_world_kill(find_controller());
-        WAIT_FOR(harpe_frequency_controller_check(controller, &error) != HARPE_OK);
-        assert_int_equal(error.status, HARPE_UNAVAILABLE);
+        WAIT_FOR(harpe_frequency_controller_check(controller, &failure) != HARPE_OK);
+        assert_int_equal(failure.status, HARPE_UNAVAILABLE);
         uint64_t written = harpe_frequency_controller_count(controller).written;
-        harpe_status status = harpe_frequency_controller_restart(controller, &error);
-        if (status != HARPE_OK) fail_msg("%s", error.message);
+        harpe_status status = harpe_frequency_controller_restart(controller, &failure);
+        if (status != HARPE_OK) fail_msg("%s", failure.message);
         WAIT_FOR(harpe_frequency_controller_count(controller).written > written);
     }
     is_over = true;
@@ -251,18 +222,16 @@ static void *give_up(void *argument) {
 /* The driver needs 1.2 s before the effect of a call, and as long after it. */
 WORLD_TEST(the_end_does_not_wait_for_a_driver_that_is_slow) {
     atomic_bool gives_up = false;
-    harpe_error error = {.message = ""};
     harpe_frequency_controller_options options = {.gpus = gpus};
-    assert_int_equal(
-        harpe_frequency_controller_start_unless(&options, &gives_up, &controller, &error),
-        HARPE_OK);
+    assert_works(
+        harpe_frequency_controller_start_unless(&options, &gives_up, &controller, &failure));
     assert_true(controller->stop_s == 3);
     controller->stop_s = 0.4;
     harpe_world_kill(find_controller());
     WAIT_FOR(harpe_frequency_controller_has_died(controller));
     use_faults("slow_set=2400");
     pthread_t thread = start_thread(give_up, &gives_up);
-    assert_int_equal(harpe_frequency_controller_restart(controller, &error), HARPE_INTERRUPTED);
+    assert_int_equal(harpe_frequency_controller_restart(controller, &failure), HARPE_INTERRUPTED);
     harpe_thread_join(thread);
     harpe_frequency_controller_stop(controller);
     controller = NULL;
@@ -272,22 +241,19 @@ WORLD_TEST(the_end_does_not_wait_for_a_driver_that_is_slow) {
 }
 
 WORLD_TEST(what_makes_no_sense_is_refused) {
-    harpe_error error;
     harpe_frequency_controller *untouched = NULL;
     harpe_frequency_controller_options options = {0};
-    assert_int_equal(harpe_frequency_controller_start(&options, &untouched, &error),
+    assert_int_equal(harpe_frequency_controller_start(&options, &untouched, &failure),
                      HARPE_INVALID_ARGUMENT);
     options = (harpe_frequency_controller_options){.gpus = gpus, .gpu = 2};
-    assert_int_equal(harpe_frequency_controller_start(&options, &untouched, &error),
+    assert_int_equal(harpe_frequency_controller_start(&options, &untouched, &failure),
                      HARPE_INVALID_ARGUMENT);
     options = (harpe_frequency_controller_options){.gpus = gpus, .minimum_dwell_s = 1e300};
-    assert_int_equal(harpe_frequency_controller_start(&options, &untouched, &error),
+    assert_int_equal(harpe_frequency_controller_start(&options, &untouched, &failure),
                      HARPE_INVALID_ARGUMENT);
     assert_null(untouched);
     harpe_frequency_controller_set(NULL, 900);
     harpe_frequency_controller_stop(NULL);
-    assert_int_equal(harpe_frequency_controller_check(NULL, &error), HARPE_OK);
+    assert_works(harpe_frequency_controller_check(NULL, &failure));
     assert_int_equal(harpe_frequency_controller_count(NULL).clock_requests, 0);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -334,12 +334,15 @@ class Controller(unittest.TestCase):
         note = kills.NOTES / f"{self.machine.uuid()}.clocks"
         text = note.read_text()
         odd = ("", "x", text[:40], text.replace("gpu ", "gqu "), text.replace("clocks", "socks"), "\0" * 5000,
-               text.replace("power_limit_mw 231000", "power_limit_mw -1"), text.replace("harpe-found 1", "harpe-found 2"),
+               text.replace("power_limit_mw 231000", "power_limit_mw -1"), text.replace("power_limit_mw 231000\n", ""),
                text + "gpu " + "x" * 4000 + "\n")
         for wrong in odd:
             note.write_text(wrong)
+            told = f"{note.name}: this record of saved settings is damaged"
+            self.assertIn(told, self.harpe("gpus").stdout, wrong)
             result = self.harpe("gpus", "--restore")
-            self.assertEqual(result.returncode, 0, (wrong, result))
+            self.assertNotEqual(result.returncode, 0, (wrong, result))
+            self.assertIn(told, result.stdout, wrong)
             self.assertEqual(self.machine.state(), (1200, *TAKEN[1:]), wrong)
             self.assertFalse(note.exists(), wrong)
         note.write_text(text + "what_comes_later 5 6 7\n")

@@ -1,38 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the controller tells the trainer of its requests to the driver: failed ones, those after a
  * restart, and whether anybody learns how long changes take. With emulated GPUs. */
-#include "world/in_world.h"
+#include "client/controller_world.h"
 
 #include <errno.h>
-#include <stdio.h>
-
-#include <harpe/frequency_controller.h>
 
 #include "base/platform.h"
 #include "client/control.h"
 
 enum { HIGHEST_MHZ = 1410 };
 
-static harpe_gpus *gpus;
-static harpe_frequency_controller *controller;
-
-static void begin(void) { assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK); }
-
-static void end(void) {
-    harpe_frequency_controller_stop(controller);
-    controller = NULL;
-    harpe_gpus_close(gpus);
-}
-
 static const world_machine machine = {
     .gpus = "1xA100", .time_scale = "20", .begin = begin, .end = end};
 
-static void start(void) {
-    harpe_error error = {.message = ""};
-    harpe_frequency_controller_options options = {.gpus = gpus, .minimum_dwell_s = -1};
-    if (harpe_frequency_controller_start(&options, &controller, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
-}
+static const harpe_frequency_controller_options at_once = {.minimum_dwell_s = -1};
 
 /* Waits until the last noted request has a clock. Returns the number of requests. */
 static size_t wait_for_ask(harpe_clock_ask *asks, uint32_t mhz) {
@@ -50,7 +31,7 @@ static void wait_until_taken(void) { WAIT_FOR(atomic_load(&controller->slot->tak
 
 WORLD_TEST(a_request_that_failed_is_followed_by_no_clock) {
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
-    start();
+    start(at_once);
     harpe_frequency_controller_set(controller, 1200);
     assert_int_equal(wait_for_ask(asks, 1200), 1);
     wait_until_taken(); /* or it fails, too */
@@ -66,16 +47,14 @@ WORLD_TEST(a_request_that_failed_is_followed_by_no_clock) {
 
 WORLD_TEST(a_new_process_sets_the_highest_clock) {
     static harpe_clock_ask asks[HARPE_CONTROLLER_ASKS];
-    harpe_error error = {.message = ""};
-    start();
+    start(at_once);
     assert_int_equal(atomic_load(&controller->slot->ask_count), 0);
     harpe_frequency_controller_set(controller, 1200);
     assert_int_equal(wait_for_ask(asks, 1200), 1);
     wait_until_taken(); /* or the new process carries it out after the highest clock */
     harpe_world_kill(find_controller());
     WAIT_FOR(harpe_frequency_controller_has_died(controller));
-    if (harpe_frequency_controller_restart(controller, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_frequency_controller_restart(controller, &failure));
     assert_true(wait_for_ask(asks, HIGHEST_MHZ) >= 2);
     assert_true(atomic_load(&controller->slot->learns_switches) != 0);
 }
@@ -160,14 +139,13 @@ WORLD_TEST(a_gpu_obeys_a_call_that_has_not_returned) {
     harpe_obedience obedience = {.slot = NULL};
     slot = (harpe_controller_slot){0};
     let_gpu_work(0, true);
-    assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, HIGHEST_MHZ, HIGHEST_MHZ, NULL),
-                     HARPE_OK);
+    assert_works(harpe_gpu_lock_graphics_clocks(gpus, 0, HIGHEST_MHZ, HIGHEST_MHZ, &failure));
     harpe_obedience_start(&obedience, &slot, &gpu);
     harpe_obedience_begin(&obedience, HIGHEST_MHZ);
     assert_int_equal(differences_of(&slot), 0);
     harpe_obedience_ask(&obedience, 900);
     assert_int_equal(differences_of(&slot), 0);
-    assert_int_equal(harpe_gpu_lock_graphics_clocks(gpus, 0, 900, 900, NULL), HARPE_OK);
+    assert_works(harpe_gpu_lock_graphics_clocks(gpus, 0, 900, 900, &failure));
     assert_int_equal(differences_of(&slot), 0);
     harpe_obedience_fail(&obedience); /* then it is another program that has set 900 MHz */
     assert_true(differences_of(&slot) >= 9);
@@ -177,5 +155,3 @@ WORLD_TEST(a_gpu_obeys_a_call_that_has_not_returned) {
     assert_int_equal(differences_of(&slot), 0);
     assert_true(harpe_obedience_stop(&obedience));
 }
-
-int main(void) { return run_listed_tests(); }

@@ -107,8 +107,8 @@ static void assert_restored(void) {
 
 static void begin(void) {
     use_faults("");
-    assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK);
-    assert_int_equal(harpe_gpu_set_power_limit(gpus, 0, FOUND_MW, NULL), HARPE_OK);
+    assert_works(harpe_gpus_open(NULL, &gpus, &failure));
+    assert_works(harpe_gpu_set_power_limit(gpus, 0, FOUND_MW, &failure));
     found = state_of(0);
     assert_int_equal(found.mhz, IDLE_MHZ);
 }
@@ -172,8 +172,8 @@ static int restore_by_hand(void *user) {
     harpe_saved_settings_recovery how = {.report = count_restored};
     harpe_gpus *own = NULL;
     (void)user;
-    assert_int_equal(harpe_gpus_open(NULL, &own, NULL), HARPE_OK);
-    assert_int_equal(harpe_saved_settings_recover(own, &how, NULL), HARPE_OK);
+    assert_works(harpe_gpus_open(NULL, &own, &failure));
+    assert_works(harpe_saved_settings_recover(own, &how, &failure));
     harpe_gpus_close(own);
     return 0;
 }
@@ -423,5 +423,3 @@ WORLD_TEST(a_lost_gpu_does_not_keep_the_controller) {
     use_faults("returns_after=0");
     (void)restore_by_hand(NULL);
 }
-
-int main(void) { return run_listed_tests(); }

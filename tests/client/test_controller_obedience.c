@@ -41,5 +41,3 @@ TEST(changes_are_watched_until_they_are_known) {
     assert_true(watches(HARPE_SWITCH_TARGETS, MEASURED_TWICE_MHZ));
     assert_false(watches(HARPE_SWITCH_TARGETS, LEARNT_MHZ));
 }
-
-int main(void) { return run_listed_tests(); }

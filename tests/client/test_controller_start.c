@@ -130,11 +130,10 @@ static int start_without(void *argument) {
     struct sock_fprog program = {.len = sizeof rules / sizeof rules[0], .filter = rules};
     harpe_frequency_controller_options options = {.gpus = gpus};
     harpe_frequency_controller *one = NULL;
-    harpe_error error = {.message = ""};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return 1;
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) != 0) return 2;
-    if (harpe_frequency_controller_start(&options, &one, &error) != HARPE_NOT_SUPPORTED) return 3;
-    return strstr(error.message, missing->name) && strstr(error.message, "Linux 5.9") ? 0 : 4;
+    if (harpe_frequency_controller_start(&options, &one, &failure) != HARPE_NOT_SUPPORTED) return 3;
+    return strstr(failure.message, missing->name) && strstr(failure.message, "Linux 5.9") ? 0 : 4;
 }
 
 TEST(a_kernel_that_is_too_old_is_told) {
@@ -146,11 +145,10 @@ TEST(a_kernel_that_is_too_old_is_told) {
 }
 
 TEST(without_the_program_nothing_starts) {
-    harpe_error error;
     harpe_frequency_controller *one = NULL;
     harpe_frequency_controller_options options = {.gpus = gpus};
     setenv("HARPE_PROGRAM", "/nowhere/harpe", 1);
-    assert_int_equal(harpe_frequency_controller_start(&options, &one, &error), HARPE_NOT_FOUND);
+    assert_int_equal(harpe_frequency_controller_start(&options, &one, &failure), HARPE_NOT_FOUND);
     assert_null(one);
     setenv("HARPE_PROGRAM", HARPE_BINARY_DIR "/harpe", 1);
 }

@@ -47,8 +47,8 @@ static void stop_zeusd(zeusd *one) { stop_scripted(&one->server); }
 static harpe_status start_controller(const zeusd *one, harpe_frequency_controller **out,
                                      harpe_error *error) {
     harpe_gpus *gpus = NULL;
-    assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK);
-    assert_int_equal(harpe_gpu_set_power_limit(gpus, 0, 250000, NULL), HARPE_OK);
+    assert_works(harpe_gpus_open(NULL, &gpus, &failure));
+    assert_works(harpe_gpu_set_power_limit(gpus, 0, 250000, &failure));
     harpe_frequency_controller_options options = {.gpus = gpus, .zeusd_socket = one->path};
     harpe_status status = harpe_frequency_controller_start(&options, out, error);
     harpe_gpus_close(gpus);
@@ -56,19 +56,18 @@ static harpe_status start_controller(const zeusd *one, harpe_frequency_controlle
 }
 
 WORLD_TEST(only_the_graphics_clock_must_be_allowed) {
-    harpe_error error = {.message = ""};
     harpe_frequency_controller *controller = NULL;
     zeusd one = {.refused = {"/gpu/set_power_limit", "/gpu/set_mem_locked_clocks"},
                  .refusal = "403 Forbidden"};
     start_zeusd(&one, files->root);
-    harpe_status status = start_controller(&one, &controller, &error);
-    if (status != HARPE_OK) print_error("%s\n", error.message);
+    harpe_status status = start_controller(&one, &controller, &failure);
+    if (status != HARPE_OK) print_error("%s\n", failure.message);
     assert_int_equal(status, HARPE_OK);
     harpe_frequency_controller_stop(controller);
     stop_zeusd(&one);
     one.refused[0] = "/gpu/set_gpu_locked_clocks";
     start_zeusd(&one, files->root);
-    assert_int_equal(start_controller(&one, &controller, &error), HARPE_PERMISSION_DENIED);
+    assert_int_equal(start_controller(&one, &controller, &failure), HARPE_PERMISSION_DENIED);
     stop_zeusd(&one);
 }
 
@@ -77,11 +76,11 @@ WORLD_TEST(only_the_graphics_clock_must_be_allowed) {
 static void open_gpu(const zeusd *one, harpe_controller_gpu *gpu) {
     harpe_gpus *gpus = NULL;
     harpe_controller_header header = {.library_path = EMULATOR};
-    assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK);
+    assert_works(harpe_gpus_open(NULL, &gpus, &failure));
     snprintf(header.uuid, sizeof header.uuid, "%s", harpe_gpu_info_at(gpus, 0)->uuid);
     snprintf(header.zeusd.place.socket, sizeof header.zeusd.place.socket, "%s", one->path);
     harpe_gpus_close(gpus);
-    assert_int_equal(harpe_controller_gpu_open(&header, gpu, NULL), HARPE_OK);
+    assert_works(harpe_controller_gpu_open(&header, gpu, &failure));
 }
 
 /* Restores what a controller has changed through a zeusd that answers `refusal` to the reset of the
@@ -89,14 +88,14 @@ static void open_gpu(const zeusd *one, harpe_controller_gpu *gpu) {
 static harpe_status restore_changed(const char *folder, unsigned changed, const char *refusal,
                                     zeusd *one) {
     harpe_controller_gpu gpu;
-    harpe_error error;
     harpe_holding holding = {.record.state = {.persistence = -1, .resets_clocks = true},
                              .changed = changed};
     *one =
         (zeusd){.refused = {refusal ? "/gpu/reset_gpu_locked_clocks" : NULL}, .refusal = refusal};
     start_zeusd(one, folder);
     open_gpu(one, &gpu);
-    harpe_status status = harpe_controller_gpu_restore(&gpu, &holding, HARPE_ALL_SETTINGS, &error);
+    harpe_status status =
+        harpe_controller_gpu_restore(&gpu, &holding, HARPE_ALL_SETTINGS, &failure);
     harpe_controller_gpu_close(&gpu);
     stop_zeusd(one);
     return status;
@@ -132,9 +131,8 @@ static harpe_status reset_at(const char *folder, const char *devices, zeusd *one
     *one = (zeusd){.devices = devices};
     start_zeusd(one, folder);
     snprintf(address.place.socket, sizeof address.place.socket, "%s", one->path);
-    assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK);
-    assert_int_equal(harpe_zeusd_open(&address, harpe_gpu_info_at(gpus, 0), &client, NULL),
-                     HARPE_OK);
+    assert_works(harpe_gpus_open(NULL, &gpus, &failure));
+    assert_works(harpe_zeusd_open(&address, harpe_gpu_info_at(gpus, 0), &client, &failure));
     harpe_status status = HARPE_OK;
     for (int i = 0; i < 2 && status == HARPE_OK; i++)
         status = harpe_zeusd_call(client, error, "reset_gpu_locked_clocks", "%s", "");
@@ -145,22 +143,18 @@ static harpe_status reset_at(const char *folder, const char *devices, zeusd *one
 }
 
 WORLD_TEST(a_gpu_has_the_number_that_it_has_in_zeusd) {
-    harpe_error error;
     zeusd one;
     /* zeusd has started before the GPUs were numbered anew. */
-    assert_int_equal(reset_at(files->root,
-                              "{\"gpus\":[{\"id\":0,\"pci_address\":\"0000:03:00.0\"},"
-                              "{\"id\":1,\"pci_address\":\"0000:07:00.0\"},{\"id\":2,\"pci_"
-                              "address\":\"0000:0f:00.0\"}]}",
-                              &one, &error),
-                     HARPE_OK);
+    assert_works(reset_at(files->root,
+                          "{\"gpus\":[{\"id\":0,\"pci_address\":\"0000:03:00.0\"},"
+                          "{\"id\":1,\"pci_address\":\"0000:07:00.0\"},{\"id\":2,\"pci_"
+                          "address\":\"0000:0f:00.0\"}]}",
+                          &one, &failure));
     assert_string_equal(one.numbers, " 1 1");
     assert_int_equal(one.discovers, 1);
-    assert_int_equal(reset_at(files->root,
-                              "{\"gpus\":[{\"id\":0,\"pci_address\":\"0000:0f:00.0\"}]}", &one,
-                              &error),
-                     HARPE_NOT_FOUND);
-    assert_non_null(strstr(error.message, "zeusd has no GPU at 00000000:07:00.0: restart zeusd"));
+    assert_refuses(reset_at(files->root, "{\"gpus\":[{\"id\":0,\"pci_address\":\"0000:0f:00.0\"}]}",
+                            &one, &failure),
+                   HARPE_NOT_FOUND, "zeusd has no GPU at 00000000:07:00.0: restart zeusd");
     assert_string_equal(one.numbers, "");
 }
 
@@ -171,10 +165,9 @@ WORLD_TEST(a_zeusd_without_addresses_gets_the_driver_s_number) {
                                           "{\"gpus\":7}",
                                           "{\"gpus\":[{\"id\":5,\"name\":\"A100\"},{\"id\":6}]}",
                                           "{\"gpus\":[{\"id\":\"x\",\"pci_address\":7}]}"};
-    harpe_error error;
     zeusd one;
     for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
-        assert_int_equal(reset_at(files->root, devices[i], &one, &error), HARPE_OK);
+        assert_works(reset_at(files->root, devices[i], &one, &failure));
         assert_string_equal(one.numbers, " 0 0");
     }
 }
@@ -200,5 +193,3 @@ WORLD_TEST(a_zeusd_that_goes_away_and_comes_back_is_one_line_each) {
     assert_trains_on(rank);
     end_training(rank);
 }
-
-int main(void) { return run_listed_tests(); }

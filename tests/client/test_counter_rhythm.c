@@ -81,15 +81,17 @@ static reader new_reader(int64_t counter_ns, int64_t reading_ns, int64_t period_
     return (reader){.counter_ns = counter_ns, .reading_ns = reading_ns, .period_ns = period_ns};
 }
 
+static void clear_reader(reader *self) { harpe_energy_curve_clear(&self->curve); }
+#define owned_reader AT_END(clear_reader) reader
+
 TEST(fast_readings_find_every_change) {
     static const int64_t counters_ns[] = {10 * MS, 20 * MS, 50 * MS, 100 * MS};
     for (size_t i = 0; i < 4; i++) {
-        reader self = new_reader(counters_ns[i], 20 * US, 10 * MS);
+        owned_reader self = new_reader(counters_ns[i], 20 * US, 10 * MS);
         run(&self, 3000 * MS);
         finding got = watch(&self, 200, MS);
         assert_true(got.found > 0.97 && got.found < 1.03);
         assert_true(got.reading_time < 0.01);
-        harpe_energy_curve_clear(&self.curve);
     }
 }
 
@@ -101,7 +103,7 @@ TEST(few_readings_find_a_change) {
         double readings;
     } cases[] = {{50 * MS, 0, 5.6}, {100 * MS, 0, 5.6}, {100 * MS, 4 * MS, 11}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        reader self = new_reader(cases[i].counter_ns, 20 * US, 10 * MS);
+        owned_reader self = new_reader(cases[i].counter_ns, 20 * US, 10 * MS);
         self.jitter_ns = cases[i].jitter_ns;
         run(&self, 3000 * MS);
         size_t before = self.curve.count;
@@ -112,7 +114,6 @@ TEST(few_readings_find_a_change) {
             exact += self.curve.points[k].blur_ns <= MS;
         if (exact < 195 || self.readings > 200 * cases[i].readings)
             fail_msg("case %zu: %zu exact of 200, %u readings", i, exact, self.readings);
-        harpe_energy_curve_clear(&self.curve);
     }
 }
 
@@ -129,12 +130,12 @@ TEST(slow_readings_take_little_time) {
         {100 * MS, 600 * US, 10 * MS, 0.90, 0.06}, {333 * MS, 3 * MS, 10 * MS, 0.90, 0.06},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        reader self = new_reader(cases[i].counter_ns, cases[i].reading_ns, cases[i].period_ns);
+        owned_reader self =
+            new_reader(cases[i].counter_ns, cases[i].reading_ns, cases[i].period_ns);
         run(&self, 5000 * MS);
         finding got = watch(&self, 500, 2 * cases[i].reading_ns + cases[i].period_ns / 10);
         if (got.found < cases[i].found || got.reading_time > cases[i].reading_time)
             fail_msg("case %zu: found %.3f, reading time %.3f", i, got.found, got.reading_time);
-        harpe_energy_curve_clear(&self.curve);
     }
 }
 
@@ -143,27 +144,25 @@ TEST(slow_readings_take_little_time) {
 TEST(frequent_changes_of_a_slow_counter_are_not_looked_for) {
     static const int64_t readings_ns[] = {3 * MS, 13 * MS};
     for (size_t i = 0; i < 2; i++) {
-        reader self = new_reader(20 * MS, readings_ns[i], 10 * MS);
+        owned_reader self = new_reader(20 * MS, readings_ns[i], 10 * MS);
         run(&self, 5000 * MS);
         size_t before = self.curve.count;
         finding got = watch(&self, 1000, 200 * MS);
         if (got.reading_time > (i == 0 ? 0.06 : 0.13))
             fail_msg("%zu: reading time %.3f", i, got.reading_time);
         assert_in_range(self.curve.count - before, 150, 1000);
-        harpe_energy_curve_clear(&self.curve);
     }
 }
 
 TEST(a_stop_at_the_beginning_is_forgotten) {
     for (int64_t stop_ns = 50 * MS; stop_ns < 900 * MS; stop_ns += 50 * MS) {
-        reader self = new_reader(100 * MS, 3 * MS, 10 * MS);
+        owned_reader self = new_reader(100 * MS, 3 * MS, 10 * MS);
         while (self.curve.count < 1)
             read_counter(&self);
         self.now_ns += stop_ns;
         run(&self, 5000 * MS);
         finding got = watch(&self, 300, 7 * MS);
         assert_true(got.found > 0.3 && got.reading_time < 0.06);
-        harpe_energy_curve_clear(&self.curve);
     }
 }
 
@@ -171,7 +170,7 @@ TEST(a_stop_at_the_beginning_is_forgotten) {
 TEST(stops_do_not_last) {
     static const int64_t readings_ns[] = {20 * US, 3 * MS};
     for (size_t i = 0; i < 2; i++) {
-        reader self = new_reader(100 * MS, readings_ns[i], 10 * MS);
+        owned_reader self = new_reader(100 * MS, readings_ns[i], 10 * MS);
         run(&self, 3000 * MS);
         for (int k = 0; k < 200; k++) {
             self.now_ns += (7 + 37 * k) % 700 * MS;
@@ -180,14 +179,13 @@ TEST(stops_do_not_last) {
         finding got = watch(&self, 300, 7 * MS);
         assert_true(got.found > (i == 0 ? 0.97 : 0.3));
         assert_true(got.reading_time < 0.06);
-        harpe_energy_curve_clear(&self.curve);
     }
 }
 
 /* One stop of the thread does not make the curve forget the rhythm. */
 TEST(a_late_look_is_made_up_for) {
     for (int64_t stop_ns = 10 * MS; stop_ns < 700 * MS; stop_ns += 30 * MS) {
-        reader self = new_reader(100 * MS, 3 * MS, 10 * MS);
+        owned_reader self = new_reader(100 * MS, 3 * MS, 10 * MS);
         run(&self, 5000 * MS);
         assert_int_equal(self.curve.rhythm.mode, HARPE_RHYTHM_SOME);
         self.now_ns += stop_ns;
@@ -195,7 +193,6 @@ TEST(a_late_look_is_made_up_for) {
         while (self.curve.count < points + 2)
             read_counter(&self);
         assert_true(self.curve.rhythm.interval_count > intervals);
-        harpe_energy_curve_clear(&self.curve);
     }
 }
 
@@ -203,7 +200,7 @@ TEST(another_rhythm_is_learnt) {
     static const int64_t counters_ns[] = {60 * MS, 170 * MS, 100 * MS, 55 * MS, 300 * MS};
     static const int64_t readings_ns[] = {20 * US, 3 * MS};
     for (size_t k = 0; k < 2; k++) {
-        reader self = new_reader(100 * MS, readings_ns[k], 10 * MS);
+        owned_reader self = new_reader(100 * MS, readings_ns[k], 10 * MS);
         run(&self, 5000 * MS);
         for (size_t i = 0; i < sizeof counters_ns / sizeof *counters_ns; i++) {
             change_rhythm(&self, counters_ns[i]);
@@ -214,17 +211,13 @@ TEST(another_rhythm_is_learnt) {
                 fail_msg("to %lld ms: found %.3f, reading time %.3f",
                          (long long)(counters_ns[i] / MS), got.found, got.reading_time);
         }
-        harpe_energy_curve_clear(&self.curve);
     }
 }
 
 TEST(some_fast_readings_change_nothing) {
-    reader self = new_reader(100 * MS, 3 * MS, 10 * MS);
+    owned_reader self = new_reader(100 * MS, 3 * MS, 10 * MS);
     self.has_fast_readings = true;
     run(&self, 5000 * MS);
     finding got = watch(&self, 300, 7 * MS);
     assert_true(got.found > 0.3 && got.reading_time < 0.06);
-    harpe_energy_curve_clear(&self.curve);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -140,5 +140,3 @@ TEST(gaps_are_left_out) {
     assert_false(differs(&got));
     assert_true(fabs(got.counter_j / got.power_j - 1) < 0.03);
 }
-
-int main(void) { return run_listed_tests(); }

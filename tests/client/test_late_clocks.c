@@ -2,25 +2,12 @@
 /* The controller on emulated GPUs whose clocks change late, in a world: it learns how
  * long changes take, asks for clocks before their instructions begin, and takes a wrong request
  * back. */
-#include "world/in_world.h"
-
-#include <harpe/frequency_controller.h>
+#include "client/controller_world.h"
 
 #include "client/control.h"
 
 #define CALL_S 0.002
 #define LATENCY_S 0.03
-
-static harpe_gpus *gpus;
-static harpe_frequency_controller *controller;
-
-static void begin(void) { assert_int_equal(harpe_gpus_open(NULL, &gpus, NULL), HARPE_OK); }
-
-static void end(void) {
-    harpe_frequency_controller_stop(controller);
-    controller = NULL;
-    harpe_gpus_close(gpus);
-}
 
 static const world_machine late = {.gpus = "1xA100",
                                    .physics =
@@ -29,18 +16,9 @@ static const world_machine late = {.gpus = "1xA100",
                                    .end = end};
 static const world_machine ideal = {.gpus = "1xA100", .begin = begin, .end = end};
 
-static void start(bool may_anticipate) {
-    harpe_error error = {0};
-    harpe_frequency_controller_options options = {
-        .gpus = gpus, .may_anticipate = may_anticipate, .minimum_dwell_s = -1};
-    if (harpe_frequency_controller_start(&options, &controller, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
-}
-
-static int clock_mhz(void) {
-    uint32_t mhz = 0;
-    assert_int_equal(harpe_gpu_current_clocks(gpus, 0, &mhz, NULL, NULL), HARPE_OK);
-    return (int)mhz;
+static void start_anticipating(bool may_anticipate) {
+    start((harpe_frequency_controller_options){.may_anticipate = may_anticipate,
+                                               .minimum_dwell_s = -1});
 }
 
 /* ---- The training ---------------------------------------------------------------------------- */
@@ -60,7 +38,7 @@ static int run_step(const planned *plan, uint32_t count, int64_t series) {
     for (uint32_t i = 0; i < count; i++) {
         harpe_controller_begin_instruction(controller, plan[i].mhz, series, i);
         pause_s(0.001);
-        at_clock += clock_mhz() == plan[i].mhz;
+        at_clock += clock_mhz(0) == plan[i].mhz;
         pause_s(plan[i].busy_s * (1 + 0.001 * (double)harpe_world_draw(20)));
         harpe_controller_end_instruction(controller);
         if (plan[i].wait_s > 0) pause_s(plan[i].wait_s);
@@ -82,7 +60,7 @@ static harpe_frequency_controller_anticipation early(void) {
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
 WORLD_TEST_OF(clocks_are_there_when_their_instructions_begin, late) {
-    start(true);
+    start_anticipating(true);
     assert_false(early().is_active);
     run_until_in_time(with_waits, 3, 1);
     assert_true(early().is_active);
@@ -101,7 +79,7 @@ WORLD_TEST_OF(clocks_are_there_when_their_instructions_begin, late) {
 }
 
 WORLD_TEST_OF(without_anticipation_no_clock_is_early, late) {
-    start(false);
+    start_anticipating(false);
     (void)run_step(with_waits, 3, 1); /* the controller has set the first clock at its start */
     for (int step = 0; step < 5; step++)
         assert_int_equal(run_step(with_waits, 3, 1), 0);
@@ -110,7 +88,7 @@ WORLD_TEST_OF(without_anticipation_no_clock_is_early, late) {
 }
 
 WORLD_TEST_OF(a_gpu_that_obeys_at_once_is_not_anticipated, ideal) {
-    start(true);
+    start_anticipating(true);
     for (int step = 0; step < 5; step++)
         (void)run_step(with_waits, 3, 1);
     assert_false(early().is_active);
@@ -118,24 +96,24 @@ WORLD_TEST_OF(a_gpu_that_obeys_at_once_is_not_anticipated, ideal) {
 }
 
 WORLD_TEST_OF(a_stall_takes_an_early_request_back, late) {
-    start(true);
+    start_anticipating(true);
     run_until_in_time(with_waits, 3, 1); /* it knows the latencies now */
     for (int step = 0; step < 4; step++)
         (void)run_step(without_waits, 2, 2);
     uint64_t returned = early().returned;
     harpe_controller_begin_instruction(controller, 1410, 2, 0);
     WAIT_FOR(early().returned > returned);
-    WAIT_FOR(clock_mhz() == 1410);
+    WAIT_FOR(clock_mhz(0) == 1410);
     harpe_controller_end_instruction(controller);
 }
 
 WORLD_TEST_OF(an_evaluation_runs_at_the_clocks_that_are_requested, late) {
-    start(true);
+    start_anticipating(true);
     run_until_in_time(with_waits, 3, 1);
     for (int i = 0; i < 3; i++) {
         int mhz = i == 1 ? 900 : 1410;
         harpe_controller_begin_instruction(controller, mhz, 1, HARPE_POSITION_LOST);
-        WAIT_FOR(clock_mhz() == mhz);
+        WAIT_FOR(clock_mhz(0) == mhz);
         uint64_t anticipated = early().anticipated;
         pause_s(0.1);
         assert_int_equal(early().anticipated, anticipated);
@@ -145,14 +123,11 @@ WORLD_TEST_OF(an_evaluation_runs_at_the_clocks_that_are_requested, late) {
 }
 
 WORLD_TEST_OF(a_killed_controller_is_replaced_and_learns_again, late) {
-    harpe_error error = {0};
-    start(true);
+    start_anticipating(true);
     run_until_in_time(with_waits, 3, 1);
     harpe_world_kill(find_controller());
     WAIT_FOR(harpe_frequency_controller_has_died(controller));
     (void)run_step(with_waits, 3, 1);
-    assert_int_equal(harpe_frequency_controller_restart(controller, &error), HARPE_OK);
+    assert_works(harpe_frequency_controller_restart(controller, &failure));
     run_until_in_time(with_waits, 3, 1);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -79,18 +79,17 @@ static void measure(rank *one, uint64_t first, size_t steps) {
 
 static harpe_rank_clocks report(const rank *one) {
     harpe_rank_clocks clocks;
-    char *text = strdup("{\"rank\":0}");
+    owned_array char *text = strdup("{\"rank\":0}");
     assert_non_null(text);
     harpe_pipeline_append_clocks(one->optimizer, &one->spans, &text);
     assert_true(harpe_rank_clocks_read(text, strlen(text), RUNS, &clocks));
-    free(text);
     return clocks;
 }
 
 /* Requires runs in which the clock of the other instruction lasts for the latency. */
 static void assert_late(const rank *one) {
     const double late = (double)LATENCY_US * RUNS / STEP_US;
-    harpe_rank_clocks clocks = report(one);
+    AT_END(harpe_rank_clocks_free) harpe_rank_clocks clocks = report(one);
     assert_true(clocks.is_known);
     assert_int_equal(clocks.latency_count, 2);
     assert_int_equal(clocks.run_count, RUNS);
@@ -103,16 +102,14 @@ static void assert_late(const rank *one) {
             assert_true(fabs(run->parts[i].share - (is_asked ? 1 - late : late)) < 1e-3);
         }
     }
-    harpe_rank_clocks_free(&clocks);
 }
 
 static void assert_unknown(const rank *one) {
-    harpe_rank_clocks clocks = report(one);
+    AT_END(harpe_rank_clocks_free) harpe_rank_clocks clocks = report(one);
     assert_true(clocks.is_known);
     assert_int_equal(clocks.run_count, RUNS);
     for (int k = 0; k < RUNS; k++)
         assert_int_equal(clocks.runs[k].count, -1);
-    harpe_rank_clocks_free(&clocks);
 }
 
 #define FIXTURE_TEST(name) TEST_ON(name, rank *one, start, end)
@@ -145,11 +142,10 @@ FIXTURE_TEST(steps_before_the_first_request_are_not_known) {
 
 FIXTURE_TEST(no_request_means_the_clocks_of_the_schedule) {
     measure(one, 0, 10);
-    harpe_rank_clocks clocks = report(one);
+    AT_END(harpe_rank_clocks_free) harpe_rank_clocks clocks = report(one);
     assert_true(clocks.is_known);
     assert_int_equal(clocks.latency_count, 2);
     assert_int_equal(clocks.run_count, 0);
-    harpe_rank_clocks_free(&clocks);
 }
 
 FIXTURE_TEST(without_the_thread_that_learns_no_clock_is_known) {
@@ -188,11 +184,10 @@ FIXTURE_TEST(a_clock_that_is_7_mhz_away_is_another_one) {
         uint64_t *us = one->spans.us + 2 * RUNS * i;
         us[3] = us[2] + STEP_US / 10;
     }
-    harpe_rank_clocks clocks = report(one);
+    AT_END(harpe_rank_clocks_free) harpe_rank_clocks clocks = report(one);
     assert_int_equal(clocks.run_count, RUNS);
     assert_int_equal(clocks.runs[1].count, 1);
     assert_int_equal(clocks.runs[1].parts[0].mhz, 1400);
-    harpe_rank_clocks_free(&clocks);
 }
 
 FIXTURE_TEST(a_rank_without_a_controller_reports_no_clocks) {
@@ -202,5 +197,3 @@ FIXTURE_TEST(a_rank_without_a_controller_reports_no_clocks) {
     harpe_rank_clocks clocks = report(one);
     assert_false(clocks.is_known);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -212,5 +212,3 @@ WORLD_TEST(a_server_that_wants_a_token_gets_it) {
     assert_reaches_round(friend, 1);
     end_with_warnings(friend, 0);
 }
-
-int main(void) { return run_listed_tests(); }

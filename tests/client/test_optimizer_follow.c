@@ -14,7 +14,7 @@ static harpe_followed_schedule *make_schedule(const harpe_scheduled_instruction 
                                               size_t count, int64_t series) {
     harpe_frequency_schedule given = {.instructions = instructions, .instruction_count = count};
     harpe_frequency_schedule copy = {0};
-    assert_int_equal(harpe_frequency_schedule_copy(&given, &copy, NULL), HARPE_OK);
+    assert_works(harpe_frequency_schedule_copy(&given, &copy, &failure));
     harpe_followed_schedule *schedule = harpe_followed_schedule_new(&copy);
     assert_non_null(schedule);
     assert_null(copy.instructions);
@@ -237,5 +237,3 @@ TEST(schedules_arrive_in_order_and_the_last_one_stays) {
     assert_true(shared.is_in_order);
     assert_int_equal(shared.last_series, POSTS);
 }
-
-int main(void) { return run_listed_tests(); }

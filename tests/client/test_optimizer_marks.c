@@ -9,6 +9,8 @@
 #include "client/optimizer_internal.h"
 #include "client/training_world.h"
 
+OWNER(harpe_stream_events)
+
 #define STANDIN_CUDA HARPE_BINARY_DIR "/tests/standin/libcuda.so.1"
 
 static void (*run_stream)(void);
@@ -92,7 +94,7 @@ static bool send_begin(harpe_stream_events *events, const char *name) {
 
 WORLD_TEST(events_arrive_in_order_when_the_stream_is_there) {
     arrivals seen = {.count = 0};
-    harpe_stream_events *events = new_events(&seen);
+    OWNED(harpe_stream_events) events = new_events(&seen);
     hold_stream(true);
     char name[] = "abcdef";
     for (size_t i = 0; i < 6; i++) {
@@ -106,27 +108,25 @@ WORLD_TEST(events_arrive_in_order_when_the_stream_is_there) {
     hold_stream(false);
     WAIT_FOR(seen.count == 12);
     assert_string_equal(seen.order, "a.b.c.d.e.f.");
-    harpe_stream_events_free(events);
 }
 
 WORLD_TEST(marks_are_writes_if_the_stream_has_them) {
     arrivals seen = {.count = 0};
     size_t writes = count_writes(), functions = count_functions();
-    harpe_stream_events *events = new_events(&seen);
+    OWNED(harpe_stream_events) events = new_events(&seen);
     for (size_t i = 0; i < 5; i++)
         assert_true(send_begin(events, "x"));
     WAIT_FOR(seen.count == 5);
     assert_int_equal(count_writes() - writes, has_writes ? 6 : 0); /* one is the trial */
     assert_int_equal(count_functions() - functions, has_writes ? 0 : 5);
     assert_int_equal(harpe_stream_events_call(events), !has_writes);
-    harpe_stream_events_free(events);
 }
 
 /* The stream refuses two marks. They never arrive, and the marks before and after them arrive in
  * their order. */
 WORLD_TEST(a_refused_mark_disturbs_no_other) {
     arrivals seen = {.count = 0};
-    harpe_stream_events *events = new_events(&seen);
+    OWNED(harpe_stream_events) events = new_events(&seen);
     hold_stream(true);
     assert_true(send_begin(events, "a"));
     refuse(true);
@@ -137,7 +137,6 @@ WORLD_TEST(a_refused_mark_disturbs_no_other) {
     hold_stream(false);
     WAIT_FOR(seen.count == 2);
     assert_string_equal(seen.order, "ad");
-    harpe_stream_events_free(events);
 }
 
 /* If CUDA does not unregister the page, the page must stay mapped. Otherwise the process could get
@@ -160,7 +159,7 @@ WORLD_TEST(a_page_that_cuda_keeps_stays_mapped) {
 WORLD_TEST(a_stream_that_refused_first_is_tried_again) {
     arrivals seen = {.count = 0};
     refuse(true);
-    harpe_stream_events *events = new_events(&seen);
+    OWNED(harpe_stream_events) events = new_events(&seen);
     assert_false(send_begin(events, "refused"));
     refuse(false);
     size_t writes = count_writes();
@@ -168,7 +167,6 @@ WORLD_TEST(a_stream_that_refused_first_is_tried_again) {
     WAIT_FOR(seen.count == 1);
     assert_int_equal(count_writes() - writes, has_writes ? 2 : 0);
     assert_int_equal(harpe_stream_events_call(events), !has_writes);
-    harpe_stream_events_free(events);
 }
 
 WORLD_TEST(a_full_queue_and_a_refusing_stream_are_told) {
@@ -205,13 +203,12 @@ WORLD_TEST(a_stream_that_never_comes_there_is_left_behind) {
  * it. */
 WORLD_TEST(a_stream_is_followed_again_after_a_pause) {
     arrivals seen = {.count = 0};
-    harpe_stream_events *events = new_events(&seen);
+    OWNED(harpe_stream_events) events = new_events(&seen);
     for (size_t i = 1; i <= 40; i++) {
         pause_s((double)(i % 8) * 0.01); /* it falls asleep after 20 ms and more */
         assert_true(send_begin(events, "x"));
         WAIT_FOR(seen.count == i);
     }
-    harpe_stream_events_free(events);
 }
 
 /* The marks follow one another without a pause, so the thread does not see every value of the
@@ -230,19 +227,18 @@ WORLD_TEST(a_thousand_marks_arrive_once_each) {
 WORLD_TEST(a_capturing_stream_is_not_tried) {
     arrivals seen = {.count = 0};
     capture(true);
-    harpe_stream_events *events = new_events(&seen);
+    OWNED(harpe_stream_events) events = new_events(&seen);
     assert_int_equal(captured(), 0);
     capture(false);
     size_t writes = count_writes();
     assert_true(send_begin(events, "a"));
     WAIT_FOR(seen.count == 1);
     assert_int_equal(count_writes() - writes, has_writes ? 2 : 0); /* the trial was made up for */
-    harpe_stream_events_free(events);
 }
 
 WORLD_TEST(nothing_is_left_in_a_captured_graph) {
     arrivals seen = {.count = 0};
-    harpe_stream_events *events = new_events(&seen);
+    OWNED(harpe_stream_events) events = new_events(&seen);
     hold_stream(true);
     capture(true);
     assert_true(send_begin(events, "a"));
@@ -256,7 +252,6 @@ WORLD_TEST(nothing_is_left_in_a_captured_graph) {
     hold_stream(false);
     WAIT_FOR(seen.count == 2);
     assert_string_equal(seen.order, "ab");
-    harpe_stream_events_free(events);
 }
 
 /* ---- In an optimizer ------------------------------------------------------------------------- */

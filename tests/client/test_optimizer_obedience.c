@@ -1,46 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A GPU that has another clock than the optimizer has set: its steps are not measured, the log says
  * so once, the server's report says how many steps it were, and the rounds go on all the same. */
-#include <dlfcn.h>
 #include <jansson.h>
 
 #include "client/control.h"
 #include "client/training_world.h"
-#include "gpu/nvml_abi.h"
 #include "http/client/connection.h"
+
+OWNER(harpe_connection)
 
 #define DISOBEYS "GPU 0 runs at 600 MHz although 1200 MHz are set"
 
-/* Functions of the emulator. Another program could call those of NVML. */
-typedef struct emulator {
-    int (*wait)(unsigned int gpu, int is_waiting);
-    int (*device)(unsigned int gpu, void **device);
-    int (*lock)(void *device, unsigned int minimum_mhz, unsigned int maximum_mhz);
-    void *gpu;
-} emulator;
-
-static emulator open_emulator(void) {
-    emulator one;
-    void *library = dlopen(EMULATOR, RTLD_NOW);
-    assert_non_null(library);
-    *(void **)&one.wait = dlsym(library, "harpe_emulator_wait");
-    *(void **)&one.device = dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
-    *(void **)&one.lock = dlsym(library, "nvmlDeviceSetGpuLockedClocks");
-    int (*init)(void);
-    *(void **)&init = dlsym(library, "nvmlInit_v2");
-    assert_int_equal(init(), 0);
-    assert_int_equal(one.device(0, &one.gpu), 0);
-    return one;
-}
-
-/* Writes a plan with one clock, which the controller sets only once. */
-static void write_plan_of_one_clock(const char *folder) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/plan.py", folder);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs("[[('forward', 1200), ('forward', 0), ('backward', 0), ('backward', 0)]]\n", file);
-    fclose(file);
+/* Locks the clock of the GPU, as another program could. */
+static void lock_clock(uint32_t mhz) {
+    harpe_gpus *gpus = NULL;
+    assert_works(harpe_gpus_open(NULL, &gpus, &failure));
+    assert_works(harpe_gpu_lock_graphics_clocks(gpus, 0, mhz, mhz, &failure));
+    harpe_gpus_close(gpus);
 }
 
 /* Runs a step that takes long enough for the controller to look at the clock. */
@@ -72,23 +48,21 @@ static int run_until_round(training *one, int64_t round) {
 
 /* Returns a part of the server's report of the job. */
 static json_t *read_report(training *one, const char *url, const char *part) {
-    harpe_connection *connection;
+    OWNED(harpe_connection) connection = NULL;
     harpe_connection_options how = {.server_url = url};
-    assert_int_equal(harpe_connection_new(&how, &connection, NULL), HARPE_OK);
+    assert_works(harpe_connection_new(&how, &connection, &failure));
     char job_id[256];
     snprintf(job_id, sizeof job_id, "%s",
              harpe_pipeline_frequency_get_status(one->optimizer).job_id);
     harpe_request request = {.path = "/jobs/", .segment = job_id};
     harpe_answer answer;
-    harpe_error error;
-    assert_int_equal(harpe_connection_call(connection, &request, &answer, &error), HARPE_OK);
+    assert_works(harpe_connection_call(connection, &request, &answer, &failure));
     assert_int_equal(answer.http_status, 200);
     json_t *job = json_loadb(answer.body, answer.length, 0, NULL);
     json_t *found = json_object_get(json_object_get(job, "report"), part);
     assert_non_null(found);
     json_incref(found);
     json_decref(job);
-    harpe_connection_free(connection);
     return found;
 }
 
@@ -163,17 +137,15 @@ static void run_until_obedient(training *one) {
 
 /* The server knows the energy per token after the next result. */
 static void check_tokens(training *one, const char *url) {
-    harpe_error error;
-    assert_int_equal(harpe_pipeline_frequency_set_tokens_per_step(one->optimizer, -1, &error),
+    assert_int_equal(harpe_pipeline_frequency_set_tokens_per_step(one->optimizer, -1, &failure),
                      HARPE_INVALID_ARGUMENT);
     assert_int_equal(
-        harpe_pipeline_frequency_set_tokens_per_step(one->optimizer, 1000000001, &error),
+        harpe_pipeline_frequency_set_tokens_per_step(one->optimizer, 1000000001, &failure),
         HARPE_INVALID_ARGUMENT);
     json_t *tokens = read_report(one, url, "per_token");
     assert_true(json_is_null(tokens));
     json_decref(tokens);
-    assert_int_equal(harpe_pipeline_frequency_set_tokens_per_step(one->optimizer, 512, &error),
-                     HARPE_OK);
+    assert_works(harpe_pipeline_frequency_set_tokens_per_step(one->optimizer, 512, &failure));
     int64_t round = harpe_pipeline_frequency_get_status(one->optimizer).round;
     (void)run_until_round(one, round + 2);
     tokens = read_report(one, url, "per_token");
@@ -183,18 +155,19 @@ static void check_tokens(training *one, const char *url) {
 }
 
 WORLD_TEST(rounds_go_on_on_a_gpu_that_does_not_obey) {
-    write_plan_of_one_clock(files->root);
+    /* The controller sets the only clock of this plan only once. */
+    put_file(scratch_path(files, "plan.py"),
+             "[[('forward', 1200), ('forward', 0), ('backward', 0), ('backward', 0)]]\n");
     server *host = start_server_with(files, NULL);
     training *one = new_training(host->url, 0, 1);
     construct(one);
-    emulator gpus = open_emulator();
-    assert_int_equal(gpus.wait(0, 1), 0); /* a GPU without work shows nothing */
+    let_gpu_work(0, true); /* a GPU without work shows nothing */
     (void)run_until_round(one, 2);
     assert_int_equal(spoiled(one), 0);
     assert_int_equal(count_warnings(one), 0);
     check_obedient(one, host->url);
 
-    assert_int_equal(gpus.lock(gpus.gpu, 600, 600), 0);
+    lock_clock(600);
     double begin_s = harpe_clock_s();
     int64_t round = harpe_pipeline_frequency_get_status(one->optimizer).round;
     (void)run_until_round(one, round + 3);
@@ -209,14 +182,14 @@ WORLD_TEST(rounds_go_on_on_a_gpu_that_does_not_obey) {
     check_disobedient(one, host->url);
     check_tokens(one, host->url);
 
-    assert_int_equal(gpus.lock(gpus.gpu, 1200, 1200), 0);
+    lock_clock(1200);
     run_until_obedient(one);
     uint64_t before = spoiled(one);
     round = harpe_pipeline_frequency_get_status(one->optimizer).round;
     (void)run_until_round(one, round + 2);
     assert_int_equal(spoiled(one), before);
     check_disobedient(one, host->url); /* the clocks of the time when it did not obey */
-    assert_int_equal(gpus.wait(0, 0), 0);
+    let_gpu_work(0, false);
     harpe_pipeline_frequency_free(one->optimizer);
     free(one);
 }
@@ -231,5 +204,3 @@ WORLD_TEST(a_clock_within_the_range_holds) {
     assert_false(harpe_obedience_holds(870, 900, 1200));
     assert_false(harpe_obedience_holds(0, 900, 1200));
 }
-
-int main(void) { return run_listed_tests(); }

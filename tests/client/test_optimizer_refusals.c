@@ -17,13 +17,11 @@ static const char *write_schedule(char text[256], int others_mhz, int third_mhz)
 }
 
 static void assert_has_no_result(told_server *one, training *rank) {
-    harpe_profiling_result result = {0};
+    AT_END(harpe_profiling_result_free) harpe_profiling_result result = {0};
     one->schedule_status = 0; /* the next request is held */
     WAIT_UNTIL(rank, look(rank).state == HARPE_PFO_WAITING);
-    assert_int_equal(harpe_profiling_result_parse(one->result, strlen(one->result), &result, NULL),
-                     HARPE_OK);
+    assert_works(harpe_profiling_result_parse(one->result, strlen(one->result), &result, &failure));
     assert_int_equal(result.iteration_time_count, 0);
-    harpe_profiling_result_free(&result);
 }
 
 static void assert_is_refused(told_server *one, training *rank, const char *line) {
@@ -105,25 +103,19 @@ WORLD_TEST(a_clock_below_the_lowest_one_of_the_job_is_refused) {
 WORLD_TEST(a_lowest_clock_that_makes_no_sense_is_an_error) {
     static const char *const texts[] = {"0", "-1", "10001", "600 MHz", "99999999999"};
     training *rank = new_training(NOBODY, 0, 1);
-    harpe_error error;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         setenv("HARPE_LOWEST_CLOCK_MHZ", texts[i], 1);
-        assert_int_equal(harpe_pipeline_frequency_new(&rank->options, &rank->optimizer, &error),
-                         HARPE_INVALID_ARGUMENT);
-        assert_non_null(strstr(error.message, "HARPE_LOWEST_CLOCK_MHZ must be from 1 to 10000"));
-        assert_non_null(strstr(error.message, texts[i]));
+        assert_refuses(harpe_pipeline_frequency_new(&rank->options, &rank->optimizer, &failure),
+                       HARPE_INVALID_ARGUMENT, "HARPE_LOWEST_CLOCK_MHZ must be from 1 to 10000");
+        assert_says(&failure, texts[i]);
     }
     unsetenv("HARPE_LOWEST_CLOCK_MHZ");
     rank->options.lowest_clock_mhz = -600;
-    assert_int_equal(harpe_pipeline_frequency_new(&rank->options, &rank->optimizer, &error),
-                     HARPE_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.message, "lowest_clock_mhz must be from 1 to 10000"));
+    assert_refuses(harpe_pipeline_frequency_new(&rank->options, &rank->optimizer, &failure),
+                   HARPE_INVALID_ARGUMENT, "lowest_clock_mhz must be from 1 to 10000");
     rank->options.lowest_clock_mhz = HIGHEST_MHZ + 1; /* above all clocks of this GPU */
     rank->options.is_strict = true;
-    assert_int_equal(harpe_pipeline_frequency_new(&rank->options, &rank->optimizer, &error),
-                     HARPE_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.message, "the GPU's highest clock is 1410 MHz"));
+    assert_refuses(harpe_pipeline_frequency_new(&rank->options, &rank->optimizer, &failure),
+                   HARPE_INVALID_ARGUMENT, "the GPU's highest clock is 1410 MHz");
     free(rank);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -136,20 +136,11 @@ static void *train_without_pause(void *user) {
     return NULL;
 }
 
-static void write_long_plan(const char *folder) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/plan.py", folder);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs("[[", file);
-    for (int i = 0; i < LONG_STEP; i++)
-        fputs("('forward', 1410),", file);
-    fputs("]]\n", file);
-    fclose(file);
-}
-
 WORLD_TEST(a_round_of_more_steps_than_are_kept_reports_those_that_are) {
-    write_long_plan(files->root);
+    char plan[LONG_STEP * 20 + 10] = "[[";
+    for (int i = 0; i < LONG_STEP; i++)
+        strcat(plan, "('forward', 1410),");
+    put_file(scratch_path(files, "plan.py"), strcat(plan, "]]\n"));
     server *one = start_server_with(files, NULL);
     refuse_above(SIZE_MAX);
     training *rank = new_training(one->url, 0, 1);
@@ -164,5 +155,3 @@ WORLD_TEST(a_round_of_more_steps_than_are_kept_reports_those_that_are) {
     assert_int_equal(count_lines(rank, "fewer steps than iterations asks for"), 1);
     end_training(rank);
 }
-
-int main(void) { return run_listed_tests(); }

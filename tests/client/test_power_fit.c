@@ -6,6 +6,8 @@
 
 #include "synthetic_training.h"
 
+OWNER(synthetic_run)
+
 #define assert_within(value, expected, share) \
     do { \
         double got_value = (value), wanted = (expected); \
@@ -24,9 +26,9 @@ typedef struct fitted {
 
 static fitted fit(const synthetic_run *run) {
     fitted out = {0};
-    harpe_power_model model = {0};
+    AT_END(harpe_power_model_clear) harpe_power_model model = {0};
     assert_true(harpe_power_model_add(&model, run->steps, run->step_count, &run->curve, KEYS));
-    double *power_w = harpe_power_model_solve(&model, KEYS);
+    owned_array double *power_w = harpe_power_model_solve(&model, KEYS);
     assert_non_null(power_w);
     for (size_t i = 0; i < HARPE_COLUMN_FIRST_KEY + KEYS; i++) {
         assert_true(isfinite(power_w[i]) && power_w[i] >= 0);
@@ -35,8 +37,6 @@ static fitted fit(const synthetic_run *run) {
     out.knows_waiting = harpe_power_fit_knows(&model.fit, HARPE_COLUMN_WAITING);
     assert_true(
         harpe_step_energies(run->steps, run->step_count, &run->curve, power_w, KEYS, out.step_j));
-    free(power_w);
-    harpe_power_model_clear(&model);
     return out;
 }
 
@@ -63,7 +63,7 @@ static void check_mixed(double counter_s, double late_s, double short_share) {
                                    .jitter = 0.03,
                                    .counter_s = counter_s,
                                    .late_s = late_s};
-    synthetic_run *run = synthetic_run_new(&training);
+    OWNED(synthetic_run) run = synthetic_run_new(&training);
     fitted got = fit(run);
     print_message("counter %g ms: %.2f %.2f %.2f %.2f W, waiting %.2f W\n", counter_s * 1e3,
                   key_power(&got, 0), key_power(&got, 1), key_power(&got, 2), key_power(&got, 3),
@@ -81,7 +81,6 @@ static void check_mixed(double counter_s, double late_s, double short_share) {
         shown_j += got.step_j[i];
     }
     assert_within(shown_j, truth_j, 0.001);
-    synthetic_run_free(run);
 }
 
 TEST(powers_are_found_within_a_percent_after_thirty_steps) {
@@ -106,12 +105,11 @@ TEST(what_runs_between_steps_is_kept_apart) {
                                    .jitter = 0.03,
                                    .counter_s = 0.1,
                                    .late_s = 5e-5};
-    synthetic_run *run = synthetic_run_new(&training);
+    OWNED(synthetic_run) run = synthetic_run_new(&training);
     fitted got = fit(run);
     assert_within(key_power(&got, 0), 310, 0.015);
     assert_within(key_power(&got, 1), 345, 0.015);
     assert_within(key_power(&got, 3), 290, 0.015);
-    synthetic_run_free(run);
 }
 
 /* ---- Little to go by ------------------------------------------------------------------------- */
@@ -120,11 +118,10 @@ TEST(one_instruction_without_waiting_is_the_mean_power) {
     static const synthetic_instruction only[] = {{0, 0.040, 300, 0}};
     synthetic_training training = {
         .instructions = only, .count = 1, .steps = 100, .counter_s = 0.05, .late_s = 5e-5};
-    synthetic_run *run = synthetic_run_new(&training);
+    OWNED(synthetic_run) run = synthetic_run_new(&training);
     fitted got = fit(run);
     assert_within(key_power(&got, 0), 300, 0.01);
     assert_false(got.knows_waiting);
-    synthetic_run_free(run);
 }
 
 TEST(two_of_equal_length_in_step_with_the_counter_share_the_energy) {
@@ -132,13 +129,12 @@ TEST(two_of_equal_length_in_step_with_the_counter_share_the_energy) {
     static const synthetic_instruction both[] = {{0, 0.025, 380, 0}, {1, 0.025, 220, 0}};
     synthetic_training training = {
         .instructions = both, .count = 2, .steps = 100, .counter_s = 0.05, .late_s = 5e-5};
-    synthetic_run *run = synthetic_run_new(&training);
+    OWNED(synthetic_run) run = synthetic_run_new(&training);
     fitted got = fit(run);
     assert_within(key_power(&got, 0) + key_power(&got, 1), 600, 0.01);
     assert_true(key_power(&got, 0) >= 0 && key_power(&got, 0) <= 400);
     for (size_t i = 1; i < run->step_count; i++)
         assert_within(got.step_j[i], 15, 0.35);
-    synthetic_run_free(run);
 }
 
 TEST(one_step_gives_sane_numbers) {
@@ -148,28 +144,26 @@ TEST(one_step_gives_sane_numbers) {
                                    .waiting_w = 84,
                                    .counter_s = 0.1,
                                    .late_s = 5e-5};
-    synthetic_run *run = synthetic_run_new(&training);
+    OWNED(synthetic_run) run = synthetic_run_new(&training);
     fitted got = fit(run);
     for (size_t key = 0; key < 4; key++)
         assert_true(key_power(&got, key) < 1500);
     assert_within(got.step_j[0], run->step_j[0], 0.1);
-    synthetic_run_free(run);
 }
 
 TEST(no_rows_give_zeros_and_never_nan) {
-    harpe_power_fit empty = {0};
+    AT_END(harpe_power_fit_clear) harpe_power_fit empty = {0};
     double power_w[3] = {NAN, NAN, NAN};
     assert_true(harpe_power_fit_solve(&empty, 3, power_w));
     for (int i = 0; i < 3; i++)
         assert_true(power_w[i] == 0);
     assert_false(harpe_power_fit_knows(&empty, 0));
-    harpe_power_fit_clear(&empty);
 }
 
 TEST(power_is_never_negative) {
     static const size_t both[] = {0, 1}, first[] = {0};
     static const double times_s[] = {0.1, 0.1};
-    harpe_power_fit fit = {0};
+    AT_END(harpe_power_fit_clear) harpe_power_fit fit = {0};
     for (int i = 0; i < 10; i++) {
         assert_true(harpe_power_fit_add(&fit, both, 2, times_s, 20, 1e-3));
         assert_true(harpe_power_fit_add(&fit, first, 1, times_s, 30, 1e-3));
@@ -178,7 +172,6 @@ TEST(power_is_never_negative) {
     assert_true(harpe_power_fit_solve(&fit, 2, power_w));
     assert_true(power_w[1] == 0);
     assert_within(power_w[0], 300, 0.01);
-    harpe_power_fit_clear(&fit);
 }
 
 TEST(a_copy_solves_the_same_and_grows_by_itself) {
@@ -200,5 +193,3 @@ TEST(a_copy_solves_the_same_and_grows_by_itself) {
     harpe_power_fit_clear(&fit);
     harpe_power_fit_clear(&copy);
 }
-
-int main(void) { return run_listed_tests(); }

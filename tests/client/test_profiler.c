@@ -17,6 +17,9 @@
 #include "base/scratch.h"
 #include "client/profiler_internal.h"
 
+OWNER(harpe_instruction_profiler)
+OWNER(harpe_profile)
+
 /* ---- A GPU ----------------------------------------------------------------------------------- */
 
 typedef struct test_gpu {
@@ -85,9 +88,7 @@ static harpe_instruction_profiler *new_on(test_gpu *gpu, size_t capacity, bool h
     harpe_instruction_profiler_options options = {
         .sample_period_s = 0.001, .event_capacity = capacity, .log = {remember, gpu}};
     harpe_instruction_profiler *profiler = NULL;
-    harpe_error error = {0};
-    if (harpe_profiler_new_on(&options, &source, has_thread, &profiler, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_profiler_new_on(&options, &source, has_thread, &profiler, &failure));
     return profiler;
 }
 
@@ -121,8 +122,7 @@ static harpe_profiling_result take(harpe_instruction_profiler *profiler, int64_t
                                    size_t steps) {
     harpe_profiling_result result = {0};
     settle(profiler);
-    assert_int_equal(harpe_instruction_profiler_take(profiler, series, steps, 0, &result, NULL),
-                     HARPE_OK);
+    assert_works(harpe_instruction_profiler_take(profiler, series, steps, 0, &result, &failure));
     return result;
 }
 
@@ -149,7 +149,7 @@ static void assert_steps(harpe_instruction_profiler *profiler, int64_t series, s
 TEST(a_slow_counter_is_seldom_read) {
     enum { MS = 1000000, CHANGES = 300 };
     test_gpu gpu = {0};
-    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    OWNED(harpe_instruction_profiler) profiler = new_on(&gpu, 0, false);
     profiler->period_ns = 10 * MS;
     gpu.counter_ns = 100 * MS;
     gpu.reading_ns = 3 * MS;
@@ -159,13 +159,12 @@ TEST(a_slow_counter_is_seldom_read) {
     assert_in_range(profiler->curve.count, CHANGES / 4, CHANGES / 2);
     assert_in_range(gpu.readings, CHANGES / 3, CHANGES * gpu.counter_ns / gpu.reading_ns * 7 / 100);
     assert_in_range((int)profiler->check.samples, CHANGES * 8 / 10, CHANGES * 12 / 10);
-    harpe_instruction_profiler_free(profiler);
 }
 
 /* Otherwise the profiler would try again at once, and for ever. */
 TEST(power_that_cannot_be_read_is_not_asked_for_in_a_hurry) {
     test_gpu gpu = {0};
-    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    OWNED(harpe_instruction_profiler) profiler = new_on(&gpu, 0, false);
     profiler->period_ns = 10000000;
     gpu.counter_ns = 100000000;
     for (int i = 0; i < 100; i++)
@@ -175,7 +174,6 @@ TEST(power_that_cannot_be_read_is_not_asked_for_in_a_hurry) {
     for (int64_t end_ns = harpe_clock_ns() + 5000000000; harpe_clock_ns() < end_ns; ticks++)
         manual_clock_pass(harpe_profiler_tick(profiler));
     assert_in_range(ticks, 100, 2000);
-    harpe_instruction_profiler_free(profiler);
 }
 
 /* ---- Results --------------------------------------------------------------------------------- */
@@ -186,8 +184,7 @@ PROFILER_TEST(a_result_has_each_instruction_of_each_step) {
     assert_steps(profiler, 7, 5);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 8), 0);
     harpe_profiling_result result = {0};
-    harpe_error error = {0};
-    assert_int_equal(harpe_instruction_profiler_take(profiler, 7, 4, 3, &result, &error), 0);
+    assert_int_equal(harpe_instruction_profiler_take(profiler, 7, 4, 3, &result, &failure), 0);
     assert_int_equal(result.rank, 3);
     assert_int_equal(result.iteration_time_count, 4);
     assert_int_equal(result.iteration_energy_count, 4);
@@ -208,9 +205,8 @@ PROFILER_TEST(a_result_has_each_instruction_of_each_step) {
     harpe_profiling_result_free(&result);
     /* The profiler forgets all steps of the series. */
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 7), 0);
-    assert_int_equal(harpe_instruction_profiler_take(profiler, 7, 1, 3, &result, &error),
-                     HARPE_NOT_FOUND);
-    assert_non_null(strstr(error.message, "0 of 1 steps"));
+    assert_refuses(harpe_instruction_profiler_take(profiler, 7, 1, 3, &result, &failure),
+                   HARPE_NOT_FOUND, "0 of 1 steps");
     assert_int_equal(gpu->warnings, 0);
 }
 
@@ -222,7 +218,7 @@ PROFILER_TEST(the_spans_of_a_series_are_those_of_its_next_result) {
     for (int i = 0; i < STEPS + 1; i++)
         step(profiler, 7);
     settle(profiler);
-    harpe_profiler_spans spans;
+    AT_END(harpe_profiler_spans_free) harpe_profiler_spans spans;
     assert_false(harpe_profiler_copy_spans(profiler, 7, STEPS + 2, &spans));
     assert_true(spans.run_count == 0 && !spans.us && !spans.asked_mhz);
     assert_false(harpe_profiler_copy_spans(profiler, 8, 1, &spans));
@@ -231,7 +227,7 @@ PROFILER_TEST(the_spans_of_a_series_are_those_of_its_next_result) {
     assert_int_equal(spans.run_count, RUNS);
     for (int k = 0; k < RUNS; k++)
         assert_int_equal(spans.asked_mhz[k], asked_mhz[k]);
-    harpe_profiling_result result = take(profiler, 7, STEPS);
+    AT_END(harpe_profiling_result_free) harpe_profiling_result result = take(profiler, 7, STEPS);
     for (size_t i = 0; i < STEPS * RUNS; i++) {
         size_t s = i / RUNS, k = i % RUNS;
         const harpe_breakdown *time = &result.time_breakdown[k == 2]; /* forward, backward */
@@ -239,8 +235,6 @@ PROFILER_TEST(the_spans_of_a_series_are_those_of_its_next_result) {
         assert_true(fabs(span_s - time->values[time->offsets[s] + (k == 1)]) < 2e-6);
         if (i > 0) assert_true(spans.us[2 * i] >= spans.us[2 * i - 1]);
     }
-    harpe_profiling_result_free(&result);
-    harpe_profiler_spans_free(&spans);
 }
 
 PROFILER_TEST(steps_of_different_lengths_have_no_spans) {
@@ -249,11 +243,10 @@ PROFILER_TEST(steps_of_different_lengths_have_no_spans) {
     instruction(profiler, "forward", 1410);
     harpe_instruction_profiler_end_step(profiler);
     settle(profiler);
-    harpe_profiler_spans spans;
+    AT_END(harpe_profiler_spans_free) harpe_profiler_spans spans;
     assert_false(harpe_profiler_copy_spans(profiler, 7, 2, &spans));
     assert_true(harpe_profiler_copy_spans(profiler, 7, 1, &spans));
     assert_int_equal(spans.run_count, 3);
-    harpe_profiler_spans_free(&spans);
 }
 
 PROFILER_TEST(taking_a_series_forgets_older_ones_only) {
@@ -290,8 +283,8 @@ TEST(without_a_gpu_times_are_known_at_once) {
     test_gpu gpu = {0};
     harpe_energy_source source = {.user = &gpu, .count = none, .clock_ns = now};
     harpe_instruction_profiler_options options = {0};
-    harpe_instruction_profiler *profiler = NULL;
-    assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, NULL), HARPE_OK);
+    OWNED(harpe_instruction_profiler) profiler = NULL;
+    assert_works(harpe_profiler_new_on(&options, &source, false, &profiler, &failure));
     step(profiler, 1);
     (void)harpe_profiler_tick(profiler);
     assert_int_equal(harpe_instruction_profiler_step_count(profiler, 1), 1);
@@ -303,20 +296,17 @@ TEST(without_a_gpu_times_are_known_at_once) {
     assert_true(isnan(harpe_instruction_profiler_waiting_power_w(profiler)));
     assert_int_equal(harpe_instruction_profiler_write_csv(profiler, 0, 0, "never.csv", NULL),
                      HARPE_NOT_SUPPORTED);
-    harpe_instruction_profiler_free(profiler);
 }
 
 TEST(power_stands_in_for_a_missing_counter) {
     test_gpu gpu = {.has_no_counter = true};
-    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    OWNED(harpe_instruction_profiler) profiler = new_on(&gpu, 0, false);
     settle(profiler);
     step(profiler, 1);
     step(profiler, 1);
-    harpe_profiling_result result = take(profiler, 1, 2);
+    AT_END(harpe_profiling_result_free) harpe_profiling_result result = take(profiler, 1, 2);
     double power_w = result.iteration_energy_j[0] / result.iteration_time_s[0];
     assert_true(power_w > 98 && power_w < 102);
-    harpe_profiling_result_free(&result);
-    harpe_instruction_profiler_free(profiler);
 }
 
 /* Steps wait for the counter's next move; 50 s of GPU time pass in a second. */
@@ -336,7 +326,7 @@ static harpe_instruction_profiler *wait_for_a_still_counter(test_gpu *gpu) {
 
 TEST(power_stands_in_for_a_counter_that_stands_still) {
     test_gpu gpu = {0};
-    harpe_instruction_profiler *profiler = wait_for_a_still_counter(&gpu);
+    OWNED(harpe_instruction_profiler) profiler = wait_for_a_still_counter(&gpu);
     assert_steps(profiler, 1, 0);
     step(profiler, 1);
     harpe_profiling_result result = take(profiler, 1, 1);
@@ -344,12 +334,11 @@ TEST(power_stands_in_for_a_counter_that_stands_still) {
     assert_true(power_w > 98 && power_w < 102);
     harpe_profiling_result_free(&result);
     assert_int_equal(gpu.warnings, 1);
-    harpe_instruction_profiler_free(profiler);
 }
 
 TEST(without_power_too_times_are_measured) {
     test_gpu gpu = {.has_no_power = true};
-    harpe_instruction_profiler *profiler = wait_for_a_still_counter(&gpu);
+    OWNED(harpe_instruction_profiler) profiler = wait_for_a_still_counter(&gpu);
     settle(profiler);
     assert_non_null(strstr(gpu.last, "reports no power either"));
     step(profiler, 2);
@@ -360,24 +349,21 @@ TEST(without_power_too_times_are_measured) {
     assert_int_equal(harpe_instruction_profiler_write_csv(profiler, 0, 0, "never.csv", NULL),
                      HARPE_NOT_SUPPORTED);
     assert_int_equal(gpu.warnings, 2);
-    harpe_instruction_profiler_free(profiler);
 }
 
 TEST(a_counter_may_stand_still_while_no_step_waits) {
     test_gpu gpu = {.is_counter_still = true, .time_scale = 50};
-    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    OWNED(harpe_instruction_profiler) profiler = new_on(&gpu, 0, false);
     pass(profiler, 300000000);
     assert_int_equal(gpu.warnings, 0);
-    harpe_instruction_profiler_free(profiler);
 }
 
 PROFILER_TEST(an_instruction_without_a_name_gets_one) {
     harpe_instruction_profiler_begin_step(profiler, 1);
     instruction(profiler, NULL, 0);
     harpe_instruction_profiler_end_step(profiler);
-    harpe_profiling_result result = take(profiler, 1, 1);
+    AT_END(harpe_profiling_result_free) harpe_profiling_result result = take(profiler, 1, 1);
     assert_string_equal(result.time_breakdown[0].instruction, "unnamed");
-    harpe_profiling_result_free(&result);
 }
 
 /* ---- The profile ----------------------------------------------------------------------------- */
@@ -385,7 +371,7 @@ PROFILER_TEST(an_instruction_without_a_name_gets_one) {
 SCRATCH_TEST(the_profile_has_all_that_was_seen) {
     const char *path = scratch_path(s, "profile.csv");
     test_gpu gpu = {0};
-    harpe_instruction_profiler *profiler = new_on(&gpu, 0, false);
+    OWNED(harpe_instruction_profiler) profiler = new_on(&gpu, 0, false);
     assert_int_equal(harpe_instruction_profiler_write_csv(profiler, 2, 5, path, NULL),
                      HARPE_NOT_FOUND);
     settle(profiler);
@@ -400,18 +386,15 @@ SCRATCH_TEST(the_profile_has_all_that_was_seen) {
     settle(profiler);
     double waiting_w = harpe_instruction_profiler_waiting_power_w(profiler);
     assert_true(waiting_w > 50 && waiting_w < 150);
-    harpe_error error = {0};
-    assert_int_equal(harpe_instruction_profiler_write_csv(profiler, 0, 5, path, &error), HARPE_OK);
-    harpe_profile *profile = NULL;
-    if (harpe_profile_read_csv(path, &profile, &error) != HARPE_OK) fail_msg("%s", error.message);
+    assert_works(harpe_instruction_profiler_write_csv(profiler, 0, 5, path, &failure));
+    OWNED(harpe_profile) profile = NULL;
+    assert_works(harpe_profile_read_csv(path, &profile, &failure));
     const harpe_profile_entry *forward = harpe_profile_find(profile, 0, "forward");
     assert_int_equal(forward->point_count, 2);
     assert_int_equal(forward->points[0].frequency_mhz, 1410);
     assert_int_equal(forward->points[1].frequency_mhz, 1005);
     assert_true(forward->points[0].time_s >= 0.0015);
     assert_int_equal(harpe_profile_find(profile, 0, "backward")->points[0].frequency_mhz, 1200);
-    harpe_profile_free(profile);
-    harpe_instruction_profiler_free(profiler);
 }
 
 PROFILER_TEST(a_name_that_no_profile_can_have_is_refused) {
@@ -419,17 +402,15 @@ PROFILER_TEST(a_name_that_no_profile_can_have_is_refused) {
     instruction(profiler, "forward, backward", 0);
     harpe_instruction_profiler_end_step(profiler);
     settle(profiler);
-    harpe_error error = {0};
-    assert_int_equal(harpe_instruction_profiler_write_csv(profiler, 0, -1, "never.csv", &error),
-                     HARPE_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.message, "'forward, backward'"));
+    assert_refuses(harpe_instruction_profiler_write_csv(profiler, 0, -1, "never.csv", &failure),
+                   HARPE_INVALID_ARGUMENT, "'forward, backward'");
 }
 
 /* ---- Faults ---------------------------------------------------------------------------------- */
 
 TEST(a_full_ring_drops_whole_steps_and_tells_once) {
     test_gpu gpu = {0};
-    harpe_instruction_profiler *profiler = new_on(&gpu, 16, false);
+    OWNED(harpe_instruction_profiler) profiler = new_on(&gpu, 16, false);
     settle(profiler);
     for (int i = 0; i < 5; i++) { /* no read happens meanwhile; there is room for two steps of 6 */
         harpe_instruction_profiler_begin_step(profiler, i);
@@ -447,7 +428,6 @@ TEST(a_full_ring_drops_whole_steps_and_tells_once) {
     step(profiler, 9);
     assert_steps(profiler, 9, 1);
     assert_int_equal(gpu.warnings, 1);
-    harpe_instruction_profiler_free(profiler);
 }
 
 PROFILER_TEST(names_beyond_the_table_drop_their_step) {
@@ -502,19 +482,17 @@ TEST(bad_options_are_refused) {
     test_gpu gpu = {0};
     harpe_energy_source source = {&gpu, one, now, energy, power, NULL};
     harpe_instruction_profiler *profiler = NULL;
-    harpe_error error = {0};
     harpe_instruction_profiler_options options = {.gpu = 1};
-    assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, &error),
-                     HARPE_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.message, "no GPU 1"));
+    assert_refuses(harpe_profiler_new_on(&options, &source, false, &profiler, &failure),
+                   HARPE_INVALID_ARGUMENT, "no GPU 1");
     options = (harpe_instruction_profiler_options){.sample_period_s = 5};
-    assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, &error),
+    assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, &failure),
                      HARPE_INVALID_ARGUMENT);
     gpu.failure = HARPE_GPU_LOST;
     options = (harpe_instruction_profiler_options){0};
-    assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, &error),
+    assert_int_equal(harpe_profiler_new_on(&options, &source, false, &profiler, &failure),
                      HARPE_GPU_LOST);
-    assert_int_equal(harpe_instruction_profiler_new(NULL, &profiler, &error),
+    assert_int_equal(harpe_instruction_profiler_new(NULL, &profiler, &failure),
                      HARPE_INVALID_ARGUMENT);
     assert_null(profiler);
 }
@@ -590,5 +568,3 @@ TEST(training_profiling_and_asking_may_be_three_threads) {
     harpe_instruction_profiler_free(profiler);
     assert_int_equal(gpu.warnings, 0);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -11,6 +11,8 @@
 
 #include "client/profiler_internal.h"
 
+OWNER(harpe_instruction_profiler)
+
 static const char truth[] = "stage,instruction,frequency,time,energy\n"
                             "0,forward,1410,0.21,63\n"
                             "0,forward,1005,0.27,54\n"
@@ -52,8 +54,8 @@ static void train(harpe_instruction_profiler *profiler, run_instruction work, in
 
 static void compare(const char *path, const char *truth_path) {
     harpe_profile *got = NULL, *expected = NULL;
-    assert_int_equal(harpe_profile_read_csv(path, &got, NULL), HARPE_OK);
-    assert_int_equal(harpe_profile_read_csv(truth_path, &expected, NULL), HARPE_OK);
+    assert_works(harpe_profile_read_csv(path, &got, &failure));
+    assert_works(harpe_profile_read_csv(truth_path, &expected, &failure));
     for (size_t i = 0; i < harpe_profile_entry_count(expected); i++) {
         const harpe_profile_entry *wanted = harpe_profile_entry_at(expected, i);
         const harpe_profile_entry *entry = harpe_profile_find(got, 0, wanted->instruction);
@@ -94,10 +96,9 @@ static void check_counter(harpe_instruction_profiler *profiler, run_instruction 
 static void check_wrong_counter(harpe_gpus *gpus, run_instruction work) {
     use_faults("counter_factor=2");
     harpe_instruction_profiler_options options = {.gpus = gpus, .log = {log_line, NULL}};
-    harpe_instruction_profiler *profiler = NULL;
-    assert_int_equal(harpe_instruction_profiler_new(&options, &profiler, NULL), HARPE_OK);
+    OWNED(harpe_instruction_profiler) profiler = NULL;
+    assert_works(harpe_instruction_profiler_new(&options, &profiler, &failure));
     check_counter(profiler, work, 2);
-    harpe_instruction_profiler_free(profiler);
 }
 
 WORLD_TEST(energies_are_those_of_the_profile) {
@@ -107,21 +108,19 @@ WORLD_TEST(energies_are_those_of_the_profile) {
     *(void **)&work = dlsym(world_test_now->library, "harpe_emulator_instruction");
     assert_non_null(work);
     harpe_gpus *gpus = NULL;
-    harpe_error error = {0};
-    if (harpe_gpus_open(NULL, &gpus, &error) != HARPE_OK) fail_msg("%s", error.message);
+    assert_works(harpe_gpus_open(NULL, &gpus, &failure));
     harpe_instruction_profiler_options options = {.gpus = gpus, .log = {log_line, NULL}};
     harpe_instruction_profiler *profiler = NULL;
-    if (harpe_instruction_profiler_new(&options, &profiler, &error)) fail_msg("%s", error.message);
+    assert_works(harpe_instruction_profiler_new(&options, &profiler, &failure));
     pause_s(0.03); /* the counter's first move */
     for (int series = 0; series < 2; series++) {
         uint32_t frequency_mhz = series == 0 ? 1410 : 1005;
-        assert_int_equal(
-            harpe_gpu_lock_graphics_clocks(gpus, 0, frequency_mhz, frequency_mhz, NULL), HARPE_OK);
+        assert_works(
+            harpe_gpu_lock_graphics_clocks(gpus, 0, frequency_mhz, frequency_mhz, &failure));
         train(profiler, work, series, (int)frequency_mhz);
         WAIT_FOR(harpe_instruction_profiler_step_count(profiler, series) >= STEPS);
     }
-    if (harpe_instruction_profiler_write_csv(profiler, 0, -1, path, &error))
-        fail_msg("%s", error.message);
+    assert_works(harpe_instruction_profiler_write_csv(profiler, 0, -1, path, &failure));
     double waiting_w = harpe_instruction_profiler_waiting_power_w(profiler);
     print_message("waiting %.1f W\n", waiting_w);
     check_counter(profiler, work, 1);
@@ -131,5 +130,3 @@ WORLD_TEST(energies_are_those_of_the_profile) {
     compare(path, scratch_path(files, "HARPE_EMULATOR_PROFILE"));
     assert_true(waiting_w > 50 && waiting_w < 80);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -136,5 +136,3 @@ FIXTURE_TEST(more_clocks_than_the_table_has_are_harmless) {
     }
     assert_int_equal(entry(HARPE_SWITCH_TARGETS - 1).samples, 1);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -61,7 +61,6 @@ static inline int run_server(void *user) {
     server *one = user;
     char store[64], arguments[128];
     harpe_settings settings;
-    harpe_error error;
     snprintf(store, sizeof store, "world:%s/jobs.db", one->store);
     snprintf(arguments, sizeof arguments, "{\"solution_path\":\"%s/plan.py\"}", one->folder);
     const char *const usual[][2] = {{"store", store},        {"scheduler", "PointSolution"},
@@ -74,10 +73,9 @@ static inline int run_server(void *user) {
             assert_int_equal(harpe_settings_set(&settings, lists[list][i][0], lists[list][i][1],
                                                 HARPE_FROM_FLAG, "test", NULL),
                              HARPE_OK);
-    if (harpe_server_new_enclosed(&settings, (harpe_log){0}, &one->running, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_server_new_enclosed(&settings, (harpe_log){0}, &one->running, &failure));
     assert_true(harpe_transport_serve(one->url, harpe_process_self(), accept_socket, one));
-    return harpe_server_run(one->running, &error) != HARPE_OK;
+    return harpe_server_run(one->running, NULL) != HARPE_OK;
 }
 
 static inline void restart_server(server *one) {
@@ -235,10 +233,7 @@ static inline harpe_pipeline_timeouts short_pauses(void) {
 }
 
 static inline void construct_with(training *one, const harpe_pipeline_timeouts *times) {
-    harpe_error error;
-    harpe_status status = harpe_pipeline_new_with(&one->options, times, &one->optimizer, &error);
-    if (status != HARPE_OK) print_error("%s\n", error.message);
-    assert_int_equal(status, HARPE_OK);
+    assert_works(harpe_pipeline_new_with(&one->options, times, &one->optimizer, &failure));
 }
 
 static inline void construct(training *one) {

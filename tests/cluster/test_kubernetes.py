@@ -168,7 +168,3 @@ class Documents(unittest.TestCase):
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
                 self.assertIn("no_such_rule", done.stdout)
                 self.assertEqual(done.returncode, 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -267,7 +267,3 @@ class Container(Machine):
         self.assertIsNone(job.poll())
         done = self.run_as_root(*restore)
         self.assertEqual(done.returncode, 0, done.stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -209,5 +209,3 @@ TEST(the_document_lists_every_key_once) {
         assert_true(is_key(at + 2, length));
     }
 }
-
-int main(void) { return run_listed_tests(); }

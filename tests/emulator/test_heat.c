@@ -202,5 +202,3 @@ TEST(the_own_exponential_function_is_exact) {
     for (double x = -40; x < 40; x += 0x1p-9)
         assert_true(fabs(emulator_exp(x) / exp(x) - 1) < 1e-14);
 }
-
-int main(void) { return run_listed_tests(); }

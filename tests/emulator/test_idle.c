@@ -102,5 +102,3 @@ TEST(energy_follows_a_clock_that_comes_late) {
     emulator_advance(&g.state, &g.chip, START_NS + 5 * S);
     assert_true(fabs(g.state.energy_mj * 1e-3 - (2 * 130 + 3 * 71)) < 1e-6);
 }
-
-int main(void) { return run_listed_tests(); }

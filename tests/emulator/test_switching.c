@@ -339,5 +339,3 @@ TEST(draws_depend_on_seed_gpu_and_number) {
     assert_true(first != emulator_draw_deviation(1, 0, EMULATOR_DRAW_CALL, 0));
     assert_true(first != emulator_draw_deviation(1, 0, EMULATOR_DRAW_LATENCY, 1));
 }
-
-int main(void) { return run_listed_tests(); }

@@ -186,5 +186,3 @@ TEST(a_constant_clock_is_as_fast_and_needs_less) {
         assert_true(wasteful ? constant_w < 0.92 * throttled_w : constant_w > 0.95 * throttled_w);
     }
 }
-
-int main(void) { return run_listed_tests(); }

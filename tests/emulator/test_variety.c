@@ -211,5 +211,3 @@ TEST(some_locks_are_ignored) {
         ignored += emulator_ignores_lock(&effects, i);
     assert_true(ignored > 2300 && ignored < 2700);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -246,5 +246,3 @@ TEST(laws_fit_the_measurements_of_an_h100) {
     assert_true(time.total / time.count < 0.065 && time.worst < 0.19);
     assert_true(power.total / power.count < 0.044 && power.worst < 0.1);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -304,7 +304,6 @@ FIXTURE_TEST(thousands_of_gpus_work) {
 FIXTURE_TEST(names_open_only_their_gpus) {
     char text[128], first[48], last[48];
     harpe_gpus *gpus;
-    harpe_error error;
     (void)state;
     begin("1024xA100", "ideal");
     setenv("HARPE_NVML_LIBRARY", EMULATOR, 1);
@@ -313,7 +312,7 @@ FIXTURE_TEST(names_open_only_their_gpus) {
     (void)snprintf(text, sizeof text, "%s,%s", last, first);
     assert_true(harpe_emulator_use_faults("slow_get=1")); /* each call waits twice */
     harpe_gpus_options options = {.visible_devices = text};
-    assert_int_equal(harpe_gpus_open(&options, &gpus, &error), HARPE_OK);
+    assert_works(harpe_gpus_open(&options, &gpus, &failure));
     assert_int_equal(harpe_gpus_count(gpus), 2);
     assert_int_equal(harpe_gpu_info_at(gpus, 0)->driver_index, 1023);
     assert_int_equal(harpe_gpu_info_at(gpus, 1)->driver_index, 40);
@@ -321,7 +320,7 @@ FIXTURE_TEST(names_open_only_their_gpus) {
     harpe_gpus_close(gpus);
     assert_in_range(world.waits, 1, 100);
     options.visible_devices = "all";
-    assert_int_equal(harpe_gpus_open(&options, &gpus, &error), HARPE_OK);
+    assert_works(harpe_gpus_open(&options, &gpus, &failure));
     assert_int_equal(harpe_gpus_count(gpus), 1024);
     for (int gpu = 0; gpu < 1024; gpu++)
         assert_int_equal(harpe_gpu_info_at(gpus, gpu)->driver_index, gpu);

@@ -4,7 +4,6 @@ machine. A job is a script; each of its processes prints one line of JSON at its
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ import threading
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "python"))
 import training  # noqa: E402
+import world  # noqa: E402
 
 
 class JobTest(training.TrainingTest):
@@ -26,9 +26,7 @@ class JobTest(training.TrainingTest):
         path of a file that is made when while_it_runs has returned. Waits for the processes.
         Returns what they have printed, in the order of the ranks."""
         settings = dict({"world_size": world_size, "until": str(self.path / "end")}, **settings)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
+        port = world.reserve_port(self)
         processes = [
             subprocess.Popen([sys.executable, "-W", "ignore", HERE / script, json.dumps(settings)],
                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -92,7 +92,3 @@ class Job(jobs.JobTest):
         path = self.path / "order.csv"
         harpe_deepspeed.write_csv(engine, path)
         self.run_planned(plan_for(4, path), module="DualPipeVModule", layers=4, microbatches=5)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Energy and power limits in real training loops of Hugging Face transformers and accelerate
 (hugging_face_job.py), on emulated GPUs. The emulator's own account is the oracle."""
-import importlib.util
 import os
-import unittest
 from unittest import mock
 
 import energy_checks
 import jobs
+from fixtures import needs
 
-WHY_NOT = next((f"{name} is not installed" for name in ("torch", "transformers", "accelerate")
-                if importlib.util.find_spec(name) is None), "")
+installed = needs("torch", "transformers", "accelerate")
 
 
-@unittest.skipIf(WHY_NOT, WHY_NOT)
+@installed
 class TrainerJob(energy_checks.EnergyChecks, jobs.JobTest):
     def run_trainer(self, ranks):
         results = self.run_ranks("hugging_face_job.py", ranks, job="trainer",
@@ -93,7 +91,7 @@ class TrainerJob(energy_checks.EnergyChecks, jobs.JobTest):
             self.assertRegex(line, f"^{start}: .*libnvidia-ml.*; training goes on$")
 
 
-@unittest.skipIf(WHY_NOT, WHY_NOT)
+@installed
 class LostGpu(jobs.JobTest):
     """On a machine of its own, because the GPU stays lost."""
 
@@ -111,7 +109,7 @@ class LostGpu(jobs.JobTest):
         self.assertNotIn("train_energy_j", one["metrics"])
 
 
-@unittest.skipIf(WHY_NOT, WHY_NOT)
+@installed
 class AccelerateJob(energy_checks.EnergyChecks, jobs.JobTest):
     def test_two_ranks(self):
         first, second = self.run_ranks("hugging_face_job.py", 2, job="accelerate",
@@ -133,7 +131,3 @@ class AccelerateJob(energy_checks.EnergyChecks, jobs.JobTest):
         self.assertEqual(first["measurements"], second["measurements"])
         self.assertEqual(self.machine.limit(0), 400000)
         self.assertEqual(self.machine.limit(1), 400000)
-
-
-if __name__ == "__main__":
-    unittest.main()

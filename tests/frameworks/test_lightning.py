@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Energy and power limits in real training loops of Lightning (lightning_job.py), on emulated GPUs.
 The emulator's own account is the oracle."""
-import importlib.util
 import os
-import unittest
 from unittest import mock
 
 import energy_checks
 import jobs
+from fixtures import needs
 
-WHY_NOT = next((f"{name} is not installed" for name in ("torch", "lightning")
-                if importlib.util.find_spec(name) is None), "")
+installed = needs("torch", "lightning")
 
 
-@unittest.skipIf(WHY_NOT, WHY_NOT)
+@installed
 class Job(energy_checks.EnergyChecks, jobs.JobTest):
     def run_job(self, ranks):
         results = self.run_ranks("lightning_job.py", ranks, job="training",
@@ -79,7 +77,3 @@ class Job(energy_checks.EnergyChecks, jobs.JobTest):
             self.assertFalse([name for name in row if "energy" in name or "power" in name], row)
         self.assertEqual(len(one["lines"]), 2, one["lines"])
         self.assertIsNone(one["optimizer"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -139,7 +139,3 @@ class Frontier(unittest.TestCase):
               f"{sorted(set(self.failures))}", file=sys.stderr)
         self.assertGreaterEqual(solved["hull"], len(FAMILIES) - 2, steps)
         self.assertGreaterEqual(solved["exponential"], 4, steps)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -128,7 +128,3 @@ class Graph(unittest.TestCase):
         before = {node: vars(operation).copy() for node, operation in dag.nodes(data="op")}
         harpe.graph.solve(dag, attr_name="op")
         self.assertEqual({node: vars(operation) for node, operation in dag.nodes(data="op")}, before)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -308,7 +308,3 @@ class Job(jobs.JobTest):
         for result in results:
             result["rank"] //= 2
         self.assert_order(results, order, 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

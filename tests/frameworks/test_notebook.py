@@ -104,7 +104,3 @@ class Notebook(jobs.JobTest):
             self.assertLess(int(texts[place].split()[1]), 400)
         self.assertIn("energy_j", texts[6])
         self.assertEqual(self.machine.limit(0), 400000)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,8 +2,6 @@
 """Programs of other projects that show or measure GPUs, unchanged, on emulated GPUs: what they show
 is what the emulator's nvidia-smi shows. Each needs its own package; a missing one is skipped.
 `make check` does not run these tests."""
-import functools
-import importlib.util
 import json
 import os
 import pathlib
@@ -15,16 +13,12 @@ import unittest
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "python"))
 import world  # noqa: E402
+from fixtures import needs  # noqa: E402
 
 HOST = pathlib.Path(__file__).resolve().with_name("peer_host.py")
 HARPE = os.environ.get("HARPE", str(world.BUILD / "harpe"))
 LIMIT_S = 600
 MIB = 1 << 20
-
-
-def needs(module):
-    """Skips a test if this module is not installed."""
-    return unittest.skipUnless(importlib.util.find_spec(module), f"{module} is not installed")
 
 
 def environment():
@@ -273,7 +267,3 @@ print(json.dumps([[repr(one) for one in domains], sample.energy, least_s, most_s
         self.assertEqual(domains, ["nvidia_gpu_0", "nvidia_gpu_1"])
         for index, domain in enumerate(domains):
             self.assert_energy(index, energies[domain] / 1e3, least_s, most_s)
-
-
-if __name__ == "__main__":
-    unittest.main()

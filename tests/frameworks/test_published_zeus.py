@@ -2,7 +2,6 @@
 """The published Zeus, unchanged: its client in a real job against `harpe serve`, and its monitor,
 its power limit optimizer and its devices on emulated GPUs, beside Harpe's. Needs a Python with zeus
 and PyTorch; without them the tests are skipped. `make check` does not run them."""
-import importlib.util
 import json
 import os
 import subprocess
@@ -13,18 +12,14 @@ from unittest import mock
 
 import jobs  # appends the directory of the next import to the path
 import world
+from fixtures import needs
 
 HARPE = os.environ.get("HARPE", str(world.BUILD / "harpe"))
 LIMIT_S = 600
 A100_STEP_S = 0.05  # of the energy counter
 
 
-def missing(*modules):
-    found = [name for name in modules if importlib.util.find_spec(name) is None]
-    return unittest.skipIf(found, f"{', '.join(found)} cannot be imported")
-
-
-@missing("zeus", "torch")
+@needs("zeus", "torch")
 class Job(jobs.JobTest):
     gpus = "4xA100"
 
@@ -167,7 +162,7 @@ print(json.dumps([out, [line.split(", ") for line in text.splitlines()]]))
 """
 
 
-@missing("zeus")
+@needs("zeus")
 class OnTheEmulator(unittest.TestCase):
     def emulate(self, gpus, script, *arguments, options=(), **variables):
         done = subprocess.run(
@@ -233,7 +228,3 @@ class OnTheEmulator(unittest.TestCase):
                 self.assertTrue(one["counts"])
                 self.assertAlmostEqual(one["heat"], float(smi[7]), delta=2)
                 self.assertEqual(one["memory_lock"], None if "V100" in smi[0] else True)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,7 +2,6 @@
 """`harpe run` with scripts of real frameworks that name nothing of Harpe (scripts/), on emulated
 GPUs and with a real server."""
 import importlib.metadata
-import importlib.util
 import json
 import os
 import re
@@ -15,15 +14,10 @@ import unittest
 import jobs
 import training
 import world
+from fixtures import needs
 
 SCRIPTS = jobs.HERE / "scripts"
 HARPE = os.environ.get("HARPE", str(world.BUILD / "harpe"))
-
-
-def needs(*names):
-    """Skips a test if one of these packages is not installed."""
-    missing = next((name for name in names if importlib.util.find_spec(name) is None), None)
-    return unittest.skipIf(missing, f"{missing} is not installed")
 
 
 def is_older(name, *version):
@@ -128,7 +122,3 @@ class Run(jobs.JobTest):
         names = (self.path / "log" / "version_0" / "metrics.csv").read_text().splitlines()[0]
         self.assertIn("energy_per_sample_j", names.split(","))
         self.assertEqual(said, ["harpe run: the Trainer of Lightning: its log gets the energy"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -281,7 +281,3 @@ class Megatron(OneForAll):
         self.compare([(ranks, microbatches, chunks, group_size) for ranks in (2, 4)
                       for microbatches in (4, 9, 10) for chunks in (2, 3)
                       for group_size in range(2, microbatches + 1)], overlaps=True)
-
-
-if __name__ == "__main__":
-    unittest.main()

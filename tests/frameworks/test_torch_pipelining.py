@@ -230,7 +230,3 @@ class Meshes(jobs.JobTest):
                     self.assertEqual(result["misfits"], 0)
                     if stage == 1:
                         self.assertLess(result["losses"][-1], result["losses"][0])
-
-
-if __name__ == "__main__":
-    unittest.main()

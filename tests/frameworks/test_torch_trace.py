@@ -92,7 +92,3 @@ class TorchTraceTest(unittest.TestCase):
             graph = json.loads((self.path / "job.json").read_text())
             total = sum(activity["options"][0]["time"] for activity in graph["activities"])
             self.assertAlmostEqual(total, span * 1e-6, 6)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -52,7 +52,3 @@ class Job(jobs.JobTest):
             self.assertEqual((result["misfits"], result["left"]), (0, []))
             if stage == 1:
                 self.assertLess(result["losses"][-1], result["losses"][0])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -8,14 +8,9 @@ import unittest
 import jobs
 import world
 from counted import LOOPS, STEPS, CountedTest
+from fixtures import needs
 
 SCRIPTS = jobs.HERE / "scripts"
-
-
-def needs(*names):
-    """Skips a test if one of these packages is not installed."""
-    missing = next((name for name in names if importlib.util.find_spec(name) is None), None)
-    return unittest.skipIf(missing, f"{missing} is not installed")
 
 
 def needs_newer_gloo():
@@ -118,7 +113,3 @@ def with_callback(*arguments, **named):
     make(*arguments, callbacks=[callback], **named)
 lightning.Trainer.__init__ = with_callback
 """), range(14, 18))
-
-
-if __name__ == "__main__":
-    unittest.main()

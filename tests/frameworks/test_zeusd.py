@@ -124,7 +124,3 @@ class Job(training.TrainingTest):
             with self.subTest(is_socket=is_socket, has_token=has_token), \
                     zeusd.Published(self.machine, path, has_token) as daemon:
                 self.run_job(daemon, url)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -449,6 +449,7 @@ static void a_lease_that_ends_leaves_the_record_of_a_dead_job_alone(void **state
 static void a_record_of_a_later_version_stays(void **state) {
     harpe_holding *holding = hold();
     harpe_saved_settings_recovery recovery = {.user = NULL};
+    harpe_saved_settings_outcome outcome;
     harpe_error error;
     int directory = -1;
     char name[HARPE_SAVED_NAME_SIZE], text[] = "harpe-found 2\nkind power\n";
@@ -461,11 +462,78 @@ static void a_record_of_a_later_version_stays(void **state) {
     assert_int_equal(harpe_saved_settings_recover(gpus, &recovery, &error), HARPE_NOT_SUPPORTED);
     assert_non_null(strstr(error.message, "with the later version that has written it"));
     assert_int_equal(take(harpe_process_self(), &holding), HARPE_NOT_SUPPORTED);
-    text[12] = '0'; /* no version ever wrote this */
-    assert_int_equal(harpe_file_replace_at(directory, name, text, strlen(text)), 0);
-    assert_int_equal(harpe_saved_settings_recover(gpus, &recovery, &error), HARPE_OK);
-    assert_int_equal(faccessat(directory, name, F_OK, 0), -1);
+    /* A lease that could not begin for this reason has nothing to restore. */
+    assert_int_equal(
+        harpe_saved_settings_end(gpus, 0, HARPE_SAVED_POWER, harpe_process_self(), &outcome, NULL),
+        HARPE_OK);
+    assert_int_equal(outcome, HARPE_SAVED_IN_USE);
     close(directory);
+}
+
+static void see_failure(void *user, const harpe_saved_settings *saved, const harpe_gpu_info *info,
+                        harpe_saved_settings_outcome outcome, const harpe_error *error) {
+    (void)error;
+    assert_int_equal(outcome, HARPE_SAVED_FAILED);
+    assert_int_equal(saved->kind, HARPE_SAVED_POWER);
+    assert_non_null(info);
+    ++*(int *)user;
+}
+
+/* A record that ends early, or lacks one of the lines of all records, does not say everything that
+ * must be restored. */
+static void a_damaged_record_is_told(void **state) {
+    int told = 0, directory = -1;
+    harpe_saved_settings_recovery recovery = {.report = see_failure, .user = &told};
+    char name[HARPE_SAVED_NAME_SIZE], text[4096], less[4096];
+    harpe_holding *holding = hold();
+    harpe_error error;
+    (void)state;
+    harpe_saved_settings_name(holding->record.state.uuid, HARPE_SAVED_POWER, name);
+    assert_int_equal(harpe_saved_settings_open_directory(true, false, &directory, NULL), HARPE_OK);
+    int file = openat(directory, name, O_RDONLY);
+    ssize_t length = read(file, text, sizeof text - 1);
+    close(file);
+    harpe_holding_release(holding);
+    assert_true(length > 0);
+    text[length] = '\0';
+    for (const char *line = text, *next; *line; line = next) {
+        size_t before = (size_t)(line - text);
+        next = strchr(line, '\n') + 1;
+        for (int ends_here = 0; ends_here < 2; ends_here++) {
+            if (!ends_here && strncmp(line, "cluster ", 8) == 0) continue;
+            memcpy(less, text, before);
+            strcpy(less + before, ends_here ? "" : next);
+            assert_int_equal(harpe_file_replace_at(directory, name, less, strlen(less)), 0);
+            recovery.is_dry = told == 0;
+            assert_int_equal(harpe_saved_settings_recover(gpus, &recovery, &error),
+                             HARPE_INVALID_INPUT);
+            assert_non_null(strstr(error.message, "is damaged"));
+            assert_int_equal(faccessat(directory, name, F_OK, 0), told == 1 ? 0 : -1);
+        }
+    }
+    assert_true(told > 20);
+    close(directory);
+}
+
+static void what_is_left_has_no_owner(void **state) {
+    int64_t trainer = 0;
+    (void)state;
+    pid_t job = harpe_world_start("job", die_with_a_change, NULL);
+    WAIT_FOR(limit_now() == CHANGED_MW);
+    assert_false(harpe_saved_settings_are_left(gpus, 0, HARPE_SAVED_POWER, &trainer));
+    harpe_world_kill(job);
+    assert_true(harpe_saved_settings_are_left(gpus, 0, HARPE_SAVED_POWER, &trainer));
+    assert_int_equal(trainer, job);
+    harpe_holding *holding = hold(); /* restores it */
+    harpe_holding_release(holding);
+    holding = hold();
+    holding->record.trainer.process = job;
+    holding->record.trainer.namespace ++; /* of a container: its processes cannot be examined */
+    assert_int_equal(harpe_holding_save(holding, NULL), HARPE_OK);
+    holding->changed = HARPE_ALL_SETTINGS;
+    harpe_holding_release(holding);
+    assert_true(has_record());
+    assert_false(harpe_saved_settings_are_left(gpus, 0, HARPE_SAVED_POWER, &trainer));
 }
 
 static void every_line_of_a_record_comes_back(void **state) {
@@ -512,6 +580,8 @@ int main(void) {
         IN_WORLD(a_lease_that_ends_is_restored_although_its_process_lives),
         IN_WORLD(a_lease_that_ends_leaves_the_record_of_a_dead_job_alone),
         IN_WORLD(a_record_of_a_later_version_stays),
+        IN_WORLD(a_damaged_record_is_told),
+        IN_WORLD(what_is_left_has_no_owner),
         IN_WORLD(every_line_of_a_record_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

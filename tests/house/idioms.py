@@ -46,7 +46,7 @@ OTHER_WAITS = {
     "src/world/world.c": ("epoll_wait", "looks which descriptors are ready, and does not wait"),
     "src/cli/fleet/fleet_server.c": ("ppoll", "unblocks signals only while it waits"),
     "src/server/scheduler/program.c": ("sigtimedwait", "takes a pending SIGPIPE, and does not wait"),
-    "src/server/scheduler/child.c": ("setitimer", "ends its own start if that takes too long"),
+    "src/server/scheduler/supervisor.c": ("setitimer", "ends its own start if that takes too long"),
 }
 CLOCK_READ = re.compile(r"harpe_clock_n?s\(\)")
 MEASURED = re.compile(r"double began(?:_s)? = harpe_clock_s\(\);|\bwork\.\w+_s \+?= harpe_clock_s\(\) - began")

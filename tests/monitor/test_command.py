@@ -18,7 +18,7 @@ import time
 import uuid
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from program import HARPE, ProgramTest, environment, json, signal, unittest  # noqa: E402
+from program import HARPE, ProgramTest, environment, json, signal  # noqa: E402
 
 EMULATOR = os.environ.get("HARPE_EMULATOR", "")
 LIMIT_S = 300  # of every wait: far more than a loaded machine needs
@@ -145,31 +145,27 @@ class Faults(MonitorTest):
         got = result.json()
         self.assertTrue(20 < got["gpus"][1]["average_power_w"] < 450, got)
 
-    def test_counter_restart_is_told_and_gives_no_number(self):
-        self.monitor_ok("energy", "--", "sleep", "0.3")  # the counter is then well above 0
-        result = self.monitor("energy", "--json", "--gpus", "0", "--", "sh", "-c",
-                              "echo counter_restart_after=0 > faults",
-                              HARPE_EMULATOR_FAULTS_FILE=str(self.path / "faults"))
-        self.assertEqual((result.code, result.out), (1, ""), result)
-        self.assertIn("ran backwards", result.err)
-
-    def test_energy_that_cannot_be_gives_no_number(self):
+    def gives_no_number(self, script, message, before=""):
+        """The script writes the faults of the driver, which begin with `before`, while it is measured."""
         faults = self.path / "faults"
-        for script in ("echo counter_factor=1e6 > faults; sleep 0.5", "sleep 0.5"):
-            result = self.monitor("energy", "--json", "--gpus", "0", "--", "sh", "-c",
-                                  "sleep 0.3; " + script, HARPE_EMULATOR_FAULTS_FILE=str(faults))
-            self.assertEqual((result.code, result.out), (1, ""), result)
-            self.assertIn("the energy is not known", result.err)
-            faults.write_text("counter_factor=100")  # from the beginning
-
-    def test_counter_gpu_lost_in_mid_window_gives_no_number(self):
-        faults = self.path / "faults"
-        faults.write_text("# none yet\n")
-        result = self.monitor("energy", "--json", "--", "sh", "-c",
-                              "sleep 0.2; echo lost_after=0 > faults; sleep 0.2",
+        faults.write_text(f"{before}\n")
+        result = self.monitor("energy", "--json", "--gpus", "0", "--", "sh", "-c", script,
                               HARPE_EMULATOR_FAULTS_FILE=str(faults))
         self.assertEqual((result.code, result.out), (1, ""), result)
-        self.assertIn("lost", result.err)
+        self.assertIn(message, result.err)
+
+    def test_faults_in_mid_window_give_no_number(self):
+        self.monitor_ok("energy", "--", "sleep", "0.3")  # the counter is then well above 0
+        sampled = "no_energy_counter"
+        for before, script, message in (
+                ("", "echo counter_restart_after=0 > faults", "ran backwards"),
+                ("", "sleep 0.2; echo lost_after=0 > faults; sleep 0.2", "lost"),
+                (sampled, f"sleep 0.2; echo {sampled},not_supported=power,not_supported=field_values > faults; "
+                          f"sleep 3; echo {sampled} > faults; sleep 0.2", "its power could not be read for"),
+                ("", "sleep 0.3; echo counter_factor=1e6 > faults; sleep 0.5", "the energy is not known"),
+                ("counter_factor=100", "sleep 0.8", "the energy is not known")):
+            with self.subTest(before=before, script=script):
+                self.gives_no_number(script, message, before)
 
     def test_zero_energy_is_told(self):
         result = self.monitor_ok("energy", "--gpus", "0", "--", "true",
@@ -184,16 +180,6 @@ class Faults(MonitorTest):
             got = result.json()
             self.assertTrue(0.8 < got["time_s"] < time.monotonic() - began_s, got)
             self.assertTrue(20 < got["gpus"][0]["average_power_w"] < 450, got)
-
-    def test_gap_in_the_samples_gives_no_number(self):
-        faults = self.path / "faults"
-        faults.write_text("no_energy_counter\n")
-        script = ("sleep 0.2; echo no_energy_counter,not_supported=power,not_supported=field_values"
-                  " > faults; sleep 3; echo no_energy_counter > faults; sleep 0.2")
-        result = self.monitor("energy", "--json", "--gpus", "0", "--", "sh", "-c", script,
-                              HARPE_EMULATOR_FAULTS_FILE=str(faults))
-        self.assertEqual((result.code, result.out), (1, ""), result)
-        self.assertIn("its power could not be read for", result.err)
 
     def test_lost_gpu_is_told_and_the_commands_status_passed_on(self):
         for script, code in (("exit 0", 1), ("exit 5", 5)):
@@ -337,7 +323,3 @@ class Display(MonitorTest):
         frame = text.split("\x1b[H")[3]
         self.assertIn("and 5 more GPUs", frame)
         self.assertLess(frame.count("\n"), 8)
-
-
-if __name__ == "__main__":
-    unittest.main()

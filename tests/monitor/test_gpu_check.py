@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from program import HARPE, SOURCE, ProgramTest, environment, json, unittest  # noqa: E402
+from program import HARPE, SOURCE, ProgramTest, environment, json  # noqa: E402
 
 SCRIPT = SOURCE / "bench" / "gpu_check"
 BUILD = os.environ.get("HARPE_BINARY_DIR", SOURCE / "build" / "release")
@@ -131,8 +131,3 @@ class GpuTraining(ProgramTest):
                               stderr=subprocess.PIPE, text=True, timeout=600)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done)
         self.assertRegex(done.stdout, r"^gpu-training: skipped: .*\n$")
-
-
-if __name__ == "__main__":
-    sys.dont_write_bytecode = True
-    unittest.main()

@@ -38,14 +38,14 @@ static char *with_conduct(const harpe_conduct *conduct) {
                                      .iteration_energy_j = &energy_j,
                                      .iteration_energy_count = 1};
     char *json = NULL;
-    assert_int_equal(harpe_profiling_result_format(&result, &json, NULL), HARPE_OK);
-    assert_int_equal(harpe_conduct_append(conduct, &json, NULL), HARPE_OK);
+    assert_works(harpe_profiling_result_format(&result, &json, &failure));
+    assert_works(harpe_conduct_append(conduct, &json, &failure));
     return json;
 }
 
 TEST(a_conduct_survives_writing_and_reading) {
     for (size_t i = 0; i < sizeof SAMPLES / sizeof *SAMPLES; i++) {
-        char *json = with_conduct(&SAMPLES[i]);
+        owned_array char *json = with_conduct(&SAMPLES[i]);
         int rank;
         harpe_result_totals totals;
         assert_true(harpe_profiling_result_scan_totals(json, strlen(json), &rank, &totals));
@@ -56,12 +56,10 @@ TEST(a_conduct_survives_writing_and_reading) {
         assert_false(harpe_profiling_result_scan(odd, strlen(odd), &rank));
         harpe_conduct read = harpe_conduct_read(odd, strlen(odd));
         assert_equal(&read, &SAMPLES[i]);
-        harpe_profiling_result result;
-        assert_int_equal(harpe_profiling_result_parse(json, strlen(json), &result, NULL), HARPE_OK);
+        AT_END(harpe_profiling_result_free) harpe_profiling_result result;
+        assert_works(harpe_profiling_result_parse(json, strlen(json), &result, &failure));
         assert_int_equal(result.rank, 3);
         assert_true(result.iteration_time_s[0] == 0.5);
-        harpe_profiling_result_free(&result);
-        free(json);
     }
 }
 
@@ -91,10 +89,9 @@ TEST(a_wrong_conduct_is_unknown_and_spoils_no_result) {
                  "{\"rank\":0,\"iter_time\":[1],\"iter_energy\":[2],\"conduct\":%s}", conducts[i]);
         harpe_conduct conduct = harpe_conduct_read(text, strlen(text));
         assert_equal(&conduct, &unknown);
-        harpe_profiling_result result;
-        assert_int_equal(harpe_profiling_result_parse(text, strlen(text), &result, NULL), HARPE_OK);
+        AT_END(harpe_profiling_result_free) harpe_profiling_result result;
+        assert_works(harpe_profiling_result_parse(text, strlen(text), &result, &failure));
         assert_int_equal(result.iteration_time_count, 1);
-        harpe_profiling_result_free(&result);
     }
 }
 
@@ -110,5 +107,3 @@ TEST(members_may_be_missing_or_new) {
     assert_false(harpe_conduct_read("", 0).is_known);
     assert_false(harpe_conduct_read("{\"conduct\"", 10).is_known);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -16,11 +16,10 @@ static void expect_id(const char *metadata, const char *scheduler, int repetitio
                        .tm_min = 8,
                        .tm_sec = 7,
                        .tm_isdst = -1};
-    char *id = harpe_job_id_make(&job, scheduler, mktime(&local), repetition);
+    owned_array char *id = harpe_job_id_make(&job, scheduler, mktime(&local), repetition);
     assert_non_null(id);
     assert_string_equal(id, expected);
     assert_true(harpe_job_id_is_valid(id));
-    free(id);
 }
 
 TEST(an_id_tells_time_degrees_scheduler_and_metadata) {
@@ -52,9 +51,8 @@ TEST(long_parts_are_cut) {
     assert_int_equal(strlen(strrchr(id, '+') + 1), 128);
     assert_true(harpe_job_id_is_valid(id));
     free(id);
-    char *far_away = harpe_job_id_make(&job, "S", (time_t)INT64_MAX, 1);
+    owned_array char *far_away = harpe_job_id_make(&job, "S", (time_t)INT64_MAX, 1);
     assert_true(harpe_job_id_is_valid(far_away));
-    free(far_away);
 }
 
 TEST(only_ids_of_ours_are_valid) {
@@ -72,5 +70,3 @@ TEST(only_ids_of_ours_are_valid) {
     text[513] = '\0';
     assert_false(harpe_job_id_is_valid(text));
 }
-
-int main(void) { return run_listed_tests(); }

@@ -9,29 +9,31 @@
 
 static harpe_json read_json(const char *text) {
     harpe_json json = {0};
-    harpe_json_failure failure = {"", 0};
-    if (!harpe_json_read(text, strlen(text), &json, &failure))
-        fail_msg("%s: %s at %zu", text, failure.message, failure.byte);
+    harpe_json_failure fault = {"", 0};
+    if (!harpe_json_read(text, strlen(text), &json, &fault))
+        fail_msg("%s: %s at %zu", text, fault.message, fault.byte);
     return json;
 }
 
 /* Reads from memory of exactly that size, so that a read past the end is detected. */
 static void expect_failure(const char *text, size_t length, const char *message, size_t byte) {
     harpe_json json = {0};
-    harpe_json_failure failure = {"", 0};
+    harpe_json_failure fault = {"", 0};
     char *exact = malloc(length > 0 ? length : 1);
     assert_non_null(exact);
     memcpy(exact, text, length);
-    if (harpe_json_read(exact, length, &json, &failure)) fail_msg("accepted: %s", text);
+    if (harpe_json_read(exact, length, &json, &fault)) fail_msg("accepted: %s", text);
     free(exact);
     assert_null(json.nodes);
-    if (strcmp(failure.message, message) != 0 || failure.byte != byte) {
-        fail_msg("%s: '%s' at %zu, expected '%s' at %zu", text, failure.message, failure.byte,
-                 message, byte);
+    if (strcmp(fault.message, message) != 0 || fault.byte != byte) {
+        fail_msg("%s: '%s' at %zu, expected '%s' at %zu", text, fault.message, fault.byte, message,
+                 byte);
     }
 }
 
 TEST(nodes_stand_in_document_order) {
+    AT_END(harpe_json_free)
+    AT_END(harpe_json_free)
     harpe_json json = read_json(" { \"a\" : [1, -2.5, [ ], true] , \"b\":{\"c\":null} } \n");
     static const harpe_json_kind kinds[] = {HARPE_JSON_OBJECT,  HARPE_JSON_TEXT, HARPE_JSON_LIST,
                                             HARPE_JSON_INTEGER, HARPE_JSON_REAL, HARPE_JSON_LIST,
@@ -45,11 +47,10 @@ TEST(nodes_stand_in_document_order) {
     assert_int_equal(harpe_json_next(&json, 2), 7);
     assert_int_equal(harpe_json_next(&json, 0), json.node_count);
     assert_true(json.nodes[4].number == -2.5);
-    harpe_json_free(&json);
-    harpe_json_free(&json);
 }
 
 TEST(the_last_of_repeated_members_counts) {
+    AT_END(harpe_json_free)
     harpe_json json = read_json("{\"a\":1,\"b\":2,\"\\u0061\":{\"b\":7},\"c\":3,\"b\":4}");
     size_t node = harpe_json_member(&json, 0, "b");
     assert_true(json.nodes[node].number == 4);
@@ -57,15 +58,13 @@ TEST(the_last_of_repeated_members_counts) {
                      HARPE_JSON_OBJECT);
     assert_int_equal(harpe_json_member(&json, 0, "d"), 0);
 
-    harpe_json_pair *pairs = NULL;
+    owned_array harpe_json_pair *pairs = NULL;
     size_t count = 0;
     assert_true(harpe_json_pairs(&json, 0, &pairs, &count));
     assert_int_equal(count, 3); /* a, b, c: each at its first position */
     assert_int_equal(harpe_json_kind_of(&json, pairs[0].value), HARPE_JSON_OBJECT);
     assert_true(json.nodes[pairs[1].value].number == 4);
     assert_true(json.nodes[pairs[2].value].number == 3);
-    free(pairs);
-    harpe_json_free(&json);
 }
 
 TEST(texts_are_decoded) {
@@ -84,12 +83,11 @@ TEST(texts_are_decoded) {
                           "b"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        harpe_json json = read_json(cases[i].json);
+        AT_END(harpe_json_free) harpe_json json = read_json(cases[i].json);
         size_t length;
         const char *bytes = harpe_json_bytes(&json, 0, &length);
         assert_int_equal(length, strlen(cases[i].text));
         assert_memory_equal(bytes, cases[i].text, length);
-        harpe_json_free(&json);
     }
 }
 
@@ -117,11 +115,10 @@ TEST(integers_keep_all_of_their_64_bits) {
         {"-Infinity", false, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        harpe_json json = read_json(cases[i].json);
+        AT_END(harpe_json_free) harpe_json json = read_json(cases[i].json);
         int64_t value = 0;
         if (harpe_json_int64(&json, 0, &value) != cases[i].fits || value != cases[i].value)
             fail_msg("%s: %lld", cases[i].json, (long long)value);
-        harpe_json_free(&json);
     }
 }
 
@@ -195,20 +192,19 @@ TEST(invalid_utf8_is_refused_where_it_stands) {
 }
 
 TEST(a_byte_order_mark_is_ignored) {
-    harpe_json json = read_json("\xEF\xBB\xBF[1]");
+    AT_END(harpe_json_free) harpe_json json = read_json("\xEF\xBB\xBF[1]");
     assert_int_equal(json.node_count, 2);
-    harpe_json_free(&json);
 }
 
 TEST(nesting_has_a_limit) {
     enum { DEEP = 10000 };
     static char text[2 * DEEP];
     harpe_json json = {0};
-    harpe_json_failure failure;
+    harpe_json_failure fault;
     for (int depth = 1; depth <= HARPE_JSON_DEPTH + 1; depth++) {
         memset(text, '[', (size_t)depth);
         memset(text + depth, ']', (size_t)depth);
-        if (harpe_json_read(text, 2 * (size_t)depth, &json, &failure)) {
+        if (harpe_json_read(text, 2 * (size_t)depth, &json, &fault)) {
             assert_true(depth <= HARPE_JSON_DEPTH);
             harpe_json_free(&json);
         } else {
@@ -221,5 +217,3 @@ TEST(nesting_has_a_limit) {
         memcpy(text + i, "{\"a\":", 5);
     expect_failure(text, sizeof text, "Nested deeper than 64 levels", (size_t)5 * HARPE_JSON_DEPTH);
 }
-
-int main(void) { return run_listed_tests(); }

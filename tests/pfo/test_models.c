@@ -31,29 +31,26 @@ static void expect_detail(const harpe_problems *problems, const char *const *exp
     for (size_t i = 0; expected_problems[i]; i++)
         strcat(strcat(expected, i > 0 ? "," : ""), expected_problems[i]);
     strcat(expected, "]}");
-    char *text = harpe_problems_format(problems);
+    owned_array char *text = harpe_problems_format(problems);
     assert_non_null(text);
     if (strcmp(text, expected) != 0) fail_msg("%s\ngave     %s\nexpected %s", body, text, expected);
-    free(text);
 }
 
 static void expect_bad_job(const char *body, const char *const *expected_problems) {
-    harpe_problems problems = {0};
+    AT_END(harpe_problems_free) harpe_problems problems = {0};
     harpe_job_info job = {0};
     if (harpe_job_info_decode(body, strlen(body), &job, &problems)) fail_msg("accepted: %s", body);
     assert_null(job.job_id);
     expect_detail(&problems, expected_problems, body);
-    harpe_problems_free(&problems);
 }
 
 static void expect_bad_rank(const char *body, const char *const *expected_problems) {
-    harpe_problems problems = {0};
+    AT_END(harpe_problems_free) harpe_problems problems = {0};
     harpe_rank_info rank = {0};
     if (harpe_rank_info_decode(body, strlen(body), &rank, &problems))
         fail_msg("accepted: %s", body);
     assert_null(rank.available_frequencies_mhz);
     expect_detail(&problems, expected_problems, body);
-    harpe_problems_free(&problems);
 }
 
 /* ---- JobInfo --------------------------------------------------------------------------------- */
@@ -137,31 +134,28 @@ TEST(a_job_does_not_choose_its_id) {
     expect_bad_job(body,
                    PROBLEMS(PROBLEM(BODY("job_id"), "job_id must be empty: the server chooses it",
                                     "assertion_error")));
-    harpe_job_info job = {0};
-    harpe_error error;
-    assert_int_equal(harpe_job_info_parse(body, strlen(body), &job, &error), HARPE_OK);
+    AT_END(harpe_job_info_free) harpe_job_info job = {0};
+    assert_works(harpe_job_info_parse(body, strlen(body), &job, &failure));
     assert_string_equal(job.job_id, "mine"); /* a stored job has it */
-    harpe_job_info_free(&job);
 }
 
 TEST(a_key_has_1_to_256_bytes) {
     for (int length = 0; length <= 257; length++) {
         char body[400];
         harpe_job_info job = {0};
-        harpe_error error;
         (void)snprintf(body, sizeof body,
                        "{\"pp_degree\":1,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":1,"
                        "\"job_key\":\"%0*d\"}",
                        length, 0);
         if (length == 0) strcpy(strstr(body, "\"0\""), "\"\"}");
-        harpe_status status = harpe_job_info_parse(body, strlen(body), &job, &error);
+        harpe_status status = harpe_job_info_parse(body, strlen(body), &job, &failure);
         if (length >= 1 && length <= 256) {
             assert_int_equal(status, HARPE_OK);
             assert_int_equal(strlen(job.job_key), length);
             harpe_job_info_free(&job);
         } else {
             assert_int_equal(status, HARPE_INVALID_INPUT);
-            assert_string_equal(error.message, "job_key: job_key must have 1 to 256 bytes");
+            assert_string_equal(failure.message, "job_key: job_key must have 1 to 256 bytes");
         }
     }
 }
@@ -192,18 +186,15 @@ TEST(text_that_is_no_json_is_refused_as_the_published_server_does) {
 
 TEST(a_large_bad_document_is_shown_in_part) {
     enum { LARGE = 1 << 20 };
-    char *body = malloc(LARGE);
+    owned_array char *body = malloc(LARGE);
     assert_non_null(body);
     memset(body, ' ', LARGE);
-    harpe_problems problems = {0};
+    AT_END(harpe_problems_free) harpe_problems problems = {0};
     harpe_job_info job = {0};
     assert_false(harpe_job_info_decode(body, LARGE, &job, &problems));
-    char *text = harpe_problems_format(&problems);
+    owned_array char *text = harpe_problems_format(&problems);
     assert_non_null(strstr(text, "char 1048576"));
     assert_in_range(strlen(text), 4096, 5000);
-    free(text);
-    free(body);
-    harpe_problems_free(&problems);
 }
 
 TEST(a_job_reads_as_it_was_written) {
@@ -214,16 +205,16 @@ TEST(a_job_reads_as_it_was_written) {
         {"x", 2147483647, 1, 1, 2147483647, "not \xFF UTF-8", NULL},
     };
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
-        char *json = NULL;
+        owned_array char *json = NULL;
         harpe_job_info job = {0};
         harpe_job_info copy = {0};
-        assert_int_equal(harpe_job_info_copy(&jobs[i], &copy, NULL), HARPE_OK);
+        assert_works(harpe_job_info_copy(&jobs[i], &copy, &failure));
         assert_string_equal(copy.job_id, jobs[i].job_id ? jobs[i].job_id : "");
         harpe_job_info_free(&copy);
-        assert_int_equal(harpe_job_info_format(&jobs[i], &json, NULL), HARPE_OK);
+        assert_works(harpe_job_info_format(&jobs[i], &json, &failure));
         assert_int_equal(strstr(json, "job_key") != NULL, i == 1);
-        assert_int_equal(harpe_job_info_parse(json, strlen(json), &job, NULL), HARPE_OK);
-        assert_int_equal(harpe_job_info_copy(&job, &copy, NULL), HARPE_OK);
+        assert_works(harpe_job_info_parse(json, strlen(json), &job, &failure));
+        assert_works(harpe_job_info_copy(&job, &copy, &failure));
         harpe_job_info_free(&job);
         assert_string_equal(copy.job_id, jobs[i].job_id ? jobs[i].job_id : "");
         assert_int_equal(copy.world_size, jobs[i].world_size);
@@ -238,7 +229,6 @@ TEST(a_job_reads_as_it_was_written) {
         else
             assert_null(copy.job_key);
         harpe_job_info_free(&copy);
-        free(json);
     }
 }
 
@@ -248,26 +238,24 @@ TEST(numbers_become_texts_where_texts_are_expected) {
     for (size_t i = 0; i < sizeof metadata / sizeof *metadata; i++) {
         char body[128];
         harpe_problems problems = {0};
-        harpe_job_info job = {0};
+        AT_END(harpe_job_info_free) harpe_job_info job = {0};
         (void)snprintf(body, sizeof body,
                        "{\"pp_degree\":1,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":1,"
                        "\"job_metadata\":%s}",
                        metadata[i][0]);
         assert_true(harpe_job_info_decode(body, strlen(body), &job, &problems));
         assert_string_equal(job.job_metadata, metadata[i][1]);
-        harpe_job_info_free(&job);
     }
 }
 
 TEST(an_error_names_the_first_bad_field_and_counts_the_others) {
     harpe_job_info job = {0};
-    harpe_error error;
-    assert_int_equal(harpe_job_info_parse("{\"dp_degree\":1}", 15, &job, &error),
+    assert_int_equal(harpe_job_info_parse("{\"dp_degree\":1}", 15, &job, &failure),
                      HARPE_INVALID_INPUT);
-    assert_string_equal(error.message, "pp_degree: field required (and 2 more)");
-    assert_int_equal(harpe_job_info_parse("[", 1, &job, &error), HARPE_INVALID_INPUT);
-    assert_string_equal(error.message, "Expecting value: line 1 column 2 (char 1)");
-    assert_int_equal(harpe_job_info_parse("", 0, &job, &error), HARPE_INVALID_INPUT);
+    assert_string_equal(failure.message, "pp_degree: field required (and 2 more)");
+    assert_int_equal(harpe_job_info_parse("[", 1, &job, &failure), HARPE_INVALID_INPUT);
+    assert_string_equal(failure.message, "Expecting value: line 1 column 2 (char 1)");
+    assert_int_equal(harpe_job_info_parse("", 0, &job, &failure), HARPE_INVALID_INPUT);
     assert_null(job.job_id);
 }
 
@@ -277,19 +265,17 @@ TEST(a_rank_reads_as_it_was_written) {
     static const int frequencies[] = {1410, 1395, 210};
     const harpe_rank_info ranks[] = {{3, 1, 0, 1, frequencies, 3}, {0, 0, 0, 0, NULL, 0}};
     for (size_t i = 0; i < 2; i++) {
-        char *json = NULL;
+        owned_array char *json = NULL;
         harpe_rank_info rank = {0};
-        harpe_rank_info copy = {0};
-        assert_int_equal(harpe_rank_info_format(&ranks[i], &json, NULL), HARPE_OK);
-        assert_int_equal(harpe_rank_info_parse(json, strlen(json), &rank, NULL), HARPE_OK);
+        AT_END(harpe_rank_info_free) harpe_rank_info copy = {0};
+        assert_works(harpe_rank_info_format(&ranks[i], &json, &failure));
+        assert_works(harpe_rank_info_parse(json, strlen(json), &rank, &failure));
         assert_true(harpe_rank_info_equal(&ranks[i], &rank));
-        assert_int_equal(harpe_rank_info_copy(&rank, &copy, NULL), HARPE_OK);
+        assert_works(harpe_rank_info_copy(&rank, &copy, &failure));
         harpe_rank_info_free(&rank);
         assert_true(harpe_rank_info_equal(&ranks[i], &copy));
         assert_false(harpe_rank_info_equal(&ranks[1 - i], &copy));
         harpe_rank_info_free(&copy);
-        harpe_rank_info_free(&copy);
-        free(json);
     }
 }
 
@@ -307,16 +293,14 @@ TEST(every_bad_field_of_a_rank_is_listed) {
 
 TEST(a_rank_must_lie_in_its_job) {
     const harpe_job_info job = {"", 2, 3, 4, 24, NULL, NULL};
-    harpe_problems problems = {0};
+    AT_END(harpe_problems_free) harpe_problems problems = {0};
     assert_true(harpe_rank_info_fits(&(harpe_rank_info){23, 2, 1, 3, NULL, 0}, &job, &problems));
     assert_false(harpe_rank_info_fits(&(harpe_rank_info){24, 3, 2, 4, NULL, 0}, &job, &problems));
     assert_int_equal(harpe_problems_count(&problems), 4);
     assert_false(harpe_rank_info_fits(&(harpe_rank_info){0, 0, 2, 0, NULL, 0}, &job, &problems));
     assert_int_equal(harpe_problems_count(&problems), 5);
-    char *text = harpe_problems_format(&problems);
+    owned_array char *text = harpe_problems_format(&problems);
     assert_non_null(strstr(text, "\"loc\":[\"body\",\"rank\"]"));
-    free(text);
-    harpe_problems_free(&problems);
 }
 
 TEST(problems_without_end_are_kept_in_part) {
@@ -326,11 +310,10 @@ TEST(problems_without_end_are_kept_in_part) {
     for (int i = 1; i < BAD; i++)
         at = stpcpy(at, ",[]");
     (void)stpcpy(at, "]}");
-    harpe_problems problems = {0};
+    AT_END(harpe_problems_free) harpe_problems problems = {0};
     harpe_rank_info rank = {0};
     assert_false(harpe_rank_info_decode(body, strlen(body), &rank, &problems));
     assert_int_equal(harpe_problems_count(&problems), 1000);
-    harpe_problems_free(&problems);
 }
 
 /* ---- FrequencySchedule ----------------------------------------------------------------------- */
@@ -339,14 +322,14 @@ TEST(a_schedule_reads_as_it_was_written) {
     static const harpe_scheduled_instruction instructions[] = {
         {"forward", 1410}, {"backward", 0}, {"odd \"name\"", 210}, {"", 5}};
     const harpe_frequency_schedule written = {7, instructions, 4, false};
-    char *json = NULL;
+    owned_array char *json = NULL;
     harpe_frequency_schedule schedule = {0};
-    harpe_frequency_schedule copy = {0};
-    assert_int_equal(harpe_frequency_schedule_format(&written, &json, NULL), HARPE_OK);
+    AT_END(harpe_frequency_schedule_free) harpe_frequency_schedule copy = {0};
+    assert_works(harpe_frequency_schedule_format(&written, &json, &failure));
     assert_string_equal(json, "{\"rank\":7,\"frequencies\":[[\"forward\",1410],[\"backward\",0],"
                               "[\"odd \\\"name\\\"\",210],[\"\",5]]}");
-    assert_int_equal(harpe_frequency_schedule_parse(json, strlen(json), &schedule, NULL), HARPE_OK);
-    assert_int_equal(harpe_frequency_schedule_copy(&schedule, &copy, NULL), HARPE_OK);
+    assert_works(harpe_frequency_schedule_parse(json, strlen(json), &schedule, &failure));
+    assert_works(harpe_frequency_schedule_copy(&schedule, &copy, &failure));
     harpe_frequency_schedule_free(&schedule);
     harpe_frequency_schedule_free(&schedule);
     assert_int_equal(copy.rank, 7);
@@ -355,8 +338,6 @@ TEST(a_schedule_reads_as_it_was_written) {
         assert_string_equal(copy.instructions[i].instruction, instructions[i].instruction);
         assert_int_equal(copy.instructions[i].frequency_mhz, instructions[i].frequency_mhz);
     }
-    harpe_frequency_schedule_free(&copy);
-    free(json);
 }
 
 TEST(a_schedule_says_that_it_is_a_trial_only_where_it_is) {
@@ -366,26 +347,24 @@ TEST(a_schedule_says_that_it_is_a_trial_only_where_it_is) {
                                   "{\"trial\":false,\"rank\":3,\"frequencies\":[]}"};
     char *json = NULL;
     harpe_frequency_schedule schedule = {0}, copy = {0};
-    harpe_error error;
-    assert_int_equal(harpe_frequency_schedule_format(&written, &json, NULL), HARPE_OK);
+    assert_works(harpe_frequency_schedule_format(&written, &json, &failure));
     assert_string_equal(json, "{\"rank\":3,\"frequencies\":[[\"forward\",1410]],\"trial\":true}");
-    assert_int_equal(harpe_frequency_schedule_parse(json, strlen(json), &schedule, NULL), HARPE_OK);
-    assert_int_equal(harpe_frequency_schedule_copy(&schedule, &copy, NULL), HARPE_OK);
+    assert_works(harpe_frequency_schedule_parse(json, strlen(json), &schedule, &failure));
+    assert_works(harpe_frequency_schedule_copy(&schedule, &copy, &failure));
     assert_true(schedule.is_trial && copy.is_trial);
     harpe_frequency_schedule_free(&schedule);
     harpe_frequency_schedule_free(&copy);
     free(json);
     for (size_t i = 0; i < 2; i++) {
-        assert_int_equal(
-            harpe_frequency_schedule_parse(not_so[i], strlen(not_so[i]), &schedule, NULL),
-            HARPE_OK);
+        assert_works(
+            harpe_frequency_schedule_parse(not_so[i], strlen(not_so[i]), &schedule, &failure));
         assert_false(schedule.is_trial);
         harpe_frequency_schedule_free(&schedule);
     }
     const char *bad = "{\"rank\":3,\"frequencies\":[],\"trial\":[1]}";
-    assert_int_equal(harpe_frequency_schedule_parse(bad, strlen(bad), &schedule, &error),
+    assert_int_equal(harpe_frequency_schedule_parse(bad, strlen(bad), &schedule, &failure),
                      HARPE_INVALID_INPUT);
-    assert_string_equal(error.message, "trial: value could not be parsed to a boolean");
+    assert_string_equal(failure.message, "trial: value could not be parsed to a boolean");
 }
 
 TEST(an_item_of_a_schedule_is_a_pair) {
@@ -404,11 +383,10 @@ TEST(an_item_of_a_schedule_is_a_pair) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char json[128];
         harpe_frequency_schedule schedule = {0};
-        harpe_error error;
         (void)snprintf(json, sizeof json, "{\"rank\":0,\"frequencies\":[%s]}", cases[i].item);
-        assert_int_equal(harpe_frequency_schedule_parse(json, strlen(json), &schedule, &error),
+        assert_int_equal(harpe_frequency_schedule_parse(json, strlen(json), &schedule, &failure),
                          HARPE_INVALID_INPUT);
-        assert_string_equal(error.message, cases[i].message);
+        assert_string_equal(failure.message, cases[i].message);
         assert_null(schedule.instructions);
     }
 }
@@ -416,7 +394,7 @@ TEST(an_item_of_a_schedule_is_a_pair) {
 /* ---- Queries --------------------------------------------------------------------------------- */
 
 TEST(query_values_are_integers) {
-    harpe_problems problems = {0};
+    AT_END(harpe_problems_free) harpe_problems problems = {0};
     int64_t value = 42;
     assert_true(harpe_query_int_decode("rank", "-3", &value, &problems));
     assert_int_equal(value, -3);
@@ -429,7 +407,4 @@ TEST(query_values_are_integers) {
         PROBLEMS(MISSING(QUERY("rank")), NO_INTEGER(QUERY("rank")), NO_INTEGER(QUERY("round"))),
         "queries");
     harpe_problems_free(&problems);
-    harpe_problems_free(&problems);
 }
-
-int main(void) { return run_listed_tests(); }

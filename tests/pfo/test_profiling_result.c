@@ -47,18 +47,16 @@ static harpe_profiling_result decode(const char *body) {
 
 /* Writes, reads and copies: all values stay the same. */
 static void check_round_trip(const harpe_profiling_result *result) {
-    char *json = NULL;
+    owned_array char *json = NULL;
     harpe_profiling_result again = {0};
-    harpe_profiling_result copy = {0};
-    assert_int_equal(harpe_profiling_result_format(result, &json, NULL), HARPE_OK);
-    assert_int_equal(harpe_profiling_result_parse(json, strlen(json), &again, NULL), HARPE_OK);
+    AT_END(harpe_profiling_result_free) harpe_profiling_result copy = {0};
+    assert_works(harpe_profiling_result_format(result, &json, &failure));
+    assert_works(harpe_profiling_result_parse(json, strlen(json), &again, &failure));
     assert_same(result, &again);
-    assert_int_equal(harpe_profiling_result_copy(&again, &copy, NULL), HARPE_OK);
+    assert_works(harpe_profiling_result_copy(&again, &copy, &failure));
     harpe_profiling_result_free(&again);
     harpe_profiling_result_free(&again);
     assert_same(result, &copy);
-    harpe_profiling_result_free(&copy);
-    free(json);
 }
 
 static void check_values(const json_t *list, const double *values, size_t count) {
@@ -98,12 +96,10 @@ TEST(real_results_survive_a_round_trip) {
     if (!all) skip_because("data: %s is not there", path);
     assert_in_range(json_array_size(all), 1, 1000);
     json_array_foreach(all, i, one) {
-        char *body = json_dumps(one, 0);
-        harpe_profiling_result result = decode(body);
+        owned_array char *body = json_dumps(one, 0);
+        AT_END(harpe_profiling_result_free) harpe_profiling_result result = decode(body);
         check_against_jansson(one, &result);
         check_round_trip(&result);
-        harpe_profiling_result_free(&result);
-        free(body);
     }
     json_decref(all);
 }
@@ -120,13 +116,13 @@ TEST(odd_results_are_taken) {
         "{\"rank\":0,\"iter_time\":[],\"iter_energy\":[],\"time_breakdown\":{\"\\u00e9\\\"\":[]}}",
     };
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
-        harpe_profiling_result result = decode(bodies[i]);
+        AT_END(harpe_profiling_result_free) harpe_profiling_result result = decode(bodies[i]);
         check_round_trip(&result);
-        harpe_profiling_result_free(&result);
     }
 }
 
 TEST(the_last_of_repeated_names_counts) {
+    AT_END(harpe_profiling_result_free)
     harpe_profiling_result result =
         decode("{\"rank\":1,\"iter_time\":[9],\"iter_energy\":[],\"iter_time\":[1,2],"
                "\"time_breakdown\":{\"a\":[[1]],\"b\":[[2]],\"\\u0061\":[[3],[4,5]]}}");
@@ -136,7 +132,6 @@ TEST(the_last_of_repeated_names_counts) {
     assert_int_equal(result.time_breakdown[0].iteration_count, 2);
     assert_int_equal(result.time_breakdown[0].counts[1], 2);
     assert_true(result.time_breakdown[0].values[result.time_breakdown[0].offsets[1]] == 4);
-    harpe_profiling_result_free(&result);
 }
 
 TEST(every_bad_value_is_listed_in_order) {
@@ -159,34 +154,28 @@ TEST(every_bad_value_is_listed_in_order) {
         {"[\"body\",\"energy_breakdown\",\"f\",2]", "type_error.none.not_allowed"},
         {"[\"body\",\"energy_breakdown\",\"g\"]", "type_error.none.not_allowed"},
     };
-    harpe_problems problems = {0};
+    AT_END(harpe_problems_free) harpe_problems problems = {0};
     harpe_profiling_result result = {0};
     assert_false(harpe_profiling_result_decode(body, strlen(body), &result, &problems));
     assert_null(result.iteration_time_s);
     assert_int_equal(harpe_problems_count(&problems), sizeof expected / sizeof *expected);
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         const json_t *problem = json_array_get(problems.list, i);
-        char *location = json_dumps(json_object_get(problem, "loc"), JSON_COMPACT);
+        owned_array char *location = json_dumps(json_object_get(problem, "loc"), JSON_COMPACT);
         assert_string_equal(location, expected[i][0]);
         assert_string_equal(json_string_value(json_object_get(problem, "type")), expected[i][1]);
-        free(location);
     }
-    harpe_problems_free(&problems);
 }
 
 /* Twice the instructions take about twice the time. A quadratic reader would need minutes here. */
 TEST(many_instruction_names_are_no_trouble) {
     enum { NAMES = 300000, ROOM = 20 };
-    char *body = malloc((size_t)NAMES * ROOM + 100);
+    owned_array char *body = malloc((size_t)NAMES * ROOM + 100);
     assert_non_null(body);
     char *at = stpcpy(body, "{\"rank\":0,\"iter_time\":[],\"iter_energy\":[],\"time_breakdown\":{");
     for (int i = 0; i < NAMES; i++)
         at += snprintf(at, ROOM, "%s\"n%d\":[]", i > 0 ? "," : "", i % (NAMES / 2));
     (void)stpcpy(at, "}}");
-    harpe_profiling_result result = decode(body);
+    AT_END(harpe_profiling_result_free) harpe_profiling_result result = decode(body);
     assert_int_equal(result.time_breakdown_count, NAMES / 2);
-    harpe_profiling_result_free(&result);
-    free(body);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -98,7 +98,7 @@ static bool is_taken_by_all(const char *body, size_t length) {
     int rank = -1;
     harpe_result_totals totals;
     if (!harpe_profiling_result_scan_totals(body, length, &rank, &totals)) return false;
-    harpe_profiling_result result = {0};
+    AT_END(harpe_profiling_result_free) harpe_profiling_result result = {0};
     json_t *other = json_loadb(body, length, JSON_DECODE_INT_AS_REAL, NULL);
     if (!other || harpe_profiling_result_parse(body, length, &result, NULL))
         fail_msg("%.*s", (int)length, body);
@@ -115,7 +115,6 @@ static bool is_taken_by_all(const char *body, size_t length) {
     expect_breakdown(json_object_get(other, "energy_breakdown"), result.energy_breakdown,
                      result.energy_breakdown_count);
     json_decref(other);
-    harpe_profiling_result_free(&result);
     return true;
 }
 
@@ -150,12 +149,9 @@ TEST(what_it_takes_the_whole_reader_takes) {
         size_t length = i % 4 ? sizeof body - 1 : (size_t)rand() % sizeof body;
         for (int k = rand() % 4; k >= 0; k--)
             body[(size_t)rand() % (sizeof body - 1)] = bytes[(size_t)rand() % (sizeof bytes - 1)];
-        char *exact = malloc(length + 1); /* so that a read past the end is detected */
+        owned_array char *exact = malloc(length + 1); /* so that a read past the end is detected */
         memcpy(exact, body, length);
         taken += is_taken_by_all(exact, length);
-        free(exact);
     }
     assert_in_range(taken, 1000, 99000);
 }
-
-int main(void) { return run_listed_tests(); }

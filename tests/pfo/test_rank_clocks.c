@@ -18,7 +18,7 @@ static char *plain_result(void) {
                                      .iteration_energy_j = &energy_j,
                                      .iteration_energy_count = 1};
     char *json = NULL;
-    assert_int_equal(harpe_profiling_result_format(&result, &json, NULL), HARPE_OK);
+    assert_works(harpe_profiling_result_format(&result, &json, &failure));
     return json;
 }
 
@@ -27,13 +27,13 @@ TEST(clocks_survive_writing_and_reading) {
     harpe_run_clocks runs[] = {
         {.count = 0}, {.count = -1}, {.count = 2, .parts = {{1410, 0.25}, {1200, 0.75}}}};
     harpe_rank_clocks clocks = {true, 2, latencies, 3, runs}, read;
-    char *json = plain_result();
+    owned_array char *json = plain_result();
     int rank;
-    assert_int_equal(harpe_rank_clocks_append(&clocks, &json, NULL), HARPE_OK);
+    assert_works(harpe_rank_clocks_append(&clocks, &json, &failure));
     assert_true(harpe_profiling_result_scan(json, strlen(json), &rank));
     assert_int_equal(rank, 3);
     harpe_profiling_result result;
-    assert_int_equal(harpe_profiling_result_parse(json, strlen(json), &result, NULL), HARPE_OK);
+    assert_works(harpe_profiling_result_parse(json, strlen(json), &result, &failure));
     harpe_profiling_result_free(&result);
     assert_true(harpe_rank_clocks_read(json, strlen(json), RUNS_MAX, &read));
     assert_true(read.is_known);
@@ -47,7 +47,6 @@ TEST(clocks_survive_writing_and_reading) {
     assert_int_equal(read.runs[2].parts[1].mhz, 1200);
     assert_true(fabs(read.runs[2].parts[1].share - 0.75) < 1e-9);
     harpe_rank_clocks_free(&read);
-    free(json);
 }
 
 /* A client rounds shares, so their sum is not always 1. */
@@ -55,19 +54,18 @@ TEST(shares_are_read_so_that_their_sum_is_1) {
     static const char text[] = "{\"rank\":0,\"clocks\":{\"latencies\":[],\"runs\":"
                                "[[1410,0.252456,1200,0.252456,900,0.252456,600,0.252626]]}}";
     harpe_rank_clocks read, again;
-    char *json = plain_result();
+    owned_array char *json = plain_result();
     assert_true(harpe_rank_clocks_read(text, sizeof text - 1, RUNS_MAX, &read));
     assert_true(read.is_known);
     double sum = 0;
     for (int i = 0; i < read.runs[0].count; i++)
         sum += read.runs[0].parts[i].share;
     assert_true(fabs(sum - 1) < 1e-9);
-    assert_int_equal(harpe_rank_clocks_append(&read, &json, NULL), HARPE_OK);
+    assert_works(harpe_rank_clocks_append(&read, &json, &failure));
     assert_true(harpe_rank_clocks_read(json, strlen(json), RUNS_MAX, &again));
     assert_true(again.is_known);
     harpe_rank_clocks_free(&read);
     harpe_rank_clocks_free(&again);
-    free(json);
 }
 
 TEST(wrong_clocks_are_not_known) {
@@ -99,10 +97,8 @@ TEST(wrong_clocks_are_not_known) {
         assert_true(harpe_rank_clocks_read(text, (size_t)length, RUNS_MAX, &read));
         assert_false(read.is_known);
         assert_true(read.latency_count == 0 && read.run_count == 0);
-        harpe_profiling_result result;
-        assert_int_equal(harpe_profiling_result_parse(text, (size_t)length, &result, NULL),
-                         HARPE_OK);
-        harpe_profiling_result_free(&result);
+        AT_END(harpe_profiling_result_free) harpe_profiling_result result;
+        assert_works(harpe_profiling_result_parse(text, (size_t)length, &result, &failure));
     }
 }
 
@@ -111,10 +107,10 @@ TEST(more_runs_than_the_schedule_has_are_one_that_is_not_known) {
     static const char begin[] =
         "{\"rank\":0,\"clocks\":{\"latencies\":[[1410,0.01,0.02]],\"runs\":[[]";
     enum { MORE = 100000 };
-    char *text = malloc(sizeof begin + 3 * (size_t)MORE + 4);
+    owned_array char *text = malloc(sizeof begin + 3 * (size_t)MORE + 4);
     assert_non_null(text);
     for (size_t runs = 1; runs <= MORE; runs = runs < 6 ? runs + 1 : 10 * runs) {
-        harpe_rank_clocks read;
+        AT_END(harpe_rank_clocks_free) harpe_rank_clocks read;
         size_t length = sizeof begin - 1;
         memcpy(text, begin, length);
         for (size_t i = 1; i < runs; i++, length += 3)
@@ -129,19 +125,14 @@ TEST(more_runs_than_the_schedule_has_are_one_that_is_not_known) {
         assert_true(harpe_rank_clocks_read(text, length + 3, 0, &read));
         assert_int_equal(read.run_count, 1);
         assert_int_equal(read.runs[0].count, -1);
-        harpe_rank_clocks_free(&read);
     }
-    free(text);
 }
 
 TEST(results_without_clocks_are_as_before) {
     harpe_rank_clocks read;
-    char *json = plain_result();
+    owned_array char *json = plain_result();
     assert_true(harpe_rank_clocks_read(json, strlen(json), RUNS_MAX, &read));
     assert_false(read.is_known);
     assert_true(harpe_rank_clocks_read("", 0, RUNS_MAX, &read));
     assert_false(read.is_known);
-    free(json);
 }
-
-int main(void) { return run_listed_tests(); }

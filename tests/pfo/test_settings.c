@@ -9,7 +9,7 @@
 
 static int make(void **state) {
     harpe_settings *settings = calloc(1, sizeof *settings);
-    assert_int_equal(harpe_settings_init(settings, NULL), HARPE_OK);
+    assert_works(harpe_settings_init(settings, &failure));
     *state = settings;
     return 0;
 }
@@ -30,7 +30,7 @@ static harpe_status from_text(harpe_settings *settings, const char *text, harpe_
 }
 
 static void complete(harpe_settings *settings, const char *const *environment, bool is_root) {
-    assert_int_equal(harpe_settings_complete(settings, environment, is_root, NULL), HARPE_OK);
+    assert_works(harpe_settings_complete(settings, environment, is_root, &failure));
 }
 
 #define FIXTURE_TEST(name) TEST_ON(name, harpe_settings *settings, make, drop)
@@ -44,7 +44,7 @@ FIXTURE_TEST(defaults_are_those_of_the_manual) {
     assert_int_equal(settings->max_job_idle_time_s, 604800);
     assert_string_equal(settings->listen, "127.0.0.1");
     assert_int_equal(settings->port, 7787);
-    assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
+    assert_works(harpe_settings_check(settings, &failure));
 }
 
 TEST(variables_of_zeus_bring_its_defaults) {
@@ -60,15 +60,13 @@ TEST(variables_of_zeus_bring_its_defaults) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *const environment[] = {"HOME=/me", cases[i].variable, cases[i].other, NULL};
-        harpe_settings settings;
-        assert_int_equal(harpe_settings_init(&settings, NULL), HARPE_OK);
-        assert_int_equal(
-            harpe_settings_from_environment(&settings, environment, (harpe_log){0}, NULL),
-            HARPE_OK);
+        AT_END(harpe_settings_free) harpe_settings settings;
+        assert_works(harpe_settings_init(&settings, &failure));
+        assert_works(
+            harpe_settings_from_environment(&settings, environment, (harpe_log){0}, &failure));
         complete(&settings, environment, false);
         assert_int_equal(settings.dump_data, cases[i].dumps);
         assert_int_equal(settings.log_level == HARPE_LOG_DEBUG, cases[i].is_debug);
-        harpe_settings_free(&settings);
     }
 }
 
@@ -90,8 +88,7 @@ FIXTURE_TEST(newer_prefixes_win_over_older_ones) {
                                  "zeus_pfo_LOG_level=Warning",
                                  "PATH=/bin",
                                  NULL};
-    assert_int_equal(harpe_settings_from_environment(settings, environment, (harpe_log){0}, NULL),
-                     HARPE_OK);
+    assert_works(harpe_settings_from_environment(settings, environment, (harpe_log){0}, &failure));
     assert_int_equal(settings->port, 3);
     assert_string_equal(settings->dump_dir, "/old");
     assert_int_equal(settings->log_level, HARPE_LOG_WARNING);
@@ -100,9 +97,9 @@ FIXTURE_TEST(newer_prefixes_win_over_older_ones) {
 /* ---- The state directory --------------------------------------------------------------------- */
 
 static void expect_state_in(const char *const *environment, bool is_root, const char *directory) {
-    harpe_settings settings;
+    AT_END(harpe_settings_free) harpe_settings settings;
     char path[300];
-    assert_int_equal(harpe_settings_init(&settings, NULL), HARPE_OK);
+    assert_works(harpe_settings_init(&settings, &failure));
     complete(&settings, environment, is_root);
     assert_string_equal(settings.state_dir, directory);
     (void)snprintf(path, sizeof path, "%s/harpe.db", directory);
@@ -110,8 +107,7 @@ static void expect_state_in(const char *const *environment, bool is_root, const 
     (void)snprintf(path, sizeof path, "%s/dump", directory);
     assert_string_equal(settings.dump_dir, path);
     assert_true(harpe_settings_use_state_dir(&settings));
-    assert_int_equal(harpe_settings_check(&settings, NULL), HARPE_OK);
-    harpe_settings_free(&settings);
+    assert_works(harpe_settings_check(&settings, &failure));
 }
 
 FIXTURE_TEST(state_is_kept_where_the_system_wants_it) {
@@ -133,8 +129,7 @@ FIXTURE_TEST(state_is_kept_where_the_system_wants_it) {
 FIXTURE_TEST(what_is_set_stays_where_it_is) {
     const char *const environment[] = {"HOME=/home/me", "ZEUS_PFO_DUMP_DIR=/dumps", NULL};
     assert_int_equal(set(settings, "state_dir", "mine", NULL), HARPE_OK);
-    assert_int_equal(harpe_settings_from_environment(settings, environment, (harpe_log){0}, NULL),
-                     HARPE_OK);
+    assert_works(harpe_settings_from_environment(settings, environment, (harpe_log){0}, &failure));
     complete(settings, environment, true);
     assert_string_equal(settings->dump_dir, "/dumps");
     assert_string_equal(settings->store, "mine/harpe.db");
@@ -147,15 +142,13 @@ FIXTURE_TEST(what_is_set_stays_where_it_is) {
 }
 
 FIXTURE_TEST(without_a_home_something_must_be_said) {
-    harpe_error error;
     complete(settings, (const char *const[]){"HOME=", NULL}, false);
-    assert_int_equal(harpe_settings_check(settings, &error), HARPE_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.message, "--state-dir"));
+    assert_refuses(harpe_settings_check(settings, &failure), HARPE_INVALID_ARGUMENT, "--state-dir");
     assert_int_equal(set(settings, "dump_data", "true", NULL), HARPE_OK);
     assert_int_equal(set(settings, "store", "memory", NULL), HARPE_OK);
     assert_int_equal(harpe_settings_check(settings, NULL), HARPE_INVALID_ARGUMENT);
     assert_int_equal(set(settings, "dump_data", "false", NULL), HARPE_OK);
-    assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
+    assert_works(harpe_settings_check(settings, &failure));
 }
 
 FIXTURE_TEST(a_plan_is_served_by_the_scheduler_that_serves_plans) {
@@ -181,16 +174,14 @@ FIXTURE_TEST(a_variable_that_is_no_setting_is_told_and_ignored) {
     const char *environment[] = {"ZEUS_PFO_SERVER_URL=http://x", NULL};
     int lines = 0;
     harpe_log log = {count_line, &lines};
-    assert_int_equal(harpe_settings_from_environment(settings, environment, log, NULL), HARPE_OK);
+    assert_works(harpe_settings_from_environment(settings, environment, log, &failure));
     assert_int_equal(lines, 1);
 }
 
 FIXTURE_TEST(a_bad_variable_is_named) {
     const char *environment[] = {"ZEUS_PFO_DUMP_DATA=perhaps", NULL};
-    harpe_error error;
-    assert_int_equal(harpe_settings_from_environment(settings, environment, (harpe_log){0}, &error),
-                     HARPE_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.message, "ZEUS_PFO_DUMP_DATA: 'perhaps'"));
+    assert_refuses(harpe_settings_from_environment(settings, environment, (harpe_log){0}, &failure),
+                   HARPE_INVALID_ARGUMENT, "ZEUS_PFO_DUMP_DATA: 'perhaps'");
 }
 
 FIXTURE_TEST(files_take_quotes_and_comments) {
@@ -217,9 +208,8 @@ FIXTURE_TEST(bad_files_get_file_and_line) {
         {"dump_dir=a\tb\n", "control characters"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        harpe_error error;
-        assert_int_equal(from_text(settings, cases[i].text, &error), HARPE_INVALID_INPUT);
-        assert_non_null(strstr(error.message, cases[i].message));
+        assert_refuses(from_text(settings, cases[i].text, &failure), HARPE_INVALID_INPUT,
+                       cases[i].message);
     }
 }
 
@@ -233,22 +223,20 @@ FIXTURE_TEST(a_refused_value_leaves_the_old_one) {
 }
 
 FIXTURE_TEST(what_only_all_together_can_tell) {
-    harpe_error error;
     assert_int_equal(set(settings, "listen", "0.0.0.0", NULL), HARPE_OK);
-    assert_int_equal(harpe_settings_check(settings, &error), HARPE_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.message, "--token-file"));
+    assert_refuses(harpe_settings_check(settings, &failure), HARPE_INVALID_ARGUMENT,
+                   "--token-file");
     assert_int_equal(set(settings, "insecure", "yes", NULL), HARPE_OK);
     complete(settings, (const char *const[]){"HOME=/home/me", NULL}, false);
-    assert_int_equal(harpe_settings_check(settings, NULL), HARPE_OK);
+    assert_works(harpe_settings_check(settings, &failure));
     assert_int_equal(set(settings, "tls_cert", "c.pem", NULL), HARPE_OK);
-    assert_int_equal(harpe_settings_check(settings, &error), HARPE_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.message, "tls_key"));
+    assert_refuses(harpe_settings_check(settings, &failure), HARPE_INVALID_ARGUMENT, "tls_key");
     assert_int_equal(set(settings, "tls_key", "k.pem", NULL), HARPE_OK);
     static const char *const bad_args[] = {"", "[1]", "{\"a\":}", "{\"a\":1,\"a\":2}"};
     for (size_t i = 0; i < sizeof bad_args / sizeof bad_args[0]; i++) {
         assert_int_equal(set(settings, "scheduler_args", bad_args[i], NULL), HARPE_OK);
-        assert_int_equal(harpe_settings_check(settings, &error), HARPE_INVALID_ARGUMENT);
-        assert_non_null(strstr(error.message, "scheduler_args"));
+        assert_refuses(harpe_settings_check(settings, &failure), HARPE_INVALID_ARGUMENT,
+                       "scheduler_args");
     }
 }
 
@@ -256,21 +244,17 @@ FIXTURE_TEST(what_is_printed_reads_back) {
     assert_int_equal(set(settings, "scheduler_args", "{\"x\": \"a b\\\\\"}", NULL), HARPE_OK);
     assert_int_equal(set(settings, "dump_data", "off", NULL), HARPE_OK);
     assert_int_equal(set(settings, "log_level", "critical", NULL), HARPE_OK);
-    char *text = harpe_settings_format(settings);
+    owned_array char *text = harpe_settings_format(settings);
     assert_non_null(strstr(text, "(flag)\nDUMP_DATA=false\n"));
-    harpe_settings again;
-    assert_int_equal(harpe_settings_init(&again, NULL), HARPE_OK);
+    AT_END(harpe_settings_free) harpe_settings again;
+    assert_works(harpe_settings_init(&again, &failure));
     assert_int_equal(from_text(&again, text, NULL), HARPE_OK);
-    char *first = harpe_settings_format_json(settings);
-    char *second = harpe_settings_format_json(&again);
+    owned_array char *first = harpe_settings_format_json(settings);
+    owned_array char *second = harpe_settings_format_json(&again);
     assert_string_equal(first, second);
     json_t *object = json_loads(first, 0, NULL);
     assert_int_equal(json_object_size(object), 35);
     json_decref(object);
-    free(first);
-    free(second);
-    free(text);
-    harpe_settings_free(&again);
 }
 
 FIXTURE_TEST(a_log_is_text_or_json) {
@@ -279,9 +263,8 @@ FIXTURE_TEST(a_log_is_text_or_json) {
     assert_true(settings->log_is_json);
     assert_int_equal(set(settings, "log_format", "xml", NULL), HARPE_INVALID_ARGUMENT);
     assert_true(settings->log_is_json);
-    char *printed = harpe_settings_format(settings);
+    owned_array char *printed = harpe_settings_format(settings);
     assert_non_null(strstr(printed, "LOG_FORMAT=json"));
-    free(printed);
 }
 
 FIXTURE_TEST(passwords_are_not_printed) {
@@ -298,13 +281,8 @@ FIXTURE_TEST(passwords_are_not_printed) {
 }
 
 FIXTURE_TEST(every_setting_has_a_help_text) {
-    int count = 0;
-    while (harpe_settings_name_at(count)) {
-        assert_true(strlen(harpe_settings_help_at(count)) > 0);
-        count++;
-    }
-    assert_null(harpe_settings_help_at(count));
+    char *text = harpe_settings_format(settings);
+    assert_null(strstr(text, "#  ("));
+    free(text);
     assert_null(harpe_settings_name_at(-1));
 }
-
-int main(void) { return run_listed_tests(); }

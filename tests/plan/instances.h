@@ -42,24 +42,6 @@ OWNER(harpe_graph)
 
 /* ---- Checks ---------------------------------------------------------------------------------- */
 
-/* Checks that an error is one line that contains `text`. */
-static inline void assert_says(const harpe_error *error, const char *text) {
-    if (!strstr(error->message, text)) fail_msg("'%s' does not say '%s'", error->message, text);
-    assert_null(strchr(error->message, '\n'));
-}
-
-/* Fails the test with the library's own message. */
-#define assert_ok(call, error) \
-    do { \
-        harpe_status assert_ok_status = (call); \
-        if (assert_ok_status != HARPE_OK) \
-            fail_msg("%s: %s", harpe_status_name(assert_ok_status), (error).message); \
-    } while (0)
-
-/* Does the same for a call that writes its error into `failure`. */
-#define assert_works(call) assert_ok(call, failure)
-static harpe_error failure __attribute__((unused));
-
 /* Checks that two numbers agree to a fraction of the larger one. */
 static inline bool nearly(double a, double b, double relative) {
     return fabs(a - b) <= relative * fmax(fabs(a), fabs(b));
@@ -292,6 +274,32 @@ static inline harpe_problem *problem_from_rows(const test_rows *list,
     return problem_with_overhead(list, schedule_options, blocking_power_w, 0);
 }
 
+/* The schedule that is usual. */
+static inline harpe_schedule *schedule_1f1b(int ranks, int microbatches) {
+    return schedule_of(&(harpe_schedule_options){.ranks = ranks, .microbatches = microbatches});
+}
+
+static inline harpe_problem *problem_1f1b(const test_rows *list, int ranks, int microbatches,
+                                          double blocking_power_w) {
+    return problem_from_rows(
+        list, &(harpe_schedule_options){.ranks = ranks, .microbatches = microbatches},
+        blocking_power_w);
+}
+
+static inline harpe_schedule_options random_1f1b(test_random *random, int most_ranks,
+                                                 int most_microbatches) {
+    int ranks = random_int(random, 1, most_ranks);
+    return (harpe_schedule_options){.ranks = ranks,
+                                    .microbatches = random_int(random, 1, most_microbatches)};
+}
+
+/* Returns the plan at the highest clocks. */
+static inline harpe_plan maximum_of(const harpe_problem *problem) {
+    harpe_plan plan;
+    assert_works(harpe_plan_all_maximum(problem, &plan, &failure));
+    return plan;
+}
+
 static inline harpe_frontier *frontier_of(const harpe_problem *problem) {
     harpe_frontier *frontier = NULL;
     assert_works(harpe_frontier_new(problem, NULL, &frontier, &failure));
@@ -373,7 +381,7 @@ static inline harpe_problem *one_rank(void) {
     add_row(&rows, 0, "forward", 1000, 2, 400);
     add_row(&rows, 0, "backward", 1400, 2, 600);
     add_row(&rows, 0, "backward", 1000, 3, 500);
-    return problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 2}, 50);
+    return problem_1f1b(&rows, 1, 2, 50);
 }
 
 /* Returns the smallest shape of at least these ranks and microbatches for which a schedule is
@@ -425,8 +433,7 @@ static inline harpe_problem *measured_problem(int index, int microbatches,
     double blocking_w = MEASURED_BLOCKING_W;
     options.blocking_power_w = &blocking_w;
     options.blocking_power_count = 1;
-    owned_schedule schedule =
-        schedule_of(&(harpe_schedule_options){.ranks = 8, .microbatches = microbatches});
+    owned_schedule schedule = schedule_1f1b(8, microbatches);
     return problem_of(profile, schedule, &options);
 }
 

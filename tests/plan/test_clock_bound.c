@@ -160,7 +160,7 @@ static void make_bounds(const harpe_problem *problem, const harpe_clock_switch *
         out->relaxed_j[k] = harpe_walk_bound_j(&walk, (double)walk.solver.time_ps / HARPE_PS_PER_S);
         assert_works(harpe_clock_bound_add(&bound, &walk, time_s, &failure));
     }
-    assert_works(harpe_walk_finish(&walk, &out->frontier, &failure));
+    assert_works(harpe_walk_finish(&walk, walk.fastest_ps, &out->frontier, &failure));
     for (int k = 0; k < TIMES; k++)
         out->bound_j[k] = harpe_frontier_bound_at(out->frontier, out->time_s[k]);
 }
@@ -339,11 +339,11 @@ TEST(no_plan_of_the_planner_is_below_the_bound) {
         owned_problem problem = larger_problem(&random, trial);
         harpe_clock_switch cost = random_cost(&random, 0.5);
         const harpe_plan_request request = {.count = 6, .clock_switch = cost, .threads = 1};
-        harpe_frontier *frontier = NULL;
+        owned_frontier frontier = NULL;
         owned_plan_set plans = plan_set_of(problem, &request, &frontier);
         assert_works(harpe_frontier_verify(problem, frontier, 3, &failure));
         assert_works(harpe_plan_set_verify(problem, frontier, plans, &failure));
-        harpe_frontier *alone = NULL;
+        owned_frontier alone = NULL;
         assert_works(harpe_frontier_new_for(problem, &cost, NULL, &alone, &failure));
         assert_corners(frontier);
         assert_corners(alone);
@@ -364,8 +364,6 @@ TEST(no_plan_of_the_planner_is_below_the_bound) {
             assert_true(plan->energy_j + changes_j >= said_j * (1 - ROUNDING));
             alone_j += said_j;
         }
-        harpe_frontier_free(alone);
-        harpe_frontier_free(frontier);
     }
     printf("%.2f %% above the relaxation's bound\n", 100 * (allowed_j / relaxed_j - 1));
     assert_true(allowed_j > relaxed_j);
@@ -420,5 +418,3 @@ TEST(one_rank_without_room_for_two_clocks) {
     assert_near(harpe_frontier_bound_at(frontier, 0.96), 8 * 26, 1e-9);
     assert_true(harpe_frontier_bound_at(frontier, 1.1) < 8 * 26);
 }
-
-int main(void) { return run_listed_tests(); }

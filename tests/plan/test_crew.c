@@ -145,11 +145,10 @@ TEST(failures_and_stops_end_a_run) {
             if (!failing) s.stop_after = 3;
             const harpe_crew_run run = {
                 .count = NUMBERS, .step = improve, .report = count_report, .user = &s};
-            harpe_error error = {.message = ""};
-            harpe_status status = harpe_crew_do(&crew, &run, &error);
+            harpe_status status = harpe_crew_do(&crew, &run, &failure);
             if (failing || threads == 1 || status != HARPE_OK)
                 assert_int_equal(status, failing ? HARPE_INFEASIBLE : HARPE_INTERRUPTED);
-            if (failing) assert_string_equal(error.message, "number 5");
+            if (failing) assert_string_equal(failure.message, "number 5");
             if (threads == 1) assert_int_equal(s.begun, failing ? 6 : 3);
         }
         /* The crew can be used again. */
@@ -184,12 +183,11 @@ static harpe_status fail_together(void *user, harpe_tools *tools, size_t number,
 TEST(of_several_failures_that_with_the_lowest_number_is_returned) {
     for (int trial = 0; trial < 5; trial++) {
         AT_END(harpe_crew_clear) harpe_crew crew;
-        harpe_error error = {.message = ""};
         atomic_size_t begun = 0;
-        assert_ok(harpe_crew_init(&crew, NULL, NULL, 4, &error), error);
+        assert_works(harpe_crew_init(&crew, NULL, NULL, 4, &failure));
         const harpe_crew_run run = {.count = 9, .step = fail_together, .user = &begun};
-        assert_int_equal(harpe_crew_do(&crew, &run, &error), HARPE_INFEASIBLE);
-        assert_string_equal(error.message, "number 0");
+        assert_int_equal(harpe_crew_do(&crew, &run, &failure), HARPE_INFEASIBLE);
+        assert_string_equal(failure.message, "number 0");
     }
 }
 
@@ -232,5 +230,3 @@ TEST(the_caller_reports_while_others_work) {
         assert_true(s.reports >= 5);
     }
 }
-
-int main(void) { return run_listed_tests(); }

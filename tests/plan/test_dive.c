@@ -131,5 +131,3 @@ TEST(wider_dives_find_better_plans) {
     assert_true(sum_j[1] < sum_j[0] - least_saved_j);
     assert_true(sum_j[2] < sum_j[1] - least_saved_j);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -16,8 +16,7 @@ static harpe_problem *two_ranks(int microbatches, double blocking_w) {
         add_row(&rows, s, "backward", 1000, 3, 500);
         add_row(&rows, s, "backward", 600, 4, 900);
     }
-    return problem_from_rows(
-        &rows, &(harpe_schedule_options){.ranks = 2, .microbatches = microbatches}, blocking_w);
+    return problem_1f1b(&rows, 2, microbatches, blocking_w);
 }
 
 static harpe_plan evaluate(const harpe_problem *problem, const int *frequency_mhz,
@@ -57,8 +56,8 @@ TEST(frequencies_that_are_not_worth_having_are_evaluated_too) {
 TEST(zero_stands_for_the_highest_frequency) {
     owned_problem problem = two_ranks(1, 20);
     const int zero[4] = {0, 0, 0, 0}, highest[4] = {1400, 1400, 1400, 1400};
-    harpe_plan a = evaluate(problem, zero, NULL), b = evaluate(problem, highest, NULL), c;
-    assert_int_equal(harpe_plan_all_maximum(problem, &c, NULL), HARPE_OK);
+    harpe_plan a = evaluate(problem, zero, NULL), b = evaluate(problem, highest, NULL);
+    harpe_plan c = maximum_of(problem);
     assert_true(a.time_s == b.time_s && a.energy_j == b.energy_j);
     assert_true(c.time_s == b.time_s && c.energy_j == b.energy_j);
     for (int i = 0; i < 4; i++)
@@ -74,10 +73,9 @@ TEST(zero_leaves_the_clock_as_it_is) {
     assert_near(plan.energy_j, 2 * (400 + 500) + 20 * (2 * 10 - 10), 1e-12);
     plan = evaluate(problem, (int[]){0, 1000, 1400, 0}, NULL);
     assert_near(plan.time_s, 2 + 1 + 2 + 3, 1e-12);
-    harpe_error error = {.message = ""}; /* no forward was measured at 600 MHz */
-    assert_int_equal(harpe_plan_evaluate(problem, (int[]){0, 600, 0, 0}, &plan, NULL, &error),
-                     HARPE_INVALID_INPUT);
-    assert_non_null(strstr(error.message, "no 600 MHz for 'forward' of stage 0"));
+    /* No forward was measured at 600 MHz. */
+    assert_refuses(harpe_plan_evaluate(problem, (int[]){0, 600, 0, 0}, &plan, NULL, &failure),
+                   HARPE_INVALID_INPUT, "no 600 MHz for 'forward' of stage 0");
 }
 
 /* A clock that is left alone is profiled as 0 MHz. Beside other clocks, 0 means that row. */
@@ -86,8 +84,7 @@ TEST(zero_is_a_row_of_its_own_where_it_was_measured) {
     add_row(&rows, 0, "forward", 0, 5, 10);
     add_row(&rows, 0, "forward", 1000, 1, 20);
     add_row(&rows, 0, "backward", 1000, 1, 20);
-    owned_problem problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 1}, 0);
+    owned_problem problem = problem_1f1b(&rows, 1, 1, 0);
     const int frequency_mhz[2] = {0, 0};
     harpe_plan plan = evaluate(problem, frequency_mhz, NULL);
     assert_near(plan.time_s, 6, 1e-12);
@@ -100,15 +97,11 @@ TEST(unknown_frequencies_are_named_and_nothing_is_written) {
         const int frequency_mhz[4] = {1400, 1400, 1000, wrong[i]};
         double start_s[4] = {-1, -1, -1, -1};
         harpe_plan plan = {.time_s = -1};
-        harpe_error error = {.message = ""};
-        assert_int_equal(harpe_plan_evaluate(problem, frequency_mhz, &plan, start_s, &error),
-                         HARPE_INVALID_INPUT);
-        assert_non_null(strstr(error.message, "rank 1, instruction 1"));
-        assert_non_null(strstr(error.message, "'backward' of stage 1"));
+        assert_refuses(harpe_plan_evaluate(problem, frequency_mhz, &plan, start_s, &failure),
+                       HARPE_INVALID_INPUT, "rank 1, instruction 1");
+        assert_says(&failure, "'backward' of stage 1");
         assert_true(plan.time_s == -1 && start_s[0] == -1);
         assert_int_equal(harpe_plan_evaluate(problem, frequency_mhz, &plan, start_s, NULL),
                          HARPE_INVALID_INPUT);
     }
 }
-
-int main(void) { return run_listed_tests(); }

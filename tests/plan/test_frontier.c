@@ -16,12 +16,6 @@ static double fastest_s(const harpe_frontier *frontier) {
     return harpe_frontier_vertices(frontier, &count)[0].time_s;
 }
 
-static harpe_frontier_vertex slowest(const harpe_frontier *frontier) {
-    size_t count = 0;
-    const harpe_frontier_vertex *vertices = harpe_frontier_vertices(frontier, &count);
-    return vertices[count - 1];
-}
-
 /* The planner counts whole microwatts and picoseconds. That is far below what can be measured, but
  * not below 1e-9 of all values that CHARACTER_WILD creates. */
 static double resolution_j(const harpe_problem *problem, const harpe_frontier *frontier) {
@@ -125,31 +119,13 @@ static double shortest_time_s(const relaxation *r) {
     return longest_s;
 }
 
-/* Checks that the solver's frontier equals the LP's optimum at T_min, at T*, and at `samples` times
- * between, and that the LP chooses T* if its time is free. */
 static void assert_matches_lp(const harpe_problem *problem, const relaxation *r, int samples,
                               test_random *random) {
     owned_frontier frontier = frontier_of(problem);
     assert_well_formed(problem, frontier);
     assert_near(fastest_s(frontier), shortest_time_s(r), 1e-9);
     owned_relaxation_lp lp = relaxation_lp_new(r);
-    double low_s = fastest_s(frontier), high_s = slowest(frontier).time_s;
-    for (int k = 0; k < samples + 2; k++) {
-        /* Clp's tolerance is 1e-9 of the longest duration; T_min has no room for it. */
-        double time_s = k == 0   ? low_s
-                        : k == 1 ? high_s
-                                 : random_between(random, low_s, 1.1 * high_s);
-        time_s = fmax(time_s, low_s * (1 + 1e-7));
-        double bound_j = harpe_frontier_bound_at(frontier, time_s);
-        double optimum_j = relaxation_lp_energy_j(&lp, time_s);
-        double tolerance_j = 1e-6 * optimum_j + resolution_j(problem, frontier);
-        if (!(fabs(bound_j - optimum_j) <= tolerance_j))
-            fail_msg("at %.12g s the frontier says %.12g J, the LP %.12g J", time_s, bound_j,
-                     optimum_j);
-    }
-    double least_j = relaxation_lp_energy_j(&lp, INFINITY);
-    assert_true(fabs(least_j - slowest(frontier).lower_bound_j) <=
-                1e-6 * least_j + resolution_j(problem, frontier));
+    assert_bound_is_optimum(frontier, &lp, samples, random, resolution_j(problem, frontier));
 }
 
 TEST(frontier_matches_lp_optimum) {
@@ -223,18 +199,6 @@ TEST(frontier_matches_lp_optimum_on_measured_profiles) {
 TEST(frontier_of_exponential_curves_matches_lp_optimum) {
     assert_measured_match_lp(4, HARPE_COST_EXPONENTIAL, 2);
 }
-
-#else
-
-static void skip_without_clp(void **state) {
-    (void)state;
-    skip_because("missing: the LP solver Clp (coinor-libclp-dev)");
-}
-#define frontier_matches_lp_optimum skip_without_clp
-#define frontier_matches_lp_optimum_on_every_schedule skip_without_clp
-#define frontier_matches_lp_optimum_with_a_blocking_power_for_each_rank skip_without_clp
-#define frontier_matches_lp_optimum_on_measured_profiles skip_without_clp
-#define frontier_of_exponential_curves_matches_lp_optimum skip_without_clp
 
 #endif
 
@@ -425,8 +389,7 @@ static void assert_vertices(const harpe_frontier *frontier, const harpe_frontier
 TEST(one_rank_by_hand) {
     owned_rows rows = {0};
     add_hand_made_rows(&rows, 1);
-    owned_problem problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 1}, 0);
+    owned_problem problem = problem_1f1b(&rows, 1, 1, 0);
     owned_frontier frontier = frontier_of(problem);
     assert_vertices(frontier, (harpe_frontier_vertex[]){{2, 50, 10}, {4, 30, 10}, {5, 22, 8}}, 3);
     assert_true(harpe_frontier_bound_at(frontier, 3) == 40);
@@ -434,6 +397,9 @@ TEST(one_rank_by_hand) {
     assert_true(harpe_frontier_bound_at(frontier, 5.5) == 22);
     assert_true(harpe_frontier_bound_at(frontier, 1e9) == 22);
     assert_true(isinf(harpe_frontier_bound_at(frontier, 1.999)));
+    harpe_work work = harpe_frontier_work(frontier);
+    assert_true(work.pivots > 0 && work.memory_bytes > 0 && work.solve_s >= 0);
+    harpe_frontier_free(NULL);
 }
 
 /* Two ranks, one microbatch: F0 F1 B1 B0 run one after the other. While one rank works, the other
@@ -442,8 +408,7 @@ TEST(one_rank_by_hand) {
 TEST(two_ranks_by_hand) {
     owned_rows rows = {0};
     add_hand_made_rows(&rows, 2);
-    owned_problem problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 2, .microbatches = 1}, 9);
+    owned_problem problem = problem_1f1b(&rows, 2, 1, 9);
     owned_frontier frontier = frontier_of(problem);
     assert_vertices(frontier, (harpe_frontier_vertex[]){{4, 136, 19}, {8, 132, 19}}, 2);
 }
@@ -452,7 +417,7 @@ TEST(two_ranks_by_hand) {
 
 static test_rows rows_for_3_stages(uint64_t seed) {
     test_random random = {seed};
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 1});
+    owned_schedule schedule = schedule_1f1b(3, 1);
     return make_rows(schedule,
                      &(test_profile_shape){
                          .character = CHARACTER_MEASURED, .fewest_options = 2, .most_options = 6},
@@ -503,49 +468,3 @@ TEST(names_of_instructions_do_not_matter) {
     harpe_problem_free(problems[0]);
     harpe_problem_free(problems[1]);
 }
-
-/* ---- Interruption ---------------------------------------------------------------------------- */
-
-typedef struct report_limit {
-    int reports_left, reports;
-    double last_fraction;
-} report_limit;
-
-static bool report_until_tired(void *user, const char *phase, double fraction) {
-    report_limit *p = user;
-    assert_string_equal(phase, "solving");
-    assert_true(fraction >= p->last_fraction && fraction <= 1);
-    p->last_fraction = fraction;
-    p->reports++;
-    return p->reports_left-- > 0;
-}
-
-TEST(progress_can_stop_the_solver_at_any_report) {
-    owned_rows rows = rows_for_3_stages(11);
-    owned_problem problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 3, .microbatches = 60}, 20);
-    report_limit whole = {.reports_left = 1000000};
-    harpe_progress progress = {report_until_tired, &whole};
-    harpe_frontier *frontier = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_frontier_new(problem, &progress, &frontier, &error), error);
-    harpe_work work = harpe_frontier_work(frontier);
-    assert_true(work.pivots > 0 && work.memory_bytes > 0 && work.solve_s >= 0);
-    harpe_frontier_free(frontier);
-    assert_true(whole.reports >= 2);
-    for (int k = 0; k < whole.reports; k++) {
-        report_limit some = {.reports_left = k};
-        progress.user = &some;
-        frontier = NULL;
-        assert_int_equal(harpe_frontier_new(problem, &progress, &frontier, &error),
-                         HARPE_INTERRUPTED);
-        assert_int_equal(error.status, HARPE_INTERRUPTED);
-        assert_non_null(strstr(error.message, "interrupted"));
-        assert_null(frontier);
-        assert_int_equal(some.reports, k + 1);
-    }
-}
-
-TEST(freeing_nothing_is_allowed) { harpe_frontier_free(NULL); }
-
-int main(void) { return run_listed_tests(); }

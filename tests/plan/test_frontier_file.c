@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "base/scratch.h"
 #include "plan/plan_file.h"
 
 #include "instances.h"
@@ -25,13 +26,6 @@ static int make_path(void **state) {
 static int remove_path(void **state) {
     (void)state;
     return unlink(path);
-}
-
-static void put(const char *text) {
-    FILE *stream = fopen(path, "w");
-    assert_non_null(stream);
-    fputs(text, stream);
-    fclose(stream);
 }
 
 TEST(a_row_compares_with_maximum_frequency) {
@@ -74,11 +68,11 @@ TEST(what_is_written_reads_back_exactly) {
     harpe_text text = {0};
     harpe_frontier_csv_format(&text, rows, 2);
     assert_false(text.failed);
-    put(text.data);
+    put_file(path, text.data);
     harpe_text_free(&text);
     owned_array harpe_frontier_row *found = NULL;
     size_t count = 0;
-    assert_int_equal(harpe_frontier_csv_read(path, &found, &count, NULL), HARPE_OK);
+    assert_works(harpe_frontier_csv_read(path, &found, &count, &failure));
     assert_int_equal(count, 2);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(found[i].plan, rows[i].plan);
@@ -113,14 +107,13 @@ TEST(the_header_is_the_documented_one) {
 }
 
 static void assert_refused(const char *text, const char *message) {
-    put(text);
+    put_file(path, text);
     harpe_frontier_row *rows = NULL;
     size_t count = 7;
-    harpe_error error;
-    assert_int_not_equal(harpe_frontier_csv_read(path, &rows, &count, &error), HARPE_OK);
+    assert_int_not_equal(harpe_frontier_csv_read(path, &rows, &count, &failure), HARPE_OK);
     assert_null(rows);
     assert_int_equal(count, 7);
-    assert_says(&error, message);
+    assert_says(&failure, message);
 }
 
 #define HEADER \
@@ -141,21 +134,22 @@ TEST(damaged_files_are_refused) {
 
 TEST(a_million_plans_are_the_limit) {
     static const char row[] = "0,1,2,3,4,5,6,7,8,9\n";
-    harpe_text text = {0};
+    owned_text text = {0};
     harpe_text_append(&text, HEADER, strlen(HEADER));
     for (int i = 0; i < 1000001; i++)
         harpe_text_append(&text, row, sizeof row - 1);
     assert_false(text.failed);
     assert_refused(text.data, ":1000002: more than 1000000 plans");
-    harpe_text_free(&text);
 }
 
 TEST(columns_may_stand_in_any_order) {
-    put("savings_percent,plan,time_s,energy_j,lower_bound_j,gap_percent,compute_energy_j,"
+    put_file(
+        path,
+        "savings_percent,plan,time_s,energy_j,lower_bound_j,gap_percent,compute_energy_j,"
         "blocking_energy_j,average_power_w,slowdown_percent,note\n9,3,1,2,3,4,5,6,7,8,hello\n");
     owned_array harpe_frontier_row *rows = NULL;
     size_t count = 0;
-    assert_int_equal(harpe_frontier_csv_read(path, &rows, &count, NULL), HARPE_OK);
+    assert_works(harpe_frontier_csv_read(path, &rows, &count, &failure));
     assert_int_equal(count, 1);
     assert_int_equal(rows[0].plan, 3);
     assert_true(rows[0].savings_percent == 9 && rows[0].slowdown_percent == 8);
@@ -163,10 +157,10 @@ TEST(columns_may_stand_in_any_order) {
 
 /* Files of older versions lack the columns after savings_percent. */
 TEST(columns_that_older_files_lack_are_not_invented) {
-    put(HEADER "0,1,2,3,4,5,6,7,8,9\n");
+    put_file(path, HEADER "0,1,2,3,4,5,6,7,8,9\n");
     owned_array harpe_frontier_row *rows = NULL;
     size_t count = 0;
-    assert_int_equal(harpe_frontier_csv_read(path, &rows, &count, NULL), HARPE_OK);
+    assert_works(harpe_frontier_csv_read(path, &rows, &count, &failure));
     assert_true(rows[0].overhead_energy_j == 0);
     assert_true(isnan(rows[0].peak_power_w) && isnan(rows[0].swing_w) && isnan(rows[0].swing_hz));
     assert_refused("swing_w," HEADER "x,0,1,2,3,4,5,6,7,8,9\n", ":2:1: swing_w");

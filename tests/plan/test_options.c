@@ -18,10 +18,8 @@ static void options_clear(made_options *options) { free(options->items); }
 
 static made_options make(const harpe_profile_point *points, size_t count, double blocking_w) {
     made_options options = {0};
-    harpe_error error = {.message = ""};
-    if (harpe_options_from_points(points, count, blocking_w, &options.items, &options.count,
-                                  &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_options_from_points(points, count, blocking_w, &options.items,
+                                           &options.count, &failure));
     return options;
 }
 
@@ -184,18 +182,15 @@ TEST(senseless_arguments_are_refused) {
     harpe_profile_point point = {1410, 1, 10};
     harpe_option *options = NULL;
     size_t count = 77;
-    harpe_error error;
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(harpe_options_from_points(&point, 1, bad_w[i], &options, &count, &error),
+        assert_int_equal(harpe_options_from_points(&point, 1, bad_w[i], &options, &count, &failure),
                          HARPE_INVALID_ARGUMENT);
     }
-    assert_int_equal(harpe_options_from_points(&point, 1, -1, &options, &count, &error),
+    assert_int_equal(harpe_options_from_points(&point, 1, -1, &options, &count, &failure),
                      HARPE_INVALID_ARGUMENT);
-    assert_string_equal(error.message, "blocking power must be 0 to 1e+09 W, not -1");
+    assert_string_equal(failure.message, "blocking power must be 0 to 1e+09 W, not -1");
     assert_int_equal(harpe_options_from_points(&point, 0, 0, &options, &count, NULL),
                      HARPE_INVALID_ARGUMENT);
     assert_null(options);
     assert_int_equal(count, 77);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Overhead power: the energy of whole machines, T* and plans computed by hand, the checker, and
- * values that are refused. test_frontier.c compares the bound with an LP solver, and
- * test_wait_power.c with all plans, also with overhead power. */
+/* Overhead power: the energy of whole machines, T* and plans computed by hand, and the checker.
+ * test_problem.c has the values that are refused, test_frontier.c compares the bound with an LP
+ * solver, and test_wait_power.c with all plans, also with overhead power. */
 #include "test.h"
 
 #include "base/text.h"
@@ -53,7 +53,7 @@ TEST(energies_are_told_apart) {
     owned_problem problem = forward_of_three_speeds(10, 1000);
     const int frequency_mhz[2] = {1200, 1400};
     harpe_plan plan;
-    assert_int_equal(harpe_plan_evaluate(problem, frequency_mhz, &plan, NULL, NULL), HARPE_OK);
+    assert_works(harpe_plan_evaluate(problem, frequency_mhz, &plan, NULL, &failure));
     assert_near(plan.time_s, 3, 1e-12);
     assert_near(plan.compute_energy_j, 300, 1e-12);
     assert_true(plan.blocking_energy_j == 0);
@@ -67,8 +67,7 @@ TEST(a_plan_file_has_both_energies) {
     static const double overheads_w[] = {0, 1000};
     for (int i = 0; i < 2; i++) {
         owned_problem problem = forward_of_three_speeds(10, overheads_w[i]);
-        harpe_plan plan;
-        assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+        harpe_plan plan = maximum_of(problem);
         owned_text text = {0};
         harpe_plan_file_format(&text, problem, &plan, 7, 0);
         assert_non_null(strstr(text.data, "# Iteration 7 total cost: 380.0\n"));
@@ -76,8 +75,7 @@ TEST(a_plan_file_has_both_energies) {
         const char *line = "# Iteration 7 total cost with P2P and overhead: 2400.0\n";
         assert_true((strstr(text.data, line) != NULL) == (i == 1));
         owned_plan_file file = NULL;
-        assert_int_equal(harpe_plan_file_parse(text.data, text.length, "plan", &file, NULL),
-                         HARPE_OK);
+        assert_works(harpe_plan_file_parse(text.data, text.length, "plan", &file, &failure));
     }
 }
 
@@ -86,32 +84,11 @@ TEST(the_checker_finds_a_wrong_overhead_energy) {
     owned_frontier frontier = NULL;
     owned_plan_set plans = all_plans(problem, &frontier);
     harpe_plan plan = *harpe_plan_set_at(plans, 0);
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_plan_verify(problem, frontier, &plan, &error), error);
+    assert_works(harpe_plan_verify(problem, frontier, &plan, &failure));
     plan.overhead_energy_j += 1;
-    assert_int_equal(harpe_plan_verify(problem, frontier, &plan, &error), HARPE_INTERNAL);
-    assert_non_null(strstr(error.message, "overhead energy"));
+    assert_refuses(harpe_plan_verify(problem, frontier, &plan, &failure), HARPE_INTERNAL,
+                   "overhead energy");
     plan.overhead_energy_j = 0;
     plan.energy_j = plan.compute_energy_j + plan.blocking_energy_j;
-    assert_int_equal(harpe_plan_verify(problem, frontier, &plan, &error), HARPE_INTERNAL);
+    assert_int_equal(harpe_plan_verify(problem, frontier, &plan, &failure), HARPE_INTERNAL);
 }
-
-TEST(impossible_overheads_are_refused) {
-    static const double wrong_w[] = {-1, 1.1e9, INFINITY, NAN};
-    owned_rows rows = {0};
-    add_row(&rows, 0, "forward", 1400, 1, 300);
-    add_row(&rows, 0, "backward", 1400, 1, 300);
-    owned_schedule schedule = schedule_of(&one_by_one);
-    owned_profile profile = profile_of(&rows);
-    for (size_t i = 0; i < sizeof wrong_w / sizeof wrong_w[0]; i++) {
-        harpe_problem *problem = NULL;
-        harpe_error error = {.message = ""};
-        harpe_problem_options options = {.overhead_power_w = wrong_w[i]};
-        assert_int_equal(harpe_problem_new(profile, schedule, &options, &problem, &error),
-                         HARPE_INVALID_ARGUMENT);
-        assert_non_null(strstr(error.message, "overhead power"));
-        assert_null(problem);
-    }
-}
-
-int main(void) { return run_listed_tests(); }

@@ -7,6 +7,7 @@
 
 #include <harpe/plan.h>
 
+#include "base/scratch.h"
 #include "base/text.h"
 #include "plan/plan_file.h"
 
@@ -18,19 +19,18 @@ static harpe_status parse(const char *text, harpe_plan_file **file, harpe_error 
 
 static void assert_refused(const char *text, const char *message) {
     harpe_plan_file *file = NULL;
-    harpe_error error = {0};
-    harpe_status status = parse(text, &file, &error);
+    harpe_status status = parse(text, &file, &failure);
     if (status == HARPE_OK) fail_msg("accepted: %s", text);
     assert_null(file);
-    assert_int_equal(status, error.status);
-    assert_says(&error, message);
+    assert_int_equal(status, failure.status);
+    assert_says(&failure, message);
 }
 
 /* Reads a text and returns "rank: name frequency, ...; rank: ..." for comparison. */
 static void assert_reads_as(const char *text, const char *expected) {
     owned_plan_file file = NULL;
-    harpe_error error = {0};
-    if (parse(text, &file, &error) != HARPE_OK) fail_msg("refused: %s\n%s", text, error.message);
+    if (parse(text, &file, &failure) != HARPE_OK)
+        fail_msg("refused: %s\n%s", text, failure.message);
     owned_text found = {0};
     for (int rank = 0; rank < harpe_plan_file_rank_count(file); rank++) {
         size_t count = 0;
@@ -47,30 +47,34 @@ static void assert_reads_as(const char *text, const char *expected) {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-TEST(the_published_layout_is_read) {
-    assert_reads_as("[\n[('forward', 690), ('backward', 780)],\n[('forward', 720)],\n]\n"
-                    "# Iteration 0 cost change: 0.014\n# Iteration 0 total cost: 1343.3\n",
-                    "[forward 690, backward 780][forward 720]");
+TEST(texts_are_read_as_plans) {
+    static const char *const cases[][2] = {
+        /* the published layout is read */
+        {"[\n[('forward', 690), ('backward', 780)],\n[('forward', 720)],\n]\n"
+         "# Iteration 0 cost change: 0.014\n# Iteration 0 total cost: 1343.3\n",
+         "[forward 690, backward 780][forward 720]"},
+        /* either quote and either bracket are read */
+        {"[[(\"forward\", 1410)]]", "[forward 1410]"},
+        {"((('f', 1), ['b', 2,],),)", "[f 1, b 2]"},
+        {"([['f', 1]],)", "[f 1]"},
+        {"[[('f', 1,)]]", "[f 1]"},
+        /* blanks, comments and a byte order mark are skipped */
+        {"\xef\xbb\xbf# made elsewhere [(\r\n\t[ # ranks\r\n [\f('f' , #x\n 1 ) , ] ,\n]"
+         "\n\n# end",
+         "[f 1]"},
+        /* a missing final newline is fine */
+        {"[[('f', 1)]]# c", "[f 1]"},
+        /* an empty rank is read */
+        {"[[], [('f', 1)]]", "[][f 1]"},
+        /* a clock left alone is read */
+        {"[[('dataload', 0)]]", "[dataload 0]"},
+        /* names that begin alike stay apart */
+        {"[[('forward_backward', 1), ('forward', 2), ('forward_backward', 3)]]",
+         "[forward_backward 1, forward 2, forward_backward 3]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_reads_as(cases[i][0], cases[i][1]);
 }
-
-TEST(either_quote_and_either_bracket_are_read) {
-    assert_reads_as("[[(\"forward\", 1410)]]", "[forward 1410]");
-    assert_reads_as("((('f', 1), ['b', 2,],),)", "[f 1, b 2]");
-    assert_reads_as("([['f', 1]],)", "[f 1]");
-    assert_reads_as("[[('f', 1,)]]", "[f 1]");
-}
-
-TEST(blanks_comments_and_a_byte_order_mark_are_skipped) {
-    assert_reads_as("\xef\xbb\xbf# made elsewhere [(\r\n\t[ # ranks\r\n [\f('f' , #x\n 1 ) , ] ,\n]"
-                    "\n\n# end",
-                    "[f 1]");
-}
-
-TEST(a_missing_final_newline_is_fine) { assert_reads_as("[[('f', 1)]]# c", "[f 1]"); }
-
-TEST(an_empty_rank_is_read) { assert_reads_as("[[], [('f', 1)]]", "[][f 1]"); }
-
-TEST(a_clock_left_alone_is_read) { assert_reads_as("[[('dataload', 0)]]", "[dataload 0]"); }
 
 TEST(many_different_names_stay_apart) {
     owned_text text = {0};
@@ -86,52 +90,44 @@ TEST(many_different_names_stay_apart) {
     assert_reads_as(text.data, expected.data);
 }
 
-TEST(names_that_begin_alike_stay_apart) {
-    assert_reads_as("[[('forward_backward', 1), ('forward', 2), ('forward_backward', 3)]]",
-                    "[forward_backward 1, forward 2, forward_backward 3]");
-}
-
-TEST(the_older_form_is_named) {
-    assert_refused("[[1410, 1410], [1410]]", "p.py:1:3: a bare frequency is the older plan form");
-    assert_refused("[1410, 1410]", "p.py:1:2: expected one list of");
-}
-
-TEST(anything_that_would_be_executed_is_refused) {
-    assert_refused("__import__('os').system('true')", "p.py:1:1: expected a plan");
-    assert_refused("[[('f', int('1'))]]", "p.py:1:9: expected a frequency");
-    assert_refused("[[('f', 1)]] + [[]]", "p.py:1:14: expected nothing after the plan");
-    assert_refused("[[('f', 1)] for _ in range(9)]", "p.py:1:13: expected ',' or ']'");
-    assert_refused("plan = [[('f', 1)]]", "p.py:1:1: expected a plan");
-    assert_refused("[[('f' 'g', 1)]]", "expected ',' and a frequency");
-    assert_refused("[[(f'x', 1)]]", "p.py:1:4: expected an instruction name in quotes");
-    assert_refused("[[('\\x66', 1)]]", "without spaces, commas or escapes");
-}
-
-TEST(positions_count_lines_and_columns) {
-    assert_refused("[\n[('f', 1)],\n  [('f', x)],\n]", "p.py:3:10: expected a frequency");
-    assert_refused("# c\r\n[[('f', 1)\r\n", "p.py:3:1: expected ',' or ']', found the end");
-}
-
-TEST(what_is_not_closed_is_refused) {
-    assert_refused("", "p.py:1:1: expected a plan");
-    assert_refused("# only a comment", "expected a plan");
-    assert_refused("[", "found the end");
-    assert_refused("[[('f', 1),", "found the end");
-    assert_refused("[[('f", "the quote is never closed");
-    assert_refused("[[('f', 1)]", "expected ',' or ']', found the end");
-    assert_refused("[[('f', 1)]}", "expected ',' or ']', found '}'");
-    assert_refused("[[('f', 1])]", "expected ')', found ']'");
-}
-
-TEST(stray_commas_are_refused) {
-    assert_refused("[,]", "found ','");
-    assert_refused("[[('f', 1),,]]", "found ','");
-    assert_refused("[[('f', 1) ('b', 1)]]", "expected ',' or ']'");
-}
-
-TEST(a_parenthesised_single_value_is_no_tuple) {
-    assert_refused("([('f', 1)])", "a tuple of one element needs a comma");
-    assert_refused("[(('f', 1))]", "a tuple of one element needs a comma");
+TEST(what_is_no_plan_is_refused_where_it_is_none) {
+    static const char *const cases[][2] = {
+        /* the older form is named */
+        {"[[1410, 1410], [1410]]", "p.py:1:3: a bare frequency is the older plan form"},
+        {"[1410, 1410]", "p.py:1:2: expected one list of"},
+        /* anything that would be executed is refused */
+        {"__import__('os').system('true')", "p.py:1:1: expected a plan"},
+        {"[[('f', int('1'))]]", "p.py:1:9: expected a frequency"},
+        {"[[('f', 1)]] + [[]]", "p.py:1:14: expected nothing after the plan"},
+        {"[[('f', 1)] for _ in range(9)]", "p.py:1:13: expected ',' or ']'"},
+        {"plan = [[('f', 1)]]", "p.py:1:1: expected a plan"},
+        {"[[('f' 'g', 1)]]", "expected ',' and a frequency"},
+        {"[[(f'x', 1)]]", "p.py:1:4: expected an instruction name in quotes"},
+        {"[[('\\x66', 1)]]", "without spaces, commas or escapes"},
+        /* positions count lines and columns */
+        {"[\n[('f', 1)],\n  [('f', x)],\n]", "p.py:3:10: expected a frequency"},
+        {"# c\r\n[[('f', 1)\r\n", "p.py:3:1: expected ',' or ']', found the end"},
+        /* what is not closed is refused */
+        {"", "p.py:1:1: expected a plan"},
+        {"# only a comment", "expected a plan"},
+        {"[", "found the end"},
+        {"[[('f', 1),", "found the end"},
+        {"[[('f", "the quote is never closed"},
+        {"[[('f', 1)]", "expected ',' or ']', found the end"},
+        {"[[('f', 1)]}", "expected ',' or ']', found '}'"},
+        {"[[('f', 1])]", "expected ')', found ']'"},
+        /* stray commas are refused */
+        {"[,]", "found ','"},
+        {"[[('f', 1),,]]", "found ','"},
+        {"[[('f', 1) ('b', 1)]]", "expected ',' or ']'"},
+        /* a parenthesised single value is no tuple */
+        {"([('f', 1)])", "a tuple of one element needs a comma"},
+        {"[(('f', 1))]", "a tuple of one element needs a comma"},
+        /* a plan without ranks is refused */
+        {"[]", "no ranks"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_refused(cases[i][0], cases[i][1]);
 }
 
 TEST(frequencies_are_whole_numbers_in_range) {
@@ -166,13 +162,10 @@ TEST(deeper_nesting_is_refused_at_once) {
     assert_refused(text, "p.py:1:4: expected an instruction name");
 }
 
-TEST(a_plan_without_ranks_is_refused) { assert_refused("[]", "no ranks"); }
-
 TEST(bytes_outside_text_are_named) {
     harpe_plan_file *file = NULL;
-    harpe_error error;
-    assert_int_equal(harpe_plan_file_parse("[\0]", 3, "p.py", &file, &error), HARPE_INVALID_INPUT);
-    assert_non_null(strstr(error.message, "found byte 0x00"));
+    assert_refuses(harpe_plan_file_parse("[\0]", 3, "p.py", &file, &failure), HARPE_INVALID_INPUT,
+                   "found byte 0x00");
     assert_refused("\xff\xfe[", "p.py:1:1: expected a plan");
 }
 
@@ -195,9 +188,8 @@ TEST(a_rank_that_is_not_there_is_empty) {
 
 TEST(a_missing_file_is_named) {
     harpe_plan_file *file = NULL;
-    harpe_error error;
-    assert_int_equal(harpe_plan_file_read("no/such/plan.py", &file, &error), HARPE_NOT_FOUND);
-    assert_non_null(strstr(error.message, "no/such/plan.py"));
+    assert_refuses(harpe_plan_file_read("no/such/plan.py", &file, &failure), HARPE_NOT_FOUND,
+                   "no/such/plan.py");
     assert_null(file);
 }
 
@@ -216,7 +208,7 @@ static harpe_problem *new_problem(void) {
     }
     const double power_w[] = {10, 20};
     owned_profile profile = profile_of(&rows);
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
+    owned_schedule schedule = schedule_1f1b(2, 2);
     return problem_of(
         profile, schedule,
         &(harpe_problem_options){.blocking_power_w = power_w, .blocking_power_count = 2});
@@ -242,10 +234,8 @@ TEST(a_plan_matches_its_problem) {
 }
 
 static void assert_does_not_match(const char *text, const char *message) {
-    harpe_error error;
     int found[8] = {7, 7, 7, 7, 7, 7, 7, 7};
-    assert_int_equal(match(text, found, &error), HARPE_INVALID_INPUT);
-    assert_says(&error, message);
+    assert_refuses(match(text, found, &failure), HARPE_INVALID_INPUT, message);
     for (int i = 0; i < 8; i++)
         assert_int_equal(found[i], 7); /* not changed on failure */
 }
@@ -265,46 +255,34 @@ TEST(the_first_entry_that_does_not_match_is_named) {
 }
 
 TEST(zero_fits_every_instruction) {
-    harpe_error error;
     int found[8] = {0};
     static const int expected[8] = {1400, 0, 0, 1000, 0, 1400, 0, 0};
-    assert_int_equal(match("[[('forward', 1400), ('forward', 0), ('backward', 0), "
-                           "('backward', 1000)],"
-                           "[('forward', 0), ('backward', 1400), ('forward', 0), ('backward', 0)]]",
-                           found, &error),
-                     HARPE_OK);
+    assert_works(match("[[('forward', 1400), ('forward', 0), ('backward', 0), "
+                       "('backward', 1000)],"
+                       "[('forward', 0), ('backward', 1400), ('forward', 0), ('backward', 0)]]",
+                       found, &failure));
     assert_memory_equal(found, expected, sizeof expected);
 }
 
-TEST(what_is_written_has_the_published_layout_and_reads_back) {
+SCRATCH_TEST(what_is_written_has_the_published_layout_and_reads_back) {
     owned_problem problem = new_problem();
     const int frequency_mhz[8] = {1400, 1000, 1400, 1000, 1400, 1400, 1000, 1000};
     harpe_plan plan = {.time_s = 10, .energy_j = 1700.5, .frequency_mhz = frequency_mhz};
-    char path[] = "/tmp/harpe-test-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    assert_int_equal(harpe_plan_file_write(path, problem, &plan, 37, 2, NULL), HARPE_OK);
-
-    char text[2048] = {0};
-    FILE *stream = fopen(path, "r");
-    assert_non_null(stream);
-    assert_true(fread(text, 1, sizeof text - 1, stream) > 0);
-    fclose(stream);
+    const char *path = scratch_path(s, "plan.py");
+    assert_works(harpe_plan_file_write(path, problem, &plan, 37, 2, &failure));
     /* 1700.5 J minus (10 + 20) W for 10 s. */
-    assert_string_equal(
-        text, "[\n"
+    assert_true(file_holds(
+        path, "[\n"
               "[('forward', 1400), ('forward', 1000), ('backward', 1400), ('backward', 1000)],\n"
               "[('forward', 1400), ('backward', 1400), ('forward', 1000), ('backward', 1000)],\n"
               "]\n"
               "# Iteration 37 cost change: 2.0\n"
               "# Iteration 37 total cost: 1400.5\n"
-              "# Iteration 37 total cost with P2P: 1700.5\n");
-
+              "# Iteration 37 total cost with P2P: 1700.5\n"));
     owned_plan_file file = NULL;
     int found[8] = {0};
-    assert_int_equal(harpe_plan_file_read(path, &file, NULL), HARPE_OK);
-    assert_int_equal(harpe_plan_file_match(file, problem, found, NULL), HARPE_OK);
+    assert_works(harpe_plan_file_read(path, &file, &failure));
+    assert_works(harpe_plan_file_match(file, problem, found, &failure));
     assert_memory_equal(found, frequency_mhz, sizeof found);
     unlink(path);
 }
@@ -313,10 +291,6 @@ TEST(a_plan_that_cannot_be_written_leaves_nothing) {
     owned_problem problem = new_problem();
     const int frequency_mhz[8] = {1400, 1000, 1400, 1000, 1400, 1400, 1000, 1000};
     harpe_plan plan = {.time_s = 10, .energy_j = 1, .frequency_mhz = frequency_mhz};
-    harpe_error error;
-    assert_int_equal(harpe_plan_file_write("/no/such/dir/p.py", problem, &plan, 0, 0, &error),
-                     HARPE_NOT_FOUND);
-    assert_non_null(strstr(error.message, "/no/such/dir/p.py"));
+    assert_refuses(harpe_plan_file_write("/no/such/dir/p.py", problem, &plan, 0, 0, &failure),
+                   HARPE_NOT_FOUND, "/no/such/dir/p.py");
 }
-
-int main(void) { return run_listed_tests(); }

@@ -8,6 +8,8 @@
 
 #include "instances.h"
 
+OWNER(harpe_replica_profiles)
+
 #define PI 3.14159265358979323846
 #define ROUNDING 1e-9
 #define MOST_INSTRUCTIONS 512
@@ -160,13 +162,13 @@ static result simulate(const pipeline *p, const int *mhz, bool with_swing) {
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-static harpe_plan_set *plans_of(const pipeline *p, const harpe_plan_request *request,
-                                harpe_error *error) {
+/* Returns NULL, and the reason in `failure`, if there are none. */
+static harpe_plan_set *plans_of(const pipeline *p, const harpe_plan_request *request) {
     harpe_plan_set *set = NULL;
     owned_frontier frontier = NULL;
-    harpe_status status = harpe_plan_set_new(p->problem, request, NULL, &frontier, &set, error);
+    harpe_status status = harpe_plan_set_new(p->problem, request, NULL, &frontier, &set, &failure);
     if (status == HARPE_OK)
-        assert_ok(harpe_plan_set_verify(p->problem, frontier, set, error), *error);
+        assert_works(harpe_plan_set_verify(p->problem, frontier, set, &failure));
     else
         assert_int_equal(status, HARPE_INFEASIBLE);
     return set;
@@ -218,13 +220,11 @@ TEST(plans_of_tiny_pipelines_are_near_the_optimum) {
         int options = trial % 3 == 0 ? 4 : 3, ranks = trial % 3 == 2 ? 4 : 2;
         AT_END(free_pipeline)
         pipeline p = make_pipeline(ranks, ranks == 4 ? 1 : 2, options, &random);
-        harpe_plan fastest;
-        assert_int_equal(harpe_plan_all_maximum(p.problem, &fastest, NULL), HARPE_OK);
+        harpe_plan fastest = maximum_of(p.problem);
         double time_s = fastest.time_s * random_between(&random, 1, 1.2);
         harpe_plan_request request = {
             .choice = HARPE_PLANS_AT, .times_s = &time_s, .time_count = 1, .threads = 1};
-        harpe_error error = {.message = ""};
-        harpe_plan_set *set = plans_of(&p, &request, &error);
+        harpe_plan_set *set = plans_of(&p, &request);
         result free_plan = simulate(&p, harpe_plan_set_at(set, 0)->frequency_mhz, true);
         harpe_plan_set_free(set);
         double share = random_between(&random, 0.7, 1);
@@ -233,7 +233,7 @@ TEST(plans_of_tiny_pipelines_are_near_the_optimum) {
         else
             request.max_swing_w = share * free_plan.swing_w;
         double best_j = enumerate(&p, options, &request);
-        set = plans_of(&p, &request, &error);
+        set = plans_of(&p, &request);
         if (isfinite(best_j)) feasible++;
         if (set) {
             double found_j = harpe_plan_set_at(set, 0)->energy_j;
@@ -260,8 +260,7 @@ TEST(plans_of_tiny_pipelines_are_near_the_optimum) {
 
 /* Limits of a share of the numbers of the fastest plan. */
 static void limit(const pipeline *p, int kind, double share, harpe_plan_request *request) {
-    harpe_plan fastest;
-    assert_int_equal(harpe_plan_all_maximum(p->problem, &fastest, NULL), HARPE_OK);
+    harpe_plan fastest = maximum_of(p->problem);
     result found = simulate(p, fastest.frequency_mhz, true);
     if (kind != 1) request->max_peak_power_w = share * found.peak_w;
     if (kind == 1) request->max_swing_w = share * found.swing_w;
@@ -281,15 +280,14 @@ TEST(all_plans_of_a_set_keep_the_limits) {
             make_pipeline(random_int(&random, 1, 5), random_int(&random, 1, 8), 8, &random);
         harpe_plan_request request = {
             .count = random_int(&random, 1, 12), .threads = 1, .clock_switch = costs[trial % 4]};
-        harpe_error error = {.message = ""};
         limit(&p, trial % 3, random_between(&random, 0.6, 1), &request);
-        harpe_plan_set *set = plans_of(&p, &request, &error);
+        harpe_plan_set *set = plans_of(&p, &request);
         for (size_t k = 0; set && k < harpe_plan_set_count(set); k++) {
             const harpe_plan *plan = harpe_plan_set_at(set, k);
             double dwell_s = request.clock_switch.minimum_dwell_s;
             harpe_switching changes;
-            assert_ok(harpe_plan_switching(p.problem, plan->frequency_mhz, NULL, &changes, &error),
-                      error);
+            assert_works(
+                harpe_plan_switching(p.problem, plan->frequency_mhz, NULL, &changes, &failure));
             if (changes.clock_writes > 0) assert_true(changes.shortest_dwell_s >= dwell_s - 1e-9);
             if (k > 0 && request.clock_switch.energy_j == 0)
                 assert_true(plan->energy_j < harpe_plan_set_at(set, k - 1)->energy_j);
@@ -298,7 +296,7 @@ TEST(all_plans_of_a_set_keep_the_limits) {
             made++;
             check_plans(&p, &request, set);
         } else {
-            assert_non_null(strstr(error.message, "keeps the limits on power; the "));
+            assert_says(&failure, "keeps the limits on power; the ");
         }
     }
     assert_true(made > few_trials(60) / 2);
@@ -318,11 +316,10 @@ TEST(loose_limits_change_nothing) {
     for (int trial = 0; trial < few_trials(20); trial++) {
         AT_END(free_pipeline) pipeline p = make_pipeline(3, 4, 6, &random);
         harpe_plan_request request = {.count = 10, .threads = 1};
-        harpe_error error = {.message = ""};
         if (trial % 2 == 1) request.clock_switch.latency_s = 0.02;
-        owned_plan_set without = plans_of(&p, &request, &error);
+        owned_plan_set without = plans_of(&p, &request);
         limit(&p, trial % 3, 1.01, &request);
-        harpe_plan_set *with = plans_of(&p, &request, &error);
+        harpe_plan_set *with = plans_of(&p, &request);
         assert_same_sets(&p, without, with);
         check_plans(&p, &request, with);
     }
@@ -339,9 +336,8 @@ TEST(limits_that_are_no_numbers_are_refused) {
                          HARPE_INVALID_ARGUMENT);
     }
     harpe_plan_request impossible = {.count = 2, .max_peak_power_w = 1};
-    harpe_error error = {.message = ""};
-    assert_null(plans_of(&p, &impossible, &error));
-    assert_non_null(strstr(error.message, "no plan keeps the limits on power; the lowest peak"));
+    assert_null(plans_of(&p, &impossible));
+    assert_says(&failure, "no plan keeps the limits on power; the lowest peak");
 }
 
 /* ---- Replicas -------------------------------------------------------------------------------- */
@@ -392,31 +388,27 @@ TEST(replicas_share_a_limit) {
             make_pipeline(random_int(&random, 1, 3), random_int(&random, 1, 4), 6, &random);
         int count = random_int(&random, 2, 4);
         owned_profile profile = profile_of(&p.rows);
-        owned_schedule schedule = schedule_of(
-            &(harpe_schedule_options){.ranks = p.ranks, .microbatches = p.microbatches});
+        owned_schedule schedule = schedule_1f1b(p.ranks, p.microbatches);
         harpe_problem_options options = {.blocking_power_w = &p.blocking_w,
                                          .blocking_power_count = 1,
                                          .overhead_power_w = p.overhead_w};
-        harpe_replica_profiles *profiles = NULL;
+        OWNED(harpe_replica_profiles) profiles = NULL;
         harpe_replica_plans *plans = NULL;
-        harpe_error error = {.message = ""};
         harpe_variability same = {.replica_count = count, .peer_count = 1};
-        assert_ok(harpe_replica_profiles_vary(profile, 0, &same, &profiles, &error), error);
+        assert_works(harpe_replica_profiles_vary(profile, 0, &same, &profiles, &failure));
         harpe_replica_request request = {.slowdown = trial % 2 ? 1.15 : 1.5, .threads = 1};
-        assert_ok(
-            harpe_replica_plans_new(profiles, schedule, &options, &request, NULL, &plans, &error),
-            error);
+        assert_works(harpe_replica_plans_new(profiles, schedule, &options, &request, NULL, &plans,
+                                             &failure));
         double free_w = peak_of_replicas(&p, plans, count);
         double longest_s = harpe_replica_plans_job(plans).fastest_s * request.slowdown;
         double minimum_s = harpe_replica_plans_job(plans).minimum_energy_s;
         harpe_replica_plans_free(plans);
         request.max_peak_power_w =
             free_w * (trial % 2 ? random_between(&random, 0.97, 0.995) : 0.965);
-        if (harpe_replica_plans_new(profiles, schedule, &options, &request, NULL, &plans, &error) ==
-            HARPE_OK) {
+        if (harpe_replica_plans_new(profiles, schedule, &options, &request, NULL, &plans,
+                                    &failure) == HARPE_OK) {
             made++;
-            assert_ok(harpe_replica_plans_verify(plans, profiles, schedule, &options, &error),
-                      error);
+            assert_works(harpe_replica_plans_verify(plans, profiles, schedule, &options, &failure));
             assert_true(peak_of_replicas(&p, plans, count) <=
                         request.max_peak_power_w * (1 + ROUNDING));
             for (int r = 0; r < count; r++)
@@ -425,12 +417,9 @@ TEST(replicas_share_a_limit) {
             assert_near(harpe_replica_plans_job(plans).minimum_energy_s, minimum_s, ROUNDING);
             harpe_replica_plans_free(plans);
         } else {
-            assert_non_null(strstr(error.message, "keeps the limits on power; the lowest peak"));
+            assert_says(&failure, "keeps the limits on power; the lowest peak");
         }
-        harpe_replica_profiles_free(profiles);
     }
     assert_true(2 * made >= trials);
     assert_true(later > 0); /* with time to spare, idle time moves */
 }
-
-int main(void) { return run_listed_tests(); }

@@ -73,8 +73,7 @@ TEST(two_ranks_by_hand) {
     add_row(&rows, 0, "backward", 1400, 2, 400);
     add_row(&rows, 1, "forward", 1400, 1, 500);
     add_row(&rows, 1, "backward", 1400, 2, 800);
-    owned_problem problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 2, .microbatches = 1}, 50);
+    owned_problem problem = problem_1f1b(&rows, 2, 1, 50);
     const int frequency_mhz[4] = {0, 0, 0, 0};
     harpe_power_shape shape = shape_of(problem, frequency_mhz);
     assert_near(shape.peak_w, 550, 1e-12);
@@ -117,7 +116,7 @@ static void assert_matches_grid(const harpe_problem *problem, const int *frequen
     const harpe_profile_point **points = calloc(count, sizeof *points);
     double steps_w = 0, highest_w = 0, mean_w = 0;
     harpe_plan plan;
-    assert_int_equal(harpe_plan_evaluate(problem, frequency_mhz, &plan, start_s, NULL), HARPE_OK);
+    assert_works(harpe_plan_evaluate(problem, frequency_mhz, &plan, start_s, &failure));
     for (size_t i = 0; i < count; i++) {
         const harpe_choice *choice = harpe_problem_choice(problem, (int32_t)i);
         for (size_t p = 0; p < choice->point_count; p++)
@@ -151,8 +150,7 @@ static void assert_matches_grid(const harpe_problem *problem, const int *frequen
 TEST(random_plans_match_a_grid_of_time) {
     test_random random = {1};
     for (int trial = 0; trial < test_trials(20); trial++) {
-        harpe_schedule_options options = {.ranks = random_int(&random, 1, 4),
-                                          .microbatches = random_int(&random, 1, 4)};
+        harpe_schedule_options options = random_1f1b(&random, 4, 4);
         test_profile_shape shape = random_shape(&random);
         shape.character = CHARACTER_MEASURED;
         owned_schedule schedule = schedule_of(&options);
@@ -180,5 +178,3 @@ TEST(an_unknown_frequency_leaves_the_result_unchanged) {
                      HARPE_INVALID_INPUT);
     assert_true(shape.peak_w == -1);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -10,11 +10,9 @@ static void assert_refused(const harpe_profile *profile, const harpe_schedule *s
                            const harpe_problem_options *options, harpe_status status,
                            const char *expected) {
     harpe_problem *problem = NULL;
-    harpe_error error = {.message = ""};
-    assert_int_equal(harpe_problem_new(profile, schedule, options, &problem, &error), status);
-    assert_int_equal(error.status, status);
+    assert_refuses(harpe_problem_new(profile, schedule, options, &problem, &failure), status,
+                   expected);
     assert_null(problem);
-    assert_says(&error, expected);
     assert_int_equal(harpe_problem_new(profile, schedule, options, &problem, NULL), status);
 }
 
@@ -33,7 +31,7 @@ static harpe_profile *plain_profile(int stages) {
 /* ---- Lists ----------------------------------------------------------------------------------- */
 
 TEST(lists_are_the_schedules) {
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 4});
+    owned_schedule schedule = schedule_1f1b(3, 4);
     owned_profile profile = plain_profile(3);
     owned_problem problem = problem_of(profile, schedule, NULL);
     assert_int_equal(harpe_problem_rank_count(problem), 3);
@@ -110,7 +108,7 @@ TEST(blocking_powers_may_be_in_the_profile) {
                                       .gpu_count = 2,
                                       .blocking_power_w = i / 3 == 0 || i / 3 == 3 ? 50 : 70};
     owned_profile profile = NULL;
-    assert_int_equal(harpe_profile_new(rows, 12, &profile, NULL), HARPE_OK);
+    assert_works(harpe_profile_new(rows, 12, &profile, &failure));
     owned_problem problem = problem_of(profile, schedule, NULL);
     assert_true(harpe_problem_blocking_power_w(problem, 0) == 100); /* stages 0 and 3, 2 GPUs */
     assert_true(harpe_problem_blocking_power_w(problem, 1) == 140);
@@ -123,7 +121,7 @@ TEST(blocking_powers_may_be_in_the_profile) {
     harpe_profile_free(profile);
     for (int i = 9; i < 12; i++)
         rows[i].blocking_power_w = 0;
-    assert_int_equal(harpe_profile_new(rows, 12, &profile, NULL), HARPE_OK);
+    assert_works(harpe_profile_new(rows, 12, &profile, &failure));
     assert_refused(profile, schedule, NULL, HARPE_INVALID_INPUT, "share a rank");
 }
 
@@ -132,8 +130,7 @@ TEST(waits_follow_the_halves_of_a_pair) {
     const char *text = "0F0,BARRIER,(0F1;0B0)OVERLAP_F_B,BARRIER,0B1\n"
                        "1F0,1B0,BARRIER,BARRIER,1F1,1B1\n";
     owned_schedule schedule = NULL;
-    assert_int_equal(harpe_schedule_parse_csv(text, strlen(text), "s.csv", &schedule, NULL),
-                     HARPE_OK);
+    assert_works(harpe_schedule_parse_csv(text, strlen(text), "s.csv", &schedule, &failure));
     owned_profile profile = plain_profile(2);
     owned_problem problem = problem_of(profile, schedule, NULL);
     /* 0F0 0F1 0B0 0B1 are 0 to 3, and 1F0 1B0 1F1 1B1 are 4 to 7. */
@@ -148,13 +145,12 @@ TEST(waits_follow_the_halves_of_a_pair) {
 }
 
 TEST(problem_outlives_profile_and_schedule) {
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
+    owned_schedule schedule = schedule_1f1b(2, 2);
     owned_profile profile = plain_profile(2);
     owned_problem problem = problem_of(profile, schedule, NULL);
     assert_string_equal(harpe_problem_instruction_name(problem, 1, 1), "backward");
     owned_frontier frontier = frontier_of(problem);
-    harpe_plan plan;
-    assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+    (void)maximum_of(problem);
     harpe_problem_free(NULL);
 }
 
@@ -171,15 +167,13 @@ TEST(profile_and_schedule_have_the_same_stages) {
         {2, 1, "the profile has 2 stages, but the schedule (1f1b, 1 rank) has 1: "},
     };
     for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
-        owned_schedule schedule =
-            schedule_of(&(harpe_schedule_options){.ranks = trials[i].schedule, .microbatches = 2});
+        owned_schedule schedule = schedule_1f1b(trials[i].schedule, 2);
         owned_profile profile = plain_profile(trials[i].profile);
         harpe_problem *problem = NULL;
-        harpe_error error = {.message = ""};
-        assert_int_equal(harpe_problem_new(profile, schedule, NULL, &problem, &error),
+        assert_int_equal(harpe_problem_new(profile, schedule, NULL, &problem, &failure),
                          HARPE_INVALID_INPUT);
-        if (strncmp(error.message, trials[i].expected, strlen(trials[i].expected)) != 0)
-            fail_msg("expected '%s', got '%s'", trials[i].expected, error.message);
+        if (strncmp(failure.message, trials[i].expected, strlen(trials[i].expected)) != 0)
+            fail_msg("expected '%s', got '%s'", trials[i].expected, failure.message);
         assert_null(problem);
     }
 }
@@ -239,8 +233,7 @@ TEST(single_options_need_no_choice) {
     assert_int_equal(harpe_problem_instruction_count(problem), 10);
     assert_string_equal(harpe_problem_instruction_name(problem, 1, 0), "load");
     assert_string_equal(harpe_problem_instruction_name(problem, 1, 4), "step");
-    harpe_plan plan;
-    assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+    harpe_plan plan = maximum_of(problem);
     /* load F0 F1 B1 B0 reduce step, one after the other. */
     assert_near(plan.time_s, 0.5 + 1 + 1 + 2 + 2 + 0.25 + 0.125, 1e-12);
     assert_int_equal(plan.frequency_mhz[0], 0);
@@ -301,7 +294,7 @@ TEST(missing_instructions_are_named) {
 
 TEST(blocking_powers_must_fit_the_ranks_and_be_powers) {
     owned_profile profile = plain_profile(3);
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 2});
+    owned_schedule schedule = schedule_1f1b(3, 2);
     const double four[] = {1, 2, 3, 4};
     assert_refused(profile, schedule,
                    &(harpe_problem_options){.blocking_power_w = four, .blocking_power_count = 4},
@@ -321,7 +314,7 @@ TEST(blocking_powers_must_fit_the_ranks_and_be_powers) {
 
 TEST(no_blocking_power_is_none) {
     owned_profile profile = plain_profile(2);
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 2});
+    owned_schedule schedule = schedule_1f1b(2, 2);
     const harpe_problem_options ways[] = {
         {.blocking_power_w = NULL, .blocking_power_count = 1},
         {.blocking_power_w = &(double){0}, .blocking_power_count = 1},
@@ -329,15 +322,14 @@ TEST(no_blocking_power_is_none) {
     };
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         owned_problem problem = problem_of(profile, schedule, &ways[i]);
-        harpe_plan plan;
-        assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+        harpe_plan plan = maximum_of(problem);
         assert_true(plan.blocking_energy_j == 0);
     }
 }
 
 TEST(blocking_power_of_each_rank_is_its_own) {
     owned_profile profile = plain_profile(3);
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 3, .microbatches = 1});
+    owned_schedule schedule = schedule_1f1b(3, 1);
     const double powers[] = {0, 50, 75};
     owned_problem problem =
         problem_of(profile, schedule,
@@ -346,8 +338,7 @@ TEST(blocking_power_of_each_rank_is_its_own) {
         const harpe_option_list *list = harpe_problem_option_list_at(problem, i);
         assert_good_list(list, powers[list->rank]);
     }
-    harpe_plan plan;
-    assert_int_equal(harpe_plan_all_maximum(problem, &plan, NULL), HARPE_OK);
+    harpe_plan plan = maximum_of(problem);
     double time_s = (0.1 + 0.2) + (1.1 + 1.2) + (2.1 + 2.2);
     assert_near(plan.time_s, time_s, 1e-12);
     assert_near(plan.blocking_energy_j, 50 * (time_s - 2.3) + 75 * (time_s - 4.3), 1e-12);
@@ -355,8 +346,7 @@ TEST(blocking_power_of_each_rank_is_its_own) {
 
 TEST(memory_limit_is_kept) {
     owned_profile profile = plain_profile(2);
-    owned_schedule schedule =
-        schedule_of(&(harpe_schedule_options){.ranks = 2, .microbatches = 10000});
+    owned_schedule schedule = schedule_1f1b(2, 10000);
     assert_refused(profile, schedule, &(harpe_problem_options){.memory_limit_bytes = 1 << 20},
                    HARPE_LIMIT_EXCEEDED, "the limit is 1 MiB");
     assert_refused(profile, schedule, &(harpe_problem_options){.memory_limit_bytes = 1},
@@ -365,26 +355,36 @@ TEST(memory_limit_is_kept) {
         problem_of(profile, schedule, &(harpe_problem_options){.memory_limit_bytes = 100 << 20});
 }
 
-TEST(nonsense_for_the_exponential_model_is_refused) {
+TEST(options_that_make_no_sense_are_refused) {
+    static const struct {
+        harpe_problem_options options;
+        harpe_status status;
+        const char *says;
+    } cases[] = {
+        {{.overhead_power_w = -1}, HARPE_INVALID_ARGUMENT, "overhead power"},
+        {{.overhead_power_w = 1.1e9}, HARPE_INVALID_ARGUMENT, "overhead power"},
+        {{.overhead_power_w = INFINITY}, HARPE_INVALID_ARGUMENT, "overhead power"},
+        {{.overhead_power_w = NAN}, HARPE_INVALID_ARGUMENT, "overhead power"},
+        {{.transfer_time_s = -1e-9}, HARPE_INVALID_ARGUMENT, "transfer time"},
+        {{.transfer_time_s = 1.1e6}, HARPE_INVALID_ARGUMENT, "transfer time"},
+        {{.transfer_time_s = NAN}, HARPE_INVALID_ARGUMENT, "transfer time"},
+        {{.transfer_time_s = INFINITY}, HARPE_INVALID_ARGUMENT, "transfer time"},
+        {{.cost_model = (harpe_cost_model)2}, HARPE_INVALID_ARGUMENT, "there is no cost model"},
+        {{.cost_model = (harpe_cost_model)8}, HARPE_INVALID_ARGUMENT, "there is no cost model"},
+#define EXPONENTIAL .cost_model = HARPE_COST_EXPONENTIAL
+        {{EXPONENTIAL, .unit_time_s = 1e-12}, HARPE_LIMIT_EXCEEDED, "--unit-time"},
+        {{EXPONENTIAL, .unit_time_s = -1}, HARPE_INVALID_ARGUMENT, "unit time"},
+        {{EXPONENTIAL, .unit_time_s = NAN}, HARPE_INVALID_ARGUMENT, "unit time"},
+        {{EXPONENTIAL, .noise_factor = -0.5}, HARPE_INVALID_ARGUMENT, "noise factor"},
+        {{EXPONENTIAL, .noise_factor = NAN}, HARPE_INVALID_ARGUMENT, "noise factor"},
+        {{EXPONENTIAL, .noise_factor = 2}, HARPE_INVALID_ARGUMENT, "noise factor"},
+    };
     test_random random = {4};
-    owned_schedule schedule = schedule_of(&(harpe_schedule_options){.ranks = 1, .microbatches = 1});
+    owned_schedule schedule = schedule_1f1b(1, 1);
     test_profile_shape shape = {
         .character = CHARACTER_MEASURED, .fewest_options = 20, .most_options = 20};
     owned_rows rows = make_rows(schedule, &shape, &random);
     owned_profile profile = profile_of(&rows);
-    harpe_problem_options options = {.cost_model = HARPE_COST_EXPONENTIAL, .unit_time_s = 1e-12};
-    assert_refused(profile, schedule, &options, HARPE_LIMIT_EXCEEDED, "--unit-time");
-    options.unit_time_s = -1;
-    assert_refused(profile, schedule, &options, HARPE_INVALID_ARGUMENT, "unit time");
-    options.unit_time_s = NAN;
-    assert_refused(profile, schedule, &options, HARPE_INVALID_ARGUMENT, "unit time");
-    options.unit_time_s = 0;
-    options.noise_factor = -0.5;
-    assert_refused(profile, schedule, &options, HARPE_INVALID_ARGUMENT, "noise factor");
-    options.noise_factor = NAN;
-    assert_refused(profile, schedule, &options, HARPE_INVALID_ARGUMENT, "noise factor");
-    options.noise_factor = 2;
-    assert_refused(profile, schedule, &options, HARPE_INVALID_ARGUMENT, "noise factor");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_refused(profile, schedule, &cases[i].options, cases[i].status, cases[i].says);
 }
-
-int main(void) { return run_listed_tests(); }

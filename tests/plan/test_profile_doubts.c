@@ -9,6 +9,7 @@
 #include <harpe/plan.h>
 #include <harpe/profile.h>
 
+#include "base/scratch.h"
 #include "plan/problem.h"
 
 #include "instances.h"
@@ -32,8 +33,7 @@ static void assert_no_warning(const harpe_profile *profile) {
 /* Checks the warnings of a text: the one at `index` contains `expected`; NULL: there is none. */
 static void assert_warning(const char *text, size_t index, const char *expected) {
     owned_profile profile = NULL;
-    assert_int_equal(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, NULL),
-                     HARPE_OK);
+    assert_works(harpe_profile_parse_csv(text, strlen(text), "p.csv", &profile, &failure));
     const char *found = harpe_profile_warning_at(profile, index);
     if (!expected != !found || (expected && !strstr(found, expected)))
         fail_msg("expected '%s', got '%s'", expected ? expected : "", found ? found : "");
@@ -122,9 +122,8 @@ TEST(sound_curves_are_not_doubted) {
             add_curve(&r, "f", clocks, step_mhz, variant % 3 / 2.0, variant % 5 ? 1500 : 1200);
             add_curve(&r, "left.alone", 1, 15, 1, 1500);
             r.rows[r.count - 1].frequency_mhz = 0;
-            harpe_profile *profile = profile_of(&r);
+            owned_profile profile = profile_of(&r);
             assert_no_warning(profile);
-            harpe_profile_free(profile);
         }
 }
 
@@ -161,10 +160,9 @@ TEST(synthetic_profiles_are_not_doubted) {
                                            .noise = 0.01 * (t % 11),
                                            .seed = (uint64_t)t,
                                            .split_backward = t % 2};
-            harpe_profile *profile = NULL;
-            assert_int_equal(harpe_profile_synthesize(&options, &profile, NULL, NULL), HARPE_OK);
+            owned_profile profile = NULL;
+            assert_works(harpe_profile_synthesize(&options, &profile, NULL, &failure));
             assert_no_warning(profile);
-            harpe_profile_free(profile);
         }
 }
 
@@ -253,9 +251,7 @@ static harpe_profile *profile_of_laws(const law *one, const law *other) {
     length += append_law(text + length, sizeof text - (size_t)length, one, "backward");
     length += append_law(text + length, sizeof text - (size_t)length, other, "forward");
     harpe_profile *profile = NULL;
-    harpe_error error;
-    if (harpe_profile_parse_csv(text, (size_t)length, "p.csv", &profile, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_profile_parse_csv(text, (size_t)length, "p.csv", &profile, &failure));
     return profile;
 }
 
@@ -347,11 +343,8 @@ TEST(the_rank_is_named) {
 }
 
 /* The synthetic GPUs have no limit. */
-TEST(synthetic_gpus_reach_their_clocks) {
-    char path[] = "/tmp/harpe-doubts-XXXXXX";
-    int file = mkstemp(path);
-    assert_true(file >= 0);
-    close(file);
+SCRATCH_TEST(synthetic_gpus_reach_their_clocks) {
+    const char *path = scratch_path(s, "p.csv");
     for (int t = 0; t < few_trials(100); t++)
         for (const char *const *model = harpe_synth_gpu_models(); *model; model++) {
             harpe_synth_options options = {
@@ -359,9 +352,9 @@ TEST(synthetic_gpus_reach_their_clocks) {
             options.seed = (uint64_t)t;
             owned_profile profile = NULL;
             owned_profile read = NULL;
-            assert_int_equal(harpe_profile_synthesize(&options, &profile, NULL, NULL), HARPE_OK);
-            assert_int_equal(harpe_profile_write_csv(profile, path, NULL), HARPE_OK);
-            assert_int_equal(harpe_profile_read_csv(path, &read, NULL), HARPE_OK);
+            assert_works(harpe_profile_synthesize(&options, &profile, NULL, &failure));
+            assert_works(harpe_profile_write_csv(profile, path, &failure));
+            assert_works(harpe_profile_read_csv(path, &read, &failure));
             if (unreached(read)) fail_msg("%s, seed %d: %s", *model, t, unreached(read));
         }
     (void)unlink(path);
@@ -384,17 +377,15 @@ TEST(plans_use_clocks_that_were_reached) {
             length += append_law(text + length, sizeof text - (size_t)length, &l, "forward");
         }
         owned_profile profile = NULL;
-        harpe_error error = {.message = ""};
-        assert_int_equal(harpe_profile_parse_csv(text, (size_t)length, "p.csv", &profile, &error),
-                         HARPE_OK);
+        assert_works(harpe_profile_parse_csv(text, (size_t)length, "p.csv", &profile, &failure));
         assert_non_null(unreached(profile));
         const harpe_schedule_options options = {.ranks = STAGES, .microbatches = 6};
         owned_schedule schedule = NULL;
         owned_problem problem = NULL;
-        assert_int_equal(harpe_schedule_new(&options, &schedule, &error), HARPE_OK);
+        assert_works(harpe_schedule_new(&options, &schedule, &failure));
         const harpe_problem_options waits = {.blocking_power_w = (const double[]){75},
                                              .blocking_power_count = 1};
-        assert_int_equal(harpe_problem_new(profile, schedule, &waits, &problem, &error), HARPE_OK);
+        assert_works(harpe_problem_new(profile, schedule, &waits, &problem, &failure));
         const harpe_plan_request request = {
             .count = 4, .clock_switch.minimum_dwell_s = 0.1 * (double)seed, .threads = 1};
         owned_frontier frontier = NULL;
@@ -413,5 +404,3 @@ TEST(plans_use_clocks_that_were_reached) {
         }
     }
 }
-
-int main(void) { return run_listed_tests(); }

@@ -49,7 +49,7 @@ static double energy_at(const harpe_relaxation_curve *curve, int64_t span_ps) {
 static double noise_j(const state_of *s, const harpe_relaxation *r) {
     double flow_j = 0;
     for (int32_t e = 0; e < r->edge_count; e++)
-        flow_j += (double)r->edges[e].flow * (double)r->edges[e].curve->time_ps[0] * 1e-18;
+        flow_j += (double)r->now.edges[e].flow * (double)r->now.edges[e].curve->time_ps[0] * 1e-18;
     return 1e-10 * scale_j(s->p) + 1e-11 * fabs(flow_j);
 }
 
@@ -59,15 +59,15 @@ static void assert_optimal(const state_of *s, const harpe_relaxation *r) {
     double energy_j = 0;
     for (int32_t e = 0; e + 1 < r->edge_count; e++) {
         int64_t span_ps = harpe_relaxation_span_ps(r, e);
-        assert_true(span_ps >= r->edges[e].curve->time_ps[0]);
+        assert_true(span_ps >= r->now.edges[e].curve->time_ps[0]);
         if (e < s->p->problem->instruction_count) {
-            assert_ptr_equal(r->edges[e].curve, curve_of(s, e));
-            energy_j += energy_at(r->edges[e].curve, span_ps);
+            assert_ptr_equal(r->now.edges[e].curve, curve_of(s, e));
+            energy_j += energy_at(r->now.edges[e].curve, span_ps);
         }
     }
     assert_true(harpe_relaxation_event_ps(r, r->sink) <= s->deadline_ps);
-    if (fabs(energy_j - r->objective_j) > noise_j(s, r))
-        fail_msg("the spans need %.15g J, the flow proves %.15g J", energy_j, r->objective_j);
+    if (fabs(energy_j - r->now.objective_j) > noise_j(s, r))
+        fail_msg("the spans need %.15g J, the flow proves %.15g J", energy_j, r->now.objective_j);
 }
 
 static bool is_feasible(const state_of *s) {
@@ -105,7 +105,7 @@ static double lp_energy_j(const state_of *s) {
  * tolerance of 1e-9 of the longest duration. */
 static void assert_matches_lp(const state_of *s, const harpe_relaxation *r) {
     double expected_j = lp_energy_j(s), tolerance_j = 1e-6 * scale_j(s->p), longest_s = 0;
-    double price_w = (double)r->edges[r->edge_count - 1].flow * 1e-6;
+    double price_w = (double)r->now.edges[r->edge_count - 1].flow * 1e-6;
     for (int32_t i = 0; i < s->p->problem->instruction_count; i++) {
         const harpe_relaxation_curve *curve = curve_of(s, i);
         double slowest_s = (double)curve->time_ps[curve->segment_count] / HARPE_PS_PER_S;
@@ -115,8 +115,8 @@ static void assert_matches_lp(const state_of *s, const harpe_relaxation *r) {
     tolerance_j += 1e-7 * longest_s * price_w;
     if (isnan(expected_j)) return; /* Clp found it infeasible by less than its tolerance */
     lps++;
-    if (fabs(r->objective_j - expected_j) > tolerance_j)
-        fail_msg("%.12g J, but the LP says %.12g J", r->objective_j, expected_j);
+    if (fabs(r->now.objective_j - expected_j) > tolerance_j)
+        fail_msg("%.12g J, but the LP says %.12g J", r->now.objective_j, expected_j);
 }
 
 #endif
@@ -135,7 +135,7 @@ static double solve_at_once(const state_of *s) {
     bool feasible = is_feasible(s);
     assert_int_equal(outcome, feasible ? HARPE_RELAXATION_OPTIMAL : HARPE_RELAXATION_INFEASIBLE);
     if (feasible) assert_optimal(s, &cold);
-    double objective_j = feasible ? cold.objective_j : INFINITY;
+    double objective_j = feasible ? cold.now.objective_j : INFINITY;
     return objective_j;
 }
 
@@ -151,7 +151,7 @@ static void change_and_compare(state_of *s, harpe_relaxation *r, test_random *ra
                              : scale_j(s->p);
         switch (harpe_relaxation_solve(r, limit_j)) {
         case HARPE_RELAXATION_OPTIMAL:
-            assert_true(r->objective_j < limit_j);
+            assert_true(r->now.objective_j < limit_j);
             assert_optimal(s, r);
             break;
         case HARPE_RELAXATION_ABOVE:
@@ -170,7 +170,7 @@ static void change_and_compare(state_of *s, harpe_relaxation *r, test_random *ra
     }
     assert_int_equal(outcome, HARPE_RELAXATION_OPTIMAL);
     assert_optimal(s, r);
-    assert_true(fabs(r->objective_j - optimum_j) <= 2 * noise_j(s, r));
+    assert_true(fabs(r->now.objective_j - optimum_j) <= 2 * noise_j(s, r));
     optima++;
 #ifdef HARPE_HAVE_CLP
     if (n <= 40 && random_int(random, 0, 7) == 0) assert_matches_lp(s, r);
@@ -204,7 +204,7 @@ static void one_problem(harpe_problem *problem, test_random *random, int changes
                          harpe_problem_iteration_power_w(problem) * time_s;
         double rounding_j = 1e-11 * harpe_problem_iteration_power_w(problem) * time_s +
                             1e-18 * (double)p.walk.solver.flow_uw;
-        assert_true(fabs(r.objective_j - bound_j) <= noise_j(&s, &r) + rounding_j);
+        assert_true(fabs(r.now.objective_j - bound_j) <= noise_j(&s, &r) + rounding_j);
         for (int k = 0; k < changes; k++)
             change_and_compare(&s, &r, random);
     }
@@ -229,5 +229,3 @@ TEST(larger_problems_too) {
     for (int trial = 0; trial < test_trials(44); trial++)
         one_problem(any_problem(&random, trial, 5, 9), &random, 25);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -2,6 +2,7 @@
 /* The profiles of all GPUs of a job: reading and writing, variation, and the removal of noise. */
 #include "test.h"
 
+#include "base/scratch.h"
 #include "plan/replica_internal.h"
 #include "replica_instances.h"
 
@@ -19,9 +20,8 @@ TEST(rows_belong_to_their_gpus) {
         "0,0.20,30,1300,0,forward,1,70\n"
         "1,0.21,31,1300,0,forward,1,71\n"
         "0,0.202,30,1300,0,forward,1,70\n";
-    harpe_replica_profiles *profiles = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(parse(text, &profiles, &error), error);
+    owned_replica_profiles profiles = NULL;
+    assert_works(parse(text, &profiles, &failure));
     assert_int_equal(harpe_replica_profiles_replica_count(profiles), 2);
     assert_int_equal(harpe_replica_profiles_peer_count(profiles), 2);
     static const double times[2][2] = {{0.10, 0.11}, {0.201, 0.21}}; /* a repeat is averaged */
@@ -36,12 +36,11 @@ TEST(rows_belong_to_their_gpus) {
         }
     assert_null(harpe_replica_profiles_at(profiles, 2, 0));
     assert_null(harpe_replica_profiles_at(profiles, 0, -1));
-    harpe_replica_profiles_free(profiles);
 }
 
 TEST(names_of_other_tools_are_accepted) {
     for (int is_peer = 0; is_peer < 2; is_peer++) {
-        harpe_replica_profiles *profiles = NULL;
+        owned_replica_profiles profiles = NULL;
         const char *text = is_peer ? "stage,instruction,frequency,time,energy,tp_rank\n"
                                      "0,f,1,1,1,1\n0,f,1,1,1,0\n"
                                    : "stage,instruction,frequency,time,energy,dp_rank\n"
@@ -49,7 +48,6 @@ TEST(names_of_other_tools_are_accepted) {
         assert_int_equal(parse(text, &profiles, NULL), HARPE_OK);
         assert_int_equal(harpe_replica_profiles_replica_count(profiles), is_peer ? 1 : 2);
         assert_int_equal(harpe_replica_profiles_peer_count(profiles), is_peer ? 2 : 1);
-        harpe_replica_profiles_free(profiles);
     }
 }
 
@@ -79,41 +77,32 @@ TEST(wrong_files_are_refused_where_they_are_wrong) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         harpe_replica_profiles *profiles = NULL;
-        harpe_error error = {.message = ""};
-        assert_int_equal(parse(cases[i].text, &profiles, &error), HARPE_INVALID_INPUT);
+        assert_refuses(parse(cases[i].text, &profiles, &failure), HARPE_INVALID_INPUT,
+                       cases[i].message);
         assert_null(profiles);
-        if (!strstr(error.message, cases[i].message))
-            fail_msg("case %zu: '%s' lacks '%s'", i, error.message, cases[i].message);
     }
 }
 
-TEST(written_profiles_are_read_again) {
+SCRATCH_TEST(written_profiles_are_read_again) {
     harpe_variability how = {
         .replica_count = 3, .peer_count = 2, .speed_deviation = 0.1, .power_deviation = 0.1};
-    test_job *job = varied_job(2, 2, &how);
-    char path[] = "/tmp/harpe-gpus-XXXXXX";
-    int descriptor = mkstemp(path);
-    assert_true(descriptor >= 0);
-    (void)close(descriptor);
-    harpe_replica_profiles *again = NULL;
-    harpe_error error = {.message = ""};
-    assert_ok(harpe_replica_profiles_write_csv(job->profiles, path, &error), error);
-    assert_ok(harpe_replica_profiles_read_csv(path, &again, &error), error);
+    owned_job job = varied_job(2, 2, &how);
+    const char *path = scratch_path(s, "gpus.csv");
+    owned_replica_profiles again = NULL;
+    assert_works(harpe_replica_profiles_write_csv(job->profiles, path, &failure));
+    assert_works(harpe_replica_profiles_read_csv(path, &again, &failure));
     for (int r = 0; r < 3; r++) {
         const harpe_profile *both[] = {harpe_replica_profiles_at(job->profiles, r, 0),
                                        harpe_replica_profiles_at(job->profiles, r, 1),
                                        harpe_replica_profiles_at(again, r, 0),
                                        harpe_replica_profiles_at(again, r, 1)};
-        harpe_replica_profiles *two = NULL;
-        assert_ok(harpe_replica_profiles_new(both, 2, 2, &two, &error), error);
+        owned_replica_profiles two = NULL;
+        assert_works(harpe_replica_profiles_new(both, 2, 2, &two, &failure));
         assert_int_equal(harpe_replica_profiles_compare(two, 0, 1), 0);
-        harpe_replica_profiles_free(two);
     }
-    assert_int_equal(harpe_replica_profiles_read_csv("/nowhere/gpus.csv", &again, &error),
+    assert_int_equal(harpe_replica_profiles_read_csv("/nowhere/gpus.csv", &again, &failure),
                      HARPE_NOT_FOUND);
-    harpe_replica_profiles_free(again);
     (void)unlink(path);
-    job_free(job);
 }
 
 /* Each number of a row counts, on any GPU. */
@@ -122,7 +111,7 @@ TEST(replicas_with_other_rows_are_not_equal) {
                                        "1400,1,21,60", "1400,1,20,61"};
     for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
         char text[300];
-        harpe_replica_profiles *two = NULL;
+        owned_replica_profiles two = NULL;
         (void)snprintf(text, sizeof text,
                        "replica,gpu,stage,instruction,frequency,time,energy,blocking_power\n"
                        "0,0,0,f,%s\n0,1,0,f,%s\n1,0,0,f,%s\n1,1,0,f,%s\n",
@@ -131,7 +120,6 @@ TEST(replicas_with_other_rows_are_not_equal) {
         int order = harpe_replica_profiles_compare(two, 0, 1);
         assert_true((order == 0) == (k == 0));
         assert_int_equal(order, -harpe_replica_profiles_compare(two, 1, 0));
-        harpe_replica_profiles_free(two);
     }
 }
 
@@ -139,18 +127,16 @@ TEST(profiles_of_several_gpus_are_refused) {
     test_rows rows = {0};
     add_row(&rows, 0, "forward", 1400, 0.1, 20);
     rows.rows[0].gpu_count = 2;
-    harpe_profile *profile = profile_of(&rows);
+    owned_profile profile = profile_of(&rows);
     const harpe_profile *gpus[] = {profile};
     harpe_replica_profiles *profiles = NULL;
-    harpe_error error;
-    assert_int_equal(harpe_replica_profiles_new(gpus, 1, 1, &profiles, &error),
+    assert_int_equal(harpe_replica_profiles_new(gpus, 1, 1, &profiles, &failure),
                      HARPE_INVALID_ARGUMENT);
-    assert_int_equal(harpe_replica_profiles_new(gpus, 0, 1, &profiles, &error),
+    assert_int_equal(harpe_replica_profiles_new(gpus, 0, 1, &profiles, &failure),
                      HARPE_INVALID_ARGUMENT);
-    assert_int_equal(
-        harpe_replica_profiles_new(gpus, HARPE_REPLICAS_MAX, HARPE_REPLICAS_MAX, &profiles, &error),
-        HARPE_LIMIT_EXCEEDED);
-    harpe_profile_free(profile);
+    assert_int_equal(harpe_replica_profiles_new(gpus, HARPE_REPLICAS_MAX, HARPE_REPLICAS_MAX,
+                                                &profiles, &failure),
+                     HARPE_LIMIT_EXCEEDED);
     free(rows.rows);
 }
 
@@ -166,7 +152,8 @@ static double time_of(const harpe_replica_profiles *profiles, int replica, int p
  * wished deviation. */
 TEST(gpus_differ_by_factors) {
     harpe_variability how = {.replica_count = 400, .speed_deviation = 0.08, .seed = 6}, flat = {0};
-    test_job *job = varied_job(2, 2, &how), *base = varied_job(2, 2, &flat);
+    owned_job job = varied_job(2, 2, &how);
+    owned_job base = varied_job(2, 2, &flat);
     double sum = 0, squares = 0;
     for (int r = 0; r < 400; r++)
         for (int s = 0; s < 2; s++) {
@@ -180,13 +167,12 @@ TEST(gpus_differ_by_factors) {
     double mean = sum / 800, deviation = sqrt(squares / 800 - mean * mean);
     assert_near(mean, 1, 0.01);
     assert_near(deviation, 0.08, 0.1);
-    job_free(job);
-    job_free(base);
 }
 
 TEST(outliers_are_slower) {
     harpe_variability how = {.replica_count = 500, .outlier_share = 0.1, .seed = 8}, flat = {0};
-    test_job *job = varied_job(1, 1, &how), *base = varied_job(1, 1, &flat);
+    owned_job job = varied_job(1, 1, &how);
+    owned_job base = varied_job(1, 1, &flat);
     int slow = 0;
     for (int r = 0; r < 500; r++) {
         double factor = time_of(job->profiles, r, 0, 0, 0) / time_of(base->profiles, 0, 0, 0, 0);
@@ -194,30 +180,26 @@ TEST(outliers_are_slower) {
         slow += factor > 1.01;
     }
     assert_true(slow > 25 && slow < 75);
-    job_free(job);
-    job_free(base);
 }
 
 TEST(noise_does_not_change_the_gpus) {
     harpe_variability how = {.replica_count = 4, .speed_deviation = 0.08, .seed = 6};
-    test_job *exact = varied_job(2, 2, &how);
+    owned_job exact = varied_job(2, 2, &how);
     how.noise = 0.01;
-    test_job *noisy = varied_job(2, 2, &how);
+    owned_job noisy = varied_job(2, 2, &how);
     for (int r = 0; r < 4; r++) {
         double ratio = 0;
         for (size_t p = 0; p < 20; p++)
             ratio += time_of(noisy->profiles, r, 0, 1, p) / time_of(exact->profiles, r, 0, 1, p);
         assert_near(ratio / 20, 1, 0.01);
     }
-    job_free(exact);
-    job_free(noisy);
 }
 
 TEST(impossible_variations_are_refused) {
-    harpe_profile *base = NULL;
+    owned_profile base = NULL;
     harpe_replica_profiles *out = NULL;
     harpe_synth_options options = {.stages = 1, .imbalance = 1};
-    assert_int_equal(harpe_profile_synthesize(&options, &base, NULL, NULL), HARPE_OK);
+    assert_works(harpe_profile_synthesize(&options, &base, NULL, &failure));
     const harpe_variability cases[] = {
         {.speed_deviation = 0.4}, {.speed_deviation = -1}, {.power_deviation = NAN},
         {.noise = 0.5},           {.outlier_share = 2},    {.outlier_factor = 0.5},
@@ -228,7 +210,6 @@ TEST(impossible_variations_are_refused) {
                          HARPE_INVALID_ARGUMENT);
     assert_int_equal(harpe_replica_profiles_vary(base, -1, &(harpe_variability){0}, &out, NULL),
                      HARPE_INVALID_ARGUMENT);
-    harpe_profile_free(base);
 }
 
 /* ---- Noise ----------------------------------------------------------------------------------- */
@@ -246,26 +227,23 @@ static double distance(const harpe_replica_profiles *a, const harpe_replica_prof
 
 TEST(smoothing_removes_noise) {
     harpe_variability how = {.replica_count = 16, .speed_deviation = 0.08, .seed = 6};
-    test_job *exact = varied_job(2, 2, &how);
+    owned_job exact = varied_job(2, 2, &how);
     how.noise = 0.01;
-    test_job *noisy = varied_job(2, 2, &how);
+    owned_job noisy = varied_job(2, 2, &how);
     harpe_replica_profiles *smooth = NULL, *same = NULL;
-    assert_int_equal(harpe_replica_profiles_smooth(noisy->profiles, 0.03, &smooth, NULL), HARPE_OK);
+    assert_works(harpe_replica_profiles_smooth(noisy->profiles, 0.03, &smooth, &failure));
     assert_near(distance(noisy->profiles, exact->profiles), 0.01, 0.2);
     assert_true(distance(smooth, exact->profiles) < 0.004);
     /* Noise above the limit stays, and exact profiles stay as they are. */
     harpe_replica_profiles_free(smooth);
-    assert_int_equal(harpe_replica_profiles_smooth(noisy->profiles, 0.005, &smooth, NULL),
-                     HARPE_OK);
+    assert_works(harpe_replica_profiles_smooth(noisy->profiles, 0.005, &smooth, &failure));
     assert_true(distance(smooth, noisy->profiles) == 0);
-    assert_int_equal(harpe_replica_profiles_smooth(exact->profiles, 0.03, &same, NULL), HARPE_OK);
+    assert_works(harpe_replica_profiles_smooth(exact->profiles, 0.03, &same, &failure));
     assert_true(distance(same, exact->profiles) < 1e-9);
     assert_int_equal(harpe_replica_profiles_smooth(exact->profiles, NAN, &same, NULL),
                      HARPE_INVALID_ARGUMENT);
     harpe_replica_profiles_free(smooth);
     harpe_replica_profiles_free(same);
-    job_free(exact);
-    job_free(noisy);
 }
 
 /* GPUs with different clocks are fitted as well. */
@@ -284,10 +262,9 @@ TEST(smoothing_accepts_gaps) {
         free(rows.rows);
     }
     harpe_replica_profiles *noisy = NULL, *smooth = NULL;
-    assert_int_equal(
-        harpe_replica_profiles_new((const harpe_profile *const *)gpus, 5, 1, &noisy, NULL),
-        HARPE_OK);
-    assert_int_equal(harpe_replica_profiles_smooth(noisy, 0.03, &smooth, NULL), HARPE_OK);
+    assert_works(
+        harpe_replica_profiles_new((const harpe_profile *const *)gpus, 5, 1, &noisy, &failure));
+    assert_works(harpe_replica_profiles_smooth(noisy, 0.03, &smooth, &failure));
     double before = 0, after = 0;
     for (int g = 0; g < 5; g++) {
         const harpe_profile_entry *a =
@@ -306,5 +283,3 @@ TEST(smoothing_accepts_gaps) {
     harpe_replica_profiles_free(noisy);
     harpe_replica_profiles_free(smooth);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -3,10 +3,9 @@
  * built-in schedule reads back unchanged, and the error line for each bad file. */
 #include "test.h"
 
-#include <unistd.h>
-
 #include <harpe/schedule.h>
 
+#include "base/scratch.h"
 #include "base/text.h"
 #include "plan/schedule.h"
 
@@ -18,20 +17,17 @@
 
 static harpe_schedule *read_text(const char *text) {
     harpe_schedule *schedule = NULL;
-    harpe_error error;
-    if (harpe_schedule_parse_csv(text, strlen(text), "s.csv", &schedule, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_schedule_parse_csv(text, strlen(text), "s.csv", &schedule, &failure));
     return schedule;
 }
 
 static void expect_status(const char *text, harpe_status status, const char *message) {
     harpe_schedule *schedule = NULL;
-    harpe_error error = {0};
-    assert_int_equal(harpe_schedule_parse_csv(text, strlen(text), "s.csv", &schedule, &error),
+    assert_int_equal(harpe_schedule_parse_csv(text, strlen(text), "s.csv", &schedule, &failure),
                      status);
     assert_null(schedule);
-    assert_int_equal(error.status, status);
-    assert_string_equal(error.message, message);
+    assert_int_equal(failure.status, status);
+    assert_string_equal(failure.message, message);
 }
 
 static void expect_bad(const char *text, const char *message) {
@@ -293,66 +289,95 @@ TEST(refuses_names_and_barriers_that_are_none) {
                   "s.csv: 1 barriers of 2001 ranks are more than 4000000 dependencies");
 }
 
-TEST(reads_a_file_by_path) {
-    char path[] = "/tmp/harpe_test_schedule_XXXXXX";
-    int file = mkstemp(path);
-    assert_true(file >= 0);
-    const char *good = "0F0,0B0\n";
-    assert_int_equal(write(file, good, strlen(good)), strlen(good));
-    harpe_schedule *schedule = NULL;
-    assert_int_equal(harpe_schedule_read_csv(path, &schedule, NULL), HARPE_OK);
+SCRATCH_TEST(reads_a_file_by_path) {
+    const char *path = scratch_path(s, "s.csv");
+    owned_schedule schedule = NULL;
+    put_file(path, "0F0,0B0\n");
+    assert_works(harpe_schedule_read_csv(path, &schedule, &failure));
     harpe_schedule_free(schedule);
     schedule = NULL;
-    assert_int_equal(write(file, "x", 1), 1);
-    harpe_error error = {0};
-    assert_int_equal(harpe_schedule_read_csv(path, &schedule, &error), HARPE_INVALID_INPUT);
-    assert_memory_equal(error.message, path, strlen(path));
-    close(file);
-    unlink(path);
-    assert_int_equal(harpe_schedule_read_csv(path, &schedule, &error), HARPE_NOT_FOUND);
+    put_file(path, "0F0,0B0\nx");
+    assert_refuses(harpe_schedule_read_csv(path, &schedule, &failure), HARPE_INVALID_INPUT, path);
+    path = scratch_path(s, "missing");
+    assert_refuses(harpe_schedule_read_csv(path, &schedule, &failure), HARPE_NOT_FOUND, path);
     assert_null(schedule);
 }
 
 /* ---- Refused files --------------------------------------------------------------------------- */
 
-TEST(refuses_cells_that_are_none) {
-    expect_bad("0F0,0B0\n,1F0,nonsense\n", "s.csv:2:6: " CELL " (found 'nonsense')");
-    expect_bad("F0", "s.csv:1:1: " CELL " (found 'F0')");
-    expect_bad("0F", "s.csv:1:1: " CELL " (found '0F')");
-    expect_bad("0", "s.csv:1:1: " CELL " (found '0')");
-    expect_bad("0f0", "s.csv:1:1: " CELL " (found '0f0')");
-    expect_bad("0Q0", "s.csv:1:1: " CELL " (found '0Q0')");
-    expect_bad("0F0x", "s.csv:1:1: " CELL " (found '0F0x')");
-    expect_bad("-1F0", "s.csv:1:1: " CELL " (found '-1F0')");
-    expect_bad("0F-1", "s.csv:1:1: " CELL " (found '0F-1')");
-    expect_bad("0F0.5", "s.csv:1:1: " CELL " (found '0F0.5')");
-    expect_bad("0F99999999999999999999", "s.csv:1:1: " CELL " (found '0F99999999999999999999')");
-    expect_bad("65536F0", "s.csv:1:1: stage: at most 65535 is supported (found '65536F0')");
-    expect_bad("0F1000000",
-               "s.csv:1:1: microbatch: at most 999999 is supported (found '0F1000000')");
-}
-
-TEST(refuses_pairs_that_are_none) {
-    expect_bad("(0F0;0B0)", "s.csv:1:1: " CELL " (found '(0F0;0B0)')");
-    expect_bad("(0F0)OVERLAP_F_B", "s.csv:1:1: " CELL " (found '(0F0)OVERLAP_F_B')");
-    expect_bad("(0F0;0B0)OVERLAP_F_B2", "s.csv:1:1: " CELL " (found '(0F0;0B0)OVERLAP_F_B2')");
-    expect_bad("(0B0;0F1)OVERLAP_F_B",
-               "s.csv:1:1: an overlapped pair is a forward (F) and then a backward (B or I) "
-               "(found '(0B0;0F1)OVERLAP_F_B')");
-    expect_bad("(0F0;0W0)OVERLAP_F_B",
-               "s.csv:1:1: an overlapped pair is a forward (F) and then a backward (B or I) "
-               "(found '(0F0;0W0)OVERLAP_F_B')");
-}
-
-TEST(refuses_actions_that_it_does_not_know) {
-    expect_bad("0F0,0FORWARD0", "s.csv:1:5: " CELL " (found '0FORWARD0')");
-    expect_bad("0SEND_F0x", "s.csv:1:1: " CELL " (found '0SEND_F0x')");
-    expect_bad("0SEND_F-1", "s.csv:1:1: " CELL " (found '0SEND_F-1')");
-    expect_bad("0SEND", "s.csv:1:1: " CELL " (found '0SEND')");
-    expect_bad("SEND_F0", "s.csv:1:1: " CELL " (found 'SEND_F0')");
-    expect_bad("0_", "s.csv:1:1: " CELL " (found '0_')");
-    expect_bad("(0SEND_F0;0B0)OVERLAP_F_B",
-               "s.csv:1:1: " CELL " (found '(0SEND_F0;0B0)OVERLAP_F_B')");
+TEST(files_that_are_no_schedule_are_refused_where_they_are_none) {
+    static const char *const cases[][2] = {
+        /* cells that are none */
+        {"0F0,0B0\n,1F0,nonsense\n", "s.csv:2:6: " CELL " (found 'nonsense')"},
+        {"F0", "s.csv:1:1: " CELL " (found 'F0')"},
+        {"0F", "s.csv:1:1: " CELL " (found '0F')"},
+        {"0", "s.csv:1:1: " CELL " (found '0')"},
+        {"0f0", "s.csv:1:1: " CELL " (found '0f0')"},
+        {"0Q0", "s.csv:1:1: " CELL " (found '0Q0')"},
+        {"0F0x", "s.csv:1:1: " CELL " (found '0F0x')"},
+        {"-1F0", "s.csv:1:1: " CELL " (found '-1F0')"},
+        {"0F-1", "s.csv:1:1: " CELL " (found '0F-1')"},
+        {"0F0.5", "s.csv:1:1: " CELL " (found '0F0.5')"},
+        {"0F99999999999999999999", "s.csv:1:1: " CELL " (found '0F99999999999999999999')"},
+        {"65536F0", "s.csv:1:1: stage: at most 65535 is supported (found '65536F0')"},
+        {"0F1000000", "s.csv:1:1: microbatch: at most 999999 is supported (found '0F1000000')"},
+        /* pairs that are none */
+        {"(0F0;0B0)", "s.csv:1:1: " CELL " (found '(0F0;0B0)')"},
+        {"(0F0)OVERLAP_F_B", "s.csv:1:1: " CELL " (found '(0F0)OVERLAP_F_B')"},
+        {"(0F0;0B0)OVERLAP_F_B2", "s.csv:1:1: " CELL " (found '(0F0;0B0)OVERLAP_F_B2')"},
+        {"(0B0;0F1)OVERLAP_F_B",
+         "s.csv:1:1: an overlapped pair is a forward (F) and then a backward (B or I) "
+         "(found '(0B0;0F1)OVERLAP_F_B')"},
+        {"(0F0;0W0)OVERLAP_F_B",
+         "s.csv:1:1: an overlapped pair is a forward (F) and then a backward (B or I) "
+         "(found '(0F0;0W0)OVERLAP_F_B')"},
+        /* actions that it does not know */
+        {"0F0,0FORWARD0", "s.csv:1:5: " CELL " (found '0FORWARD0')"},
+        {"0SEND_F0x", "s.csv:1:1: " CELL " (found '0SEND_F0x')"},
+        {"0SEND_F-1", "s.csv:1:1: " CELL " (found '0SEND_F-1')"},
+        {"0SEND", "s.csv:1:1: " CELL " (found '0SEND')"},
+        {"SEND_F0", "s.csv:1:1: " CELL " (found 'SEND_F0')"},
+        {"0_", "s.csv:1:1: " CELL " (found '0_')"},
+        {"(0SEND_F0;0B0)OVERLAP_F_B", "s.csv:1:1: " CELL " (found '(0SEND_F0;0B0)OVERLAP_F_B')"},
+        /* ranks with nothing to do */
+        {"0F0,0B0\n\n,1F0,1B0\n", "s.csv:2: rank 1 has nothing to do: the line is empty"},
+        {"\n0F0,0B0\n", "s.csv:1: rank 0 has nothing to do: the line is empty"},
+        {"0F0,0B0\n,,\n", "s.csv:2: rank 1 has nothing to do: no cell has a computation"},
+        {"0UNSHARD\n", "s.csv:1: rank 0 has nothing to do: no cell has a computation"},
+        /* wrong owners of stages */
+        {"0F0,0B0\n,0F1,0B0\n", "s.csv:2:6: 0B0 comes a second time; every action runs once"},
+        {"0F0\n0B0,0F1,0B1\n",
+         "s.csv:2:1: rank 0 runs microbatch 0 at stage 0 already; a microbatch passes a stage "
+         "on one rank"},
+        {"0F0,0B0\n2F0,2B0\n",
+         "s.csv: stage 1 is missing: no rank runs it, though there is a stage 2"},
+        /* actions twice */
+        {"0F0,0B0,\n,1F0,1B0,1F0\n", "s.csv:2:10: 1F0 comes a second time; every action runs once"},
+        {"0F0,0F1,(0F1;0B0)OVERLAP_F_B,0B1",
+         "s.csv:1:9: 0F1 comes a second time; every action runs once"},
+        /* incomplete microbatches */
+        {"0F0,0F1,0B1",
+         "s.csv: stage 0 (rank 0) has a forward (F) but no backward (B, or I and W) for "
+         "microbatch 0"},
+        {"0F0,0B0\n1F0,1B0,1W0",
+         "s.csv: stage 1 (rank 1) has both a whole backward (B) and half of one (I or W) for "
+         "microbatch 0"},
+        {"0F0,0I0", "s.csv: stage 0 (rank 0) has the input half of the backward (I) but no "
+                    "weight half (W) for microbatch 0"},
+        {"0F0,0W0", "s.csv: stage 0 (rank 0) has the weight half of the backward (W) but no "
+                    "input half (I) for microbatch 0"},
+        {"0B0", "s.csv: stage 0 (rank 0) has no forward (F) for microbatch 0"},
+        {"0F0,0B0,0F1,0B1\n1F0,1B0", "s.csv: stage 1 (rank 1) has no forward (F) for microbatch 1"},
+        {"0F0,0B0,0F9,0B9", "s.csv: stage 0 does nothing for microbatch 1, though stages run "
+                            "up to 0 and microbatches up to 9"},
+        /* an order that cannot finish */
+        {"0F0,0F1,0B0,0B1\n1F1,1B1,1F0,1B0\n2F0,2B0,2F1,2B1\n",
+         "s.csv: the order can never finish: rank 1's backward 1B1 waits for rank "
+         "2's backward 2B1, which comes after rank 2's forward 2F0, which waits for rank 1's "
+         "forward 1F0, which comes after rank 1's backward 1B1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_bad(cases[i][0], cases[i][1]);
 }
 
 TEST(refuses_files_without_a_schedule) {
@@ -363,60 +388,9 @@ TEST(refuses_files_without_a_schedule) {
     expect_bad("\xEF\xBB\xBF", message);
 }
 
-TEST(refuses_ranks_with_nothing_to_do) {
-    expect_bad("0F0,0B0\n\n,1F0,1B0\n", "s.csv:2: rank 1 has nothing to do: the line is empty");
-    expect_bad("\n0F0,0B0\n", "s.csv:1: rank 0 has nothing to do: the line is empty");
-    expect_bad("0F0,0B0\n,,\n", "s.csv:2: rank 1 has nothing to do: no cell has a computation");
-    expect_bad("0UNSHARD\n", "s.csv:1: rank 0 has nothing to do: no cell has a computation");
-}
-
-TEST(refuses_wrong_owners_of_stages) {
-    expect_bad("0F0,0B0\n,0F1,0B0\n", "s.csv:2:6: 0B0 comes a second time; every action runs once");
-    expect_bad(
-        "0F0\n0B0,0F1,0B1\n",
-        "s.csv:2:1: rank 0 runs microbatch 0 at stage 0 already; a microbatch passes a stage "
-        "on one rank");
-    expect_bad("0F0,0B0\n2F0,2B0\n",
-               "s.csv: stage 1 is missing: no rank runs it, though there is a stage 2");
-}
-
-TEST(refuses_actions_twice) {
-    expect_bad("0F0,0B0,\n,1F0,1B0,1F0\n",
-               "s.csv:2:10: 1F0 comes a second time; every action runs once");
-    expect_bad("0F0,0F1,(0F1;0B0)OVERLAP_F_B,0B1",
-               "s.csv:1:9: 0F1 comes a second time; every action runs once");
-}
-
-TEST(refuses_incomplete_microbatches) {
-    expect_bad("0F0,0F1,0B1",
-               "s.csv: stage 0 (rank 0) has a forward (F) but no backward (B, or I and W) for "
-               "microbatch 0");
-    expect_bad("0F0,0B0\n1F0,1B0,1W0",
-               "s.csv: stage 1 (rank 1) has both a whole backward (B) and half of one (I or W) for "
-               "microbatch 0");
-    expect_bad("0F0,0I0", "s.csv: stage 0 (rank 0) has the input half of the backward (I) but no "
-                          "weight half (W) for microbatch 0");
-    expect_bad("0F0,0W0", "s.csv: stage 0 (rank 0) has the weight half of the backward (W) but no "
-                          "input half (I) for microbatch 0");
-    expect_bad("0B0", "s.csv: stage 0 (rank 0) has no forward (F) for microbatch 0");
-    expect_bad("0F0,0B0,0F1,0B1\n1F0,1B0",
-               "s.csv: stage 1 (rank 1) has no forward (F) for microbatch 1");
-    expect_bad("0F0,0B0,0F9,0B9", "s.csv: stage 0 does nothing for microbatch 1, though stages run "
-                                  "up to 0 and microbatches up to 9");
-}
-
-TEST(refuses_an_order_that_cannot_finish) {
-    expect_bad("0F0,0F1,0B0,0B1\n1F1,1B1,1F0,1B0\n2F0,2B0,2F1,2B1\n",
-               "s.csv: the order can never finish: rank 1's backward 1B1 waits for rank "
-               "2's backward 2B1, which comes after rank 2's forward 2F0, which waits for rank 1's "
-               "forward 1F0, which comes after rank 1's backward 1B1");
-}
-
 TEST(refuses_more_ranks_than_supported) {
     owned_text text = {0};
     for (int rank = 0; rank <= 4096; rank++)
         harpe_text_printf(&text, "%dF0,%dB0\n", rank, rank);
     expect_status(text.data, HARPE_LIMIT_EXCEEDED, "s.csv:4097: more than 4096 ranks");
 }
-
-int main(void) { return run_listed_tests(); }

@@ -46,7 +46,7 @@ static bool walks_again(const harpe_problem *problem, double slowdown) {
     owned_frontier frontier = NULL;
     AT_END(harpe_crew_clear) harpe_crew crew;
     assert_works(harpe_walk_begin(&walk, problem, NULL, &failure));
-    assert_works(harpe_walk_finish(&walk, &frontier, &failure));
+    assert_works(harpe_walk_finish(&walk, walk.fastest_ps, &frontier, &failure));
     assert_works(harpe_crew_init(&crew, problem, &walk.network, 1, &failure));
     harpe_tools *tools = harpe_crew_tools(&crew);
     size_t count = (size_t)problem->instruction_count;
@@ -120,5 +120,3 @@ TEST(sets_do_not_depend_on_threads) {
         }
     }
 }
-
-int main(void) { return run_listed_tests(); }

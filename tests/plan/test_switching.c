@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include "instances.h"
-#include "plan/switching.h"
+#include "plan/plans.h"
 
 static harpe_switching switching_of(const harpe_problem *problem, const int *frequency_mhz,
                                     const harpe_clock_switch *cost) {
@@ -45,18 +45,18 @@ TEST(late_changes_are_priced_by_hand) {
 TEST(bad_costs_are_refused) {
     owned_problem problem = one_rank();
     harpe_switching out;
-    harpe_error error;
     const harpe_clock_switch bad[] = {
         {.latency_s = -1}, {.energy_j = NAN}, {.minimum_dwell_s = INFINITY}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(harpe_plan_switching(problem, (int[]){0, 0, 0, 0}, &bad[i], &out, &error),
-                         HARPE_INVALID_ARGUMENT);
+        assert_int_equal(
+            harpe_plan_switching(problem, (int[]){0, 0, 0, 0}, &bad[i], &out, &failure),
+            HARPE_INVALID_ARGUMENT);
         harpe_plan_set *plans = NULL;
         assert_int_equal(harpe_plan_set_new(problem, &(harpe_plan_request){.clock_switch = bad[i]},
-                                            NULL, NULL, &plans, &error),
+                                            NULL, NULL, &plans, &failure),
                          HARPE_INVALID_ARGUMENT);
     }
-    assert_int_equal(harpe_plan_switching(problem, (int[]){0, 0, 7, 0}, NULL, &out, &error),
+    assert_int_equal(harpe_plan_switching(problem, (int[]){0, 0, 7, 0}, NULL, &out, &failure),
                      HARPE_INVALID_INPUT);
 }
 
@@ -105,8 +105,7 @@ TEST(an_instruction_follows_only_if_it_stays_brief) {
     add_row(&rows, 0, "forward", 1000, 0.5, 1e-4);
     add_row(&rows, 0, "backward", 1400, 2, 600);
     add_row(&rows, 0, "backward", 1000, 3, 500);
-    owned_problem problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 2}, 50);
+    owned_problem problem = problem_1f1b(&rows, 1, 2, 50);
     int mhz[4] = {1400, 1000, 1400, 1000};
     const int expected[4] = {1400, 1000, 1400, 1000};
     harpe_switching_follow(problem, false, mhz);
@@ -145,8 +144,7 @@ TEST(asked_times_hold_with_brief_instructions) {
                                             .count = 1 + trial % 2,
                                             .clock_switch = costs[trial % 3]};
         owned_plan_set plans = plan_set_of(problem, &request, NULL);
-        harpe_plan maximum;
-        assert_works(harpe_plan_all_maximum(problem, &maximum, &failure));
+        harpe_plan maximum = maximum_of(problem);
         for (size_t k = 0; k < 3; k++) {
             double most_s = times_s[k] * (1 + 1e-9) + 1e-10;
             /* No faster plan may keep its clocks for long enough. */
@@ -257,8 +255,7 @@ TEST(brief_instructions_do_not_follow_a_phase_without_a_clock) {
     add_row(&rows, 0, "forward", 1400, 10e-6, 3e-3);
     add_row(&rows, 0, "forward", 1000, 12e-6, 2e-3);
     add_row(&rows, 0, "backward", 0, 1, 100);
-    owned_problem problem =
-        problem_from_rows(&rows, &(harpe_schedule_options){.ranks = 1, .microbatches = 1}, 50);
+    owned_problem problem = problem_1f1b(&rows, 1, 1, 50);
     int mhz[2] = {1000, 0};
     harpe_switching_follow(problem, false, mhz);
     assert_int_equal(mhz[0], 1000);
@@ -304,5 +301,3 @@ TEST(plans_with_a_dwell_are_a_frontier_again) {
     }
     assert_near(harpe_plan_set_at(held, 0)->time_s, harpe_plan_set_at(plain, 0)->time_s, 1e-3);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -13,19 +13,16 @@ static const harpe_synth_options usual = {.stages = 8, .imbalance = 1.2, .seed =
 
 static harpe_profile *make(harpe_synth_options options, double *blocking_power_w) {
     harpe_profile *profile = NULL;
-    harpe_error error = {.message = ""};
-    if (harpe_profile_synthesize(&options, &profile, blocking_power_w, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_profile_synthesize(&options, &profile, blocking_power_w, &failure));
     return profile;
 }
 
 static void assert_refused(harpe_synth_options options, harpe_status status, const char *expected) {
     harpe_profile *profile = NULL;
-    harpe_error error = {.message = ""};
     double blocking_power_w = -1;
-    assert_int_equal(harpe_profile_synthesize(&options, &profile, &blocking_power_w, &error),
+    assert_int_equal(harpe_profile_synthesize(&options, &profile, &blocking_power_w, &failure),
                      status);
-    assert_string_equal(error.message, expected);
+    assert_string_equal(failure.message, expected);
     assert_null(profile);
     assert_true(blocking_power_w == -1);
 }
@@ -240,5 +237,3 @@ TEST(senseless_options_are_refused) {
     assert_int_equal(harpe_profile_synthesize(NULL, &profile, NULL, NULL), HARPE_INVALID_ARGUMENT);
     assert_int_equal(harpe_profile_synthesize(&usual, NULL, NULL, NULL), HARPE_INVALID_ARGUMENT);
 }
-
-int main(void) { return run_listed_tests(); }

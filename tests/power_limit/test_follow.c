@@ -105,10 +105,8 @@ static void prepare(rank *self, const harpe_power_limit_fleet *fleet) {
 }
 
 static void construct(rank *self) {
-    harpe_error error = {.message = ""};
-    if (harpe_optimizer_new_with(&self->device, &self->options, &self->times, &self->optimizer,
-                                 &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_optimizer_new_with(&self->device, &self->options, &self->times,
+                                          &self->optimizer, &failure));
 }
 
 static void step(rank *self, int count) {
@@ -184,8 +182,7 @@ JOB_TEST(the_limit_follows_the_server) {
 
 JOB_TEST(no_limit_is_higher_than_the_own_choice) {
     harpe_selector_parameters parameters = {.maximum_slowdown = 1.1};
-    assert_int_equal(harpe_selector_max_slowdown(&parameters, &self->rank.options.selector, NULL),
-                     HARPE_OK);
+    assert_works(harpe_selector_max_slowdown(&parameters, &self->rank.options.selector, &failure));
     construct(&self->rank);
     measure(&self->rank);
     int own_w = harpe_power_limit_optimum_w(self->rank.optimizer);
@@ -232,9 +229,7 @@ JOB_TEST(a_fault_of_the_gpu_ends_the_steering) {
 
 WORLD_TEST(a_loaded_profile_is_declared_at_once) {
     job self;
-    char path[] = "/tmp/harpe-test-profile-XXXXXX";
-    close(mkstemp(path));
-    unlink(path);
+    const char *path = scratch_path(files, "p.json");
     begin(&self);
     for (int run = 0; run < 2; run++) {
         prepare(&self.rank, run == 0 ? NULL : &self.fleet);
@@ -249,24 +244,21 @@ WORLD_TEST(a_loaded_profile_is_declared_at_once) {
         }
         finish(&self.rank);
     }
-    unlink(path);
     end(&self);
 }
 
 /* The plans of a loaded profile, of which the fastest cannot run. */
 WORLD_TEST(no_plan_above_another_limit_is_declared) {
     job self;
-    char path[] = "/tmp/harpe-test-profile-XXXXXX";
-    close(mkstemp(path));
-    unlink(path);
+    const char *path = scratch_path(files, "p.json");
     begin(&self);
     fleet_server *server = &self.server;
     harpe_selector_parameters parameters = {.maximum_slowdown = 1.05};
     for (int run = 0; run < 2; run++) {
         prepare(&self.rank, run == 0 ? NULL : &self.fleet);
         self.rank.options.profile_path = path;
-        assert_int_equal(
-            harpe_selector_max_slowdown(&parameters, &self.rank.options.selector, NULL), HARPE_OK);
+        assert_works(
+            harpe_selector_max_slowdown(&parameters, &self.rank.options.selector, &failure));
         if (run == 1) self.rank.outside_w = 220;
         construct(&self.rank);
         if (run == 0) measure(&self.rank);
@@ -279,7 +271,6 @@ WORLD_TEST(no_plan_above_another_limit_is_declared) {
         }
         finish(&self.rank);
     }
-    unlink(path);
     end(&self);
 }
 
@@ -287,11 +278,9 @@ WORLD_TEST(wrong_terms_make_no_optimizer) {
     rank self;
     const harpe_power_limit_fleet fleet = {.server_url = "head-node"};
     prepare(&self, &fleet);
-    harpe_error error = {.message = ""};
-    assert_int_equal(
-        harpe_power_limit_optimizer_new(&self.device, &self.options, &self.optimizer, &error),
-        HARPE_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.message, "http://HOST:PORT"));
+    assert_refuses(
+        harpe_power_limit_optimizer_new(&self.device, &self.options, &self.optimizer, &failure),
+        HARPE_INVALID_ARGUMENT, "http://HOST:PORT");
     assert_int_equal(self.set_count, 0);
 }
 
@@ -421,5 +410,3 @@ WORLD_TEST(a_fault_of_one_rank_ends_the_steering_of_all) {
     end_crew(&all, threads);
     stop_fleet_server(server);
 }
-
-int main(void) { return run_listed_tests(); }

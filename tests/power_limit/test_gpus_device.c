@@ -114,7 +114,7 @@ WORLD_TEST_OF(limits_without_effect_are_told, one_v100) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         use_faults("");
         found[0].limit_mw = cases[i].limit_mw;
-        assert_int_equal(harpe_gpu_set_power_limit(gpus, 0, found[0].limit_mw, NULL), HARPE_OK);
+        assert_works(harpe_gpu_set_power_limit(gpus, 0, found[0].limit_mw, &failure));
         train_with(cases[i].faults, (planned_fault){0});
         assert_stopped(cases[i].accepted, cases[i].is);
         assert_measured(cases[i].measured);
@@ -172,5 +172,3 @@ WORLD_TEST(set_calls_of_200_ms_are_in_no_measurement) {
     for (int i = 0; i < LIMITS; i++)
         assert_true(fabs(training.rows[i].time_s - quick[i].time_s) < 0.001);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -52,8 +52,7 @@ static pid_t another_guard(pid_t old) {
 /* `harpe gpus --restore` */
 static void restore_by_hand(void) {
     harpe_saved_settings_recovery how = {.most_records = 0};
-    harpe_error error = {.message = ""};
-    if (harpe_saved_settings_recover(gpus, &how, &error) != HARPE_OK) fail_msg("%s", error.message);
+    assert_works(harpe_saved_settings_recover(gpus, &how, &failure));
 }
 
 WORLD_TEST(a_killed_trainer_s_limits_come_back) {
@@ -166,5 +165,3 @@ WORLD_TEST(a_second_optimizer_on_the_same_gpus_is_refused) {
     kill_now(first);
     assert_restored();
 }
-
-int main(void) { return run_listed_tests(); }

@@ -12,9 +12,7 @@ typedef harpe_power_limit_measurement measurement;
 
 static harpe_limit_plans *make(const measurement *all, size_t count, int optimum_w, int steps) {
     harpe_limit_plans *plans = NULL;
-    harpe_error error = {.message = ""};
-    if (harpe_limit_plans_make(all, count, optimum_w, steps, &plans, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_limit_plans_make(all, count, optimum_w, steps, &plans, &failure));
     return plans;
 }
 
@@ -23,7 +21,7 @@ static harpe_limit_plans *make(const measurement *all, size_t count, int optimum
 TEST(each_limit_is_a_plan_of_the_whole_job) {
     /* Two GPUs of 300, 250 and 200 W, and 40 steps. */
     const measurement all[] = {{300, 5600, 10}, {250, 5300, 11}, {200, 5200, 13}};
-    harpe_limit_plans *plans = make(all, 3, 250, 40);
+    owned_array harpe_limit_plans *plans = make(all, 3, 250, 40);
     assert_int_equal(plans->count, 3);
     assert_int_equal(plans->chosen, 1);
     for (size_t i = 0; i < 3; i++) {
@@ -31,15 +29,13 @@ TEST(each_limit_is_a_plan_of_the_whole_job) {
         assert_true(plans->plans[i].time_s == all[i].time_s / 40);
         assert_true(plans->plans[i].power_w == all[i].energy_j / all[i].time_s);
     }
-    free(plans);
 }
 
 TEST(one_limit_is_one_plan) {
     const measurement one = {100, 1e-3, 1e-6};
-    harpe_limit_plans *plans = make(&one, 1, 100, 1);
+    owned_array harpe_limit_plans *plans = make(&one, 1, 100, 1);
     assert_int_equal(plans->count, 1);
     assert_int_equal(plans->chosen, 0);
-    free(plans);
 }
 
 TEST(beaten_limits_are_left_out_but_not_the_chosen_one) {
@@ -54,12 +50,11 @@ TEST(beaten_limits_are_left_out_but_not_the_chosen_one) {
         {175, 3600, 20.0}, /* 180 W */
     };
     const int expected_w[] = {325, 250, 225, 175};
-    harpe_limit_plans *plans = make(all, 8, 250, 10);
+    owned_array harpe_limit_plans *plans = make(all, 8, 250, 10);
     assert_int_equal(plans->count, 4);
     for (size_t i = 0; i < 4; i++)
         assert_int_equal(plans->plans[i].limit_w, expected_w[i]);
     assert_int_equal(plans->chosen, 1);
-    free(plans);
 }
 
 TEST(values_that_no_server_accepts_are_left_out) {
@@ -67,11 +62,13 @@ TEST(values_that_no_server_accepts_are_left_out) {
     harpe_limit_plans *plans = make(all, 3, 250, 10);
     assert_int_equal(plans->count, 1);
     free(plans);
-    harpe_error error;
     plans = NULL;
-    assert_int_equal(harpe_limit_plans_make(all, 3, 300, 10, &plans, &error), HARPE_INVALID_INPUT);
-    assert_int_equal(harpe_limit_plans_make(all, 3, 275, 10, &plans, &error), HARPE_INVALID_INPUT);
-    assert_int_equal(harpe_limit_plans_make(all, 0, 275, 10, &plans, &error), HARPE_INVALID_INPUT);
+    assert_int_equal(harpe_limit_plans_make(all, 3, 300, 10, &plans, &failure),
+                     HARPE_INVALID_INPUT);
+    assert_int_equal(harpe_limit_plans_make(all, 3, 275, 10, &plans, &failure),
+                     HARPE_INVALID_INPUT);
+    assert_int_equal(harpe_limit_plans_make(all, 0, 275, 10, &plans, &failure),
+                     HARPE_INVALID_INPUT);
     assert_null(plans);
 }
 
@@ -111,7 +108,7 @@ static void check_random(unsigned seed) {
     static measurement all[MOST];
     size_t count = random_measurements(&seed, all, seed % 7 == 0 ? MOST : 12);
     int optimum_w = all[(size_t)rand_r(&seed) % count].power_limit_w;
-    harpe_limit_plans *plans = make(all, count, optimum_w, 40);
+    owned_array harpe_limit_plans *plans = make(all, count, optimum_w, 40);
     assert_in_range(plans->count, 1, HARPE_LIMIT_PLANS_MAX);
     assert_true(plans->chosen < plans->count);
     assert_int_equal(plans->plans[plans->chosen].limit_w, optimum_w);
@@ -129,7 +126,6 @@ static void check_random(unsigned seed) {
             is_beaten |= plans->plans[k].time_s <= time_s && plans->plans[k].power_w <= power_w;
         assert_true(is_beaten);
     }
-    free(plans);
 }
 
 TEST(plans_of_any_measurements_are_in_order) {
@@ -151,7 +147,7 @@ TEST(a_declaration_has_all_terms) {
     const measurement all[] = {{300, 5600, 10}, {250, 5300, 11}, {200, 5200, 13}};
     const harpe_power_limit_fleet terms = {
         .group = "row \"1\"\n", .weight = 2.5, .max_slowdown = 1.25};
-    harpe_limit_plans *plans = make(all, 3, 250, 40);
+    owned_array harpe_limit_plans *plans = make(all, 3, 250, 40);
     harpe_text text = {0};
     harpe_member_declare(&terms, plans, &text);
     json_t *body = read_text(&text);
@@ -169,7 +165,6 @@ TEST(a_declaration_has_all_terms) {
     assert_true(json_number_value(json_object_get(body, "max_slowdown")) == 1.25);
     assert_true(json_number_value(json_object_get(body, "most_w")) == plans->plans[1].power_w);
     json_decref(body);
-    free(plans);
 }
 
 TEST(a_job_without_plans_declares_its_highest_power) {
@@ -213,5 +208,3 @@ TEST(only_an_answer_with_a_plan_is_one) {
     assert_true(harpe_member_read_answer(right, strlen(right), 3, &plan));
     assert_int_equal(plan, 2);
 }
-
-int main(void) { return run_listed_tests(); }

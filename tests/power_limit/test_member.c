@@ -46,19 +46,18 @@ static harpe_status mean_power(void *user, double *power_w, harpe_error *error) 
 }
 
 static void join(job *self, const harpe_power_member_times *times) {
-    harpe_error error = {.message = ""};
     harpe_power_member_job how = {
         .highest_w = 600, .device = &self->device, .log = {write_log, self}};
-    if (harpe_power_member_take_terms(&self->asked, &self->terms, &error) != HARPE_OK ||
-        harpe_power_member_join(self->terms, &how, times, &self->member, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    if (harpe_power_member_take_terms(&self->asked, &self->terms, &failure) != HARPE_OK ||
+        harpe_power_member_join(self->terms, &how, times, &self->member, &failure) != HARPE_OK)
+        fail_msg("%s", failure.message);
 }
 
 /* Three plans: 500, 400 and 300 W. The second is the job's own choice. */
 static void measure(job *self) {
     static const harpe_power_limit_measurement all[] = {
         {300, 5000, 10}, {200, 4400, 11}, {100, 3600, 12}};
-    assert_int_equal(harpe_limit_plans_make(all, 3, 200, 10, &self->plans, NULL), HARPE_OK);
+    assert_works(harpe_limit_plans_make(all, 3, 200, 10, &self->plans, &failure));
     harpe_power_member_take_plans(self->member, self->plans);
 }
 
@@ -313,10 +312,9 @@ WORLD_TEST(wrong_terms_are_refused) {
                                              {.server_url = "http://h:1", .token = "two words"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         harpe_power_limit_fleet *own = NULL;
-        harpe_error error = {.message = ""};
-        assert_int_not_equal(harpe_power_member_take_terms(&wrong[i], &own, &error), HARPE_OK);
+        assert_int_not_equal(harpe_power_member_take_terms(&wrong[i], &own, &failure), HARPE_OK);
         assert_null(own);
-        assert_true(strlen(error.message) > 10 && !strpbrk(error.message, "\n\xff"));
+        assert_true(strlen(failure.message) > 10 && !strpbrk(failure.message, "\n\xff"));
     }
 }
 
@@ -335,10 +333,9 @@ WORLD_TEST(the_range_of_a_wrong_number_is_told) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         harpe_power_limit_fleet *own = NULL;
-        harpe_error error = {.message = ""};
-        assert_int_equal(harpe_power_member_take_terms(&cases[i].wrong, &own, &error),
+        assert_int_equal(harpe_power_member_take_terms(&cases[i].wrong, &own, &failure),
                          HARPE_INVALID_ARGUMENT);
-        assert_string_equal(error.message, cases[i].text);
+        assert_string_equal(failure.message, cases[i].text);
     }
 }
 
@@ -347,7 +344,7 @@ WORLD_TEST(names_are_made_and_differ) {
     harpe_power_limit_fleet *own[3] = {NULL};
     for (int i = 0; i < 3; i++) {
         if (i == 2) setenv("SLURM_JOB_ID", "4711", 1);
-        assert_int_equal(harpe_power_member_take_terms(&asked, &own[i], NULL), HARPE_OK);
+        assert_works(harpe_power_member_take_terms(&asked, &own[i], &failure));
         assert_true(own[i]->hold_s == 3600);
     }
     unsetenv("SLURM_JOB_ID");
@@ -357,7 +354,7 @@ WORLD_TEST(names_are_made_and_differ) {
         harpe_power_member_forget_terms(own[i]);
     const harpe_power_limit_fleet none = {.server_url = ""};
     harpe_power_limit_fleet *nothing = own[0];
-    assert_int_equal(harpe_power_member_take_terms(&none, &nothing, NULL), HARPE_OK);
+    assert_works(harpe_power_member_take_terms(&none, &nothing, &failure));
     assert_null(nothing);
 }
 

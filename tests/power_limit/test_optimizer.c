@@ -134,15 +134,23 @@ static void script(scripted *self, int minimum_w, int maximum_w) {
         .wait_steps = -1, .warmup_steps = -1, .profile_steps = -1, .log = {write_log, self}};
 }
 
+static int make_script(void **state) {
+    static scripted self;
+    script(&self, 100, 200);
+    *state = &self;
+    return 0;
+}
+
+/* A test with a script for limits from 100 to 200 W. */
+#define SCRIPTED_TEST(name) TEST_ON(name, scripted *self, make_script, NULL)
+
 OWNER(harpe_power_limit_optimizer)
 #define owned_optimizer OWNED(harpe_power_limit_optimizer)
 
 static harpe_power_limit_optimizer *construct(const harpe_power_limit_device *device,
                                               const harpe_power_limit_options *options) {
     harpe_power_limit_optimizer *optimizer = NULL;
-    harpe_error error = {.message = ""};
-    if (harpe_power_limit_optimizer_new(device, options, &optimizer, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_power_limit_optimizer_new(device, options, &optimizer, &failure));
     return optimizer;
 }
 
@@ -180,11 +188,10 @@ static void assert_state(const harpe_power_limit_optimizer *optimizer,
 
 /* ---- The order of things --------------------------------------------------------------------- */
 
-TEST(the_state_tells_phase_limit_and_steps) {
-    scripted self;
-    script(&self, 150, 200);
-    self.options.selector = harpe_selector_energy();
-    harpe_power_limit_optimizer *optimizer = begin(&self);
+SCRIPTED_TEST(the_state_tells_phase_limit_and_steps) {
+    script(self, 150, 200);
+    self->options.selector = harpe_selector_energy();
+    harpe_power_limit_optimizer *optimizer = begin(self);
     assert_state(optimizer, HARPE_POWER_LIMIT_READY, 200, 2);
     run_steps(optimizer, 2);
     assert_state(optimizer, HARPE_POWER_LIMIT_WARMUP, 200, 10);
@@ -202,11 +209,9 @@ TEST(the_state_tells_phase_limit_and_steps) {
     assert_state(NULL, HARPE_POWER_LIMIT_FAILED, 0, 0);
 }
 
-TEST(one_epoch_tries_every_limit_then_holds_the_optimum) {
-    scripted self;
-    script(&self, 100, 200);
-    self.options.selector = harpe_selector_energy();
-    harpe_power_limit_optimizer *optimizer = begin(&self);
+SCRIPTED_TEST(one_epoch_tries_every_limit_then_holds_the_optimum) {
+    self->options.selector = harpe_selector_energy();
+    harpe_power_limit_optimizer *optimizer = begin(self);
     assert_int_equal(harpe_power_limit_current_w(optimizer), 200);
     run_steps(optimizer, 2 + 5 * 50 - 1);
     assert_false(harpe_power_limit_is_done(optimizer));
@@ -216,17 +221,17 @@ TEST(one_epoch_tries_every_limit_then_holds_the_optimum) {
     assert_int_equal(harpe_power_limit_optimum_w(optimizer), 100);
     harpe_power_limit_on_epoch_end(optimizer);
     run_steps(optimizer, 500);
-    assert_sets(self.sets_w, (size_t)self.set_count, "200 175 150 125 100");
-    assert_string_equal(self.last_window, "__GlobalPowerLimitOptimizer_100");
+    assert_sets(self->sets_w, (size_t)self->set_count, "200 175 150 125 100");
+    assert_string_equal(self->last_window, "__GlobalPowerLimitOptimizer_100");
     size_t count = 0;
     const harpe_power_limit_measurement *all = harpe_power_limit_measurements(optimizer, &count);
     assert_int_equal(count, 5);
     assert_int_equal(all[4].power_limit_w, 100);
     assert_true(all[4].time_s == 11);
-    assert_int_equal(self.restores, 0);
+    assert_int_equal(self->restores, 0);
     harpe_power_limit_optimizer_free(optimizer);
-    assert_int_equal(self.restores, 1);
-    assert_int_equal(self.errors_logged, 0);
+    assert_int_equal(self->restores, 1);
+    assert_int_equal(self->errors_logged, 0);
 }
 
 static int choose_first(void *user, const harpe_power_limit_measurement *all, size_t count) {
@@ -241,33 +246,30 @@ static int choose_nothing(void *user, const harpe_power_limit_measurement *all, 
     return (int)count; /* after the last */
 }
 
-TEST(the_users_selector_is_asked) {
-    scripted self;
-    script(&self, 100, 150);
+SCRIPTED_TEST(the_users_selector_is_asked) {
+    script(self, 100, 150);
     size_t seen = 0;
-    self.options.selector = (harpe_power_limit_selector){choose_first, &seen};
-    owned_optimizer optimizer = begin(&self);
+    self->options.selector = (harpe_power_limit_selector){choose_first, &seen};
+    owned_optimizer optimizer = begin(self);
     run_steps(optimizer, 200);
     assert_int_equal(seen, 3);
     assert_int_equal(harpe_power_limit_optimum_w(optimizer), 125);
     harpe_power_limit_optimizer_free(optimizer);
-    script(&self, 100, 150);
-    self.options.selector = (harpe_power_limit_selector){choose_nothing, NULL};
-    optimizer = begin(&self);
+    script(self, 100, 150);
+    self->options.selector = (harpe_power_limit_selector){choose_nothing, NULL};
+    optimizer = begin(self);
     run_steps(optimizer, 200);
     assert_int_equal(harpe_power_limit_optimum_w(optimizer), 150);
-    assert_int_equal(self.warnings_logged, 1);
+    assert_int_equal(self->warnings_logged, 1);
 }
 
-TEST(leaving_in_mid_window_closes_it_and_restores) {
-    scripted self;
-    script(&self, 100, 200);
-    harpe_power_limit_optimizer *optimizer = construct(&self.device, NULL);
+SCRIPTED_TEST(leaving_in_mid_window_closes_it_and_restores) {
+    harpe_power_limit_optimizer *optimizer = construct(&self->device, NULL);
     run_steps(optimizer, 20);
-    assert_int_equal(self.windows_open, 1);
+    assert_int_equal(self->windows_open, 1);
     harpe_power_limit_optimizer_free(optimizer);
-    assert_int_equal(self.windows_open, 0);
-    assert_int_equal(self.restores, 1);
+    assert_int_equal(self->windows_open, 0);
+    assert_int_equal(self->restores, 1);
     harpe_power_limit_optimizer_free(NULL);
     harpe_power_limit_on_step_begin(NULL);
     harpe_power_limit_on_epoch_end(NULL);
@@ -280,8 +282,7 @@ TEST(leaving_in_mid_window_closes_it_and_restores) {
  * epochs. */
 static bool replay_to_the_end(harpe_power_limit_replay *replay, harpe_power_limit_options options,
                               int epoch_steps, int *optimum_w) {
-    harpe_power_limit_optimizer *optimizer =
-        construct(harpe_power_limit_replay_device(replay), &options);
+    owned_optimizer optimizer = construct(harpe_power_limit_replay_device(replay), &options);
     for (int step = 1; step <= 100000 && !harpe_power_limit_is_done(optimizer); step++) {
         harpe_power_limit_on_step_begin(optimizer);
         if (epoch_steps > 0 && step % epoch_steps == 0) {
@@ -292,7 +293,6 @@ static bool replay_to_the_end(harpe_power_limit_replay *replay, harpe_power_limi
     bool done = harpe_power_limit_is_done(optimizer);
     *optimum_w = harpe_power_limit_optimum_w(optimizer);
     assert_false(harpe_power_limit_has_failed(optimizer));
-    harpe_power_limit_optimizer_free(optimizer);
     return done;
 }
 
@@ -393,50 +393,43 @@ TEST(a_fault_is_told_once_and_everything_is_put_back) {
     }
 }
 
-TEST(a_fault_that_also_keeps_limits_from_being_put_back_is_one_line) {
-    scripted self;
-    script(&self, 100, 200);
-    self.failing = CALL_SET;
-    self.fail_at = 2;
-    self.restore_fails = true;
-    harpe_power_limit_optimizer *optimizer = begin(&self);
+SCRIPTED_TEST(a_fault_that_also_keeps_limits_from_being_put_back_is_one_line) {
+    self->failing = CALL_SET;
+    self->fail_at = 2;
+    self->restore_fails = true;
+    harpe_power_limit_optimizer *optimizer = begin(self);
     run_steps(optimizer, 300);
-    assert_int_equal(self.errors_logged, 1);
-    assert_non_null(strstr(self.last_error, "GPU 0 is lost"));
-    assert_non_null(strstr(self.last_error, "GPU 0 stays as it is"));
-    assert_null(strstr(self.last_error, "limits are restored"));
+    assert_int_equal(self->errors_logged, 1);
+    assert_non_null(strstr(self->last_error, "GPU 0 is lost"));
+    assert_non_null(strstr(self->last_error, "GPU 0 stays as it is"));
+    assert_null(strstr(self->last_error, "limits are restored"));
     harpe_power_limit_optimizer_free(optimizer);
-    assert_int_equal(self.errors_logged, 1);
+    assert_int_equal(self->errors_logged, 1);
 }
 
 /* Every step checks an open window, except those that begin and end it. */
-TEST(every_step_of_a_window_is_checked) {
-    scripted self;
-    script(&self, 100, 200);
-    owned_optimizer optimizer = begin(&self);
+SCRIPTED_TEST(every_step_of_a_window_is_checked) {
+    owned_optimizer optimizer = begin(self);
     run_steps(optimizer, 2 + 10 + 20);
-    assert_int_equal(self.calls[CALL_CHECK], 20);
+    assert_int_equal(self->calls[CALL_CHECK], 20);
     run_steps(optimizer, 300);
-    assert_int_equal(self.calls[CALL_CHECK], 5 * 39);
+    assert_int_equal(self->calls[CALL_CHECK], 5 * 39);
     harpe_power_limit_optimizer_free(optimizer);
-    script(&self, 100, 200);
-    self.device.check_window = NULL; /* a device need not have this function */
-    optimizer = begin(&self);
+    script(self, 100, 200);
+    self->device.check_window = NULL; /* a device need not have this function */
+    optimizer = begin(self);
     run_steps(optimizer, 300);
     assert_true(harpe_power_limit_is_done(optimizer));
 }
 
-TEST(a_first_set_that_fails_is_the_constructors_error) {
-    scripted self;
-    script(&self, 100, 200);
-    self.failing = CALL_SET;
+SCRIPTED_TEST(a_first_set_that_fails_is_the_constructors_error) {
+    self->failing = CALL_SET;
     harpe_power_limit_optimizer *optimizer = NULL;
-    harpe_error error;
-    assert_int_equal(harpe_power_limit_optimizer_new(&self.device, NULL, &optimizer, &error),
+    assert_int_equal(harpe_power_limit_optimizer_new(&self->device, NULL, &optimizer, &failure),
                      HARPE_GPU_LOST);
     assert_null(optimizer);
-    assert_string_equal(error.message, "GPU 0 is lost");
-    assert_int_equal(self.restores, 1);
+    assert_string_equal(failure.message, "GPU 0 is lost");
+    assert_int_equal(self->restores, 1);
 }
 
 TEST(numbers_that_cannot_be_true_are_never_recorded) {
@@ -445,14 +438,13 @@ TEST(numbers_that_cannot_be_true_are_never_recorded) {
         scripted self;
         script(&self, 100, 200);
         self.energy_factor = factors[i];
-        harpe_power_limit_optimizer *optimizer = begin(&self);
+        owned_optimizer optimizer = begin(&self);
         run_steps(optimizer, 600);
         size_t count = 1;
         (void)harpe_power_limit_measurements(optimizer, &count);
         assert_int_equal(count, 0);
         assert_true(harpe_power_limit_has_failed(optimizer));
         assert_int_equal(self.restores, 1);
-        harpe_power_limit_optimizer_free(optimizer);
     }
 }
 
@@ -501,7 +493,7 @@ static void check_outside_limit(int outside_w, const char *expected) {
     script(&self, 100, 200);
     self.outside_w = outside_w;
     self.options.selector = harpe_selector_time();
-    harpe_power_limit_optimizer *optimizer = begin(&self);
+    owned_optimizer optimizer = begin(&self);
     bool is_lower = outside_w < 200;
     int highest_w = is_lower ? outside_w : 200;
     assert_state(optimizer, HARPE_POWER_LIMIT_READY, highest_w, 2);
@@ -516,7 +508,6 @@ static void check_outside_limit(int outside_w, const char *expected) {
     assert_measured(optimizer, expected);
     assert_int_equal(harpe_power_limit_optimum_w(optimizer), highest_w);
     assert_int_equal(self.errors_logged, 0);
-    harpe_power_limit_optimizer_free(optimizer);
 }
 
 TEST(limits_above_another_limit_are_one) {
@@ -530,18 +521,14 @@ TEST(limits_above_another_limit_are_one) {
     check_outside_limit(100, "100");
 }
 
-TEST(no_limit_has_an_effect_below_the_range) {
-    scripted self;
-    script(&self, 100, 200);
-    self.outside_w = 90;
+SCRIPTED_TEST(no_limit_has_an_effect_below_the_range) {
+    self->outside_w = 90;
     harpe_power_limit_optimizer *optimizer = NULL;
-    harpe_error error = {0};
-    assert_int_equal(harpe_power_limit_optimizer_new(&self.device, NULL, &optimizer, &error),
-                     HARPE_UNAVAILABLE);
+    assert_refuses(harpe_power_limit_optimizer_new(&self->device, NULL, &optimizer, &failure),
+                   HARPE_UNAVAILABLE, "GPU 1");
     assert_null(optimizer);
-    assert_non_null(strstr(error.message, "GPU 1"));
-    assert_non_null(strstr(error.message, "90 W"));
-    assert_int_equal(self.restores, 1);
+    assert_says(&failure, "90 W");
+    assert_int_equal(self->restores, 1);
 }
 
 /* The device is asked once when the first limit is set, and at each step of a window. */
@@ -553,7 +540,7 @@ TEST(a_limit_that_stops_being_in_force_stops_the_optimizer) {
             if (is_raised) self.raised_at = at;
             if (!is_raised) self.change_at = at;
             self.changed_w = 90;
-            harpe_power_limit_optimizer *optimizer = begin(&self);
+            owned_optimizer optimizer = begin(&self);
             run_steps(optimizer, 2 + 5 * 50);
             size_t count = 0;
             (void)harpe_power_limit_measurements(optimizer, &count);
@@ -565,90 +552,83 @@ TEST(a_limit_that_stops_being_in_force_stops_the_optimizer) {
                 assert_non_null(strstr(self.last_error, is_raised ? "is raised" : "only 90 W"));
             assert_int_equal(self.restores, has_failed);
             assert_int_equal(self.windows_open, 0);
-            harpe_power_limit_optimizer_free(optimizer);
         }
     }
 }
 
-TEST(a_limit_that_comes_down_in_the_end_stops_the_optimizer) {
+SCRIPTED_TEST(a_limit_that_comes_down_in_the_end_stops_the_optimizer) {
     char path[] = "/tmp/harpe-optimizer-XXXXXX";
     close(mkstemp(path));
     unlink(path);
-    scripted self;
-    script(&self, 100, 200);
-    self.change_at = 5 * 41; /* at the last limit, whose window does not show it */
-    self.changed_w = 150;
-    self.options.selector = harpe_selector_time(); /* 200 W */
-    self.options.profile_path = path;
-    owned_optimizer optimizer = begin(&self);
+    self->change_at = 5 * 41; /* at the last limit, whose window does not show it */
+    self->changed_w = 150;
+    self->options.selector = harpe_selector_time(); /* 200 W */
+    self->options.profile_path = path;
+    owned_optimizer optimizer = begin(self);
     run_steps(optimizer, 300);
     assert_true(harpe_power_limit_has_failed(optimizer));
     assert_int_equal(harpe_power_limit_optimum_w(optimizer), 0);
-    assert_non_null(strstr(self.last_error, "set to 200 W, but only 150 W are in force"));
+    assert_non_null(strstr(self->last_error, "set to 200 W, but only 150 W are in force"));
     assert_int_equal(access(path, F_OK), -1);
 }
 
-TEST(limits_that_a_driver_rounds_alike_are_one) {
-    scripted self;
-    script(&self, 180, 200);
-    self.multiple_w = 5;
-    self.options.step_w = 3;
-    self.options.selector = harpe_selector_energy();
-    owned_optimizer optimizer = begin(&self);
+SCRIPTED_TEST(limits_that_a_driver_rounds_alike_are_one) {
+    script(self, 180, 200);
+    self->multiple_w = 5;
+    self->options.step_w = 3;
+    self->options.selector = harpe_selector_energy();
+    owned_optimizer optimizer = begin(self);
     run_steps(optimizer, 2 + 8 * 50);
     assert_true(harpe_power_limit_is_done(optimizer));
     assert_measured(optimizer, "200 195 190 185 180");
 }
 
-TEST(a_raised_limit_is_noticed_after_the_optimum_is_set) {
-    scripted self;
-    script(&self, 200, 200);
-    self.raised_at = 43; /* 41 in the window, and 1 when the limit is set */
-    owned_optimizer optimizer = begin(&self);
+SCRIPTED_TEST(a_raised_limit_is_noticed_after_the_optimum_is_set) {
+    script(self, 200, 200);
+    self->raised_at = 43; /* 41 in the window, and 1 when the limit is set */
+    owned_optimizer optimizer = begin(self);
     run_steps(optimizer, 52);
     assert_true(harpe_power_limit_is_done(optimizer));
     run_steps(optimizer, 1);
     assert_true(harpe_power_limit_has_failed(optimizer));
     assert_false(harpe_power_limit_is_done(optimizer));
-    assert_int_equal(self.errors_logged, 1);
-    assert_int_equal(self.restores, 1);
+    assert_int_equal(self->errors_logged, 1);
+    assert_int_equal(self->restores, 1);
     harpe_power_limit_optimizer_free(optimizer);
-    script(&self, 200, 200);
-    optimizer = begin(&self);
+    script(self, 200, 200);
+    optimizer = begin(self);
     run_steps(optimizer, 1000); /* it is not asked at each step */
-    assert_true(self.in_force_calls < 100);
-    self.outside_w = 150; /* the job still draws no more than its limit */
+    assert_true(self->in_force_calls < 100);
+    self->outside_w = 150; /* the job still draws no more than its limit */
     run_steps(optimizer, 1000);
     assert_true(harpe_power_limit_is_done(optimizer));
 }
 
 /* ---- Profiles -------------------------------------------------------------------------------- */
 
-TEST(a_saved_profile_is_used_at_once) {
+SCRIPTED_TEST(a_saved_profile_is_used_at_once) {
     char folder[] = "/tmp/harpe-optimizer-XXXXXX";
     char path[64];
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/p.json", folder);
-    scripted self;
-    script(&self, 100, 200);
-    self.options.selector = harpe_selector_energy();
-    self.options.profile_path = path;
-    self.options.device_model = "A model";
-    harpe_power_limit_optimizer *optimizer = begin(&self);
+    self->options.selector = harpe_selector_energy();
+    self->options.profile_path = path;
+    self->options.device_model = "A model";
+    harpe_power_limit_optimizer *optimizer = begin(self);
     run_steps(optimizer, 300);
     assert_true(harpe_power_limit_is_done(optimizer));
     harpe_power_limit_optimizer_free(optimizer);
-    self.set_count = 0;
-    optimizer = begin(&self);
+    self->set_count = 0;
+    optimizer = begin(self);
     assert_true(harpe_power_limit_is_done(optimizer));
-    assert_sets(self.sets_w, (size_t)self.set_count, "100");
+    assert_sets(self->sets_w, (size_t)self->set_count, "100");
     harpe_power_limit_optimizer_free(optimizer);
-    self.set_count = 0;
-    self.options.device_model = "Another model";
+    self->set_count = 0;
+    self->options.device_model = "Another model";
     harpe_power_limit_optimizer *none = NULL;
-    assert_int_equal(harpe_power_limit_optimizer_new(&self.device, &self.options, &none, NULL),
+    assert_int_equal(harpe_power_limit_optimizer_new(&self->device, &self->options, &none, NULL),
                      HARPE_INVALID_INPUT);
-    assert_int_equal(self.set_count, 0);
+    assert_int_equal(self->set_count, 0);
     unlink(path);
     rmdir(folder);
 }
@@ -685,15 +665,13 @@ TEST(loaded_limits_above_another_limit_are_not_used) {
     check_profile_below(110, "200 110", "");
 }
 
-TEST(a_profile_that_cannot_be_saved_is_only_a_warning) {
-    scripted self;
-    script(&self, 100, 200);
-    self.options.profile_path = "/nowhere/at/all/p.json";
-    owned_optimizer optimizer = begin(&self);
+SCRIPTED_TEST(a_profile_that_cannot_be_saved_is_only_a_warning) {
+    self->options.profile_path = "/nowhere/at/all/p.json";
+    owned_optimizer optimizer = begin(self);
     run_steps(optimizer, 300);
     assert_true(harpe_power_limit_is_done(optimizer));
-    assert_int_equal(self.warnings_logged, 1);
-    assert_int_equal(self.restores, 0);
+    assert_int_equal(self->warnings_logged, 1);
+    assert_int_equal(self->restores, 0);
 }
 
 /* ---- Ranks ----------------------------------------------------------------------------------- */
@@ -701,7 +679,6 @@ TEST(a_profile_that_cannot_be_saved_is_only_a_warning) {
 enum { RANKS = 4 };
 
 typedef struct rank {
-    meeting *meeting;
     scripted self;
     harpe_status constructed;
     bool done, failed;
@@ -720,9 +697,9 @@ static void *run_rank(void *argument) {
         harpe_power_limit_on_step_begin(one->optimizer);
         if (step % 190 == 0) harpe_power_limit_on_epoch_end(one->optimizer);
     }
-    const harpe_power_limit_measurement *all =
+    const harpe_power_limit_measurement *found =
         harpe_power_limit_measurements(one->optimizer, &one->measurement_count);
-    memcpy(one->measurements, all, one->measurement_count * sizeof *all);
+    memcpy(one->measurements, found, one->measurement_count * sizeof *found);
     one->done = harpe_power_limit_is_done(one->optimizer);
     one->failed = harpe_power_limit_has_failed(one->optimizer);
     one->optimum_w = harpe_power_limit_optimum_w(one->optimizer);
@@ -730,32 +707,33 @@ static void *run_rank(void *argument) {
     return NULL;
 }
 
-static void prepare_ranks(rank *ranks, meeting *all) {
-    begin_meeting(all, RANKS);
+static rank ranks[RANKS];
+static meeting meeting_of_all;
+
+static void prepare_ranks(void) {
+    begin_meeting(&meeting_of_all, RANKS);
     for (int i = 0; i < RANKS; i++) {
-        ranks[i] = (rank){.meeting = all};
+        ranks[i] = (rank){.constructed = HARPE_OK};
         script(&ranks[i].self, 100, 200);
         ranks[i].self.options.all_reduce = all_reduce;
-        ranks[i].self.options.all_reduce_user = all;
+        ranks[i].self.options.all_reduce_user = &meeting_of_all;
     }
 }
 
-static void run_ranks(rank *ranks, meeting *all) {
+static void run_ranks(void) {
     pthread_t threads[RANKS];
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &ranks[i]), 0);
     for (int i = 0; i < RANKS; i++)
         pthread_join(threads[i], NULL);
-    end_meeting(all);
+    end_meeting(&meeting_of_all);
 }
 
 TEST(ranks_sum_energy_and_take_the_longest_time) {
-    rank ranks[RANKS];
-    meeting all;
-    prepare_ranks(ranks, &all);
+    prepare_ranks();
     for (int i = 0; i < RANKS; i++)
         ranks[i].self.energy_factor = i + 1;
-    run_ranks(ranks, &all);
+    run_ranks();
     for (int i = 0; i < RANKS; i++) {
         assert_true(ranks[i].done);
         assert_int_equal(ranks[i].measurement_count, 5);
@@ -772,12 +750,10 @@ TEST(ranks_sum_energy_and_take_the_longest_time) {
 TEST(a_rank_that_fails_stops_all_and_hangs_none) {
     for (int which = CALL_SET; which <= CALL_CHECK; which++) {
         for (int at = 0; at < 6; at++) {
-            rank ranks[RANKS];
-            meeting all;
-            prepare_ranks(ranks, &all);
+            prepare_ranks();
             ranks[2].self.failing = (call)which;
             ranks[2].self.fail_at = at;
-            run_ranks(ranks, &all);
+            run_ranks();
             bool ended = ranks[2].self.calls[which] <= at; /* never reached that point */
             for (int i = 0; i < RANKS; i++) {
                 bool stopped = ranks[i].constructed != HARPE_OK || ranks[i].failed;
@@ -796,28 +772,24 @@ static int choose_own(void *user, const harpe_power_limit_measurement *all, size
 }
 
 TEST(ranks_that_choose_differently_hold_the_highest) {
-    rank ranks[RANKS];
-    meeting all;
     int choices[RANKS] = {1, 1, 2, 1};
-    prepare_ranks(ranks, &all);
+    prepare_ranks();
     for (int i = 0; i < RANKS; i++)
         ranks[i].self.options.selector = (harpe_power_limit_selector){choose_own, &choices[i]};
-    run_ranks(ranks, &all);
+    run_ranks();
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(ranks[i].optimum_w, 200);
 }
 
 TEST(ranks_with_different_settings_are_refused_together) {
-    rank ranks[RANKS];
-    meeting all;
-    prepare_ranks(ranks, &all);
+    prepare_ranks();
     ranks[1].self.options.warmup_steps = 3;
-    run_ranks(ranks, &all);
+    run_ranks();
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(ranks[i].constructed, HARPE_INVALID_ARGUMENT);
-    prepare_ranks(ranks, &all);
+    prepare_ranks();
     ranks[1].self.options.profile_steps = 0; /* cannot start at all */
-    run_ranks(ranks, &all);
+    run_ranks();
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(ranks[i].constructed, i == 1 ? HARPE_INVALID_ARGUMENT : HARPE_UNAVAILABLE);
 }
@@ -828,12 +800,10 @@ TEST(a_profile_that_one_rank_lacks_is_used_by_none) {
     int file = mkstemp(path);
     assert_int_equal(write(file, text, sizeof text - 1), sizeof text - 1);
     close(file);
-    rank ranks[RANKS];
-    meeting all;
-    prepare_ranks(ranks, &all);
+    prepare_ranks();
     for (int i = 1; i < RANKS; i++)
         ranks[i].self.options.profile_path = path;
-    run_ranks(ranks, &all);
+    run_ranks();
     for (int i = 0; i < RANKS; i++) {
         assert_int_equal(ranks[i].measurement_count, 5);
         assert_int_equal(ranks[i].self.sets_w[0], 200);
@@ -842,12 +812,10 @@ TEST(a_profile_that_one_rank_lacks_is_used_by_none) {
 }
 
 TEST(ranks_under_different_limits_try_what_all_have) {
-    rank ranks[RANKS];
-    meeting all;
-    prepare_ranks(ranks, &all);
+    prepare_ranks();
     ranks[1].self.outside_w = 180;
     ranks[3].self.outside_w = 140;
-    run_ranks(ranks, &all);
+    run_ranks();
     for (int i = 0; i < RANKS; i++) {
         assert_true(ranks[i].done);
         assert_int_equal(ranks[i].measurement_count, 3);
@@ -857,45 +825,39 @@ TEST(ranks_under_different_limits_try_what_all_have) {
         const char *who = i == 3 ? "GPU 1 is limited" : "a GPU of another rank is limited";
         assert_non_null(strstr(ranks[i].self.last_warning, who));
     }
-    prepare_ranks(ranks, &all);
+    prepare_ranks();
     ranks[3].self.outside_w = 198; /* so near that it could be the driver's rounding */
-    run_ranks(ranks, &all);
+    run_ranks();
     for (int i = 0; i < RANKS; i++) {
         assert_true(ranks[i].done);
         assert_int_equal(ranks[i].measurements[0].power_limit_w, 198);
     }
-    prepare_ranks(ranks, &all);
+    prepare_ranks();
     ranks[2].self.outside_w = 50;
-    run_ranks(ranks, &all);
+    run_ranks();
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(ranks[i].constructed, HARPE_UNAVAILABLE);
 }
 
 TEST(a_rank_without_its_limit_stops_all) {
     for (int at = 1; at < 5 * 42; at += 20) {
-        rank ranks[RANKS];
-        meeting all;
-        prepare_ranks(ranks, &all);
+        prepare_ranks();
         ranks[2].self.change_at = at;
         ranks[2].self.changed_w = 50;
-        run_ranks(ranks, &all);
+        run_ranks();
         for (int i = 0; i < RANKS; i++) {
             assert_true(ranks[i].failed);
             assert_int_equal(ranks[i].self.restores, 1);
         }
     }
-    rank ranks[RANKS];
-    meeting all;
-    prepare_ranks(ranks, &all);
+    prepare_ranks();
     for (int i = 0; i < RANKS; i++) {
         ranks[i].self.options.step_w = 3;
         ranks[i].self.multiple_w = i == 2 ? 5 : 0;
     }
-    run_ranks(ranks, &all);
+    run_ranks();
     for (int i = 0; i < RANKS; i++) {
         assert_true(ranks[i].failed);
         assert_non_null(strstr(ranks[i].self.last_error, "round"));
     }
 }
-
-int main(void) { return run_listed_tests(); }

@@ -3,8 +3,7 @@
  * refused. */
 #include "test.h"
 
-#include <unistd.h>
-
+#include "base/scratch.h"
 #include "power_limit/profile_file.h"
 
 static harpe_status parse(const char *text, harpe_power_limit_profile *out, harpe_error *error) {
@@ -12,7 +11,7 @@ static harpe_status parse(const char *text, harpe_power_limit_profile *out, harp
 }
 
 TEST(the_published_file_is_read) {
-    harpe_power_limit_profile profile = {0};
+    AT_END(harpe_power_limit_profile_clear) harpe_power_limit_profile profile = {0};
     assert_int_equal(
         parse("{\"measurements\":[{\"power_limit\":225,\"energy\":1832.896,\"time\":10.7},"
               "{\"power_limit\":250,\"energy\":1900.3,\"time\":9.99}]}",
@@ -23,24 +22,18 @@ TEST(the_published_file_is_read) {
     assert_true(profile.measurements[0].energy_j == 1900.3);
     assert_true(profile.measurements[1].time_s == 10.7);
     assert_null(profile.device_model);
-    assert_int_equal(harpe_power_limit_profile_check(&profile, "p", "any", 100, 250, NULL),
-                     HARPE_OK);
-    harpe_power_limit_profile_clear(&profile);
+    assert_works(harpe_power_limit_profile_check(&profile, "p", "any", 100, 250, &failure));
 }
 
-TEST(what_is_written_reads_the_same) {
-    char path[] = "/tmp/harpe-profile-XXXXXX";
-    int file = mkstemp(path);
-    assert_true(file >= 0);
-    close(file);
+SCRATCH_TEST(what_is_written_reads_the_same) {
+    const char *path = scratch_path(s, "p.json");
     harpe_power_limit_measurement measured[] = {{250, 1.0 / 3, 9.991050186916254},
                                                 {100, 1e-9, 1e9}};
     char model[] = "Odd \"GPU\" \\ 1\n";
     harpe_power_limit_profile written = {measured, 2, model, 100, 250};
-    harpe_power_limit_profile read = {0};
-    assert_int_equal(harpe_power_limit_profile_write(path, &written, NULL), HARPE_OK);
-    assert_int_equal(harpe_power_limit_profile_read(path, &read, NULL), HARPE_OK);
-    unlink(path);
+    AT_END(harpe_power_limit_profile_clear) harpe_power_limit_profile read = {0};
+    assert_works(harpe_power_limit_profile_write(path, &written, &failure));
+    assert_works(harpe_power_limit_profile_read(path, &read, &failure));
     assert_int_equal(read.count, 2);
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(read.measurements[i].power_limit_w, measured[i].power_limit_w);
@@ -50,29 +43,24 @@ TEST(what_is_written_reads_the_same) {
     assert_int_equal(read.minimum_w, 100);
     assert_int_equal(read.maximum_w, 250);
     assert_string_equal(read.device_model, "Odd \"GPU\" \\ 1?");
-    assert_int_equal(harpe_power_limit_profile_check(&read, "p", model, 100, 250, NULL), HARPE_OK);
-    harpe_power_limit_profile_clear(&read);
+    assert_works(harpe_power_limit_profile_check(&read, "p", model, 100, 250, &failure));
 }
 
 TEST(a_profile_of_another_gpu_is_refused) {
-    harpe_power_limit_profile profile = {0};
-    harpe_error error;
+    AT_END(harpe_power_limit_profile_clear) harpe_power_limit_profile profile = {0};
     assert_int_equal(parse("{\"measurements\":[{\"power_limit\":200,\"energy\":1,\"time\":1}],"
                            "\"device_model\":\"A\",\"minimum_w\":100,\"maximum_w\":250}",
                            &profile, NULL),
                      HARPE_OK);
-    assert_int_equal(harpe_power_limit_profile_check(&profile, "p", "A", 100, 250, NULL), HARPE_OK);
-    assert_int_equal(harpe_power_limit_profile_check(&profile, "p", NULL, 100, 250, NULL),
-                     HARPE_OK);
-    assert_int_equal(harpe_power_limit_profile_check(&profile, "p", "B", 100, 250, &error),
-                     HARPE_INVALID_INPUT);
-    assert_non_null(strstr(error.message, "'A'"));
-    assert_int_equal(harpe_power_limit_profile_check(&profile, "p", "A", 100, 300, &error),
+    assert_works(harpe_power_limit_profile_check(&profile, "p", "A", 100, 250, &failure));
+    assert_works(harpe_power_limit_profile_check(&profile, "p", NULL, 100, 250, &failure));
+    assert_refuses(harpe_power_limit_profile_check(&profile, "p", "B", 100, 250, &failure),
+                   HARPE_INVALID_INPUT, "'A'");
+    assert_int_equal(harpe_power_limit_profile_check(&profile, "p", "A", 100, 300, &failure),
                      HARPE_INVALID_INPUT);
     profile.minimum_w = profile.maximum_w = 0;
-    assert_int_equal(harpe_power_limit_profile_check(&profile, "p", "A", 100, 199, &error),
+    assert_int_equal(harpe_power_limit_profile_check(&profile, "p", "A", 100, 199, &failure),
                      HARPE_INVALID_INPUT);
-    harpe_power_limit_profile_clear(&profile);
 }
 
 TEST(bad_files_are_refused_in_one_line) {
@@ -100,11 +88,10 @@ TEST(bad_files_are_refused_in_one_line) {
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         harpe_power_limit_profile profile = {0};
-        harpe_error error = {.message = ""};
-        if (parse(bad[i], &profile, &error) != HARPE_INVALID_INPUT)
+        if (parse(bad[i], &profile, &failure) != HARPE_INVALID_INPUT)
             fail_msg("accepted: %s", bad[i]);
-        assert_int_equal(strncmp(error.message, "p.json:", 7), 0);
-        assert_null(strchr(error.message, '\n'));
+        assert_int_equal(strncmp(failure.message, "p.json:", 7), 0);
+        assert_null(strchr(failure.message, '\n'));
         assert_null(profile.measurements);
     }
 }
@@ -115,5 +102,3 @@ TEST(a_missing_file_is_not_found) {
                      HARPE_NOT_FOUND);
     harpe_power_limit_profile_clear(NULL);
 }
-
-int main(void) { return run_listed_tests(); }

@@ -4,10 +4,10 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import world
+from fixtures import folder
 from step_memory import StepMemory
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -23,9 +23,7 @@ class CountedTest(unittest.TestCase):
     def setUp(self):
         self.memory = StepMemory()
         self.addCleanup(self.memory.close)
-        folder = tempfile.TemporaryDirectory(prefix="harpe-tune-")
-        self.addCleanup(folder.cleanup)
-        self.path = pathlib.Path(folder.name)
+        self.path = folder(self.addCleanup)
         self.environment = {name: value for name, value in os.environ.items()
                             if name not in ("HARPE_LIBRARY", "RANK") and not name.startswith("HARPE_RUN")}
         self.environment.update(HARPE_STEP_MEMORY=self.memory.name(), HARPE_TUNE="1", PYTHONPATH=str(HOOK),
@@ -45,15 +43,6 @@ class CountedTest(unittest.TestCase):
         self.assertEqual((self.memory.steps, self.memory.source), (steps + extra, source))
 
     def run_ranks(self, name, count):
-        port = world.reserve_port(self)
-        ranks = [subprocess.Popen([sys.executable, "-W", "ignore", LOOPS, name], cwd=self.path,
-                                  env=dict(self.environment, RANK=str(rank), LOCAL_RANK=str(rank),
-                                           WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1", MASTER_PORT=port),
-                                  stderr=subprocess.PIPE, text=True) for rank in range(count)]
-        try:
-            for rank in ranks:
-                _, said = rank.communicate(timeout=LIMIT_S)
-                self.assertEqual(rank.returncode, 0, said)
-                self.assertNotIn("harpe", said)
-        finally:
-            [rank.kill() for rank in ranks]
+        for _, said in world.run_ranks(self, count, [sys.executable, "-W", "ignore", LOOPS, name],
+                                       self.environment, cwd=self.path):
+            self.assertNotIn("harpe", said)

@@ -3,6 +3,7 @@
 Each has the parts of its framework that an adapter uses, under the same names, and a loop that
 calls them in the framework's order. They compute nothing."""
 import types
+from unittest import mock
 
 
 def order_1f1b(rank, ranks, microbatches):
@@ -18,6 +19,20 @@ def order_1f1b(rank, ranks, microbatches):
 
 
 # ---- Megatron ----
+
+def megatron_modules(rank=0, world_size=1, pipeline=(0, 1), data=(0, 1)):
+    """Returns the modules of a Megatron and a PyTorch with these ranks and sizes, by name."""
+    state, torch = mock.MagicMock(), mock.MagicMock()
+    for name, place in (("pipeline_model", pipeline), ("data", data), ("tensor_model", (0, 1))):
+        for what, value in zip(("rank", "world_size"), place):
+            getattr(state, f"get_{name}_parallel_{what}").return_value = value
+    torch.distributed.get_rank.return_value = rank
+    torch.distributed.get_world_size.return_value = world_size
+    torch.cuda.current_device.return_value = 0
+    core = types.SimpleNamespace(parallel_state=state)
+    return {"torch": torch, "megatron": types.SimpleNamespace(core=core),
+            "megatron.core": core, "megatron.core.parallel_state": state}
+
 
 class MegatronTimer:
     def __init__(self, calls, name):
@@ -295,3 +310,36 @@ class PipelineSchedule:
             return self.step(*args, **kwargs)
         finally:
             self._has_backward = True
+
+
+# ---- Transformers ----
+
+class Trainer:
+    """Calls callbacks as transformers.Trainer does (trainer.py, CallbackHandler.call_event): for
+    every event, with args, state and control by position and the other arguments by name."""
+
+    def __init__(self, callbacks, step):
+        self.callbacks, self.step = callbacks, step
+
+    def event(self, name, **keywords):
+        for callback in self.callbacks:
+            getattr(callback, name)("args", "state", "control", model=None, processing_class=None,
+                                    optimizer=None, lr_scheduler=None, train_dataloader=None,
+                                    eval_dataloader=None, **keywords)
+
+    def train(self, epochs, steps):
+        self.event("on_init_end")
+        self.event("on_train_begin")
+        for _ in range(epochs):
+            self.event("on_epoch_begin")
+            for _ in range(steps):
+                self.event("on_step_begin")
+                self.step()
+                self.event("on_pre_optimizer_step")
+                self.event("on_optimizer_step")
+                self.event("on_step_end")
+                self.event("on_log", logs={})
+            self.event("on_epoch_end")
+            self.event("on_evaluate", metrics={})
+            self.event("on_save")
+        self.event("on_train_end")

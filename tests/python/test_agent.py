@@ -3,16 +3,14 @@
 training goes on whatever happens to the agent."""
 import json
 import os
-import pathlib
 import signal
 import subprocess
-import tempfile
 import time
-import unittest
 from unittest import mock
 
 import training
 import world
+from fixtures import folder
 from attempts import attempt
 
 
@@ -21,9 +19,7 @@ class Agent(training.TrainingTest):
 
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory(prefix="harpe-agent-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.folder = folder(self.addCleanup)
         self.socket = self.folder / "agent.sock"
         # The driver refuses this process, so clocks can only come from the agent.
         changes = mock.patch.dict(os.environ, HARPE_AGENT_SOCKET=str(self.socket),
@@ -94,7 +90,7 @@ class Agent(training.TrainingTest):
         self.assertEqual(found, expected, f"after {took_s} s")
 
     def test_an_agent_that_refuses_is_told_once_and_training_goes_on(self):
-        (pathlib.Path(self.folder) / "dev").mkdir()  # without device nodes
+        (self.folder / "dev").mkdir()  # without device nodes
         self.start_agent(f"device_directory = {self.folder}/dev\n")
         one = self.optimizer(self.serve())
         word = "node agent" if os.getuid() else None
@@ -103,7 +99,3 @@ class Agent(training.TrainingTest):
             self.assertEqual(len(self.log.having(word)), 1, self.log.lines)
         one.close()
         self.assert_clocks_are_back()
-
-
-if __name__ == "__main__":
-    unittest.main()

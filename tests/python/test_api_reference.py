@@ -30,7 +30,3 @@ class Reference(unittest.TestCase):
                     count += 1
                     self.assertIn(f'"{module.__name__}.{name}"', search)
         self.assertGreater(count, 100)
-
-
-if __name__ == "__main__":
-    unittest.main()

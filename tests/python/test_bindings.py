@@ -4,14 +4,13 @@ structs have the compiler's size and offsets, and the library exports the functi
 and gcc."""
 import ctypes
 import importlib.util
-import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import world
+from fixtures import folder
 from harpe import _bindings, lib
 
 PYTHON = world.SOURCE / "python"
@@ -24,9 +23,7 @@ def structs():
 
 class Bindings(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="harpe-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.folder = folder(self.addCleanup)
 
     @unittest.skipUnless(importlib.util.find_spec("pycparser") and shutil.which("gcc"),
                          "needs pycparser and gcc")
@@ -75,7 +72,3 @@ class Bindings(unittest.TestCase):
         for name in _bindings.FUNCTIONS:
             with self.subTest(name):
                 self.assertTrue(callable(getattr(lib, name)))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -50,7 +50,3 @@ class Callbacks(unittest.TestCase):
 
         with self.assertRaisesRegex(OSError, "disk full"):
             CallbackSet([Callback(), Failing()]).on_epoch_end()
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -141,7 +141,3 @@ class Hook(CountedTest):
         (self.path / "torch.py").write_text("value = 7\n")
         del self.environment["HARPE_STEP_MEMORY"]
         self.assertEqual(self.run_python("-c", "import sys; sys.path.insert(0, '.'); import torch"), "")
-
-
-if __name__ == "__main__":
-    unittest.main()

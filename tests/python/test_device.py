@@ -30,14 +30,8 @@ def sample_to_the_end():
     sampling = PowerMonitor(update_period=1e-6)
 
 
-class Devices(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.machine = world.machine("2xA100")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.machine.close()
+class Devices(world.MachineTest):
+    gpus = "2xA100"
 
     def test_values_are_those_of_the_driver(self):
         gpus = get_gpus(ensure_homogeneous=True)
@@ -218,7 +212,3 @@ class Environment(unittest.TestCase):
             for name, kind in (("C", bool), ("A", int), ("D", int)):
                 with self.assertRaises(ValueError):
                     get_env(name, kind)
-
-
-if __name__ == "__main__":
-    unittest.main()

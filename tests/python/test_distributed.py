@@ -125,7 +125,3 @@ class Distributed(unittest.TestCase):
             with mock.patch.dict(sys.modules, torch=torch):
                 self.assertEqual(distributed.all_reduce([1.0], "sum"), [7.0])
             torch.tensor.assert_called_once_with([1.0], dtype="float64", device=device)
-
-
-if __name__ == "__main__":
-    unittest.main()

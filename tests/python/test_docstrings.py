@@ -65,7 +65,3 @@ class Docstrings(unittest.TestCase):
                    and any(getattr(thing, "__module__", None) == module.__name__
                            and not name.startswith("_") for name, thing in vars(module).items())]
         self.assertEqual(without, [])
-
-
-if __name__ == "__main__":
-    unittest.main()

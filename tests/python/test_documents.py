@@ -57,7 +57,3 @@ class Documents(unittest.TestCase):
                 self.assertTrue((document.parent / path).is_file(), path)
             for path in re.findall(r"`((?:tests|examples)/[\w/.-]+)`", text):
                 self.assertTrue((world.SOURCE / path).exists(), path)
-
-
-if __name__ == "__main__":
-    unittest.main()

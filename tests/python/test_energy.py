@@ -393,7 +393,3 @@ class Limits(EnergyTest):
             self.optimizer.on_train_end.assert_called()
             self.assertEqual(self.log.lines, [
                 "no power limit is changed from here on: the selector; training goes on"])
-
-
-if __name__ == "__main__":
-    unittest.main()

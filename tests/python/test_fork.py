@@ -219,7 +219,3 @@ class Log(training.TrainingTest):
     def test_children_do_not_hang_when_threads_of_the_library_log(self):
         result = world.python(FORK_DURING_MANY_LINES, STORM)
         self.assertEqual(result.returncode, 0, result.stderr[-2000:])
-
-
-if __name__ == "__main__":
-    unittest.main()

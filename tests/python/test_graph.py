@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """harpe.graph compared with the program, and with an example computed by hand: every form of a
 graph, results, limits, mistakes and interrupts. HARPE names the program. networkx is tested if it is
@@ -8,14 +7,13 @@ import gc
 import json
 import math
 import os
-import pathlib
 import pickle
 import subprocess
-import tempfile
 import types
 import unittest
 
 import world
+from fixtures import folder
 import harpe
 import harpe.graph
 import harpe.plan
@@ -73,9 +71,7 @@ def dag_of_job(kind=DiGraph, **attributes):
 class GraphTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        directory = tempfile.TemporaryDirectory(prefix="harpe-graph-")
-        cls.addClassCleanup(directory.cleanup)
-        cls.path = pathlib.Path(directory.name)
+        cls.path = folder(cls.addClassCleanup)
         cls.file = cls.path / "job.json"
         cls.file.write_text(json.dumps(JOB))
 
@@ -252,7 +248,3 @@ class GraphTest(unittest.TestCase):
         gc.collect()
         self.assertEqual(plan.activities["f1"].option, 1)
         self.assertTrue(lib)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -12,7 +12,9 @@ import unittest
 import world
 
 MODULES = ["harpe", "harpe.callback", "harpe.distributed", "harpe.monitor", "harpe.optimizer.power_limit",
-           "harpe.integrations"]
+           "harpe.integrations", "harpe.integrations.deepspeed", "harpe.integrations.megatron",
+           "harpe.integrations.torch_pipelining", "harpe.optimizer.pipeline_frequency.optimizer",
+           "harpe.optimizer.pipeline_frequency.server.scheduler"]
 # modules of the standard library beyond those of a bare Python that make an import slow
 MOST_MODULES = 70
 
@@ -35,7 +37,7 @@ class Import(unittest.TestCase):
             "                  open('/proc/self/maps').read()]))")
         self.assertEqual(result.returncode, 0, result.stderr)
         modules, maps = json.loads(result.stdout)
-        self.assertFalse({"torch", "numpy", "jax", "transformers", "mpi4py"} & set(modules))
+        self.assertFalse({"torch", "numpy", "jax", "transformers", "mpi4py", "deepspeed", "megatron"} & set(modules))
         for library in ("libharpe", "libnvidia-ml", "libcuda"):
             self.assertNotIn(library, maps)
 
@@ -84,7 +86,3 @@ class Import(unittest.TestCase):
         self.assertRegex(result.stdout, r"^\d+\.\d+\.\d+")
         result = world.python("import harpe; harpe.version()", HARPE_LIBRARY="/nowhere/libharpe.so.0")
         self.assertRegex(result.stderr, "UnavailableError: .*nowhere.*HARPE_LIBRARY")
-
-
-if __name__ == "__main__":
-    unittest.main()

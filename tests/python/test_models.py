@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """The models of the pipeline frequency optimizer in Python: they are used like those of pydantic,
 and agree with libharpe about every document. Needs only Python's standard library."""
@@ -293,7 +292,3 @@ class AgainstTheLibrary(unittest.TestCase):
             del results.__root__[0].backward_energy[1410]
             with self.assertRaisesRegex(ValueError, "rank 1: backward at 1410 MHz"):
                 results.to_csv(ours)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,16 +3,14 @@
 import csv
 import multiprocessing
 import os
-import pathlib
 import pickle
 import sys
-import tempfile
 import time
 import types
-import unittest
 from unittest import mock
 
 import world
+from fixtures import folder
 from harpe import HarpeError, InvalidArgumentError, UnavailableError
 from harpe.monitor import energy as monitor_module
 from harpe.monitor import EnergyMonitor, Measurement, ZeusMonitor
@@ -40,19 +38,9 @@ def fake_rapl(folder, *packages):
             (path / "energy_uj").write_text(f"{value}\n")
 
 
-class Monitor(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.machine = world.machine()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.machine.close()
-
+class Monitor(world.MachineTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="harpe-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.folder = folder(self.addCleanup)
 
     def test_a_window_has_time_and_energy_of_each_gpu(self):
         monitor = ZeusMonitor(gpu_indices=[2, 0], cpu_indices=[])
@@ -261,7 +249,3 @@ class Monitor(unittest.TestCase):
             ZeusMonitor(cpu_indices=[]).end_window("never begun")
         self.assertIsInstance(caught.exception, ValueError)
         self.assertIsInstance(caught.exception, HarpeError)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,13 +3,11 @@
 C. The list of these functions comes from their signatures, so a new one cannot be forgotten."""
 import importlib
 import inspect
-import pathlib
 import re
 import subprocess
-import tempfile
-import unittest
 
 import world
+from fixtures import folder
 import harpe
 import harpe.fleet
 import harpe.graph
@@ -73,17 +71,13 @@ def public_texts():
     return found
 
 
-class Nul(unittest.TestCase):
+class Nul(world.MachineTest):
     @classmethod
     def setUpClass(cls):
-        directory = tempfile.TemporaryDirectory(prefix="harpe-nul-")
-        cls.addClassCleanup(directory.cleanup)
-        cls.path = pathlib.Path(directory.name)
-        cls.profile = cls.path / "profile.csv"
+        super().setUpClass()
+        cls.profile = folder(cls.addClassCleanup) / "profile.csv"
         subprocess.run([world.BUILD / "harpe", "synth", "--stages", "2", "-o", cls.profile], check=True,
                        timeout=300, capture_output=True)
-        cls.machine = world.machine()
-        cls.addClassCleanup(cls.machine.close)
 
     def calls(self):
         """Yields each parameter with a call in which it has a NUL."""
@@ -184,7 +178,3 @@ class Nul(unittest.TestCase):
         with self.assertRaises(harpe.InvalidArgumentError) as raised:
             harpe._library.encoded("secret\0")
         self.assertNotIn("secret", str(raised.exception))
-
-
-if __name__ == "__main__":
-    unittest.main(verbosity=2)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import unittest
+from unittest import mock
 
 import training
 import world
@@ -43,19 +44,15 @@ def more_steps(count):
 
 
 class OnlineTest(training.TrainingTest):
-    @classmethod
-    def setUpClass(cls):
-        # The energy counter moves continuously, so that a few short steps are enough.
-        cls.machine = world.machine(cls.gpus, 1)  # without faults
-        os.environ["HARPE_EMULATOR_FAULTS"] = "energy_step=0"
-        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        cls.lowest_mhz = cls.clock(0)
+    time_scale = 1
 
     @classmethod
-    def tearDownClass(cls):
-        for name in ("HARPE_EMULATOR_FAULTS", "CUDA_DEVICE_ORDER"):
-            os.environ.pop(name)
-        super().tearDownClass()
+    def setUpClass(cls):
+        super().setUpClass()  # without faults
+        # The energy counter moves continuously, so that a few short steps are enough.
+        changes = mock.patch.dict(os.environ, HARPE_EMULATOR_FAULTS="energy_step=0", CUDA_DEVICE_ORDER="PCI_BUS_ID")
+        changes.start()
+        cls.addClassCleanup(changes.stop)
 
     def start_online(self, **args):
         started = training.server.Server(
@@ -148,24 +145,6 @@ class Phases(OnlineTest):
 
     def run_two_ranks(self, started, steps):
         """Returns the line of each rank."""
-        port = world.reserve_port(self)
-        ranks = [subprocess.Popen(
-            [sys.executable, EXAMPLE, "--steps", str(steps), "--server",
-             f"http://127.0.0.1:{started.port}"], text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, env=dict(os.environ, OMP_NUM_THREADS="1", RANK=str(rank),
-                                             LOCAL_RANK=str(rank), WORLD_SIZE="2",
-                                             MASTER_ADDR="127.0.0.1", MASTER_PORT=port))
-            for rank in range(2)]
-        lines = []
-        for one in ranks:
-            try:
-                out, err = one.communicate(timeout=LIMIT_S)
-            finally:
-                one.kill()
-            self.assertEqual(one.returncode, 0, err)
-            lines += [line for line in out.splitlines() if line.startswith("rank ")]
-        return lines
-
-
-if __name__ == "__main__":
-    unittest.main()
+        command = [sys.executable, EXAMPLE, "--steps", steps, "--server", f"http://127.0.0.1:{started.port}"]
+        return [line for out, _ in world.run_ranks(self, 2, command) for line in out.splitlines()
+                if line.startswith("rank ")]

@@ -57,7 +57,3 @@ class Pip(unittest.TestCase):
             installed = pathlib.Path(path).parents[1]
             self.assertEqual([file for file in sorted(sources) if not (installed / file).is_file()],
                              [])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,29 +2,16 @@
 """examples/python/pipeline_parallel.py, run as its users run it: several processes with gloo, on
 emulated GPUs, with a real server. Needs PyTorch."""
 import importlib.util
-import os
 import re
-import subprocess
 import sys
 import unittest
 
 import training
+from frameworks import order_1f1b
 import world
 
 EXAMPLE = world.SOURCE / "examples" / "python" / "pipeline_parallel.py"
-LIMIT_S = 600
 ATTEMPTS = 6
-
-
-def step_1f1b(stage, stages, microbatches):
-    forwards = backwards = 0
-    while backwards < microbatches:
-        if forwards < microbatches and forwards - backwards < stages - stage:
-            forwards += 1
-            yield "forward"
-        else:
-            backwards += 1
-            yield "backward"
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
@@ -32,28 +19,16 @@ class PipelineParallel(training.TrainingTest):
     gpus = "4xA100"
 
     def serve_plan(self, stages, scheduler):
-        plan = [[(name, 1200 - 15 * stage) for name in step_1f1b(stage, stages, 4)]
+        names = {"F": "forward", "B": "backward"}
+        plan = [[(names[kind], 1200 - 15 * stage) for kind, _ in order_1f1b(stage, stages, 4)]
                 for stage in range(stages)]
         started = self.start(plan=plan, scheduler=scheduler)
         return f"http://127.0.0.1:{started.port}"
 
     def run_ranks(self, count, *arguments):
-        """Starts the processes as torchrun does. Returns the line of each."""
-        port = world.reserve_port(self)
-        processes = [
-            subprocess.Popen([sys.executable, EXAMPLE, *map(str, arguments)], text=True,
-                             env=dict(os.environ, OMP_NUM_THREADS="1", RANK=str(rank),
-                                      LOCAL_RANK=str(rank), WORLD_SIZE=str(count),
-                                      MASTER_ADDR="127.0.0.1", MASTER_PORT=port),
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            for rank in range(count)]
+        """Returns the line of each rank."""
         lines = []
-        for process in processes:
-            try:
-                out, err = process.communicate(timeout=LIMIT_S)
-            finally:
-                process.kill()
-            self.assertEqual(process.returncode, 0, err)
+        for out, err in world.run_ranks(self, count, [sys.executable, EXAMPLE, *arguments]):
             self.assertNotIn("Traceback", err)
             lines += [line for line in out.splitlines() if line.startswith("rank ")]
         return sorted(lines)
@@ -93,7 +68,3 @@ class PipelineParallel(training.TrainingTest):
         lines = self.run_ranks(2, "--server", "http://127.0.0.1:9", "--steps", 20)
         for line in lines:
             self.assertIn("job , round -1, 20 steps of which 0 did not fit", line)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,7 +2,6 @@
 """PipelineFrequencyOptimizer in Python: against a real server, on emulated GPUs."""
 import contextlib
 import ctypes
-import http.server
 import importlib.util
 import inspect
 import json
@@ -13,7 +12,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
@@ -24,6 +22,7 @@ import training
 import world
 
 from attempts import attempt
+from fixtures import FakeServer, folder
 from harpe import HarpeError, InvalidArgumentError, UnavailableError
 from harpe.callback import Callback, CallbackSet
 from harpe.optimizer.perseus.frequency_controller import FrequencyController
@@ -500,43 +499,21 @@ class Process(training.TrainingTest):
     def serve_without_answers(self):
         """Starts a server that does not answer the requests for schedules and of the end. Returns its
         URL, a path, the requests, and what the file at the path contained at requests of the end."""
-        asked, written = [], []
-        over = threading.Event()
-        directory = tempfile.mkdtemp(prefix="harpe-end-")
-        self.addCleanup(shutil.rmtree, directory)
-        path = os.path.join(directory, "stderr")
+        asked, written, over = [], [], threading.Event()
+        path = folder(self.addCleanup) / "stderr"
 
-        class Stuck(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+        def answer(target):
+            asked.append(target)
+            if target.startswith("/end"):
+                written.append(path.read_text(encoding="utf-8"))
+            if target.startswith(("/end", "/schedule")):
+                over.wait()
+            return 200, "job" if target.startswith("/register_job") else None
 
-            def answer(self):
-                length = int(self.headers.get("Content-Length", 0))
-                self.rfile.read(length)
-                asked.append(self.path)
-                if self.path.startswith("/end"):
-                    with open(path, encoding="utf-8") as file:
-                        written.append(file.read())
-                if self.path.startswith(("/end", "/schedule")):
-                    over.wait()
-                    return
-                body = b'"job"' if self.path.startswith("/register_job") else b"null"
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            do_GET = do_POST = answer
-
-            def log_message(self, *_):
-                pass
-
-        stuck = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stuck)
-        stuck.daemon_threads = True
-        self.addCleanup(stuck.server_close)
-        self.addCleanup(stuck.shutdown)
+        stuck = FakeServer(answer)
+        self.addCleanup(stuck.close)
         self.addCleanup(over.set)
-        threading.Thread(target=stuck.serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{stuck.server_port}", path, asked, written
+        return stuck.url, path, asked, written
 
     def test_callbacks_wait_for_nothing(self):
         """bench/python_overhead.py measures the time of these calls."""
@@ -553,7 +530,3 @@ class Process(training.TrainingTest):
         one.on_step_end()
         self.assertLess(waited, 20)  # the interpreter may wait for its own lock
         self.assertEqual(one.status().misfits, 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """harpe.plan compared with the program: the same profile gives the same frontier and the same plan
 files. Also profiles in every form, limits, mistakes, interrupts, and that no C memory is left.
@@ -12,17 +11,16 @@ import json
 import math
 import multiprocessing
 import os
-import pathlib
 import pickle
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import unittest
 import warnings
 
 import world
+from fixtures import folder
 import harpe
 import harpe.plan
 from harpe._library import lib
@@ -38,10 +36,14 @@ def run(*arguments):
                           capture_output=True, text=True).stdout
 
 
-def read_rows(path):
+def table(path):
     with open(path, newline="") as file:
-        return [(int(row["stage"]), row["instruction"], int(row["frequency"]), float(row["time"]),
-                 float(row["energy"])) for row in csv.DictReader(file)]
+        return list(csv.DictReader(file))
+
+
+def read_rows(path):
+    return [(int(row["stage"]), row["instruction"], int(row["frequency"]), float(row["time"]),
+             float(row["energy"])) for row in table(path)]
 
 
 class Times(list):
@@ -57,9 +59,7 @@ class Times(list):
 class PlanTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        directory = tempfile.TemporaryDirectory(prefix="harpe-plan-")
-        cls.addClassCleanup(directory.cleanup)
-        cls.path = pathlib.Path(directory.name)
+        cls.path = folder(cls.addClassCleanup)
         cls.profile = cls.path / "profile.csv"
         run("synth", "--stages", 4, "--noise", 0.01, "--seed", 3, "-o", cls.profile)
         cls.rows = read_rows(cls.profile)
@@ -79,10 +79,9 @@ class Results(PlanTest):
         out = self.path / "plans"
         run("plan", "-i", self.profile, "-m", 6, "-p", 80, "-o", out, "--plans", 10)
         frontier = self.solve(plans=10)
-        with open(out / "frontier.csv", newline="") as file:
-            table = list(csv.DictReader(file))
-        self.assertEqual(len(table), len(frontier.plans))
-        for row, plan in zip(table, frontier.plans):
+        rows = table(out / "frontier.csv")
+        self.assertEqual(len(rows), len(frontier.plans))
+        for row, plan in zip(rows, frontier.plans):
             self.assertAlmostEqual(float(row["time_s"]), plan.time, places=9)
             self.assertAlmostEqual(float(row["energy_j"]), plan.energy, places=6)
             self.assertLessEqual(plan.lower_bound, plan.energy)
@@ -231,8 +230,7 @@ class Objectives(PlanTest):
         return json.loads(run("choose", self.path / "over", *arguments, "--json"))
 
     def test_overhead_power_gives_the_same_plans_as_the_program(self):
-        with open(self.path / "over/frontier.csv", newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = table(self.path / "over/frontier.csv")
         self.assertEqual(len(rows), len(self.frontier.plans))
         for row, plan in zip(rows, self.frontier.plans):
             shape = plan.power_shape
@@ -340,16 +338,14 @@ class Objectives(PlanTest):
         for wrong in (-1, 2e9, math.nan):
             self.refused("overhead power", overhead_power=wrong)
 
-
     def test_transfers_take_time(self):
         run("plan", "-i", self.profile, "-m", 6, "-p", 80, "--transfer-time", 0.003,
             "--no-pictures", "-o", self.path / "late")
         late = harpe.plan.solve(self.profile, num_microbatches=6, blocking_power=80,
                                 transfer_time=0.003)
-        with open(self.path / "late/frontier.csv", newline="") as file:
-            self.assertEqual([(float(row["time_s"]), float(row["energy_j"]))
-                              for row in csv.DictReader(file)],
-                             [(plan.time, plan.energy) for plan in late.plans])
+        self.assertEqual([(float(row["time_s"]), float(row["energy_j"]))
+                          for row in table(self.path / "late/frontier.csv")],
+                         [(plan.time, plan.energy) for plan in late.plans])
         # 1F1B on 4 ranks: the first microbatch goes 3 times down and 3 times up.
         self.assertGreater(late.plans[0].time, self.solve().plans[0].time)
         for wrong in (-1, 2e6, math.nan):
@@ -483,8 +479,7 @@ class Inputs(PlanTest):
         from_file = self.solve(blocking_power=None, wait_powers=file, plans=3)
         run("plan", "-i", self.profile, "-m", 6, "--wait-powers", file, "--output-dir",
             self.path / "waits", "--no-pictures", "--plans", 3)
-        with open(self.path / "waits" / "frontier.csv", newline="") as table:
-            energies = [float(row["energy_j"]) for row in csv.DictReader(table)]
+        energies = [float(row["energy_j"]) for row in table(self.path / "waits" / "frontier.csv")]
         for one, other in zip(sorted(energies), sorted(p.energy for p in from_file.plans)):
             self.assertAlmostEqual(one, other, 5)
         for rows in ({"end": 50}, [(None, "end", 50)], [(rank, "end", 50) for rank in range(4)]):
@@ -522,34 +517,32 @@ class Inputs(PlanTest):
             rows[7][column] = value
             with self.subTest(value=value):
                 self.refused(words, profile=rows)
-        self.refused("row 0: 'sta' is not", profile=["sta"])
-        self.refused("row 0: .* is not", profile=[(0, "forward")])
-        self.refused("no column time", profile={"stage": [0], "instruction": ["forward"],
-                                                "frequency": [1410]})
-        self.refused("row 0: there is no energy", profile=[dict(zip(NAMES[:4], self.rows[0]))])
-        self.refused("different lengths", profile=dict(zip(NAMES, ([0], ["f"], [1], [1, 2], [1]))))
-        self.refused("rows are expected, not int", profile=3)
-        self.refused("the number of microbatches is missing", num_microbatches=None)
-        self.refused("num_microbatches must be at least 1", num_microbatches=0)
-        self.refused("num_ranks must be at least 1", num_ranks=0)
-        self.refused("threads", threads=-1)
-        self.refused(r"4 stages, but the schedule \(1f1b, 5 ranks\) has 5", num_ranks=5)
-        self.refused("2 blocking powers for 4 ranks: give one", blocking_power=[80, 80])
-        self.refused("blocking_power: give one", blocking_power=[])
-        self.refused("cost_model 'cubic'", cost_model="cubic")
-        self.refused("2f2b", schedule="2f2b")
-        self.refused("num_microbatches: 4294967302 is too large", num_microbatches=2 ** 32 + 6)
-        self.refused("num_ranks: 'all'|num_ranks: could not", num_ranks="all")
-        self.refused("plans: 0", plans=0)
-        self.refused("plans: 'some'", plans="some")
-        self.refused(r"plans: \['x'\] is neither 'all' nor 'fastest', nor a number from 1 on, nor a list of",
-                     plans=["x"])
-        self.refused("no iteration times to make plans for", plans=[])
-        self.refused("no plan runs in 0.000001 s: the fastest takes", kind=harpe.HarpeError,
-                     plans=[1e-6])
-        self.refused("backward", kind=harpe.HarpeError,
-                     profile=[row for row in self.rows if row[:2] != (2, "backward")])
-        self.refused("", kind=harpe.NotFoundError, profile="nowhere.csv")
+        for words, options in (
+                ("row 0: 'sta' is not", {"profile": ["sta"]}),
+                ("row 0: .* is not", {"profile": [(0, "forward")]}),
+                ("no column time", {"profile": {"stage": [0], "instruction": ["forward"], "frequency": [1410]}}),
+                ("row 0: there is no energy", {"profile": [dict(zip(NAMES[:4], self.rows[0]))]}),
+                ("different lengths", {"profile": dict(zip(NAMES, ([0], ["f"], [1], [1, 2], [1])))}),
+                ("rows are expected, not int", {"profile": 3}),
+                ("the number of microbatches is missing", {"num_microbatches": None}),
+                ("num_microbatches must be at least 1", {"num_microbatches": 0}),
+                ("num_ranks must be at least 1", {"num_ranks": 0}), ("threads", {"threads": -1}),
+                (r"4 stages, but the schedule \(1f1b, 5 ranks\) has 5", {"num_ranks": 5}),
+                ("2 blocking powers for 4 ranks: give one", {"blocking_power": [80, 80]}),
+                ("blocking_power: give one", {"blocking_power": []}),
+                ("cost_model 'cubic'", {"cost_model": "cubic"}), ("2f2b", {"schedule": "2f2b"}),
+                ("num_microbatches: 4294967302 is too large", {"num_microbatches": 2 ** 32 + 6}),
+                ("num_ranks: 'all'|num_ranks: could not", {"num_ranks": "all"}), ("plans: 0", {"plans": 0}),
+                ("plans: 'some'", {"plans": "some"}),
+                (r"plans: \['x'\] is neither 'all' nor 'fastest', nor a number from 1 on, nor a list of",
+                 {"plans": ["x"]}),
+                ("no iteration times to make plans for", {"plans": []}),
+                ("no plan runs in 0.000001 s: the fastest takes", {"kind": harpe.HarpeError, "plans": [1e-6]}),
+                ("backward", {"kind": harpe.HarpeError,
+                              "profile": [row for row in self.rows if row[:2] != (2, "backward")]}),
+                ("", {"kind": harpe.NotFoundError, "profile": "nowhere.csv"})):
+            with self.subTest(options=options):
+                self.refused(words, **options)
         with self.assertRaises(TypeError):
             self.solve(colour="red")
         with self.assertRaises(ValueError):  # code that does not know Harpe catches this
@@ -738,7 +731,3 @@ class Memory(PlanTest):
         self.solve(plans=2)
         gc.collect()
         self.assertEqual(order[-1], "problem")
-
-
-if __name__ == "__main__":
-    unittest.main()

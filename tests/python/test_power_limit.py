@@ -21,7 +21,9 @@ from unittest import mock
 
 import world
 import kills
+from frameworks import Trainer
 import oracle
+from fixtures import folder
 from harpe import _bindings as b
 from harpe.callback import CallbackSet
 from harpe.monitor import Measurement, ZeusMonitor
@@ -146,9 +148,7 @@ class Broken(OptimumSelector):
 @unittest.skipUnless(LOGS.is_dir(), f"no measured logs: HARPE_DATA names the folder (not {world.DATA})")
 class Replay(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="harpe-test-")
-        self.addCleanup(folder.cleanup)
-        self.profile = pathlib.Path(folder.name, "profile.json")
+        self.profile = folder(self.addCleanup) / "profile.json"
 
     def optimizer(self, log, selector=None, **arguments):
         measured, count = oracle.read_log(log)
@@ -186,16 +186,8 @@ def train_in_child(optimizer, answers):
     optimizer.close()
 
 
-class OnGpus(unittest.TestCase):
+class OnGpus(world.MachineTest):
     """On emulated GPUs, whose limits are read back from the driver."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.machine = world.machine()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.machine.close()
 
     def setUp(self):
         self.machine.set_limit(0, 231000)  # the original limit need not be the default
@@ -228,17 +220,16 @@ class OnGpus(unittest.TestCase):
         self.assertEqual(self.machine.state(), self.found)
 
     def test_a_monitors_windows_are_in_its_log(self):
-        with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
-            log = pathlib.Path(folder, "log.csv")
-            monitor = ZeusMonitor(gpu_indices=[0], cpu_indices=[], log_file=log, approx_instant_energy=True)
-            optimizer = GlobalPowerLimitOptimizer(monitor, Energy(), **SHORT)
-            for _ in range(20):
-                optimizer.on_step_begin()
-                signal.sigtimedwait([], 0.001)
-            self.assertTrue(optimizer.is_done)
-            optimizer.close()
-            self.assertEqual(optimizer.power_limits, [300000, 200000, 100000])
-            names = [line.split(",")[1] for line in log.read_text().splitlines()[1:]]
+        log = folder(self.addCleanup) / "log.csv"
+        monitor = ZeusMonitor(gpu_indices=[0], cpu_indices=[], log_file=log, approx_instant_energy=True)
+        optimizer = GlobalPowerLimitOptimizer(monitor, Energy(), **SHORT)
+        for _ in range(20):
+            optimizer.on_step_begin()
+            signal.sigtimedwait([], 0.001)
+        self.assertTrue(optimizer.is_done)
+        optimizer.close()
+        self.assertEqual(optimizer.power_limits, [300000, 200000, 100000])
+        names = [line.split(",")[1] for line in log.read_text().splitlines()[1:]]
         self.assertEqual(names, [f"__GlobalPowerLimitOptimizer_{w}" for w in (300, 200, 100)])
 
     def test_only_the_monitors_gpus_are_set(self):
@@ -301,25 +292,24 @@ class OnGpus(unittest.TestCase):
                 calls.append(self.state)
                 super()._save_profile()
 
-        with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
-            path = pathlib.Path(folder, "profile.json")
-            optimizer = Own(Steady((0,)), Lowest(), **SHORT, profile_path=path)
-            self.addCleanup(optimizer.close)
-            run(optimizer, 20)
-            self.assertEqual(calls, [300000, 200000, 100000, [300, 200, 100], 200000,
-                                     Done(optimal_power_limit=200000)])
-            self.assertEqual((optimizer.usual, optimizer.optimal_power_limit), (100000, 200))
-            self.assertEqual(self.limits()[0], 200)
-            self.assertEqual(PowerLimitMeasurementList.parse_file(path).measurements,
-                             optimizer.measurements)
-            optimizer.close()
-            calls.clear()
-            loaded = Own(Steady((0,)), Lowest(), **SHORT, profile_path=path)
-            self.addCleanup(loaded.close)
-            self.assertEqual(calls, [[300, 200, 100], 200000])
-            loaded.close()
-            usual = self.optimizer(Lowest(), profile_path=path)
-            self.assertEqual(usual.optimal_power_limit, 100)
+        path = folder(self.addCleanup) / "profile.json"
+        optimizer = Own(Steady((0,)), Lowest(), **SHORT, profile_path=path)
+        self.addCleanup(optimizer.close)
+        run(optimizer, 20)
+        self.assertEqual(calls, [300000, 200000, 100000, [300, 200, 100], 200000,
+                                 Done(optimal_power_limit=200000)])
+        self.assertEqual((optimizer.usual, optimizer.optimal_power_limit), (100000, 200))
+        self.assertEqual(self.limits()[0], 200)
+        self.assertEqual(PowerLimitMeasurementList.parse_file(path).measurements,
+                         optimizer.measurements)
+        optimizer.close()
+        calls.clear()
+        loaded = Own(Steady((0,)), Lowest(), **SHORT, profile_path=path)
+        self.addCleanup(loaded.close)
+        self.assertEqual(calls, [[300, 200, 100], 200000])
+        loaded.close()
+        usual = self.optimizer(Lowest(), profile_path=path)
+        self.assertEqual(usual.optimal_power_limit, 100)
 
     def test_a_step_of_a_subclass_sees_the_state_and_may_close(self):
         seen = []
@@ -514,11 +504,10 @@ class OnGpus(unittest.TestCase):
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
     def test_a_data_loaders_workers_neither_inherit_nor_disturb(self):
-        with tempfile.TemporaryDirectory(prefix="harpe-test-") as folder:
-            script = pathlib.Path(folder, "script.py")
-            script.write_text(LOADER, encoding="utf-8")
-            result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=600,
-                                    check=False)
+        script = folder(self.addCleanup) / "script.py"
+        script.write_text(LOADER, encoding="utf-8")
+        result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=600,
+                                check=False)
         # The two loaders have 20 batches, of which the optimum needs 10.
         first, second = result.stdout.splitlines()
         self.assertRegex(first, "True [123]00 3", result.stderr)
@@ -700,38 +689,3 @@ class Steady:
 
     def end_window(self, key, sync_execution=True, cancel=False):
         return Measurement(1.0, dict.fromkeys(self.gpu_indices, 100.0))
-
-
-class Trainer:
-    """Calls callbacks as transformers.Trainer does (trainer.py, CallbackHandler.call_event): for
-    every event, with args, state and control by position and the other arguments by name."""
-
-    def __init__(self, callbacks, step):
-        self.callbacks, self.step = callbacks, step
-
-    def event(self, name, **keywords):
-        for callback in self.callbacks:
-            getattr(callback, name)("args", "state", "control", model=None, processing_class=None,
-                                    optimizer=None, lr_scheduler=None, train_dataloader=None,
-                                    eval_dataloader=None, **keywords)
-
-    def train(self, epochs, steps):
-        self.event("on_init_end")
-        self.event("on_train_begin")
-        for _ in range(epochs):
-            self.event("on_epoch_begin")
-            for _ in range(steps):
-                self.event("on_step_begin")
-                self.step()
-                self.event("on_pre_optimizer_step")
-                self.event("on_optimizer_step")
-                self.event("on_step_end")
-                self.event("on_log", logs={})
-            self.event("on_epoch_end")
-            self.event("on_evaluate", metrics={})
-            self.event("on_save")
-        self.event("on_train_end")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -14,37 +14,24 @@ EXAMPLES = world.SOURCE / "examples" / "python"
 TORCH = unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
 
 
-def start(name, *arguments, **environment):
-    return subprocess.Popen([sys.executable, EXAMPLES / name, *map(str, arguments)], text=True,
-                            env=dict(os.environ, OMP_NUM_THREADS="1", **environment),
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+class Examples(world.MachineTest):
+    gpus, time_scale = "2xV100", 100
 
-
-class Examples(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.machine = world.machine("2xV100", 100)
+        super().setUpClass()
         cls.machine.set_limit(0, 231000)
         cls.found = cls.machine.state()
 
-    @classmethod
-    def tearDownClass(cls):
-        cls.machine.close()
-
-    def outputs(self, processes):
-        results = []
-        for process in processes:
-            try:
-                out, err = process.communicate(timeout=900)
-            finally:
-                process.kill()
-            results.append((process.returncode, out, err))
+    def run_example(self, name, *arguments):
+        done = subprocess.run([sys.executable, EXAMPLES / name, *map(str, arguments)], text=True, timeout=900,
+                              env=dict(os.environ, OMP_NUM_THREADS="1"), capture_output=True, check=False)
         self.assertEqual(self.machine.state(), self.found)
-        return results
+        return done.returncode, done.stdout, done.stderr
 
     @TORCH
     def test_a_loop_finds_its_optimum_and_puts_limits_back(self):
-        (code, out, err), = self.outputs([start("power_limit_loop.py", 1, 420)])
+        code, out, err = self.run_example("power_limit_loop.py", 1, 420)
         self.assertEqual(code, 0, err)
         self.assertIn("  300 W ", out)
         self.assertIn("  150 W ", out)
@@ -52,20 +39,17 @@ class Examples(unittest.TestCase):
 
     @TORCH
     def test_ddp_ranks_decide_together(self):
-        port = world.reserve_port(self)
-        results = self.outputs([start("ddp_loop.py", 1, 420, RANK=str(rank), LOCAL_RANK=str(rank),
-                                      WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-                                for rank in range(2)])
         said = []
-        for rank, (code, out, err) in enumerate(results):
-            self.assertEqual(code, 0, err)
+        for rank, (out, _) in enumerate(world.run_ranks(
+                self, 2, [sys.executable, EXAMPLES / "ddp_loop.py", 1, 420])):
             self.assertIn(f"rank {rank}: ", out)
             said.append(out.split(": ")[1])
         self.assertEqual(said[0], said[1])
+        self.assertEqual(self.machine.state(), self.found)
         self.assertIn("W of [300, 275, 250, 225, 200, 175, 150]", said[0])
 
     def test_the_trainer_runs_or_says_what_is_missing(self):
-        (code, out, err), = self.outputs([start("hf_trainer.py", 420)])
+        code, out, err = self.run_example("hf_trainer.py", 420)
         if all(importlib.util.find_spec(name) for name in ("torch", "transformers", "accelerate")):
             self.assertEqual(code, 0, err)
             self.assertRegex(out, "optimum: [0-9]+ W")
@@ -73,7 +57,3 @@ class Examples(unittest.TestCase):
             self.assertEqual(code, 1, err)
             self.assertRegex(err, "^hf_trainer.py: No module named .*needs torch, transformers")
             self.skipTest(err.strip())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -6,7 +6,6 @@ import json
 import logging
 import math
 import os
-import pathlib
 import subprocess
 import sys
 import unittest
@@ -44,12 +43,8 @@ optimizer.on_train_end()
 """
 
 
-class Members(ServerTest):
-    @classmethod
-    def setUpClass(cls):
-        # Once, because the monitors of this process keep the emulated GPUs open.
-        cls.machine = world.machine("2xA40", 20)
-        cls.addClassCleanup(cls.machine.close)
+class Members(ServerTest, world.MachineTest):
+    gpus, time_scale = "2xA40", 20  # of one machine: the monitors of this process keep its GPUs open
 
     def setUp(self):
         super().setUp()
@@ -153,7 +148,3 @@ class Members(ServerTest):
                     rank.wait(LIMIT_S)
         self.assertEqual(self.jobs(), [])
         self.assertEqual(self.machine.state(), self.found)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,15 +1,13 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """harpe.replicas: the same plans as the program's; odd jobs (one replica, equal ones, one that is
 slower, energies that differ); and mistakes. HARPE names the program."""
 import json
 import os
-import pathlib
 import subprocess
-import tempfile
 import unittest
 
 import world
+from fixtures import folder
 import harpe
 import harpe.plan
 import harpe.replicas
@@ -36,9 +34,7 @@ def solve(*gpus, **options):
 
 class ReplicasTest(unittest.TestCase):
     def setUp(self):
-        holder = tempfile.TemporaryDirectory(prefix="harpe-replicas-")
-        self.addCleanup(holder.cleanup)
-        self.folder = pathlib.Path(holder.name)
+        self.folder = folder(self.addCleanup)
 
     def check(self, plans):
         plans.verify()
@@ -156,7 +152,3 @@ class ReplicasTest(unittest.TestCase):
         with self.assertRaises(harpe.HarpeError):
             harpe.replicas.solve(gpus, num_microbatches=4, blocking_power=75,
                                  progress=lambda *_: False)
-
-
-if __name__ == "__main__":
-    unittest.main()

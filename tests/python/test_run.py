@@ -2,15 +2,14 @@
 """`harpe run` with scripts that use no framework, and with modules that have a framework's name and
 the parts that the hook changes. The real frameworks are in tests/frameworks/test_run.py."""
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import world
+from fixtures import folder
 
 HARPE = os.environ.get("HARPE", str(world.BUILD / "harpe"))
 NOTHING = "harpe run: no known framework trained in "
@@ -75,9 +74,7 @@ class Trainer:
 
 class Run(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="harpe-run-")
-        self.addCleanup(folder.cleanup)
-        self.path = pathlib.Path(folder.name)
+        self.path = folder(self.addCleanup)
         self.environment = {name: value for name, value in os.environ.items()
                             if name not in ("PYTHONPATH", "HARPE_SERVER", "RANK")
                             and not name.startswith("HARPE_RUN")}
@@ -86,10 +83,10 @@ class Run(unittest.TestCase):
         """Writes a module below the test's folder, with the packages around it."""
         file = self.path.joinpath(*name.split(".")).with_suffix(".py")
         file.parent.mkdir(parents=True, exist_ok=True)
-        for folder in file.parents:
-            if folder == self.path:
+        for package in file.parents:
+            if package == self.path:
                 break
-            (folder / "__init__.py").touch()
+            (package / "__init__.py").touch()
         file.write_text(text, encoding="utf-8")
 
     def command(self, *arguments, options=(), **environment):
@@ -455,7 +452,3 @@ class Run(unittest.TestCase):
                 capture_output=True, check=False)
             self.assertEqual(done.stdout.strip(), str((self.path / package / "_run").resolve()),
                              done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

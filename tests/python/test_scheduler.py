@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Schedulers in Python: the interface alone, and `harpe serve --scheduler python:...` with real
 ranks' requests over real sockets, restarts and mistakes. HARPE names the program. Needs only
@@ -407,6 +406,8 @@ class InTheServer(serving.ServerTest):
             self.report(server, job, energy_j=9)
         self.wait_for_log(server, "observed [6.0, 2.0]")
         self.wait_for_log(server, "a child speaks too")
+        dumped = self.path / "dump" / job.id / "1.sched.json"
+        self.wait_until(dumped.exists, "the schedule is dumped")
         loaded = asyncio.run(self.loaded(job))
         self.assertEqual(loaded, [FrequencySchedule(rank=rank, frequencies=[("forward", 1200)] * 2)
                                   for rank in (0, 1)])
@@ -667,6 +668,17 @@ class InTheServer(serving.ServerTest):
 
 
 class Host(unittest.TestCase):
+    def converse(self, directory, name, rounds):
+        """Creates a scheduler and reports the results of some rounds. Returns the answers and what the
+        process has written to standard error."""
+        lines = [{"init": {"job_info": serving.job_info(pp=1), "settings": {}, "args": {},
+                           "rank_infos": [serving.Job("", 1, 1, 1).rank(0)]}}]
+        lines += [{"observe": [serving.result_of(0)]}] * rounds
+        done = subprocess.run([sys.executable, "-m", HOST, name], cwd=directory, timeout=LIMIT_S,
+                              input="".join(json.dumps(line) + "\n" for line in lines),
+                              capture_output=True, text=True, check=True)
+        return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
     def test_conversation_is_undisturbed_by_what_user_code_reads_and_prints(self):
         with tempfile.TemporaryDirectory() as directory:
             pathlib.Path(directory, "loud.py").write_text(
@@ -679,22 +691,13 @@ class Host(unittest.TestCase):
                 "        while True:\n"
                 "            yield [dict(rank=0, frequencies=[('forward', 0)])]\n"
                 "            sys.stdout.write('no newline')\n")
-            init = {"init": {"job_info": serving.job_info(job_id="mine"), "settings": {},
-                             "rank_infos": [serving.Job("", 1, 1, 1).rank(0)], "args": {}}}
-            observe = {"observe": [serving.result_of(0)]}
-            done = subprocess.run(
-                [sys.executable, "-m", HOST, "loud.Loud"], cwd=directory, timeout=LIMIT_S,
-                input="".join(json.dumps(line) + "\n" for line in (init, observe, observe)),
-                capture_output=True, text=True, check=True)
+            answers, told = self.converse(directory, "loud.Loud", 2)
         answer = {"schedules": [{"rank": 0, "frequencies": [["forward", 0]]}], "finished": False}
-        self.assertEqual([json.loads(line) for line in done.stdout.splitlines()], [answer] * 3)
+        self.assertEqual(answers, [answer] * 3)
         for said in ("imported", "raw", "read ''", "no newline"):
-            self.assertIn(said, done.stderr)
+            self.assertIn(said, told)
 
     def test_end_of_the_generator_is_told(self):
-        init = {"init": {"job_info": serving.job_info(pp=1), "settings": {}, "args": {},
-                         "rank_infos": [serving.Job("", 1, 1, 1).rank(0)]}}
-        observe = {"observe": [serving.result_of(0)]}
         with tempfile.TemporaryDirectory() as directory:
             pathlib.Path(directory, "brief.py").write_text(
                 "from harpe.optimizer.pipeline_frequency.common import FrequencySchedule\n"
@@ -708,22 +711,6 @@ class Host(unittest.TestCase):
                 "Brief3D = make_3d_parallel(Brief)\n")
             for name, expected in (("Brief", [False, True]), ("Brief3D", [False, True]),
                                    ("Own", [False, False])):
-                done = subprocess.run(
-                    [sys.executable, "-m", HOST, f"brief.{name}"], cwd=directory, timeout=LIMIT_S,
-                    input=f"{json.dumps(init)}\n{json.dumps(observe)}\n", capture_output=True,
-                    text=True, check=True)
-                answers = [json.loads(line) for line in done.stdout.splitlines()]
+                answers, _ = self.converse(directory, f"brief.{name}", 1)
                 self.assertEqual([answer["finished"] for answer in answers], expected)
                 self.assertEqual(answers[0]["schedules"], answers[1]["schedules"])
-
-    def test_interface_starts_without_the_library(self):
-        subprocess.run(
-            [sys.executable, "-c", "import sys\n"
-             "import harpe.optimizer.pipeline_frequency.server.scheduler\n"
-             "assert 'numpy' not in sys.modules and 'torch' not in sys.modules\n"
-             "assert 'libharpe' not in open('/proc/self/maps').read()"],
-            check=True, timeout=LIMIT_S)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -6,15 +6,14 @@ import gc
 import logging
 import math
 import os
-import pathlib
 import pickle
-import tempfile
 import time
 import types
 import unittest
 from unittest import mock
 
 import world
+from fixtures import folder
 from step_memory import StepMemory
 
 import harpe
@@ -25,16 +24,14 @@ LOGGER = "harpe.tune"
 LIMIT_S = 300
 
 
-class TuneTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.machine = world.machine("2xA100", 200)
-        cls.machine.nvml.harpe_emulator_work.argtypes = [ctypes.c_int, ctypes.c_double, ctypes.c_double,
-                                                         ctypes.c_void_p]
+class TuneTest(world.MachineTest):
+    gpus, time_scale = "2xA100", 200
 
     @classmethod
-    def tearDownClass(cls):
-        cls.machine.close()
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.machine.nvml.harpe_emulator_work.argtypes = [ctypes.c_int, ctypes.c_double, ctypes.c_double,
+                                                         ctypes.c_void_p]
 
     def setUp(self):
         ranks = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "RANK", "HARPE_STEP_MEMORY")
@@ -142,13 +139,12 @@ class Program(TuneTest):
                 harpe.tune(**arguments)
 
     def test_a_result_is_saved_only_when_there_is_one(self):
-        with tempfile.TemporaryDirectory(prefix="harpe-tune-") as folder:
-            path = pathlib.Path(folder, "choice.json")
-            harpe.tune(save=path).close()
-            self.assertFalse(path.exists())
-            path.write_text("nonsense")
-            with self.assertRaises(ValueError):
-                harpe.tune(save=path)
+        path = folder(self.addCleanup) / "choice.json"
+        harpe.tune(save=path).close()
+        self.assertFalse(path.exists())
+        path.write_text("nonsense")
+        with self.assertRaises(ValueError):
+            harpe.tune(save=path)
 
 
 class ElseWhere(TuneTest):
@@ -238,7 +234,3 @@ class Callbacks(TuneTest):
             self.assertIsNone(limit.optimizer)
             self.assertIsInstance(limit.tuning, Tuning)
         self.assertIsNone(limit.tuning._session.tuning)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -419,7 +419,3 @@ class SameScript(unittest.TestCase):
         # Without GPUs the published header ends in a comma.
         published = self.compare(None, meant=["log"])
         self.assertEqual(published[0], ["gpu_indices", [], []])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -261,7 +261,3 @@ class RealScheduler(server.ServerTest):
         self.addCleanup(started.kill)
         job = server.register(started)
         self.expect_detail(self.ask(started, job, 0).receive(), 500, "import harpe")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -53,19 +53,15 @@ class Lines(logging.Handler):
         return [line for line in self.lines if text in line]
 
 
-class TrainingTest(server.ServerTest):
+class TrainingTest(server.ServerTest, world.MachineTest):
     """One emulated machine for all tests of a class, and a server if a test starts one."""
 
-    gpus = "2xA100"
+    gpus, time_scale = "2xA100", 20
 
     @classmethod
     def setUpClass(cls):
-        cls.machine = world.machine(cls.gpus, 20)
+        super().setUpClass()
         cls.lowest_mhz = cls.clock(0)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.machine.close()
 
     def setUp(self):
         super().setUp()

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HARPE_BINARY_DIR", SOURCE / "build" / "release")).resolve()
@@ -25,6 +26,17 @@ def machine(gpus="4xA40", time_scale=1000):
     return kills.Machine(BUILD, gpus, time_scale)
 
 
+class MachineTest(unittest.TestCase):
+    """One emulated machine for all tests of a class."""
+
+    gpus, time_scale = "4xA40", 1000
+
+    @classmethod
+    def setUpClass(cls):
+        cls.machine = machine(cls.gpus, cls.time_scale)
+        cls.addClassCleanup(cls.machine.close)
+
+
 def python(script, *arguments, **environment):
     """Runs a script in a separate Python. Returns the completed process."""
     return subprocess.run([sys.executable, "-c", script, *map(str, arguments)], text=True, timeout=600,
@@ -39,6 +51,22 @@ def reserve_port(test):
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reserved.bind(("127.0.0.1", 0))
     return str(reserved.getsockname()[1])
+
+
+def run_ranks(test, count, command, environment=os.environ, **options):
+    """Runs the processes as torchrun does. Returns what each has written to standard output and error."""
+    port = reserve_port(test)
+    ranks = [subprocess.Popen([*map(str, command)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=dict(environment, OMP_NUM_THREADS="1", RANK=str(rank), LOCAL_RANK=str(rank),
+                                       WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1", MASTER_PORT=port), **options)
+             for rank in range(count)]
+    try:
+        written = [rank.communicate(timeout=900) for rank in ranks]
+    finally:
+        [rank.kill() for rank in ranks]
+    for rank, (_, errors) in zip(ranks, written):
+        test.assertEqual(rank.returncode, 0, errors)
+    return written
 
 
 class ReplayMonitor:

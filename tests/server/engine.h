@@ -6,11 +6,13 @@
 
 #include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -266,6 +268,16 @@ static inline int engine_remove(void **state) {
     return result;
 }
 
+/* Limits the size of files to `bytes`. Returns the earlier limit. */
+static inline struct rlimit engine_limit_files(rlim_t bytes) {
+    struct rlimit before, now;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    now = (struct rlimit){bytes, before.rlim_max};
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &now), 0);
+    return before;
+}
+
 /* ---- Running the loop ------------------------------------------------------------------------ */
 
 static inline void engine_is_late(void *user) {
@@ -381,14 +393,27 @@ static inline const char *registered_id(asked *a) {
     return id;
 }
 
+/* `member`: "job_metadata" or "job_key", with this text; NULL: the body does not have it. */
+static inline asked *ask_register_job(engine *e, int pp_degree, const char *member,
+                                      const char *text) {
+    char *body = NULL;
+    if (asprintf(&body,
+                 "{\"job_id\":\"\",\"pp_degree\":%d,\"dp_degree\":1,\"tp_degree\":1,"
+                 "\"world_size\":%d%s%s%s%s%s}",
+                 pp_degree, pp_degree, text ? ",\"" : "", text ? member : "", text ? "\":\"" : "",
+                 text ? text : "", text ? "\"" : "") < 0)
+        abort();
+    asked *a = ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, body);
+    free(body);
+    return a;
+}
+
 static inline const char *register_job(engine *e, int pp_degree, const char *metadata) {
-    char body[256];
-    (void)snprintf(body, sizeof body,
-                   "{\"job_id\":\"\",\"pp_degree\":%d,\"dp_degree\":1,\"tp_degree\":1,"
-                   "\"world_size\":%d,\"job_metadata\":%s%s%s}",
-                   pp_degree, pp_degree, metadata ? "\"" : "", metadata ? metadata : "null",
-                   metadata ? "\"" : "");
-    return registered_id(ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, body));
+    return registered_id(ask_register_job(e, pp_degree, "job_metadata", metadata));
+}
+
+static inline asked *ask_with_key(engine *e, const char *key, int pp_degree) {
+    return ask_register_job(e, pp_degree, "job_key", key);
 }
 
 static inline asked *ask_register_rank(engine *e, const char *job, int rank, int pp_rank) {
@@ -420,6 +445,12 @@ static inline asked *ask_result(engine *e, const char *job, int rank, int64_t ro
     return ask(e, HARPE_CALL_RESULT, job, 0, round, body);
 }
 
+/* Each rank reports `value` + its rank in the round that it runs. */
+static inline void report_all(engine *e, const char *job, int ranks, int value) {
+    for (int r = 0; r < ranks; r++)
+        expect(ask_result(e, job, r, -1, value + r), 200, "null");
+}
+
 /* All ranks ask and get round `round`. Then each reports `value` + its rank. Returns the schedule's
  * MHz. */
 static inline int whole_round(engine *e, const char *job, int ranks, int64_t round, int value) {
@@ -436,8 +467,7 @@ static inline int whole_round(engine *e, const char *job, int ranks, int64_t rou
         frequency = (int)strtol(number + strlen("\"forward\","), NULL, 10);
         asked_free(all[r]);
     }
-    for (int r = 0; r < ranks && value >= 0; r++)
-        expect(ask_result(e, job, r, -1, value + r), 200, "null");
+    if (value >= 0) report_all(e, job, ranks, value);
     return frequency;
 }
 

@@ -194,7 +194,11 @@ static inline explored_job *explored_measured(const char *path, explored_law law
     return s;
 }
 
-static inline void explored_start(explored_job *s, const char *args) {
+/* `more`: further arguments of Perseus, each after a comma. */
+static inline void explored_start(explored_job *s, int plans, const char *more) {
+    char args[256];
+    (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": %d%s}",
+                   s->microbatches, plans, more);
     must(s, simulated_open_kind(s, "Perseus", args));
     simulated_new_scheduler(s);
 }

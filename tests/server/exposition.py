@@ -41,6 +41,18 @@ def parse(text):
     return samples
 
 
+def of_job(text, job_id, label):
+    """Returns the metrics of a job, {name: value}; with this label: {"name value-of-the-label": value}."""
+    found = {}
+    for name, samples in parse(text).items():
+        for labels, value in samples.items():
+            labels = dict(labels)
+            if labels.get("job_id") == job_id:
+                words = (name.removeprefix("harpe_job_"), labels.get(label))
+                found[" ".join(filter(None, words))] = value
+    return found
+
+
 def promtool(*arguments, text=None):
     """Returns what promtool finds wrong: "" if nothing, or if promtool is not installed, which is
     then said."""

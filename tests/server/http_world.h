@@ -303,6 +303,13 @@ static bool say_bytes(int fd, const void *bytes, size_t length) {
 
 static bool say(int fd, const char *text) { return say_bytes(fd, text, strlen(text)); }
 
+/* Opens a connection and sends this. Returns the connection. */
+static int ask(const world *w, const char *text) {
+    int fd = dial(w);
+    say(fd, text);
+    return fd;
+}
+
 typedef struct answer {
     int status; /* 0: no answer arrived */
     char head[2048];
@@ -345,6 +352,11 @@ static void expect_answer(int fd, int status, const char *body) {
     free(a.body);
 }
 
+static void expect_reply(int fd, const char *request, int status, const char *body) {
+    say(fd, request);
+    expect_answer(fd, status, body);
+}
+
 /* Checks that the server closes the connection and sends nothing before that. */
 static void expect_end(int fd) {
     char c;
@@ -356,8 +368,7 @@ static void expect_end(int fd) {
 
 /* Returns the answer to one request on a connection of its own. */
 static void expect_once(const world *w, const char *request, int status, const char *body) {
-    int fd = dial(w);
-    say(fd, request);
+    int fd = ask(w, request);
     expect_answer(fd, status, body);
     hang_up(fd);
 }
@@ -373,8 +384,7 @@ static void expect_soon(const char *what, atomic_int *counter, int value) {
 static void expect_counts(const world *w, const char *text) {
     char last[256] = "";
     for (int i = 0; i < TIMEOUT_S * 20; i++) {
-        int fd = dial(w);
-        say(fd, GET("/counts"));
+        int fd = ask(w, GET("/counts"));
         answer a = hear_answer(fd, false);
         snprintf(last, sizeof last, "%s", a.body);
         free(a.body);

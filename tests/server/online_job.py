@@ -17,7 +17,8 @@ class Job:
 
     def __init__(self, server, clocks, costs, default, blocking_w, replicas=1, noise=0.0, seed=1, metadata=None):
         self.clocks, self.costs, self.default, self.blocking_w = clocks, costs, default, blocking_w
-        self.replicas, self.stages, self.pp = replicas, len(clocks), len(clocks) * replicas
+        self.replicas, self.stages = replicas, len(clocks)
+        self.pp = self.size = len(clocks) * replicas
         self.noise, self.random = noise, random.Random(seed)
         self.round, self.schedules, self.connections = 0, [], []
         answer = server.post("/register_job", job_info(self.stages, replicas, job_metadata=metadata))
@@ -161,17 +162,14 @@ class Pipeline(Job):
 
 
 class Online(ServerTest):
-    def start_online(self, scheduler="Perseus", port=0, **args):
+    def start_online(self, scheduler="Perseus", port=0, environment=None, before=(), **args):
         """These jobs learn with a sweep, unless the arguments say how."""
         if scheduler == "Perseus":
             args.setdefault("learning", "sweep")
-        server = Server(self.path, "--store", self.path / "harpe.db", "--dump-dir",
-                        self.path / "dump", "--log-level", "info", "--scheduler", scheduler,
-                        "--scheduler-args", json.dumps(args), port=port)
-        self.addCleanup(server.kill)
-        return server
+        return self.start("--log-level", "info", scheduler=scheduler, args=args, port=port,
+                          environment=environment, before=before)
 
-    def pipeline(self, server, *args, **more):
-        job = Pipeline(server, *args, **more)
+    def pipeline(self, *args, kind=Pipeline, **more):
+        job = kind(*args, **more)
         self.addCleanup(job.close)
         return job

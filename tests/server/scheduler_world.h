@@ -103,7 +103,7 @@ static inline void next(world *w) {
     must(w, harpe_scheduler_next(w->scheduler, &w->schedules, &w->error));
 }
 
-static inline void assert_says(const world *w, const char *part) {
+static inline void assert_told(const world *w, const char *part) {
     assert_null(strchr(w->error.message, '\n'));
     if (!strstr(w->error.message, part))
         fail_msg("expected: ...%s...\nfound: %s", part, w->error.message);

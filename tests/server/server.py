@@ -119,23 +119,23 @@ class Server:
         """`limits`: soft and hard limit of open files. `before`: the words of a command that runs
         the program, such as setpriv."""
         self.log_path = pathlib.Path(directory) / f"serve-{time.monotonic_ns()}.log"
-        self.port = None
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
                 [*map(str, before), HARPE, "serve", "--port", str(port), *map(str, arguments)],
                 cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 preexec_fn=limits and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits)),
                 env=clean_environment({"STATE_DIRECTORY": str(directory)} | (environment or {})))
-        end = time.monotonic() + LIMIT_S
-        while self.port is None:
+
+        def listening():
+            ended = self.process.poll() is not None
             match = LISTENING.search(self.log())
-            if match:
-                self.port = int(match.group(2))
-            elif self.process.poll() is not None or time.monotonic() > end:
-                self.kill()
-                raise AssertionError(f"harpe serve does not listen:\n{self.log()}")
-            else:
-                time.sleep(0.01)
+            assert match or not ended, f"harpe serve does not listen:\n{self.log()}"
+            return match
+        try:
+            self.port = int(wait_until(listening, self.log).group(2))
+        except AssertionError:
+            self.kill()
+            raise
 
     def log(self):
         return self.log_path.read_text(errors="replace")
@@ -180,6 +180,48 @@ def clean_environment(changes=None):
     return values
 
 
+def run_harpe(*words, before=(), environment=None, **options):
+    """Runs the program until it ends. `before`: the words of a command that runs it."""
+    options = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": LIMIT_S,
+               "check": False, "env": clean_environment(environment)} | options
+    return subprocess.run([*map(str, before), HARPE, *map(str, words)], **options)
+
+
+def make_certificate(directory, name, *more):
+    """Makes a certificate for localhost: {name}.pem and its {name}.key. Returns their paths. `more`:
+    words for openssl."""
+    paths = [pathlib.Path(directory) / f"{name}.{end}" for end in ("pem", "key")]
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                    "-nodes", "-days", "30", "-subj", "/CN=localhost", "-out", paths[0], "-keyout",
+                    paths[1], *more], check=True, capture_output=True, timeout=LIMIT_S)
+    return paths
+
+
+def hanging_files(path):
+    """Returns the environment of a server in which everything below this path hangs."""
+    return {"LD_PRELOAD": os.environ["HARPE_HUNG_FILES"], "HUNG_FILES": str(path),
+            "ASAN_OPTIONS": "verify_asan_link_order=0"}
+
+
+def is_alive(process):
+    """Whether a process exists and is no zombie."""
+    try:
+        stat = pathlib.Path(f"/proc/{process}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition, what):
+    """Waits until condition() is true, and returns its value. `what`: a text, or a function that
+    returns one."""
+    end = time.monotonic() + LIMIT_S
+    while not (value := condition()):
+        assert time.monotonic() < end, f"never: {what() if callable(what) else what}"
+        time.sleep(0.02)
+    return value
+
+
 class ServerTest(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix="harpe-server-")
@@ -187,16 +229,39 @@ class ServerTest(unittest.TestCase):
         self.path = pathlib.Path(directory.name)
         self._server = None
 
-    def start(self, *arguments, plan=None, scheduler="PointSolution", port=0, **options):
-        """Starts a server with a plan (a list of [instruction, MHz] lists) in this test's
-        directory."""
-        self.write_plan(plan if plan is not None else plan_for(1))
+    def start(self, *arguments, plan=None, scheduler="PointSolution", args=None, **options):
+        """Starts a server in this test's directory. Without `args`, the arguments of its scheduler,
+        the scheduler gets a plan (a list of [instruction, MHz] lists)."""
+        if args is None:
+            self.write_plan(plan if plan is not None else plan_for(1))
+            args = {"solution_path": str(self.path / "plan.py")}
         server = Server(self.path, "--store", self.path / "harpe.db", "--dump-dir",
                         self.path / "dump", "--scheduler", scheduler, "--scheduler-args",
-                        json.dumps({"solution_path": str(self.path / "plan.py")}), *arguments,
-                        port=port, **options)
+                        json.dumps(args), *arguments, **options)
         self.addCleanup(server.kill)
         return server
+
+    def run_serve(self, *arguments, environment=None, **options):
+        """Runs `harpe serve` until it ends. The arguments must keep it from serving."""
+        return run_harpe("serve", "--port", "0", *arguments, cwd=self.path, **options,
+                         environment={"STATE_DIRECTORY": str(self.path)} | (environment or {}))
+
+    def begin_serve(self, *arguments, environment=None, output=subprocess.DEVNULL, **options):
+        """Starts a server, and does not wait until it listens."""
+        process = subprocess.Popen(
+            [HARPE, "serve", "--port", "0", *map(str, arguments)], stdout=output, stderr=output,
+            **({"stdin": subprocess.DEVNULL, "cwd": self.path, "env": clean_environment(
+                {"STATE_DIRECTORY": str(self.path)} | (environment or {}))} | options))
+        self.addCleanup(process.wait, LIMIT_S)
+        self.addCleanup(process.kill)
+        return process
+
+    def refuse_to_start(self, *arguments, exit_code=2, **options):
+        """Returns the last line of the message. Exit code 2: another start would not help; 1: it may
+        help."""
+        done = self.run_serve(*arguments, **options)
+        self.assertEqual(done.returncode, exit_code, done)
+        return done.stderr.splitlines()[-1]
 
     def write_plan(self, plan):
         text = repr([[tuple(entry) for entry in rank] for rank in plan])
@@ -221,6 +286,14 @@ class ServerTest(unittest.TestCase):
         connection.connect(("127.0.0.1", server.port))
         connection.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         return connection
+
+    def stick(self, server):
+        """Returns a job whose first dump is a pipe that nobody reads, so that it never opens."""
+        job = register(server, ranks=False)
+        (self.path / "dump" / job.id).mkdir(parents=True)
+        os.mkfifo(self.path / "dump" / job.id / "ranks.json")
+        self.expect(server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
+        return job
 
     def train(self, server, job, rounds, first=0):
         """Lets all ranks ask and report in each round. Returns the first clock of the last
@@ -253,15 +326,21 @@ class ServerTest(unittest.TestCase):
             self.assertIn(word, detail)
         return detail
 
-    def wait_until(self, condition, what):
-        end = time.monotonic() + LIMIT_S
-        while not condition():
-            self.assertLess(time.monotonic(), end, f"never: {what}")
-            time.sleep(0.02)
+    wait_until = staticmethod(wait_until)
 
     def wait_for_log(self, server, text):
-        """Waits for a line of a scheduler's program, which may come after the program's answer."""
-        self.wait_until(lambda: text in server.log(), f"the log contains {text!r}: {server.log()}")
+        """Waits for a text that may come after the answer that it belongs to."""
+        self.wait_until(lambda: text in server.log(), server.log)
+
+    def wait_for_health(self, server, status):
+        self.wait_until(lambda: server.get("/healthz").status == status, f"health {status}")
+
+    def wait_for_failure(self, server, job):
+        return self.wait_until(lambda: server.get(f"/jobs/{job.id}").json["failure"], "it fails")
+
+    def end(self, server, job):
+        for rank in range(job.size):
+            self.expect(server.post(f"/end/{job.id}", {"rank": rank}), 200)
 
     def wait_for_waiting(self, server, job, count):
         """Waits until the server counts this number of held requests, instead of waiting for a
@@ -315,18 +394,10 @@ def register(server, pp=1, dp=1, tp=1, ranks=True, **more):
     return job
 
 
-def register_many_as(server, count, headers):
-    """Registers jobs of one rank with these headers. Returns their ids in this order."""
-    answers = [server.call("POST", "/register_job", job_info(1, 1, 1), headers)
-               for _ in range(count)]
-    assert all(answer.status == 200 for answer in answers), answers
-    return [answer.json for answer in answers]
-
-
-def register_many(server, count, pp=1, **more):
+def register_many(server, count, pp=1, headers=None, **more):
     """Registers jobs without ranks on one connection. Returns their ids in this order."""
     connection = server.connect()
-    answers = [connection.send("POST", "/register_job", job_info(pp, **more)).receive()
+    answers = [connection.send("POST", "/register_job", job_info(pp, **more), headers).receive()
                for _ in range(count)]
     connection.close()
     assert all(answer.status == 200 for answer in answers), answers
@@ -334,6 +405,7 @@ def register_many(server, count, pp=1, **more):
 
 
 __all__ = ["Answer", "Connection", "HARPE", "Job", "LIMIT_S", "Server", "ServerTest",
-           "clean_environment", "job_info", "json", "os", "plan_for", "register",
-           "register_many", "register_many_as", "result_of", "schedule_of", "signal", "socket", "subprocess",
-           "threading", "time", "unittest"]
+           "clean_environment", "hanging_files", "job_info", "json", "make_certificate", "os", "plan_for",
+           "register",
+           "register_many", "result_of", "run_harpe", "schedule_of", "signal",
+           "socket", "subprocess", "threading", "time", "unittest", "wait_until"]

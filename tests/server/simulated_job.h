@@ -99,6 +99,13 @@ static inline harpe_problem *simulated_problem_of(simulated_job *s, const harpe_
     return problem;
 }
 
+/* Returns the plan at the highest clocks, without its frequencies. */
+static inline harpe_plan simulated_highest(simulated_job *s, const harpe_problem *problem) {
+    harpe_plan plan;
+    must(s, harpe_plan_all_maximum(problem, &plan, &s->error));
+    return plan;
+}
+
 static inline void simulated_make_problem(simulated_job *s, const harpe_profile *profile) {
     harpe_problem_free(s->problem);
     s->problem = simulated_problem_of(s, profile);

@@ -255,7 +255,7 @@ static inline harpe_profile *written_profile(simulated_pipeline *s) {
     return written;
 }
 
-static inline void assert_refuses(simulated_pipeline *s, harpe_scheduler_job_request kind,
+static inline void assert_request(simulated_pipeline *s, harpe_scheduler_job_request kind,
                                   double value, harpe_status status) {
     assert_int_equal(harpe_scheduler_handle_request(s->scheduler, kind, value, &s->error), status);
 }
@@ -281,6 +281,11 @@ static inline harpe_plan offline_plan(simulated_pipeline *s) {
 static inline void assert_close(double value, double expected, double tolerance) {
     if (!(fabs(value - expected) <= tolerance * fabs(expected)))
         fail_msg("%.9g is not within %g %% of %.9g", value, 100 * tolerance, expected);
+}
+
+/* The next round needs the energy of the fastest plan by the true profile. */
+static inline void assert_runs_offline_plan(simulated_pipeline *s, double tolerance) {
+    assert_close(run_next(s)->energy_j, offline_plan(s).energy_j, tolerance);
 }
 
 static inline void assert_logged(const simulated_pipeline *s, const char *part) {

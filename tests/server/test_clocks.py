@@ -101,15 +101,10 @@ class ClockTest(ServerTest):
         self.addCleanup(postgres.close)
         servers = [self.start_shifted(name, days * DAY_S, "--store", postgres.where)
                    for name, days in (("a", 0), ("b", 30), ("c", -30))]
-        leaders = []
-
-        def one_leads():
-            leaders[:] = [one for one in servers if one.server.metric("harpe_leads") == 1]
-            return leaders
         job = None
         while servers:
-            self.wait_until(one_leads, "one of them leads")
-            leader = leaders[0]
+            leader = self.wait_until(lambda: next((one for one in servers if one.server.metric(
+                "harpe_leads") == 1), None), "one of them leads")
             job = job or register(leader.server, 2)
             self.wait_for_check(leader)
             self.expect(leader.server.get(f"/jobs/{job.id}"), 200)

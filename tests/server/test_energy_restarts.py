@@ -7,8 +7,7 @@ says how many restarts, and HARPE_SEED with which numbers. Needs only Python's s
 import random
 import re
 
-from server import *
-from online_job import Pipeline
+from online_job import *
 
 RESTARTS = int(os.environ.get("HARPE_RESTARTS", "6"))
 SEED = int(os.environ.get("HARPE_SEED", "1"))
@@ -44,7 +43,7 @@ class Worker(Pipeline):
             self.begin_round()
 
 
-class EnergyRestartsTest(ServerTest):
+class EnergyRestartsTest(Online):
     def setUp(self):
         super().setUp()
         self.choose = random.Random(SEED)
@@ -56,12 +55,7 @@ class EnergyRestartsTest(ServerTest):
         self.seen = {"none": 0, "right": 0}
 
     def start_online(self, port=0):
-        server = Server(self.path, "--store", self.path / "harpe.db", "--dump-dir",
-                        self.path / "dump", "--scheduler", "Perseus", "--scheduler-args",
-                        json.dumps({"num_microbatches": 3, "learning": "sweep"}), port=port,
-                        before=("taskset", "-c", self.cpu))
-        self.addCleanup(server.kill)
-        return server
+        return super().start_online(port=port, before=("taskset", "-c", self.cpu), num_microbatches=3)
 
     # ---- What must be shown ----
 
@@ -113,17 +107,14 @@ class EnergyRestartsTest(ServerTest):
         """The energy of a job counts up to its eviction."""
         job = self.choose.choice(self.jobs)
         if self.choose.random() < 0.5:
-            for rank in range(job.pp):
-                self.expect(self.server.post(f"/end/{job.id}", {"rank": rank}), 200)
+            self.end(self.server, job)
         self.expect(self.server.call("DELETE", f"/jobs/{job.id}"), 200)
         self.gone_j += job.used_j
         self.jobs[self.jobs.index(job)] = self.new_job()
         job.close()
 
     def new_job(self):
-        job = Worker(self.server)
-        self.addCleanup(job.close)
-        return job
+        return self.pipeline(self.server, kind=Worker)
 
     def starve(self):
         """Stops the server again and again, as if it got no processor time."""

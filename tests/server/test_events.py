@@ -187,10 +187,9 @@ class Events(ServerTest):
         self.expect(server.get(f"/schedule/{job.id}?rank=0"), 200)
         for stream in streams:
             stream.until(lambda data: data["jobs"])
-        self.assertIn("\nharpe_http_streams 50\n", server.get("/metrics").body.decode())
+        self.assertEqual(server.metric("harpe_http_streams"), 50)
         streams.pop().connection.close()
-        self.wait_until(lambda: "\nharpe_http_streams 49\n" in server.get("/metrics").body.decode(),
-                        "the stream is forgotten")
+        self.wait_until(lambda: server.metric("harpe_http_streams") == 49, "the stream is forgotten")
         self.follow(server)
 
     def test_a_body_is_not_kept_with_its_stream(self):
@@ -199,7 +198,7 @@ class Events(ServerTest):
             connection = self.connect(server)
             connection.send("GET", "/events", b" " * (8 << 20))
             self.expect(connection.receive(), 200)
-        self.assertIn("\nharpe_http_body_bytes 0\n", server.get("/metrics").body.decode())
+        self.assertEqual(server.metric("harpe_http_body_bytes"), 0)
 
     def test_a_reader_that_reads_nothing_is_let_go(self):
         server = self.start("--set", "request_timeout=1")
@@ -213,7 +212,7 @@ class Events(ServerTest):
             for job in jobs:
                 writer.send("POST", f"/register_rank/{job.id}", job.rank(0)).receive()
             time.sleep(0.2)
-            return "\nharpe_http_connections 2\n" in server.get("/metrics").body.decode()
+            return server.metric("harpe_http_connections") == 2
         self.wait_until(is_let_go, "the stream is closed")
         register(server)
 

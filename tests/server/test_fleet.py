@@ -9,7 +9,7 @@ import time
 import unittest
 
 from exposition import parse, promtool
-from server import HARPE, LIMIT_S, Job, ServerTest, clean_environment, job_info
+from server import HARPE, LIMIT_S, ServerTest, clean_environment, register
 from attempts import ATTEMPTS
 
 # All clocks are measured at once, and a busy machine is no drift.
@@ -35,13 +35,10 @@ class FleetTest(ServerTest):
         return answers
 
     def wait_for(self, server, holds, what):
-        end = time.monotonic() + LIMIT_S
-        while True:
+        def shown():
             fleet = self.fleet(server)
-            if holds(fleet):
-                return fleet
-            self.assertLess(time.monotonic(), end, f"{what}: {json.dumps(fleet, indent=1)[:6000]}")
-            time.sleep(0.1)
+            return holds(fleet) and fleet
+        return self.wait_until(shown, lambda: f"{what}: {json.dumps(self.fleet(server), indent=1)[:6000]}")
 
 
 class SettingsTest(FleetTest):
@@ -207,8 +204,7 @@ class SettingsTest(FleetTest):
 
     def test_two_changes_of_a_job_at_once_are_both_kept(self):
         server = self.start()
-        job = Job(self.expect(server.post("/register_job", job_info(1, 1, 1)), 200).json, 1, 1, 1)
-        self.expect(server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
+        job = register(server)
         self.put(server, "/fleet/budget", watts=1000)
         for number in range(1, 21):
             self.at_once(server, "PUT", f"/fleet/jobs/{job.id}", [{"weight": number}, {"priority": number}])
@@ -260,7 +256,7 @@ class JobsTest(FleetTest):
         self.jobs = []
 
     def serve(self, port=0):
-        return self.start("--scheduler-args", json.dumps(PERSEUS), scheduler="Perseus", port=port)
+        return self.start(scheduler="Perseus", args=PERSEUS, port=port)
 
     def train(self, server, seed):
         log = open(self.path / f"job{seed}.log", "wb")

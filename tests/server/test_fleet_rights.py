@@ -4,13 +4,12 @@
 shows afterwards, and tokens of a group reach nothing else."""
 import concurrent.futures
 import json
-import subprocess
 import threading
 import unittest
 
 import server
 import test_rights
-from server import HARPE, LIMIT_S, clean_environment
+from server import run_harpe
 
 
 class Fleet(test_rights.Rights):
@@ -22,18 +21,15 @@ class Fleet(test_rights.Rights):
         self.running = self.start_with_tokens()
 
     def fleet(self, name, words, code=0):
-        done = subprocess.run(
-            [HARPE, "fleet", *words.split()], text=True, capture_output=True, timeout=LIMIT_S,
-            env=clean_environment({"HARPE_SERVER": f"http://127.0.0.1:{self.running.port}",
-                                   "HARPE_TOKEN": self.tokens[name]}))
+        done = run_harpe("fleet", *words.split(), environment={
+            "HARPE_SERVER": f"http://127.0.0.1:{self.running.port}", "HARPE_TOKEN": self.tokens[name]})
         self.assertEqual(done.returncode, code, done)
         return done
 
     def register_whole(self, group):
         """Registers a job with its rank, and waits until it is in the fleet."""
         job = self.register(self.running, "all", group)
-        rank = server.Job(job, 1, 1, 1).rank(0)
-        self.expect(self.call(self.running, "all", "POST", f"/register_rank/{job}", rank), 200)
+        self.register_rank(self.running, "all", job)
         self.wait_until(lambda: any(row["job_id"] == job for row in self.shown()["jobs"]),
                         "the job is in the fleet")
         return job

@@ -85,6 +85,10 @@ static void HARPE_PRINTF(4, 5)
     if (status != 200) fail_msg("%d for %s", status, body);
 }
 
+static void set_budget(world *w, double watts) {
+    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":%g}", watts);
+}
+
 static void begin(world *w, uint64_t seed) {
     *w = (world){.now_s = 1e9};
     w->random = seed * 7919;
@@ -328,13 +332,13 @@ TEST(budgets_hold_whatever_is_lost) {
 /* A job that hangs counts with the power that it may draw, so the other jobs get less. */
 FIXTURE_TEST(silent_job_is_counted_with_what_it_may_draw, 5) {
     add_jobs(w, 4, 10, 2);
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":4000}");
+    set_budget(w, 4000);
     pass(w, 60);
     assert_true(counted_in(w, 0) <= 4000.01);
     w->jobs[0].hangs_until_s = w->now_s + 1000;
     double stuck_w = real_power(&w->jobs[0]);
     pass(w, 1);
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3300}");
+    set_budget(w, 3300);
     pass(w, 120);
     assert_string_equal(harpe_fleet_member_state_name(w->jobs[0].member, true), "silent");
     assert_true(harpe_member_counted_w(w->jobs[0].member) >= stuck_w);
@@ -345,11 +349,11 @@ FIXTURE_TEST(silent_job_is_counted_with_what_it_may_draw, 5) {
  * least power. The job was overdue before it was silent. */
 FIXTURE_TEST(silent_job_is_lowered_while_the_budget_does_not_hold, 5) {
     add_jobs(w, 2, 10, 2);
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1950}");
+    set_budget(w, 1950);
     pass(w, 60);
     const harpe_member *member = w->jobs[0].member;
     w->jobs[0].hangs_until_s = w->now_s + 1000;
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1400}");
+    set_budget(w, 1400);
     pass(w, 20);
     assert_true(member->is_overdue && !member->is_silent);
     double least_w = member->plans[member->plan_count - 1].power_w;
@@ -365,7 +369,7 @@ FIXTURE_TEST(silent_job_is_lowered_while_the_budget_does_not_hold, 5) {
 
 FIXTURE_TEST(power_above_the_plan_is_corrected_within_two_rounds, 6) {
     add_jobs(w, 3, 12, 5);
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2500}");
+    set_budget(w, 2500);
     pass(w, 100);
     for (int j = 0; j < 3; j++)
         set_factor(&w->jobs[j], 1.08);
@@ -400,7 +404,7 @@ static void keep(world *to, harpe_fleet_note *note) {
 
 FIXTURE_TEST(fleet_is_under_an_event_with_notice_when_it_begins, 7) {
     add_jobs(w, 5, 12, 8);
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000}");
+    set_budget(w, 5000);
     pass(w, 60);
     set(w, HARPE_CALL_FLEET_POST_EVENT, NULL,
         "{\"from\":%.3f,\"duration_s\":100,\"share\":0.2,\"notice_s\":60,\"ramp_s\":100}",
@@ -432,7 +436,7 @@ TEST(event_is_kept_although_a_job_does_not_answer) {
         double round_s = between(&w, 0.5, 10);
         for (int j = 0; j < 8; j++)
             add_job(&w, "", 1000, 12)->round_s = round_s * between(&w, 0.5, 1);
-        set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":7800}");
+        set_budget(&w, 7800);
         pass(&w, 60 + between(&w, 0, 10));
         real_job *job = &w.jobs[any(&w, 8)];
         job->hangs_until_s = w.now_s + between(&w, 40, 80);
@@ -454,7 +458,7 @@ TEST(event_is_kept_although_a_job_does_not_answer) {
 /* While no limit is exceeded, a job that answers late is not overdue. */
 FIXTURE_TEST(answer_is_not_overdue_while_the_budget_holds, 11) {
     add_jobs(w, 4, 12, 1);
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3500}");
+    set_budget(w, 3500);
     pass(w, 60);
     real_job *job = &w->jobs[1];
     job->hangs_until_s = w->now_s + 25;
@@ -463,54 +467,52 @@ FIXTURE_TEST(answer_is_not_overdue_while_the_budget_holds, 11) {
     assert_true(harpe_member_can_follow(job->member));
 }
 
+static harpe_member *declare(world *w) {
+    set(w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
+        "{\"plans\":[{\"time\":1,\"power\":500},{\"time\":1.2,\"power\":400}]}");
+    return harpe_member_find(&w->state, HARPE_MEMBER_DECLARED, "m");
+}
+
+/* The member reports so many times, every `pause_s`. */
+static void report(world *w, harpe_member *member, int times, double pause_s) {
+    for (int i = 0; i < times; i++) {
+        w->now_s += pause_s;
+        harpe_member_follow(member, 0, 500, now_of(w));
+    }
+}
+
 /* A pause between two reports of a member counts little for its round, which is its usual time
  * between reports. */
 FIXTURE_TEST(pause_is_no_longer_round, 12) {
-    set(w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
-        "{\"plans\":[{\"time\":1,\"power\":500},{\"time\":1.1,\"power\":400}]}");
-    harpe_member *member = harpe_member_find(&w->state, HARPE_MEMBER_DECLARED, "m");
-    for (int i = 0; i < 5; i++) {
-        w->now_s += 5;
-        harpe_member_follow(member, 0, 500, now_of(w));
-    }
+    harpe_member *member = declare(w);
+    report(w, member, 5, 5);
     assert_float_equal(member->round_s, 5, 1e-9);
-    w->now_s += 20;
-    harpe_member_follow(member, 0, 500, now_of(w));
+    report(w, member, 1, 20);
     assert_float_equal(member->round_s, 10, 1e-6);
-    for (int i = 0; i < 5; i++) {
-        w->now_s += 5;
-        harpe_member_follow(member, 0, 500, now_of(w));
-    }
+    report(w, member, 5, 5);
     w->now_s += 80;
     harpe_member_watch(member, false, now_of(w));
     assert_true(member->is_silent);
-    harpe_member_follow(member, 0, 500, now_of(w));
+    report(w, member, 1, 0);
     assert_float_equal(member->round_s, 10, 1e-6);
 }
 
 /* The time before a member's first report is not a round. If a member sends two reports at once,
  * its round is right again after two further reports. */
 FIXTURE_TEST(round_of_a_member_is_known_after_few_reports, 13) {
-    set(w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
-        "{\"plans\":[{\"time\":1,\"power\":500},{\"time\":1.1,\"power\":400}]}");
-    harpe_member *member = harpe_member_find(&w->state, HARPE_MEMBER_DECLARED, "m");
+    harpe_member *member = declare(w);
     harpe_member_watch(member, false, now_of(w));
-    w->now_s += 0.01;
-    harpe_member_follow(member, 0, 500, now_of(w));
+    report(w, member, 1, 0.01);
     assert_true(member->round_s == 0);
-    w->now_s += 0.01;
-    harpe_member_follow(member, 0, 500, now_of(w));
-    for (int i = 0; i < 2; i++) {
-        w->now_s += 20;
-        harpe_member_follow(member, 0, 500, now_of(w));
-    }
+    report(w, member, 1, 0.01);
+    report(w, member, 2, 20);
     assert_float_equal(member->round_s, 20, 1e-6);
 }
 
 /* If a job answers late, no other job gets a cap below the power of its slowest plan. */
 FIXTURE_TEST(late_answer_drives_nobody_below_the_slowest_plan, 14) {
     add_jobs(w, 3, 3, 2);
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":3000}");
+    set_budget(w, 3000);
     pass(w, 60);
     double least_w = 0;
     for (int j = 0; j < 3; j++)
@@ -565,14 +567,14 @@ FIXTURE_TEST(promise_of_an_event_does_not_change, 20) {
     harpe_fleet_note note;
     real_job *job = add_job(w, "", 1000, 12);
     job->member->said.max_slowdown = 1;
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1600}");
+    set_budget(w, 1600);
     pass(w, 60);
     set(w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":200,\"share\":0.25}");
     set(w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":100,\"watts\":1500,\"from\":%.1f}",
         w->now_s + 1000);
     pass(w, 60);
     assert_true(w->state.events[0].reached_s > 0 && w->state.events[0].breaches == 0);
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1200}"); /* the limit is 900 W */
+    set_budget(w, 1200); /* the limit is 900 W */
     set(w, HARPE_CALL_FLEET_DELETE_EVENT, "2", "%s", "");
     for (int i = 0; i < 2; i++) {
         assert_float_equal(shown_of_event(w, 1, "promised_w"), 1200, 1e-6);
@@ -595,13 +597,13 @@ FIXTURE_TEST(promise_of_an_event_does_not_change, 20) {
  * breach of the event, and not of the budget. */
 FIXTURE_TEST(power_above_the_promise_is_a_breach, 21) {
     add_job(w, "", 1000, 12);
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    set_budget(w, 1000);
     pass(w, 60);
     set(w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":200,\"share\":0.25}");
     pass(w, 60);
     uint64_t before =
         w->state.groups[0].breaches; /* at the beginning of the event, which had no notice */
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":2000}");
+    set_budget(w, 2000);
     pass(w, 60);
     assert_float_equal(shown_of_event(w, 1, "promised_w"), 750, 1e-6);
     assert_true(shown_of_event(w, 1, "highest_w") > 750);
@@ -627,7 +629,7 @@ TEST(promise_is_the_highest_limit_during_the_event) {
         world w;
         begin(&w, 23);
         add_job(&w, "", 1000, 12);
-        set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+        set_budget(&w, 1000);
         double start_s = w.now_s + 1000;
         for (int e = 0; e < 2; e++)
             set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL,
@@ -651,7 +653,7 @@ TEST(promise_is_the_highest_limit_during_the_event) {
 FIXTURE_TEST(assumed_power_is_not_measured, 24) {
     add_job(w, "", 1000, 12)->round_s = 2;
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1500,\"group\":\"a\"}");
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1500}");
+    set_budget(w, 1500);
     pass(w, 60);
     double measured_w = w->state.groups[0].measured_w;
     assert_true(measured_w > 0);
@@ -683,7 +685,7 @@ FIXTURE_TEST(assumed_power_is_not_measured, 24) {
 
 FIXTURE_TEST(event_is_repeated_by_its_key_and_cancelled, 9) {
     add_job(w, "", 1000, 12);
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    set_budget(w, 1000);
     pass(w, 40);
     for (int i = 0; i < 2; i++)
         set(w, HARPE_CALL_FLEET_POST_EVENT, NULL,
@@ -710,7 +712,7 @@ FIXTURE_TEST(restart_continues_with_the_same_split, 10) {
     harpe_fleet_note note;
     for (int j = 0; j < 6; j++)
         set_factor(add_job(w, j % 2 ? "a" : "", 1000, 12), 1.02);
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":5000}");
+    set_budget(w, 5000);
     pass(w, 200);
     again->now_s = w->now_s;
     again->state.groups[0].budget = w->state.groups[0].budget;
@@ -815,12 +817,16 @@ FIXTURE_TEST(price_chooses_the_cheapest_plan, 12) {
     assert_true(job->plan > 0);
 }
 
-static double shown_of_energy(const world *w, const char *name) {
+static double shown_of(const world *w, const char *part, const char *name) {
     json_t *json = shown(w, NULL);
-    const json_t *value = json_object_get(json_object_get(json, "energy"), name);
+    const json_t *value = json_object_get(part ? json_object_get(json, part) : json, name);
     double number = json_is_number(value) ? json_number_value(value) : NAN;
     json_decref(json);
     return number;
+}
+
+static double shown_of_energy(const world *w, const char *name) {
+    return shown_of(w, "energy", name);
 }
 
 static void use(world *w, real_job *job, double used_j, double saved_j, double uncertainty_j,
@@ -983,13 +989,10 @@ FIXTURE_TEST(prices_without_a_value_of_time_change_no_split, 32) {
         "\"energy_per_kwh\":100,\"carbon_g_per_kwh\":500}]}");
     pass(w, 90);
     assert_int_equal(job->plan, 0);
-    json_t *json = shown(w, NULL), *price = json_object_get(json, "price");
-    assert_true(json_is_null(json_object_get(price, "value_per_s")));
-    assert_true(json_number_value(json_object_get(json, "objective")) == 0);
-    double cost = json_number_value(json_object_get(price, "cost_per_h"));
+    assert_true(isnan(shown_of(w, "price", "value_per_s")) && shown_of(w, NULL, "objective") == 0);
+    double cost = shown_of(w, "price", "cost_per_h");
     double meter_kw = 1.5 * job->member->measured_w / 1000;
     assert_true(meter_kw > 1 && fabs(cost - meter_kw * (100 + 0.05)) < 1e-6);
-    json_decref(json);
 }
 
 /* With prices, the objective and its bound are costs per second, also if the price of energy is 0.
@@ -1007,14 +1010,11 @@ FIXTURE_TEST(objective_has_the_unit_of_the_prices, 26) {
         const harpe_fleet_plan *plan = &job->member->plans[job->plan];
         double slowdown = plan->time_s / job->member->plans[0].time_s;
         double per_j = i == 0 ? 0 : 0.2 / 3.6e6;
-        json_t *json = shown(w, NULL);
-        double objective = json_number_value(json_object_get(json, "objective"));
-        double bound = json_number_value(json_object_get(json, "lower_bound"));
-        double weighted = json_number_value(json_object_get(json, "weighted_slowdown"));
+        double objective = shown_of(w, NULL, "objective"), bound = shown_of(w, NULL, "lower_bound");
+        double weighted = shown_of(w, NULL, "weighted_slowdown");
         double cost = 0.02 * (slowdown - 1) + per_j * plan->power_w * slowdown;
         assert_true(fabs(weighted - 2 * (slowdown - 1)) < 1e-9 && fabs(objective - cost) < 1e-9);
         assert_true(slowdown > 1.01 && bound <= objective && bound > 0.5 * objective);
-        json_decref(json);
     }
 }
 
@@ -1085,7 +1085,7 @@ static void prune(world *w, double wall_s, double steady_s, int64_t *gone) {
  * the caller its number, so that the caller can remove it from the store. */
 FIXTURE_TEST(old_events_are_removed_and_named, 13) {
     add_job(w, "", 1000, 12);
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    set_budget(w, 1000);
     for (int i = 0; i < 2; i++)
         set(w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":%d,\"watts\":10}",
             10 + i * 1000);
@@ -1106,7 +1106,7 @@ TEST(clock_that_jumps_removes_no_event) {
     world w;
     begin(&w, 13);
     add_job(&w, "", 1000, 12);
-    set(&w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    set_budget(&w, 1000);
     for (int i = 0; i < EVENTS; i++)
         set(&w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"from\":%.0f,\"duration_s\":60,\"watts\":1}",
             w.now_s + 86400 + i);
@@ -1130,7 +1130,7 @@ TEST(clock_that_jumps_removes_no_event) {
 /* Events that end at once do not fill the memory. */
 FIXTURE_TEST(many_events_that_are_over_are_removed_at_once, 13) {
     add_job(w, "", 1000, 12);
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    set_budget(w, 1000);
     for (int i = 0; i < 1300; i++) {
         set(w, HARPE_CALL_FLEET_POST_EVENT, NULL, "{\"duration_s\":1,\"watts\":1000}");
         if (i % 600 == 599) w->now_s += 10;
@@ -1146,12 +1146,12 @@ FIXTURE_TEST(state_of_a_job_says_what_happens_to_it, 14) {
     real_job *job = add_job(w, "", 1000, 12);
     pass(w, 10);
     assert_string_equal(harpe_fleet_member_state_name(job->member, false), "not steered");
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":600}");
+    set_budget(w, 600);
     pass(w, 60);
     assert_string_equal(harpe_fleet_member_state_name(job->member, true), "follows");
     /* All plans need more than this budget, so the cap is below all plans. The job runs its slowest
      * plan, and is not raised. */
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1}");
+    set_budget(w, 1);
     pass(w, 60);
     assert_int_equal(job->plan, 11);
     assert_string_equal(harpe_fleet_member_state_name(job->member, true), "follows");
@@ -1161,9 +1161,7 @@ FIXTURE_TEST(state_of_a_job_says_what_happens_to_it, 14) {
  * answer has the plan of the cap that is stored. */
 FIXTURE_TEST(declared_member_waits_for_a_stored_cap, 15) {
     harpe_text text = {0};
-    set(w, HARPE_CALL_FLEET_PUT_MEMBER, "m",
-        "{\"plans\":[{\"time\":1,\"power\":500},{\"time\":1.2,\"power\":400}]}");
-    harpe_member *member = harpe_member_find(&w->state, HARPE_MEMBER_DECLARED, "m");
+    harpe_member *member = declare(w);
     member->stored_w = 400;
     harpe_member_decide(member, 500, now_of(w));
     harpe_member_follow(member, 5000, 450, now_of(w));
@@ -1218,7 +1216,7 @@ FIXTURE_TEST(member_that_leaves_during_a_solution_frees_its_power, 18) {
     harpe_error error;
     for (int i = 0; i < 2; i++)
         add_job(w, "", 1000, 12);
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1200}");
+    set_budget(w, 1200);
     harpe_limits_update(&w->state, now_of(w));
     assert_true(harpe_decide_prepare(&w->state, now_of(w)));
     harpe_member_remove(&w->state, 1);
@@ -1232,7 +1230,7 @@ FIXTURE_TEST(member_that_leaves_during_a_solution_frees_its_power, 18) {
 
 FIXTURE_TEST(events_that_run_are_always_shown, 19) {
     set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000,\"group\":\"row\"}");
-    set(w, HARPE_CALL_FLEET_PUT_BUDGET, NULL, "{\"watts\":1000}");
+    set_budget(w, 1000);
     set(w, HARPE_CALL_FLEET_POST_EVENT, NULL,
         "{\"duration_s\":100000,\"watts\":7,\"group\":\"row\"}");
     for (int i = 0; i < 250; i++) {

@@ -53,17 +53,11 @@ class FullDiskTest(ServerTest):
     def ids(self, server):
         return {job["job_id"] for job in server.get("/jobs").json["jobs"]}
 
-    def wait_for_health(self, server, status):
-        self.wait_until(lambda: server.get("/healthz").status == status, f"health {status}")
-
-    def harpe_store(self, *arguments):
-        return subprocess.run([HARPE, "store", *map(str, arguments)], capture_output=True,
-                              text=True, timeout=LIMIT_S, env=clean_environment())
-
 
 class FullStoreTest(FullDiskTest):
-    def check(self, ends):
-        disk = self.disk(f"store-{ends.__name__}", 24 * MIB)
+    def check(self, end):
+        """Fills the disk, calls end(server), and makes room."""
+        disk = self.disk(f"store-{time.monotonic_ns()}", 24 * MIB)
         server = self.start("--store", disk / "harpe.db", "--no-dump")
         job = register(server)
         self.train(server, job, 3)
@@ -80,7 +74,10 @@ class FullStoreTest(FullDiskTest):
         detail = self.expect_detail(server.get("/healthz"), 503, "store")
         self.assertIn("disk is full", detail)
         self.assertEqual(self.ids(server), stored)
-        server = ends(self, server, disk, filler)
+        end(server)
+        filler.unlink()
+        if server.process.poll() is not None:
+            server = self.start("--store", disk / "harpe.db", "--no-dump")
         self.wait_for_health(server, 200)
         self.assertEqual(self.ids(server), stored)
         self.train(server, job, 2, 3)
@@ -91,43 +88,32 @@ class FullStoreTest(FullDiskTest):
         self.assertEqual(server.get(f"/jobs/{job.id}").json["round"], 4)
 
     def test_writes_are_refused_until_there_is_room(self):
-        def goes_on(self, server, disk, filler):
-            filler.unlink()
-            return server
-        self.check(goes_on)
+        self.check(lambda server: None)
 
     def test_a_server_killed_on_a_full_disk_has_lost_nothing(self):
-        def is_killed(self, server, disk, filler):
-            server.kill()
-            filler.unlink()
-            return self.start("--store", disk / "harpe.db", "--no-dump")
-        self.check(is_killed)
+        self.check(lambda server: server.kill())
 
     def test_a_server_stopped_on_a_full_disk_has_lost_nothing(self):
-        def is_stopped(self, server, disk, filler):
-            self.assertEqual(server.stop(), 0)
-            filler.unlink()
-            return self.start("--store", disk / "harpe.db", "--no-dump")
-        self.check(is_stopped)
+        self.check(lambda server: self.assertEqual(server.stop(), 0))
 
     def test_backups_fill_no_disk(self):
         disk = self.disk("small", 24 * MIB)
         server = self.start("--store", disk / "harpe.db", "--no-dump")
         register(server, job_metadata="x" * 60000)
-        done = self.harpe_store("backup", self.path / "b.db", "--store", disk / "harpe.db")
+        done = run_harpe("store", "backup", self.path / "b.db", "--store", disk / "harpe.db")
         self.assertEqual(done.returncode, 1, done)
         self.assertIn("room", done.stderr)
         self.assertEqual(len(self.ids(server)), 1)
         server.stop()
         full = self.disk("full", 4 * MIB)
         self.fill(full)
-        done = self.harpe_store("backup", full / "b.db", "--store", disk / "harpe.db")
+        done = run_harpe("store", "backup", full / "b.db", "--store", disk / "harpe.db")
         self.assertEqual(done.returncode, 1, done)
         self.assertEqual([path.name for path in full.iterdir()], ["filler"])
-        done = self.harpe_store("backup", self.path / "b.db", "--store", disk / "harpe.db")
+        done = run_harpe("store", "backup", self.path / "b.db", "--store", disk / "harpe.db")
         self.assertEqual(done.returncode, 0, done)
         self.fill(disk)
-        done = self.harpe_store("restore", self.path / "b.db", "--store", disk / "harpe.db")
+        done = run_harpe("store", "restore", self.path / "b.db", "--store", disk / "harpe.db")
         self.assertEqual(done.returncode, 1, done)
         (disk / "filler").unlink()
         self.assertEqual(len(self.ids(self.start("--store", disk / "harpe.db", "--no-dump"))), 1)
@@ -151,7 +137,7 @@ class FullDumpsTest(FullDiskTest):
         filler = self.fill(disk)
         job = register(server)
         self.train(server, job, self.ROUNDS)
-        self.wait_until(lambda: "is tried again" in server.log(), "the log tells")
+        self.wait_for_log(server, "is tried again")
         self.expect(server.get("/healthz"), 200)
         self.assertFalse(self.complete(disk / job.id))
         return disk, server, filler, job
@@ -161,7 +147,7 @@ class FullDumpsTest(FullDiskTest):
         filler.unlink()
         self.wait_until(lambda: self.complete(disk / job.id), "all dumps")
         self.assertEqual(server.log().count("is tried again"), 1)
-        self.wait_until(lambda: "can be written again" in server.log(), "the log tells")
+        self.wait_for_log(server, "can be written again")
 
     def test_dumps_are_made_up_for_by_the_next_server(self):
         for end in (lambda server: server.kill(), lambda server: server.stop()):

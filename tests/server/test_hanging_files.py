@@ -6,14 +6,14 @@ system is made with FUSE, as root. The other tests use pipes without a reader.""
 import pathlib
 
 from server import *
-import hanging_files
+from hanging_files import LOOKUP, HangingFiles
 import side_by_side
 
 
 class FilesTest(ServerTest):
-    def hanging(self, hangs_at=hanging_files.LOOKUP):
+    def hanging(self, hangs_at=LOOKUP):
         """Mounts a file system in which no file is found, because each search for one hangs."""
-        files = hanging_files.HangingFiles(self.path / "hanging", hangs_at)
+        files = HangingFiles(self.path / "hanging", hangs_at)
         self.addCleanup(files.close)
         if files.reason:
             self.skipTest(files.reason)
@@ -51,27 +51,24 @@ class FilesTest(ServerTest):
     def wait_for_dump(self, job, name):
         self.wait_until(self.dump(job, name).exists, f"{name} of {job.id}")
 
-    def place(self, server, make):
-        """Registers a job, and calls make(path of its dumps) before its first dump."""
+    def link_dumps(self, server, folder):
+        """Returns a job whose dumps are in this folder."""
         job = register(server, ranks=False)
         (self.path / "dump").mkdir(exist_ok=True)
-        make(self.path / "dump" / job.id)
+        (self.path / "dump" / job.id).symlink_to(folder)
         self.expect(server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
         return job
 
-    def stick(self, server):
-        """Creates a job whose first dump is a pipe that nobody reads."""
-        def make(path):
-            path.mkdir()
-            os.mkfifo(path / "ranks.json")
-        return self.place(server, make)
+    def stop(self, server, number):
+        """Ends the server by a signal."""
+        expected = 0 if number == signal.SIGTERM else -number
+        self.assertEqual(server.stop(number), expected, server.log())
 
 
 class DumpsTest(FilesTest):
     def check_end(self, server, job, number):
         """A signal ends the server, and the next one goes on with the job."""
-        status = server.stop(number)
-        self.assertEqual(status, 0 if number == signal.SIGTERM else -number, server.log())
+        self.stop(server, number)
         server = self.start("--set", "work_deadline=1")
         self.assertEqual(server.get(f"/jobs/{job.id}").json["round"], 1)
         return server
@@ -83,7 +80,7 @@ class DumpsTest(FilesTest):
         for number in (signal.SIGTERM, signal.SIGKILL):
             job = register(server)
             self.train(server, job, 2)
-            self.wait_until(lambda: server.get("/healthz").status == 503, "dumps hang")
+            self.wait_for_health(server, 503)
             server = self.check_end(server, job, number)
         files.close()  # each dump finds a path that is a broken link
         (self.path / "dump").unlink()
@@ -94,8 +91,7 @@ class DumpsTest(FilesTest):
     def test_a_job_whose_dumps_hang_delays_no_other_job(self):
         files = self.hanging()
         server = self.start()
-        hanging = [self.place(server, lambda path: path.symlink_to(files.folder))
-                   for _ in range(3)]
+        hanging = [self.link_dumps(server, files.folder) for _ in range(3)]
         files.wait_until_hangs(LIMIT_S)
         healthy = register(server)
         for job in (healthy, *hanging):
@@ -109,7 +105,7 @@ class DumpsTest(FilesTest):
         for number in (signal.SIGTERM, signal.SIGKILL):
             server = self.start("--set", "work_deadline=1")
             self.stick(server)
-            self.wait_until(lambda: server.get("/healthz").status == 503, "it waits for the pipe")
+            self.wait_for_health(server, 503)  # it waits for the pipe
             self.assertTrue(self.file_processes(b"dumps"))
             server.stop(number)
             self.wait_for_no_file_process()
@@ -143,7 +139,7 @@ class DumpsTest(FilesTest):
         killed = 0
         for round_ in range(1, 5):
             killed += self.kill_file_processes()
-            self.wait_until(lambda: not self.file_processes(), "it ends")
+            self.wait_for_no_file_process()
             self.train(server, job, 1, round_)
             self.wait_for_dump(job, f"{round_}.prof.json")
             self.assertTrue(self.dump(job, f"{round_}.sched.json").exists())
@@ -157,13 +153,15 @@ class DumpsTest(FilesTest):
     def test_a_dump_whose_process_is_killed_is_tried_again(self):
         server = self.start("--set", "work_deadline=1")
         job = self.stick(server)
-        self.wait_until(lambda: server.get("/healthz").status == 503, "it waits for the pipe")
+        self.wait_for_health(server, 503)  # it waits for the pipe
+        self.expect_detail(server.get("/healthz"), 503, "dump", job.id)
         self.kill_file_processes()
         self.wait_for_log(server, "is tried again")
         self.assertEqual(server.log().count("was killed while it worked on"), 1, server.log())
         ranks = json.loads(self.dump(job, "ranks.json").read_text())
         self.assertEqual(ranks[0]["rank"], 0)
         self.wait_for_log(server, "dumps can be written again")
+        self.wait_for_health(server, 200)
 
 
 class TokensTest(FilesTest):
@@ -179,9 +177,7 @@ class TokensTest(FilesTest):
         self.token = self.harpe("add", "one", "--role", "operator").stdout.strip()
 
     def harpe(self, *words):
-        return subprocess.run([HARPE, "fleet", "token", *words, "--tokens", self.file], text=True,
-                              capture_output=True, timeout=LIMIT_S, check=True,
-                              env=clean_environment())
+        return run_harpe("fleet", "token", *words, "--tokens", self.file, check=True)
 
     def point_to(self, folder):
         new = self.path / "rights.new"
@@ -233,8 +229,7 @@ class TokensTest(FilesTest):
         for number in (signal.SIGTERM, signal.SIGKILL):
             server = self.start()
             files = self.hang(server)
-            status = server.stop(number)
-            self.assertEqual(status, 0 if number == signal.SIGTERM else -number, server.log())
+            self.stop(server, number)
             self.point_to(self.real)
             server = self.start()
             self.assertEqual(self.status(server), 200)
@@ -245,13 +240,8 @@ class TokensTest(FilesTest):
         self.start().stop()
         files = self.hanging()
         self.point_to(files.folder)
-        process = subprocess.Popen(
-            [HARPE, "serve", "--port", "0", "--store", self.path / "harpe.db", "--no-dump",
-             "--tokens", self.link / "tokens", "--scheduler", "HighestFrequency"],
-            cwd=self.path, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, env=clean_environment({"STATE_DIRECTORY": str(self.path)}))
-        self.addCleanup(process.wait, LIMIT_S)
-        self.addCleanup(process.kill)
+        process = self.begin_serve("--store", self.path / "harpe.db", "--no-dump", "--tokens",
+                                   self.link / "tokens")
         files.wait_until_hangs(LIMIT_S)
         process.terminate()
         self.assertEqual(process.wait(LIMIT_S), 0)
@@ -270,8 +260,7 @@ class AuditTest(FilesTest):
             connection = self.connect(server).send("DELETE", f"/jobs/{job.id}")
             files.wait_until_hangs(LIMIT_S)
             self.train(server, register(server), 1)
-            status = server.stop(number)
-            self.assertEqual(status, 0 if number == signal.SIGTERM else -number, server.log())
+            self.stop(server, number)
             connection.close()
             self.start("--no-dump").stop()
             files.close()

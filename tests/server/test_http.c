@@ -11,8 +11,7 @@
 /* ---- Requests and answers -------------------------------------------------------------------- */
 
 FIXTURE_TEST(answers_carry_the_usual_headers) {
-    int fd = dial(w);
-    say(fd, POST("/echo", "5") "hello");
+    int fd = ask(w, POST("/echo", "5") "hello");
     answer a = hear_answer(fd, false);
     assert_int_equal(a.status, 200);
     assert_string_equal(a.body, "hello");
@@ -27,16 +26,14 @@ FIXTURE_TEST(answers_carry_the_usual_headers) {
 FIXTURE_TEST(a_connection_serves_many_requests) {
     int fd = dial(w);
     for (int i = 0; i < 100; i++) {
-        say(fd, GET("/a"));
-        expect_answer(fd, 200, "GET /a | a | q=(none) | x-test=(none)");
+        expect_reply(fd, GET("/a"), 200, "GET /a | a | q=(none) | x-test=(none)");
         say(fd, POST("/echo", "3") "abc");
         expect_answer(fd, 200, "abc");
     }
 }
 
 FIXTURE_TEST(pipelined_requests_are_answered_in_order) {
-    int fd = dial(w);
-    say(fd, POST("/echo", "1") "1" GET("/work") POST("/echo", "1") "2" GET("/b"));
+    int fd = ask(w, POST("/echo", "1") "1" GET("/work") POST("/echo", "1") "2" GET("/b"));
     expect_answer(fd, 200, "1");
     expect_answer(fd, 200, "worked");
     expect_answer(fd, 200, "2");
@@ -55,34 +52,28 @@ FIXTURE_TEST(a_request_may_come_byte_by_byte) {
 }
 
 FIXTURE_TEST(head_is_get_without_body) {
-    int fd = dial(w);
-    say(fd, "HEAD /a HTTP/1.1\r\nhost: x\r\n\r\n");
+    int fd = ask(w, "HEAD /a HTTP/1.1\r\nhost: x\r\n\r\n");
     answer a = hear_answer(fd, true);
     assert_int_equal(a.status, 200);
     assert_non_null(strstr(a.head, "content-length: 37\r\n"));
     free(a.body);
-    say(fd, GET("/b"));
-    expect_answer(fd, 200, NULL);
+    expect_reply(fd, GET("/b"), 200, NULL);
 }
 
 FIXTURE_TEST(http_1_0_closes_unless_asked_not_to) {
-    int fd = dial(w);
-    say(fd, "GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    int fd = ask(w, "GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     answer a = hear_answer(fd, false);
     assert_non_null(strstr(a.head, "connection: keep-alive"));
     free(a.body);
-    say(fd, "GET /a HTTP/1.0\r\n\r\n");
-    expect_answer(fd, 200, NULL);
+    expect_reply(fd, "GET /a HTTP/1.0\r\n\r\n", 200, NULL);
     expect_end(fd);
-    fd = dial(w);
-    say(fd, "GET /a HTTP/1.1\r\nhost: x\r\nconnection: x, Close\r\n\r\n");
+    fd = ask(w, "GET /a HTTP/1.1\r\nhost: x\r\nconnection: x, Close\r\n\r\n");
     expect_answer(fd, 200, NULL);
     expect_end(fd);
 }
 
 FIXTURE_TEST(a_client_that_ends_its_side_still_gets_its_answer) {
-    int fd = dial(w);
-    say(fd, POST("/echo", "2") "ab" POST("/echo", "2") "cd");
+    int fd = ask(w, POST("/echo", "2") "ab" POST("/echo", "2") "cd");
     shutdown(fd, SHUT_WR);
     expect_answer(fd, 200, "ab");
     expect_answer(fd, 200, "cd");
@@ -90,8 +81,7 @@ FIXTURE_TEST(a_client_that_ends_its_side_still_gets_its_answer) {
 }
 
 FIXTURE_TEST(a_large_answer_arrives_whole) {
-    int fd = dial(w);
-    say(fd, GET("/large"));
+    int fd = ask(w, GET("/large"));
     usleep(100000); /* until the socket is full */
     answer a = hear_answer(fd, false);
     assert_int_equal(a.status, 200);
@@ -130,21 +120,20 @@ FIXTURE_TEST(header_names_have_no_case) {
 /* ---- Bodies ---------------------------------------------------------------------------------- */
 
 FIXTURE_TEST(chunked_bodies_are_put_together) {
-    int fd = dial(w);
-    say(fd, "POST /echo HTTP/1.1\r\nhost: x\r\nTransfer-Encoding: Chunked\r\n\r\n"
-            "3\r\nabc\r\n00A;name=value\r\n0123456789\r\n0\r\ntrailer: x\r\n\r\n" GET("/a"));
+    int fd =
+        ask(w, "POST /echo HTTP/1.1\r\nhost: x\r\nTransfer-Encoding: Chunked\r\n\r\n"
+               "3\r\nabc\r\n00A;name=value\r\n0123456789\r\n0\r\ntrailer: x\r\n\r\n" GET("/a"));
     expect_answer(fd, 200, "abc0123456789");
     expect_answer(fd, 200, NULL);
 }
 
 FIXTURE_TEST(expect_100_continue_is_answered_before_the_body) {
-    int fd = dial(w);
-    say(fd, "POST /echo HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n");
+    int fd = ask(
+        w, "POST /echo HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n");
     char text[26] = "";
     assert_true(read_exactly(fd, text, 25));
     assert_string_equal(text, "HTTP/1.1 100 Continue\r\n\r\n");
-    say(fd, "abc");
-    expect_answer(fd, 200, "abc");
+    expect_reply(fd, "abc", 200, "abc");
     hang_up(fd);
     expect_once(w,
                 "POST /tiny HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
@@ -194,8 +183,7 @@ FIXTURE_TEST(held_requests_are_answered_when_released) {
 
 TEST(closing_the_server_lets_held_requests_go) {
     world *w = open_world((harpe_http_options){0});
-    int fd = dial(w);
-    say(fd, GET("/hold"));
+    int fd = ask(w, GET("/hold"));
     expect_counts(w, "held 1");
     close_world(w);
     expect_end(fd);
@@ -205,8 +193,7 @@ TEST(closing_the_server_lets_held_requests_go) {
 
 FIXTURE_TEST(a_stream_goes_on_until_the_server_ends_it) {
     enum { PIECES = 30, PIECE = 100001 };
-    int fd = dial(w);
-    say(fd, GET("/stream?q=30") GET("/a"));
+    int fd = ask(w, GET("/stream?q=30") GET("/a"));
     answer a = hear_answer(fd, false);
     assert_int_equal(a.status, 200);
     assert_null(strstr(a.head, "content-length"));
@@ -240,10 +227,8 @@ WORLD_TEST(streams_give_way_to_others, .max_connections = 3) {
     int held = dial(w), idle = dial(w);
     say(held, GET("/hold"));
     expect_soon("held", &w->kept, 1);
-    say(idle, GET("/a"));
-    expect_answer(idle, 200, NULL);
-    int stream = dial(w);
-    say(stream, GET("/stream"));
+    expect_reply(idle, GET("/a"), 200, NULL);
+    int stream = ask(w, GET("/stream"));
     free(hear_answer(stream, false).body);
     expect_once(w, GET("/a"), 200, NULL);
     expect_soon("gone", &w->gone, 1);
@@ -262,8 +247,7 @@ WORLD_TEST(without_the_token_only_open_paths_are_served, .token = "secret") {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char request[200];
         snprintf(request, sizeof request, "GET /a HTTP/1.1\r\nhost: x\r\n%s\r\n", wrong[i]);
-        int fd = dial(w);
-        say(fd, request);
+        int fd = ask(w, request);
         answer a = hear_answer(fd, false);
         assert_int_equal(a.status, 401);
         assert_non_null(strstr(a.head, "\r\nwww-authenticate: Bearer\r\n"));
@@ -307,8 +291,7 @@ TEST(ipv6_is_listened_on) {
     address.sin6_port = htons((uint16_t)harpe_http_port(w->http));
     int fd = socket(AF_INET6, SOCK_STREAM, 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
-    say(fd, GET("/a"));
-    expect_answer(fd, 200, NULL);
+    expect_reply(fd, GET("/a"), 200, NULL);
     close(fd);
     close_world(w);
 }

@@ -35,8 +35,7 @@ static void break_off(int fd) {
 /* ---- Time ------------------------------------------------------------------------------------ */
 
 HASTY(slow_headers_have_a_deadline) {
-    int fd = dial(w);
-    say(fd, "GET /a HTTP/1.1\r\nhost: x\r\n");
+    int fd = ask(w, "GET /a HTTP/1.1\r\nhost: x\r\n");
     drip(fd, "a: b\r\n", 50000);
     expect_answer(fd, 408, NULL);
     hang_up(fd);
@@ -44,15 +43,13 @@ HASTY(slow_headers_have_a_deadline) {
 }
 
 HASTY(slow_bodies_have_a_deadline) {
-    int fd = dial(w);
-    say(fd, POST("/echo", "100000"));
+    int fd = ask(w, POST("/echo", "100000"));
     drip(fd, "x", 50000);
     expect_answer(fd, 408, NULL);
 }
 
 HASTY(chunked_bodies_without_end_have_a_deadline) {
-    int fd = dial(w);
-    say(fd, CHUNKED("/echo"));
+    int fd = ask(w, CHUNKED("/echo"));
     drip(fd, "1\r\nx\r\n", 50000);
     expect_answer(fd, 408, NULL);
 }
@@ -61,8 +58,7 @@ HASTY(the_deadline_begins_anew_with_each_request) {
     int fd = dial(w);
     for (int i = 0; i < 4; i++) {
         usleep(TIMEOUT_MS * 500);
-        say(fd, GET("/a"));
-        expect_answer(fd, 200, NULL);
+        expect_reply(fd, GET("/a"), 200, NULL);
     }
 }
 
@@ -70,8 +66,7 @@ WORLD_TEST(idle_connections_are_closed_in_time, .keep_alive_timeout_ms = 500) {
     int silent = dial(w);
     answer a = {0};
     for (int i = 0; i < 20 && a.status == 0; i++) { /* it may be idle before it sends anything */
-        int fd = dial(w);
-        say(fd, GET("/a"));
+        int fd = ask(w, GET("/a"));
         free(a.body);
         a = hear_answer(fd, false);
         if (a.status == 200)
@@ -85,8 +80,7 @@ WORLD_TEST(idle_connections_are_closed_in_time, .keep_alive_timeout_ms = 500) {
 }
 
 HASTY(a_held_request_has_no_deadline) {
-    int fd = dial(w);
-    say(fd, GET("/hold"));
+    int fd = ask(w, GET("/hold"));
     expect_counts(w, "held 1");
     usleep(TIMEOUT_MS * 2000);
     expect_once(w, GET("/release"), 200, "done");
@@ -94,8 +88,7 @@ HASTY(a_held_request_has_no_deadline) {
 }
 
 HASTY(an_answer_that_nobody_reads_is_given_up) {
-    int fd = dial(w);
-    say(fd, GET("/large"));
+    (void)ask(w, GET("/large"));
     expect_counts(w, "connections 1 held 0 evicted 0 refused 0 timeouts 1");
 }
 
@@ -124,8 +117,7 @@ static size_t ask_count(int fd, const char *word) {
 
 /* Stops the loop until go_on. Returns a connection. */
 static int pause_world(world *w) {
-    int paused = dial(w);
-    say(paused, GET("/pause"));
+    int paused = ask(w, GET("/pause"));
     for (int i = 0; i < TIMEOUT_S * 100 && !atomic_load(&w->is_paused); i++)
         usleep(10000);
     return paused;
@@ -142,12 +134,9 @@ static void check_small_beside_large(const char *head) {
     enum { LARGE = 60 };
     world *w = open_world((harpe_http_options){.max_body_bytes = (size_t)64 << 20});
     int large[LARGE];
-    for (int i = 0; i < LARGE; i++) {
-        large[i] = dial(w);
-        say(large[i], head);
-    }
-    int small = dial(w);
-    say(small, GET("/a"));
+    for (int i = 0; i < LARGE; i++)
+        large[i] = ask(w, head);
+    int small = ask(w, GET("/a"));
     expect_answer(small, 200, NULL); /* the server has accepted all of them */
     int paused = pause_world(w);
     for (int i = 0; i < LARGE; i++)
@@ -198,8 +187,7 @@ FIXTURE_TEST(large_bodies_leave_time_to_other_programs) {
     enum { SENDERS = 4 };
     sender senders[SENDERS];
     atomic_bool is_over = false;
-    int small = dial(w);
-    say(small, GET("/a"));
+    int small = ask(w, GET("/a"));
     expect_answer(small, 200, NULL);
     for (int i = 0; i < SENDERS; i++) {
         senders[i] = (sender){.w = w, .is_over = &is_over};
@@ -208,8 +196,7 @@ FIXTURE_TEST(large_bodies_leave_time_to_other_programs) {
     double begin_s = time_of_loop(w);
     int64_t begin_ns = harpe_clock_ns();
     while (harpe_clock_ns() - begin_ns < 1000000000) {
-        say(small, GET("/a"));
-        expect_answer(small, 200, NULL);
+        expect_reply(small, GET("/a"), 200, NULL);
         usleep(2000);
     }
     double share = (time_of_loop(w) - begin_s) / ((double)(harpe_clock_ns() - begin_ns) * 1e-9);
@@ -245,8 +232,7 @@ static void race(int max_connections, size_t *early, size_t *late) {
     char requests[ASKED * sizeof GET("/counts")] = "";
     for (int i = 0; i < ASKED; i++)
         strcat(requests, GET("/counts"));
-    say(old, GET("/a"));
-    expect_answer(old, 200, NULL);
+    expect_reply(old, GET("/a"), 200, NULL);
     for (int i = 0; i < NEW; i++)
         new_ones[i] = dial(w);
     while (ask_count(old, "connections ") <= NEW)
@@ -316,8 +302,7 @@ FIXTURE_TEST(a_client_that_closes_while_held_is_noticed) {
 }
 
 FIXTURE_TEST(a_client_that_was_gone_before_it_was_held_is_noticed) {
-    int fd = dial(w);
-    say(fd, GET("/hold"));
+    int fd = ask(w, GET("/hold"));
     hang_up(fd);
     expect_soon("gone", &w->gone, 1);
 }
@@ -325,8 +310,7 @@ FIXTURE_TEST(a_client_that_was_gone_before_it_was_held_is_noticed) {
 FIXTURE_TEST(a_client_may_go_while_a_worker_works_for_it) {
     atomic_store(&is_work_held, true);
     for (int i = 0; i < 10; i++) {
-        int fd = dial(w);
-        say(fd, GET("/work"));
+        int fd = ask(w, GET("/work"));
         expect_soon("worked", &w->worked, i + 1);
         if (i % 2 == 0)
             hang_up(fd);
@@ -339,8 +323,7 @@ FIXTURE_TEST(a_client_may_go_while_a_worker_works_for_it) {
 }
 
 FIXTURE_TEST(an_answer_that_breaks_is_told_apart_from_one_that_arrived) {
-    int fd = dial(w);
-    say(fd, GET("/work"));
+    int fd = ask(w, GET("/work"));
     expect_answer(fd, 200, "worked");
     hang_up(fd);
     expect_soon("delivered", &w->delivered, 1);
@@ -350,8 +333,7 @@ FIXTURE_TEST(an_answer_that_breaks_is_told_apart_from_one_that_arrived) {
 /* ---- Nonsense -------------------------------------------------------------------------------- */
 
 FIXTURE_TEST(too_much_header_is_refused) {
-    int fd = dial(w);
-    say(fd, "GET /a HTTP/1.1\r\nhost: x\r\n");
+    int fd = ask(w, "GET /a HTTP/1.1\r\nhost: x\r\n");
     drip(fd, "x-flood: 0123456789012345678901234567890123456789\r\n", 0);
     expect_answer(fd, 431, NULL);
     char request[6000] = "GET /";

@@ -22,8 +22,7 @@ FIXTURE_TEST(a_body_that_is_announced_too_large_is_refused_at_once) {
 FIXTURE_TEST(the_refusal_reaches_a_client_that_goes_on_sending) {
     char block[4096];
     memset(block, 'x', sizeof block);
-    int fd = dial(w);
-    say(fd, POST("/echo", "1000000000"));
+    int fd = ask(w, POST("/echo", "1000000000"));
     for (int i = 0; i < 64 && say_bytes(fd, block, sizeof block); i++)
         continue;
     expect_answer(fd, 413, NULL);
@@ -46,12 +45,9 @@ static size_t virtual_bytes(void) {
 }
 
 WORLD_TEST(a_claimed_length_takes_no_memory, .max_body_bytes = (size_t)4 << 30) {
-    int fds[20];
     size_t before = virtual_bytes();
-    for (int i = 0; i < 20; i++) {
-        fds[i] = dial(w);
-        say(fds[i], POST("/echo", "1000000000") "x");
-    }
+    for (int i = 0; i < 20; i++)
+        (void)ask(w, POST("/echo", "1000000000") "x");
     expect_counts(w, "connections 21");
     assert_true(virtual_bytes() < before + 1000000000);
 }
@@ -73,8 +69,7 @@ WORLD_TEST(bodies_hoarded_by_many_give_way_to_new_ones, .max_all_bodies_bytes = 
     int hoards[HOARDS], answered = 0;
     memset(most, 'x', sizeof most);
     for (int i = 0; i < HOARDS; i++) {
-        hoards[i] = dial(w);
-        say(hoards[i], POST("/echo", "1024"));
+        hoards[i] = ask(w, POST("/echo", "1024"));
         say_bytes(hoards[i], most, sizeof most);
     }
     expect_answer(hoards[0], 503, NULL); /* this request is the oldest */
@@ -100,14 +95,12 @@ WORLD_TEST(bodies_that_are_worked_on_cost_no_other_sender_its_place,
     say(chatty, "GET /sl");
     expect_counts(w, "connections 5");
     /* More memory than the closing of all senders would free. */
-    int newcomer = dial(w);
-    say(newcomer, POST("/echo", "12000"));
+    int newcomer = ask(w, POST("/echo", "12000"));
     say_bytes(newcomer, most, sizeof most);
     expect_answer(newcomer, 503, NULL);
     say_bytes(small, most, 90);
     expect_answer(small, 200, NULL);
-    say(bare, "good");
-    expect_answer(bare, 200, "good");
+    expect_reply(bare, "good", 200, "good");
     say(chatty, "ow HTTP/1.1\r\nhost: x\r\n\r\n");
     expect_answer(chatty, 200, NULL);
     expect_counts(w, "evicted 0");
@@ -129,8 +122,7 @@ WORLD_TEST(who_holds_no_memory_is_not_refused_for_the_sake_of_others,
     say_bytes(newcomer, most, sizeof most);
     expect_answer(newcomer, 200, NULL);
     expect_answer(hoard, 503, NULL);
-    say(bare, "good");
-    expect_answer(bare, 200, "good");
+    expect_reply(bare, "good", 200, "good");
 }
 
 WORLD_TEST(memory_of_answered_bodies_is_free_again, .max_all_bodies_bytes = 16384) {
@@ -148,13 +140,6 @@ WORLD_TEST(memory_of_answered_bodies_is_free_again, .max_all_bodies_bytes = 1638
 
 enum { LARGE = 32 << 20 };
 
-/* The socket accepts little data before it reads. */
-static int ask_for_large(const world *w) {
-    int fd = dial(w);
-    say(fd, GET("/large"));
-    return fd;
-}
-
 /* Reads the head and `length` bytes. Returns false if the server has closed before. */
 static bool read_large(int fd, size_t length, bool has_head) {
     char *bytes = malloc(length);
@@ -171,13 +156,13 @@ static bool read_large(int fd, size_t length, bool has_head) {
 
 WORLD_TEST(whoever_has_not_read_for_longest_gives_way, .max_unread_bytes = (size_t)80 << 20,
            .request_timeout_ms = TIMEOUT_S * 1000) {
-    int reads = ask_for_large(w);
+    int reads = ask(w, GET("/large"));
     expect_counts(w, "unread 32 MiB");
-    int first = ask_for_large(w);
+    int first = ask(w, GET("/large"));
     expect_counts(w, "unread 64 MiB");
     /* More than the sockets hold, so the server has sent some of it since. */
     assert_true(read_large(reads, LARGE / 2, true));
-    int second = ask_for_large(w);
+    int second = ask(w, GET("/large"));
     expect_counts(w, "evicted 1 refused 0 timeouts 0 unread 64 MiB");
     assert_false(read_large(first, LARGE, true));
     assert_true(read_large(reads, LARGE / 2, false));
@@ -187,7 +172,7 @@ WORLD_TEST(whoever_has_not_read_for_longest_gives_way, .max_unread_bytes = (size
 
 WORLD_TEST(a_single_answer_may_be_larger_than_all_together, .max_unread_bytes = 1 << 20,
            .request_timeout_ms = TIMEOUT_S * 1000) {
-    int only = ask_for_large(w);
+    int only = ask(w, GET("/large"));
     expect_counts(w, "unread 32 MiB");
     assert_true(read_large(only, LARGE, true));
     expect_counts(w, "evicted 0 refused 0 timeouts 0 unread 0 MiB");
@@ -197,10 +182,8 @@ WORLD_TEST(a_single_answer_may_be_larger_than_all_together, .max_unread_bytes = 
 
 FIXTURE_TEST(a_full_house_makes_room_but_never_drops_a_held_request) {
     int held[10], idle[CONNECTIONS * 2];
-    for (int i = 0; i < 10; i++) {
-        held[i] = dial(w);
-        say(held[i], GET("/hold"));
-    }
+    for (int i = 0; i < 10; i++)
+        held[i] = ask(w, GET("/hold"));
     expect_counts(w, "held 10");
     for (int i = 0; i < CONNECTIONS * 2; i++) {
         idle[i] = dial(w);
@@ -216,10 +199,8 @@ FIXTURE_TEST(a_full_house_makes_room_but_never_drops_a_held_request) {
 
 FIXTURE_TEST(a_house_full_of_held_requests_refuses_more) {
     int held[CONNECTIONS];
-    for (int i = 0; i < CONNECTIONS; i++) {
-        held[i] = dial(w);
-        say(held[i], GET("/hold"));
-    }
+    for (int i = 0; i < CONNECTIONS; i++)
+        held[i] = ask(w, GET("/hold"));
     expect_soon("kept", &w->kept, CONNECTIONS);
     expect_end(dial(w));
     for (int i = 0; i < CONNECTIONS; i++)
@@ -237,24 +218,19 @@ static bool is_open(int fd) {
 
 FIXTURE_TEST(strangers_give_way_before_all_others) {
     int held[5], strangers[CONNECTIONS - 6], idle = dial(w);
-    for (int i = 0; i < 5; i++) {
-        held[i] = dial(w);
-        say(held[i], GET("/hold"));
-    }
+    for (int i = 0; i < 5; i++)
+        held[i] = ask(w, GET("/hold"));
     for (int i = 0; i < CONNECTIONS - 6; i++) {
-        strangers[i] = dial(w);
-        say(strangers[i], GET("/stranger"));
+        strangers[i] = ask(w, GET("/stranger"));
         expect_soon("kept", &w->kept, 6 + i);
     }
-    int newcomer = dial(w);
-    say(newcomer, GET("/a"));
+    int newcomer = ask(w, GET("/a"));
     expect_answer(newcomer, 200, NULL);
     assert_int_equal(atomic_load(&w->gone), 1);
     expect_end(strangers[0]);
     assert_true(is_open(strangers[1]));
     assert_true(is_open(idle));
-    say(newcomer, GET("/release"));
-    expect_answer(newcomer, 200, "done");
+    expect_reply(newcomer, GET("/release"), 200, "done");
     for (int i = 0; i < 5; i++)
         expect_answer(held[i], 200, "released");
     for (int i = 1; i < CONNECTIONS - 6; i++)
@@ -263,10 +239,8 @@ FIXTURE_TEST(strangers_give_way_before_all_others) {
 
 FIXTURE_TEST(who_is_no_longer_a_stranger_stays) {
     int known[CONNECTIONS];
-    for (int i = 0; i < CONNECTIONS - 1; i++) {
-        known[i] = dial(w);
-        say(known[i], GET("/stranger"));
-    }
+    for (int i = 0; i < CONNECTIONS - 1; i++)
+        known[i] = ask(w, GET("/stranger"));
     expect_soon("kept", &w->kept, CONNECTIONS - 1);
     expect_once(w, GET("/meet"), 200, "met");
     known[CONNECTIONS - 1] = dial(w);
@@ -280,20 +254,15 @@ WORLD_TEST(who_looks_is_answered_while_all_others_are_held, .max_connections = C
            .reserved_connections = 8) {
     int held[CONNECTIONS], newcomers[30], stream;
     for (int i = 0; i < CONNECTIONS; i++) {
-        held[i] = dial(w);
-        say(held[i], i == 0 ? GET("/stranger") : GET("/hold"));
+        held[i] = ask(w, i == 0 ? GET("/stranger") : GET("/hold"));
         expect_soon("kept", &w->kept, i + 1);
     }
     expect_counts(w, "connections 41 held 40");
-    stream = dial(w);
-    say(stream, GET("/stream"));
-    answer a = hear_answer(stream, false);
-    assert_int_equal(a.status, 200);
-    free(a.body);
+    stream = ask(w, GET("/stream"));
+    free(hear_answer(stream, false).body);
     assert_true(read_large(stream, 100001, false));
     /* One more connection takes the stranger's place; the next finds no place. */
-    int late = dial(w);
-    say(late, GET("/hold"));
+    int late = ask(w, GET("/hold"));
     expect_end(held[0]);
     expect_once(w, GET("/hold"), 503, NULL);
     /* New connections replace each other, not the stream. */

@@ -3,19 +3,7 @@
  * requests. A rank whose process was restarted finds its place in the round again. */
 #include "test.h"
 
-#include <signal.h>
-#include <sys/resource.h>
-
 #include "engine.h"
-
-static asked *ask_with_key(engine *e, const char *key, int pp_degree) {
-    char body[512];
-    (void)snprintf(body, sizeof body,
-                   "{\"pp_degree\":%d,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":%d,"
-                   "\"job_key\":\"%s\"}",
-                   pp_degree, pp_degree, key);
-    return ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, body);
-}
 
 STARTED_TEST(ranks_with_the_same_key_meet_in_one_job) {
     asked *at_once[3]; /* the first registration is not stored yet when the others arrive */
@@ -34,11 +22,9 @@ STARTED_TEST(ranks_with_the_same_key_meet_in_one_job) {
     assert_int_equal(harpe_jobs_count(e->jobs).jobs, 2);
 }
 
-ENGINE_TEST(key_of_another_shape_or_length_is_refused) {
-    char long_key[300];
+STARTED_TEST(key_of_another_shape_or_length_is_refused) {
+    char long_key[258] = "";
     memset(long_key, 'k', 257);
-    long_key[257] = '\0';
-    engine_start(e);
     (void)registered_id(ask_with_key(e, "k", 2));
     expect(ask_with_key(e, "k", 4), 409, "has other degrees");
     expect(ask_with_key(e, "", 2), 422, "job_key must have 1 to 256 bytes");
@@ -73,14 +59,8 @@ ENGINE_TEST(newest_job_of_a_key_is_found_whatever_the_clock_says) {
 }
 
 /* The requests that wait for it try again themselves. */
-ENGINE_TEST(job_that_cannot_be_stored_keeps_no_key) {
-    struct rlimit before, none;
-    engine_start(e);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    none = before;
-    none.rlim_cur = 0;
-    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+STARTED_TEST(job_that_cannot_be_stored_keeps_no_key) {
+    struct rlimit before = engine_limit_files(0);
     asked *first = ask_with_key(e, "k", 1);
     asked *waiting = ask_with_key(e, "k", 1);
     await(first);

@@ -5,7 +5,7 @@
 import urllib.parse
 
 from server import *
-from online_job import Pipeline
+from online_job import Online
 
 
 class Queries(ServerTest):
@@ -67,20 +67,20 @@ class Queries(ServerTest):
         self.assertEqual(self.query(server, sort="start", limit=0)["count"], 250)
 
 
-class Sums(ServerTest):
-    PERSEUS = ("--scheduler", "Perseus", "--scheduler-args", json.dumps({"num_microbatches": 4}))
-
+class Sums(Online):
     def start_online(self):
-        server = self.start(*self.PERSEUS)
-        job = Pipeline(server, 2, 4, noise=0.002)
-        self.addCleanup(job.close)
+        return super().start_online(num_microbatches=4, learning="explore")
+
+    def start_planned(self):
+        server = self.start_online()
+        job = self.pipeline(server, 2, 4, noise=0.002)
         job.run_until_planned()
         job.run_round()
         job.frontier()  # it comes after the scheduler has taken the round's results
         return server, job
 
     def test_sums_are_those_of_the_rows_and_of_the_final_reports(self):
-        server, job = self.start_online()
+        server, job = self.start_planned()
         self.expect(server.post(f"/power_cap/{job.id}", {"watts": 5000}), 200)
         answer = self.expect(server.get("/jobs?sort=energy"), 200).json
         row, sums = answer["jobs"][0], answer["sums"]
@@ -100,12 +100,11 @@ class Sums(ServerTest):
         self.assertEqual(final["sums"], sums | {"power": 0})
 
     def test_an_ended_job_keeps_its_savings_over_a_restart(self):
-        server, job = self.start_online()
-        for rank in range(2):
-            self.expect(server.post(f"/end/{job.id}", {"rank": rank}), 200)
+        server, job = self.start_planned()
+        self.end(server, job)
         before = server.get("/jobs?sort=start").json["jobs"][0]
         server.kill()
-        again = self.start(*self.PERSEUS)
+        again = self.start_online()
         row = lambda: again.get("/jobs?sort=start").json["jobs"][0]
         self.wait_until(lambda: row()["figures"]["saved"], "the scheduler is made again")
         self.assertEqual((row()["state"], row()["figures"]["saved"]),

@@ -5,12 +5,9 @@
 
 #include <inttypes.h>
 #include <malloc.h>
-#include <signal.h>
-#include <sys/resource.h>
 
 #include "base/text.h"
 #include "engine.h"
-#include "server/engine/engine.h"
 #include "server/engine/engine_internal.h"
 
 STARTED_TEST(unknown_job_is_named) {
@@ -50,9 +47,7 @@ ENGINE_TEST(limits_are_told) {
     static const char more[] = "{\"job_id\":\"\",\"pp_degree\":3,\"dp_degree\":3,\"tp_degree\":1,"
                                "\"world_size\":9}";
     expect(ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, more), 422, "\"limit_value\":8");
-    asked *third = ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1,
-                       "{\"pp_degree\":1,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":1}");
-    expect(third, 429, "at most 2 jobs (max_jobs)");
+    expect(ask_register_job(e, 1, NULL, NULL), 429, "at most 2 jobs (max_jobs)");
     expect(ask(e, HARPE_CALL_EVICT, job, 0, -1, NULL), 200, "null");
     (void)register_job(e, 8, NULL);
 }
@@ -144,30 +139,17 @@ STARTED_TEST(large_result_is_taken) {
 STARTED_TEST(nothing_is_taken_that_cannot_be_stored) {
     const char *job = job_of(e, 2, NULL);
     const char *other = register_job(e, 2, NULL);
-    struct rlimit before, none;
     asked *held = ask_schedule(e, job, 0, -1);
     engine_settle(e);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    none = before;
-    none.rlim_cur = 0;
-    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
-    asked *registration = ask_register_rank(e, other, 0, 0);
-    asked *new_job = ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1,
-                         "{\"pp_degree\":1,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":1}");
-    asked *last = ask_schedule(e, job, 1, -1);
-    asked *eviction = ask(e, HARPE_CALL_EVICT, other, 0, -1, NULL);
-    await(registration);
-    await(new_job);
-    await(last);
-    await(held);
-    await(eviction);
+    struct rlimit before = engine_limit_files(0);
+    asked *refused[] = {ask_register_rank(e, other, 0, 0), ask_register_job(e, 1, NULL, NULL),
+                        ask_schedule(e, job, 1, -1), held,
+                        ask(e, HARPE_CALL_EVICT, other, 0, -1, NULL)};
+    for (int i = 0; i < 5; i++)
+        await(refused[i]);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    expect(registration, 503, "could not be stored");
-    expect(new_job, 503, "could not be stored");
-    expect(last, 503, "could not be stored");
-    expect(held, 503, "could not be stored");
-    expect(eviction, 503, "could not be stored");
+    for (int i = 0; i < 5; i++)
+        expect(refused[i], 503, "could not be stored");
     harpe_jobs_counts counts = harpe_jobs_count(e->jobs);
     assert_int_equal(counts.jobs, 2);
     assert_int_equal(counts.ranks, 2);
@@ -268,17 +250,10 @@ TEST(only_the_latest_evicted_jobs_are_known) {
 }
 
 static asked *ask_with_metadata(engine *e, size_t length) {
-    char *text = malloc(length + 1);
-    char *body = NULL;
+    char *text = calloc(length + 1, 1);
     memset(text, 'm', length);
-    text[length] = '\0';
-    assert_true(asprintf(&body,
-                         "{\"pp_degree\":1,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":1,"
-                         "\"job_metadata\":\"%s\"}",
-                         text) > 0);
-    asked *a = ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, body);
+    asked *a = ask_register_job(e, 1, "job_metadata", text);
     free(text);
-    free(body);
     return a;
 }
 
@@ -494,14 +469,12 @@ ENGINE_TEST(list_and_show_tell_the_state) {
     expect(ask_register_rank(e, second, 2, 2), 200, "null");
     (void)whole_round(e, first, 2, 0, -1);
     expect(ask_result(e, first, 1, -1, 4), 200, "null");
-    char *list = harpe_jobs_list(e->jobs, NULL, NULL, 0, 100);
-    assert_true(strstr(list, second) < strstr(list, first));
-    assert_non_null(strstr(list, "\"state\":\"registering\""));
-    free(list);
-    list = harpe_jobs_list(e->jobs, NULL, NULL, 1, 1);
-    assert_null(strstr(list, second));
-    assert_non_null(strstr(list, "\"ranks_reported\":1"));
-    free(list);
+    asked *list = ask(e, HARPE_CALL_LIST, NULL, 0, 100, NULL);
+    assert_true(strstr(list->body, second) < strstr(list->body, first));
+    expect(list, 200, "\"state\":\"registering\"");
+    list = ask(e, HARPE_CALL_LIST, NULL, 1, 1, NULL);
+    assert_null(strstr(list->body, second));
+    expect(list, 200, "\"ranks_reported\":1");
     expect(ask(e, HARPE_CALL_SHOW, first, 0, -1, NULL), 200,
            "{\"rank\":1,\"state\":\"reported\",\"dp_rank\":0,\"pp_rank\":1,\"tp_rank\":0}");
     expect(ask(e, HARPE_CALL_SHOW, first, 0, -1, NULL), 200, "\"state\":\"running\"");

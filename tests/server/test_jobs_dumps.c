@@ -18,15 +18,22 @@ static char *dump_path(engine *e, const char *job, const char *name) {
     return path;
 }
 
+static bool has_dump(engine *e, const char *job, const char *name) {
+    return access(dump_path(e, job, name), F_OK) == 0;
+}
+
+static const char *results_of(int round) {
+    static char name[32];
+    (void)snprintf(name, sizeof name, "%d.prof.json", round);
+    return name;
+}
+
 static int dumping_make(void **state) {
-    char directory[PATH_MAX];
     if (engine_make(state) != 0) return -1;
     engine *e = *state;
-    (void)snprintf(directory, sizeof directory, "%s/dump", e->directory);
     free(e->settings.dump_dir);
-    e->settings.dump_dir = strdup(directory);
     e->settings.dump_data = true;
-    return 0;
+    return asprintf(&e->settings.dump_dir, "%s/dump", e->directory) > 0 ? 0 : -1;
 }
 
 #define DUMPING_TEST(name) TEST_ON(name, engine *e, dumping_make, engine_remove)
@@ -70,19 +77,12 @@ DUMPING_TEST(dump_that_fails_is_told_once_and_made_later) {
     assert_int_equal(unlink(e->settings.dump_dir), 0);
     engine_settle(e);
     assert_int_equal(e->warnings, 2); /* writing works again */
-    assert_int_equal(access(dump_path(e, job, "ranks.json"), F_OK), 0);
-    for (int k = 0; k < 3; k++) {
-        char name[32];
-        (void)snprintf(name, sizeof name, "%d.prof.json", k);
-        assert_int_equal(access(dump_path(e, job, name), F_OK), 0);
-    }
+    assert_true(has_dump(e, job, "ranks.json"));
+    for (int k = 0; k < 3; k++)
+        assert_true(has_dump(e, job, results_of(k)));
 }
 
 /* ---- Bounds ---------------------------------------------------------------------------------- */
-
-static bool has_dump(engine *e, const char *job, const char *name) {
-    return access(dump_path(e, job, name), F_OK) == 0;
-}
 
 /* Writes a file that looks like a dump of a job that the server does not know. */
 static void write_old(engine *e, const char *job, const char *name, size_t bytes, int age_s) {
@@ -134,17 +134,12 @@ DUMPING_TEST(wrong_clock_removes_no_dump) {
 DUMPING_TEST(oldest_dumps_beyond_the_size_are_removed) {
     enum { FILES = 20, KB = 128 };
     e->settings.max_dump_size_bytes = (int64_t)1 << 20; /* 8 files; an eighth stays free */
-    char name[32];
-    for (int i = 0; i < FILES; i++) {
-        (void)snprintf(name, sizeof name, "%d.prof.json", i);
-        write_old(e, i % 2 ? "odd" : "even", name, KB << 10, 10 * (FILES - i));
-    }
+    for (int i = 0; i < FILES; i++)
+        write_old(e, i % 2 ? "odd" : "even", results_of(i), KB << 10, 10 * (FILES - i));
     engine_start(e);
     check_bounds(e);
-    for (int i = 0; i < FILES; i++) {
-        (void)snprintf(name, sizeof name, "%d.prof.json", i);
-        assert_int_equal(has_dump(e, i % 2 ? "odd" : "even", name), i >= FILES - 7);
-    }
+    for (int i = 0; i < FILES; i++)
+        assert_int_equal(has_dump(e, i % 2 ? "odd" : "even", results_of(i)), i >= FILES - 7);
 }
 
 /* The wall clock was ahead, and is right again. */
@@ -210,8 +205,8 @@ DUMPING_TEST(dumps_that_always_fail_are_bounded) {
     assert_int_equal(unlink(e->settings.dump_dir), 0);
     engine_settle(e);
     assert_int_equal(e->warnings, 2); /* writing fails; some dumps were given up */
-    assert_int_not_equal(access(dump_path(e, job, "0.sched.json"), F_OK), 0);
-    assert_int_equal(access(dump_path(e, job, "509.sched.json"), F_OK), 0);
+    assert_false(has_dump(e, job, "0.sched.json"));
+    assert_true(has_dump(e, job, "509.sched.json"));
 }
 
 static char *read_dump(engine *e, const char *job, const char *name) {
@@ -225,19 +220,15 @@ DUMPING_TEST(results_are_dumped_as_they_came_or_cleaned) {
     engine_start(e);
     const char *job = job_of(e, 4, NULL);
     (void)whole_round(e, job, 4, 0, -1);
-    expect(ask(e, HARPE_CALL_RESULT, job, 0, -1,
-               " {\"iter_energy\" : [], \"iter_time\":[1e0, 2.50],\"rank\":0}\n"),
-           200, "null");
-    expect(ask(e, HARPE_CALL_RESULT, job, 0, -1,
-               "{\"rank\":\"1\",\"iter_time\":[\"3\"],\"iter_energy\":[],\"other\":NaN}"),
-           200, "null");
-    expect(ask(e, HARPE_CALL_RESULT, job, 0, -1,
-               "\xEF\xBB\xBF{\"rank\":2,\"iter_time\":[],\"iter_energy\":[4]}"),
-           200, "null");
-    expect(ask(e, HARPE_CALL_RESULT, job, 0, -1,
-               "{\"rank\":3,\"iter_time\":[],\"iter_energy\":[],"
-               "\"time_breakdown\":{\"f\":[[1]],\"f\":[[2]]}}"),
-           200, "null");
+    static const char *const results[] = {
+        " {\"iter_energy\" : [], \"iter_time\":[1e0, 2.50],\"rank\":0}\n",
+        "{\"rank\":\"1\",\"iter_time\":[\"3\"],\"iter_energy\":[],\"other\":NaN}",
+        "\xEF\xBB\xBF{\"rank\":2,\"iter_time\":[],\"iter_energy\":[4]}",
+        ("{\"rank\":3,\"iter_time\":[],\"iter_energy\":[],"
+         "\"time_breakdown\":{\"f\":[[1]],\"f\":[[2]]}}"),
+    };
+    for (int r = 0; r < 4; r++)
+        expect(ask(e, HARPE_CALL_RESULT, job, 0, -1, results[r]), 200, "null");
     engine_settle(e);
     char *text = read_dump(e, job, "0.prof.json");
     assert_string_equal(text,
@@ -293,8 +284,8 @@ DUMPING_TEST(half_written_dumps_are_removed_after_a_restart) {
     engine_start(e);
     engine_settle(e);
     for (int i = 0; i < 2; i++) {
-        assert_int_not_equal(access(dump_path(e, job, ours[i]), F_OK), 0);
-        assert_int_equal(access(dump_path(e, job, others[i]), F_OK), 0);
+        assert_false(has_dump(e, job, ours[i]));
+        assert_true(has_dump(e, job, others[i]));
     }
 }
 
@@ -302,8 +293,6 @@ DUMPING_TEST(half_written_dumps_are_removed_after_a_restart) {
  * results than may wait to be dumped. After a restart none of these dumps is given up. */
 DUMPING_TEST(dumps_of_a_long_history_are_made_up_for_after_a_restart) {
     int rounds = all_trials() ? 1030 : 30; /* 1000 dumps of one rank may wait */
-    char last[32];
-    (void)snprintf(last, sizeof last, "%d.prof.json", rounds - 1);
     e->kind.class = &learner_with_history;
     engine_start(e);
     const char *job = job_of(e, 1, NULL);
@@ -313,12 +302,12 @@ DUMPING_TEST(dumps_of_a_long_history_are_made_up_for_after_a_restart) {
     }
     engine_settle(e);
     assert_int_equal(unlink(dump_path(e, job, "1.prof.json")), 0);
-    assert_int_equal(unlink(dump_path(e, job, last)), 0);
+    assert_int_equal(unlink(dump_path(e, job, results_of(rounds - 1))), 0);
     engine_restart(e);
     engine_settle(e);
     assert_int_equal(e->warnings, 0);
     free(read_dump(e, job, "1.prof.json"));
-    free(read_dump(e, job, last));
+    free(read_dump(e, job, results_of(rounds - 1)));
 }
 
 /* The test does not wait for the answer to the last result. */
@@ -382,11 +371,8 @@ DUMPING_TEST(rounds_are_kept_until_they_are_dumped) {
     assert_false(is_stored(e, job, 13));
     assert_true(is_stored(e, job, 14));
     assert_in_range(stored_rounds(e, job), 1, 2);
-    for (int k = 2; k < 16; k++) {
-        char name[32];
-        (void)snprintf(name, sizeof name, "%d.prof.json", k);
-        free(read_dump(e, job, name));
-    }
+    for (int k = 2; k < 16; k++)
+        free(read_dump(e, job, results_of(k)));
 }
 
 STARTED_TEST(finished_job_keeps_two_rounds_and_goes_on_after_a_restart) {

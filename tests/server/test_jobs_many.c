@@ -79,9 +79,7 @@ static asked *ask_first_rank(engine *e, const char *job, int number) {
 static asked *ask_same_key(engine *e, const char *job, int number) {
     (void)job;
     (void)number;
-    return ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1,
-               "{\"job_id\":\"\",\"pp_degree\":2,\"dp_degree\":1,\"tp_degree\":1,"
-               "\"world_size\":2,\"job_key\":\"one\"}");
+    return ask_with_key(e, "one", 2);
 }
 
 STARTED_TEST(registrations_of_one_rank_are_all_answered) {

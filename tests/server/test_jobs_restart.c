@@ -400,24 +400,15 @@ STARTED_TEST(failed_job_stays_failed) {
     expect_state(e, job, "failed");
 }
 
-static asked *register_key(engine *e, int ranks) {
-    char body[200];
-    (void)snprintf(body, sizeof body,
-                   "{\"job_id\":\"\",\"pp_degree\":%d,\"dp_degree\":1,\"tp_degree\":1,"
-                   "\"world_size\":%d,\"job_key\":\"slurm 7\"}",
-                   ranks, ranks);
-    return ask(e, HARPE_CALL_REGISTER_JOB, NULL, 0, -1, body);
-}
-
 STARTED_TEST(key_of_an_ended_job_may_get_another_shape) {
-    const char *job = registered_id(register_key(e, 1));
+    const char *job = registered_id(ask_with_key(e, "slurm 7", 1));
     expect(ask_register_rank(e, job, 0, 0), 200, "null");
-    expect(register_key(e, 2), 409, NULL); /* the job has not ended */
+    expect(ask_with_key(e, "slurm 7", 2), 409, NULL); /* the job has not ended */
     expect(ask_end(e, job, 0), 200, "null");
-    assert_string_equal(registered_id(register_key(e, 1)), job);
-    const char *other = registered_id(register_key(e, 2));
+    assert_string_equal(registered_id(ask_with_key(e, "slurm 7", 1)), job);
+    const char *other = registered_id(ask_with_key(e, "slurm 7", 2));
     assert_string_not_equal(other, job);
-    assert_string_equal(registered_id(register_key(e, 2)), other);
+    assert_string_equal(registered_id(ask_with_key(e, "slurm 7", 2)), other);
 }
 
 int main(void) { return run_listed_tests(); }

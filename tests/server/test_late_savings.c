@@ -29,12 +29,9 @@ TEST(a_claim_is_true_if_clocks_are_late) {
     int jobs = few_trials(4);
     for (int i = 0; i < jobs; i++) {
         explored_job *s = explored_sized((uint64_t)(3000 + i), 3, all_trials() ? 6 : 3);
-        char args[128];
         sums real = {0};
         explored_make_late(s, latencies_s[i % 2]);
-        (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": 4}",
-                       s->microbatches);
-        explored_start(s, args);
+        explored_start(s, 4, "");
         for (int k = 0; !is_in_phase(s, "plan") && k < LEARNING_ROUNDS_MAX; k++)
             run_round(s, &real);
         for (int k = 0; k < PLANNED_ROUNDS; k++)

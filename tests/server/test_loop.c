@@ -360,9 +360,17 @@ typedef struct piece {
     harpe_work work;
     world *w;
     int number;
+    char name;
     pthread_t worked_by;
     atomic_int *worked;
 } piece;
+
+/* Submits work for a piece. */
+static void submit(piece *p, void (*work)(void *user), void (*done)(void *user),
+                   const char *subject) {
+    p->work = (harpe_work){.work = work, .done = done, .user = p, .subject = subject};
+    harpe_workers_submit(p->w->workers, &p->work);
+}
 
 static void do_piece(void *user) {
     piece *p = user;
@@ -382,9 +390,8 @@ FIXTURE_TEST(work_is_done_on_workers_and_ends_on_the_loop) {
     assert_non_null(pieces);
     assert_int_equal(harpe_workers_new(w->loop, one_pool, 3, &w->workers, NULL), HARPE_OK);
     for (int i = 0; i < PIECES; i++) {
-        pieces[i] = (piece){.w = w, .number = i, .worked = &worked};
-        pieces[i].work = (harpe_work){.work = do_piece, .done = piece_done, .user = &pieces[i]};
-        harpe_workers_submit(w->workers, &pieces[i].work);
+        pieces[i] = (piece){.w = w, .worked = &worked};
+        submit(&pieces[i], do_piece, piece_done, NULL);
     }
     run(w);
     assert_int_equal(atomic_load(&worked), PIECES);
@@ -404,8 +411,7 @@ FIXTURE_TEST(work_without_an_end_may_free_itself) {
     assert_non_null(p);
     assert_int_equal(harpe_workers_new(w->loop, one_pool, 1, &w->workers, NULL), HARPE_OK);
     p->w = w;
-    p->work = (harpe_work){.work = free_itself, .user = p};
-    harpe_workers_submit(w->workers, &p->work);
+    submit(p, free_itself, NULL, NULL);
     run(w);
 }
 
@@ -416,18 +422,12 @@ static void sleep_a_little(void *user) {
 
 /* ---- Turns of subjects ----------------------------------------------------------------------- */
 
-typedef struct subject_piece {
-    world *w;
-    char name;
-    harpe_work work;
-} subject_piece;
-
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool has_begun;
 static int ended; /* used on the loop's thread only */
 
 static void write_name(void *user) {
-    subject_piece *self = user;
+    piece *self = user;
     atomic_store(&has_begun, true);
     pthread_mutex_lock(&gate);
     self->w->order[self->w->calls++] = self->name;
@@ -435,27 +435,27 @@ static void write_name(void *user) {
 }
 
 static void name_is_written(void *user) {
-    const subject_piece *self = user;
+    const piece *self = user;
     if (++ended == 16) harpe_loop_stop(self->w->loop);
+}
+
+static void wait_until_begun(void) {
+    while (!atomic_load(&has_begun))
+        usleep(1000);
 }
 
 /* One thread. The first piece is in progress while the others arrive. */
 FIXTURE_TEST(subjects_take_turns) {
     static const char names[] = "-aaaaaaabbb.cab.";
     static const char subjects[128][2] = {['a'] = "a", ['b'] = "b", ['c'] = "c"};
-    subject_piece pieces[16];
+    piece pieces[16];
     assert_int_equal(harpe_workers_new(w->loop, one_pool, 1, &w->workers, NULL), HARPE_OK);
     pthread_mutex_lock(&gate);
     for (int i = 0; i < 16; i++) {
         const char *subject = subjects[(int)names[i]];
-        pieces[i] = (subject_piece){.w = w, .name = names[i]};
-        pieces[i].work = (harpe_work){.work = write_name,
-                                      .done = name_is_written,
-                                      .user = &pieces[i],
-                                      .subject = *subject ? subject : NULL};
-        harpe_workers_submit(w->workers, &pieces[i].work);
-        while (!atomic_load(&has_begun))
-            usleep(1000);
+        pieces[i] = (piece){.w = w, .name = names[i]};
+        submit(&pieces[i], write_name, name_is_written, *subject ? subject : NULL);
+        wait_until_begun();
     }
     pthread_mutex_unlock(&gate);
     run(w);
@@ -465,15 +465,14 @@ FIXTURE_TEST(subjects_take_turns) {
 FIXTURE_TEST(stuck_work_is_named_by_its_pool_and_subject) {
     static const harpe_pool_kind pools[] = {{"kitchen", "dish", 0}, {"cellar", "wine", 0}, {0}};
     char line[200] = "";
-    subject_piece stuck = {.w = w, .name = 's'};
+    piece stuck = {.w = w, .name = 's'};
     stuck.work = (harpe_work){.work = write_name, .user = &stuck, .pool = 1, .subject = "port"};
     atomic_store(&has_begun, false);
     assert_int_equal(harpe_workers_new(w->loop, pools, 1, &w->workers, NULL), HARPE_OK);
     assert_false(harpe_workers_fault(w->workers, 0, line, sizeof line));
     pthread_mutex_lock(&gate);
     harpe_workers_submit(w->workers, &stuck.work);
-    while (!atomic_load(&has_begun))
-        usleep(1000);
+    wait_until_begun();
     bool is_stuck = harpe_workers_fault(w->workers, 0, line, sizeof line);
     pthread_mutex_unlock(&gate);
     harpe_workers_free(w->workers);
@@ -485,59 +484,43 @@ FIXTURE_TEST(stuck_work_is_named_by_its_pool_and_subject) {
 
 enum { SUBJECTS = 10000, PIECES_OF_EACH = 3 };
 
-typedef struct crowd {
-    harpe_loop *loop;
-    int *order, count;
-} crowd;
-
-typedef struct crowd_piece {
-    crowd *in;
-    int number;
-    harpe_work work;
-} crowd_piece;
+static int numbers[SUBJECTS * PIECES_OF_EACH]; /* of the pieces, as they were worked on */
 
 static void note_number(void *user) {
-    const crowd_piece *self = user;
+    const piece *self = user;
     atomic_store(&has_begun, true);
     pthread_mutex_lock(&gate);
-    self->in->order[self->in->count++] = self->number;
+    numbers[self->w->calls++] = self->number;
     pthread_mutex_unlock(&gate);
 }
 
 static void last_number_is_noted(void *user) {
-    const crowd_piece *self = user;
-    if (self->number == SUBJECTS * PIECES_OF_EACH - 1) harpe_loop_stop(self->in->loop);
+    const piece *self = user;
+    if (self->number == SUBJECTS * PIECES_OF_EACH - 1) harpe_loop_stop(self->w->loop);
 }
 
 /* The subjects come one after the other, each with all of its pieces. */
 FIXTURE_TEST(many_subjects_take_turns) {
     static char subjects[SUBJECTS][1];
-    static int order[SUBJECTS * PIECES_OF_EACH];
-    static crowd_piece pieces[SUBJECTS * PIECES_OF_EACH];
-    crowd all = {.loop = w->loop, .order = order};
+    static piece pieces[SUBJECTS * PIECES_OF_EACH];
     atomic_store(&has_begun, false);
     assert_int_equal(harpe_workers_new(w->loop, one_pool, 1, &w->workers, NULL), HARPE_OK);
     pthread_mutex_lock(&gate);
     for (int i = 0; i < SUBJECTS * PIECES_OF_EACH; i++) {
-        pieces[i] = (crowd_piece){.in = &all, .number = i};
-        pieces[i].work = (harpe_work){.work = note_number,
-                                      .done = last_number_is_noted,
-                                      .user = &pieces[i],
-                                      .subject = subjects[i / PIECES_OF_EACH]};
-        harpe_workers_submit(w->workers, &pieces[i].work);
-        while (!atomic_load(&has_begun))
-            usleep(1000);
+        pieces[i] = (piece){.w = w, .number = i};
+        submit(&pieces[i], note_number, last_number_is_noted, subjects[i / PIECES_OF_EACH]);
+        wait_until_begun();
     }
     pthread_mutex_unlock(&gate);
     run(w);
     /* The first piece of subject 0 had begun before the others arrived. */
     int at = 1;
-    assert_int_equal(all.count, SUBJECTS * PIECES_OF_EACH);
-    assert_int_equal(order[0], 0);
+    assert_int_equal(w->calls, SUBJECTS * PIECES_OF_EACH);
+    assert_int_equal(numbers[0], 0);
     for (int turn = 1; turn <= PIECES_OF_EACH; turn++) {
         for (int subject = turn == PIECES_OF_EACH; subject < SUBJECTS; subject++) {
             int own = subject == 0 ? turn : turn - 1;
-            assert_int_equal(order[at++], subject * PIECES_OF_EACH + own);
+            assert_int_equal(numbers[at++], subject * PIECES_OF_EACH + own);
         }
     }
 }
@@ -561,16 +544,14 @@ static void wait_for_threads(int wanted) {
 }
 
 /* Keeps as many threads busy as there are pieces of work, and then lets all of them end. */
-static void work_at_once(world *w, subject_piece *pieces, int count) {
+static void work_at_once(world *w, piece *pieces, int count) {
     int before = thread_count();
     ended = 16 - count; /* name_is_written stops the loop at 16 */
     w->calls = 0;
     pthread_mutex_lock(&gate);
     for (int i = 0; i < count; i++) {
-        pieces[i] = (subject_piece){.w = w, .name = 'a'};
-        pieces[i].work =
-            (harpe_work){.work = write_name, .done = name_is_written, .user = &pieces[i]};
-        harpe_workers_submit(w->workers, &pieces[i].work);
+        pieces[i] = (piece){.w = w, .name = 'a'};
+        submit(&pieces[i], write_name, name_is_written, NULL);
     }
     /* One thread exists already and takes the first piece. */
     wait_for_threads(before + count - 1);
@@ -579,7 +560,7 @@ static void work_at_once(world *w, subject_piece *pieces, int count) {
 }
 
 FIXTURE_TEST(threads_without_work_end_but_for_one) {
-    subject_piece pieces[16];
+    piece pieces[16];
     int others = thread_count();
     assert_int_equal(harpe_workers_new(w->loop, one_pool, 16, &w->workers, NULL), HARPE_OK);
     harpe_workers_keep_idle(w->workers, 1);
@@ -596,8 +577,7 @@ FIXTURE_TEST(freeing_workers_lets_running_work_end_and_drops_the_rest) {
     assert_int_equal(harpe_workers_new(w->loop, one_pool, 1, &w->workers, NULL), HARPE_OK);
     for (int i = 0; i < 50; i++) {
         pieces[i] = (piece){.w = w, .worked = &worked};
-        pieces[i].work = (harpe_work){.work = sleep_a_little, .user = &pieces[i]};
-        harpe_workers_submit(w->workers, &pieces[i].work);
+        submit(&pieces[i], sleep_a_little, NULL, NULL);
     }
     harpe_workers_free(w->workers);
     w->workers = NULL;

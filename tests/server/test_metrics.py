@@ -5,8 +5,8 @@ import os
 import pathlib
 import re
 
-from exposition import parse, promtool
-from online_job import Online, job_info, register, result_of, unittest
+from exposition import of_job, parse, promtool
+from online_job import Online, job_info, register, register_many, result_of, unittest
 
 
 class Metrics(Online):
@@ -17,14 +17,8 @@ class Metrics(Online):
 
     def of_job(self, server, job_id):
         """Returns {name or name phase: value}."""
-        found = {}
-        for name, samples in self.metrics(server).items():
-            for labels, value in samples.items():
-                labels = dict(labels)
-                if labels.get("job_id") == job_id:
-                    found[" ".join(filter(None, (name.removeprefix("harpe_job_"),
-                                                 labels.get("phase"))))] = value
-        return found
+        self.metrics(server)  # checks their form
+        return of_job(server.get("/metrics").body.decode(), job_id, "phase")
 
     def test_an_online_job_has_energy_savings_plan_and_phase(self):
         server = self.start_online(num_microbatches=6)
@@ -86,8 +80,7 @@ class Metrics(Online):
         job.frontier()  # after the scheduler has observed the results
         before = self.of_job(server, job.id)
         self.assertEqual((before["phase plan"], before["power_watts"] > 0), (1, True))
-        for rank in range(2):
-            self.expect(server.post(f"/end/{job.id}", {"rank": rank}), 200)
+        self.end(server, job)
         after = self.of_job(server, job.id)
         self.assertEqual({name for name in after if "plan" in name or "phase" in name or "power_watts" in name},
                          set())
@@ -126,14 +119,7 @@ class Metrics(Online):
 
     def test_only_the_newest_thousand_jobs_have_metrics(self):
         server = self.start()
-        connection = server.connect()
-        jobs = []
-        for number in range(1003):
-            answer = connection.send("POST", "/register_job",
-                                     job_info(1, job_metadata=f"m{number}")).receive()
-            self.expect(answer, 200)
-            jobs.append(answer.json)
-        connection.close()
+        jobs = register_many(server, 1003)
         metrics = self.metrics(server)
         self.assertEqual(metrics["harpe_jobs_left_out"], {(): 3})
         told = {dict(labels)["job_id"] for labels in metrics["harpe_job_energy_joules_total"]}

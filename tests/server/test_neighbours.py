@@ -14,7 +14,6 @@ import ssl
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
@@ -98,20 +97,16 @@ def wait_for_last_byte(port, source=None):
     """Waits until a client (from the port `source`) has shut its side of a connection to `port`, and
     the other end has confirmed it: the state FIN_WAIT2 in the kernel's table."""
     client = ":" if source is None else f":{source:04X}"
-    end = time.monotonic() + server.LIMIT_S
     table = pathlib.Path("/proc/net/tcp")
-    while not any(client in row[1] and row[2].endswith(f":{port:04X}") and row[3] == "05"
-                  for row in map(str.split, table.read_text().splitlines()[1:])):
-        assert time.monotonic() < end, table.read_text()
-        time.sleep(0.01)
+    server.wait_until(lambda: any(
+        client in row[1] and row[2].endswith(f":{port:04X}") and row[3] == "05"
+        for row in map(str.split, table.read_text().splitlines()[1:])), table.read_text)
 
 
 @unittest.skipIf(os.geteuid() != 0, "needs root, and sudo -n does not give it")
-class World(unittest.TestCase):
+class World(server.ServerTest):
     def setUp(self):
-        keeper = tempfile.TemporaryDirectory(prefix="harpe-neighbours-")
-        self.addCleanup(keeper.cleanup)
-        self.path = pathlib.Path(keeper.name)
+        super().setUp()
         self.path.chmod(0o755)
 
     def start(self, *arguments, uid=OWNER, before=(), after=(), **others):
@@ -126,10 +121,11 @@ class World(unittest.TestCase):
         return running
 
     def register(self, port, uid=OWNER, more=""):
-        body = json.dumps({"job_id": "", "pp_degree": 1, "dp_degree": 1, "tp_degree": 1,
-                           "world_size": 1}).encode()
+        return self.post(port, "/register_job", server.job_info(), uid, more)
+
+    def post(self, port, path, body, uid=OWNER, more=""):
         status, answer = as_user(uid, exchange, "127.0.0.1", port,
-                                 request_of("POST", "/register_job", body,
+                                 request_of("POST", path, json.dumps(body).encode(),
                                             more + "Content-Type: application/json\r\n"))
         self.assertEqual(status, 200, answer)
         return json.loads(answer)
@@ -153,12 +149,9 @@ class World(unittest.TestCase):
             self.assert_refused(as_user(uid, lambda: ask(port, **how)), whose)
 
     def certificate(self):
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
-                        "ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-subj",
-                        "/CN=localhost", "-keyout", "key.pem", "-out", "cert.pem"], cwd=self.path,
-                       check=True, capture_output=True, timeout=server.LIMIT_S)
-        (self.path / "key.pem").chmod(0o644)
-        return ("--tls-cert", self.path / "cert.pem", "--tls-key", self.path / "key.pem")
+        certificate, key = server.make_certificate(self.path, "own")
+        key.chmod(0o644)
+        return ("--tls-cert", certificate, "--tls-key", key)
 
 
 class TheDefaultServer(World):
@@ -195,34 +188,23 @@ class TheDefaultServer(World):
         token = self.path / "token"
         token.write_text("tok-1\n")
         right = "Authorization: Bearer tok-1\r\n"
-        for arguments, mine, its in (((), {}, {}),
-                                     (("--token-file", token), {"more": right}, {})):
+        for arguments, mine in ((), {}), (("--token-file", token), {"more": right}):
             with self.subTest(arguments=arguments):
                 dumps = self.path / f"dumps-{len(arguments)}"
                 dumps.mkdir()
                 os.chown(dumps, OWNER, OWNER)
                 running = self.start("--set", "dump_data=true", "--dump-dir", dumps, "--set",
                                      "work_deadline=1", *arguments)
-                job = self.register(running.port, more=mine.get("more", ""))
+                job = self.register(running.port, **mine)
                 (dumps / job).mkdir()
                 os.mkfifo(dumps / job / "ranks.json")  # a dump whose file never opens
                 for path in (dumps / job, dumps / job / "ranks.json"):
                     os.chown(path, OWNER, OWNER)
-                rank = json.dumps({"rank": 0, "dp_rank": 0, "pp_rank": 0, "tp_rank": 0,
-                                   "available_frequencies": [1410],
-                                   "power_state_range": [1410]}).encode()
-                self.assertEqual(as_user(OWNER, exchange, "127.0.0.1", running.port, request_of(
-                    "POST", f"/register_rank/{job}", rank,
-                    mine.get("more", "") + "Content-Type: application/json\r\n"))[0], 200)
-                end = time.monotonic() + server.LIMIT_S
-                while True:
-                    status, body = as_user(OWNER, lambda: ask(running.port, path="/healthz", **mine))
-                    if status == 503:
-                        break
-                    self.assertLess(time.monotonic(), end)
-                    time.sleep(0.05)
-                self.assertIn(job, body)
-                status, body = as_user(OTHER, lambda: ask(running.port, path="/healthz", **its))
+                self.post(running.port, f"/register_rank/{job}", server.Job(job, 1, 1, 1).rank(0), **mine)
+                health = lambda uid, how: as_user(uid, lambda: ask(running.port, path="/healthz", **how))
+                self.wait_until(lambda: health(OWNER, mine)[0] == 503, "told")
+                self.assertIn(job, health(OWNER, mine)[1])
+                status, body = health(OTHER, {})
                 self.assertEqual(status, 503)
                 self.assertNotIn(job, body)
                 self.assertNotIn("dump", body)
@@ -238,26 +220,24 @@ class TheDefaultServer(World):
         running = self.start("--set", "max_connections=600")
 
         def crowd():
-            held, refused = [], 0
-            for _ in range(700):
-                one = socket.create_connection(("127.0.0.1", running.port), server.LIMIT_S)
-                held.append(one)
+            held = [socket.create_connection(("127.0.0.1", running.port), server.LIMIT_S)
+                    for _ in range(700)]
             for one in held:
                 one.setblocking(False)
-            end = time.monotonic() + server.LIMIT_S
-            while refused < 700 - 256 and time.monotonic() < end:
-                refused = 0
-                for one in held:
-                    try:
-                        refused += one.recv(1) == b""
-                    except BlockingIOError:
-                        pass
-                    except OSError:
-                        refused += 1
-                time.sleep(0.02)
+            refused = lambda: sum(map(is_over, held))
+            server.wait_until(lambda: refused() >= 700 - 256, lambda: f"{refused()} are refused")
+            count = refused()
             for one in held:
                 one.close()
-            return refused
+            return count
+
+        def is_over(one):
+            try:
+                return one.recv(1) == b""
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
 
         mine = running.connect()
         self.assertEqual(mine.send("GET", "/jobs").receive().status, 200)
@@ -449,13 +429,9 @@ class OtherSettings(World):
     @unittest.skipUnless(shutil.which("unshare"), "no unshare")
     def test_a_system_that_does_not_tell_is_refused_at_the_start(self):
         hide = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc/$$/net && exec "$@"', "sh")
-        words = [*hide, *WITHOUT_NETLINK, server.HARPE, "serve", "--port", "0", "--store",
-                 "memory", "--no-dump", "--scheduler", "HighestFrequency"]
-        done = subprocess.run([*map(str, words)], cwd=self.path, text=True, capture_output=True,
-                              timeout=server.LIMIT_S, env=server.clean_environment())
-        self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("does not say which user", done.stderr.splitlines()[-1])
-        self.assertIn("--token-file", done.stderr.splitlines()[-1])
+        line = self.refuse_to_start("--store", "memory", "--no-dump", before=(*hide, *WITHOUT_NETLINK))
+        self.assertIn("does not say which user", line)
+        self.assertIn("--token-file", line)
 
     @unittest.skipUnless(shutil.which("unshare"), "no unshare")
     def test_users_that_the_namespace_does_not_map_are_refused(self):

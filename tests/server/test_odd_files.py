@@ -69,9 +69,7 @@ class OddFileTest(ServerTest):
         if self.template is None:
             self.template = self.path / "template"
             self.template.mkdir()
-            server = Server(self.template, "--store", self.template / "harpe.db", "--no-dump",
-                            "--scheduler", "HighestFrequency")
-            self.addCleanup(server.kill)
+            server = self.start("--store", self.template / "harpe.db", "--no-dump")
             register(server)
             server.kill()
         return self.template
@@ -94,20 +92,18 @@ class OddFileTest(ServerTest):
                                        stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                                        env=clean_environment({"STATE_DIRECTORY": str(directory),
                                                               **(environment or {})}))
-        end = time.monotonic() + LIMIT_S
+        listens = lambda: "listening on" in log.read_text(errors="replace")
         try:
-            while process.poll() is None:
-                if "listening on" in log.read_text(errors="replace"):
-                    process.terminate()
-                    process.wait(LIMIT_S)
-                    return None, log.read_text(errors="replace")
-                self.assertLess(time.monotonic(), end, f"hangs: {arguments}\n{log.read_text()}")
-                time.sleep(0.02)
+            self.wait_until(lambda: process.poll() is not None or listens(),
+                            lambda: f"{arguments}\n{log.read_text()}")
+            status = process.poll()
+            process.terminate()
+            process.wait(LIMIT_S)
         finally:
             process.kill()
             process.wait(LIMIT_S)
             self.check_devices(directory)
-        return process.returncode, log.read_text(errors="replace")
+        return status, log.read_text(errors="replace")
 
     def check_devices(self, directory):
         devices = [path for path in directory.iterdir()
@@ -170,8 +166,7 @@ class StoreTest(OddFileTest):
 
     def test_no_store_command_waits_for_one(self):
         self.backup = self.path / "backup.db"
-        subprocess.run([HARPE, "store", "--store", self.store_template() / "harpe.db", "backup",
-                        self.backup], check=True, capture_output=True, timeout=LIMIT_S)
+        run_harpe("store", "--store", self.store_template() / "harpe.db", "backup", self.backup, check=True)
         self.each(self.check_command, [(command, suffix, kind)
                                        for h, command in enumerate(COMMANDS)
                                        for i, suffix in enumerate(STORE_SUFFIXES)

@@ -19,16 +19,13 @@ def pipeline_costs(stage, scale=1.0):
 
 class Jobs(Online):
     def job(self, *args, **more):
-        made = Job(*args, **more)
-        self.addCleanup(made.close)
-        return made
+        return self.pipeline(*args, kind=Job, **more)
 
     def offline(self, job, *options):
         """Returns {time: energy} of the plans that `harpe plan` makes from the true costs."""
         profile, plans = self.path / "true.csv", self.path / f"plans{job.id}"
         profile.write_text(job.profile(), encoding="ascii")
-        subprocess.run([HARPE, "plan", "-i", profile, "-o", plans, "--no-pictures", "--quiet",
-                        *map(str, options)], check=True, stdout=subprocess.DEVNULL)
+        run_harpe("plan", "-i", profile, "-o", plans, "--no-pictures", "--quiet", *options, check=True)
         with open(plans / "frontier.csv", encoding="ascii") as file:
             return {float(row["time_s"]): float(row["energy_j"]) for row in csv.DictReader(file)}
 
@@ -163,8 +160,7 @@ class Jobs(Online):
         while job.frontier()["phase"] != "hold":
             job.run_round()
         path = self.path / "dump" / job.id / "profile.csv"
-        while not path.exists():
-            time.sleep(0.01)
+        self.wait_until(path.exists, "the profile is written")
         with open(path, encoding="ascii") as file:
             rows = list(csv.DictReader(file))
         self.assertEqual({row["stage"]: round(float(row["blocking_power"]), 6) for row in rows},

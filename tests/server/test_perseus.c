@@ -55,16 +55,14 @@ SIMULATED_TEST(microbatches_are_counted_in_a_first_round_without_schedule, 4, 1,
 }
 
 SIMULATED_TEST(what_lies_outside_of_the_pipeline_is_no_drift, 4, 1, 1, 8) {
-    harpe_plan all;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     s->outside_time_s = 0.2 * all.time_s;
     s->outside_energy_j = 0.1 * all.energy_j;
     start(s, "Perseus", "{\"num_microbatches\": 8, \"blocking_power\": 84, \"plans\": 40}");
     rounds_until(s, "plan");
     some_rounds(s, 10);
     assert_null(strstr(s->log, "drift"));
-    harpe_plan offline = offline_plan(s);
-    assert_close(run_next(s)->energy_j, offline.energy_j, 0.01);
+    assert_runs_offline_plan(s, 0.01);
     ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.05); /* of the whole iteration */
     double allowed_s = 1.05 * (plan_number(s, 0, "time") + s->outside_time_s) - s->outside_time_s;
     double time_s = run_next(s)->time_s;
@@ -97,8 +95,7 @@ SIMULATED_TEST(a_plan_is_shown_beside_the_best_single_clock, 4, 1, 1, 8) {
     must(s, observe(s));
     harpe_figures figures;
     assert_true(harpe_scheduler_figures(s->scheduler, &figures));
-    harpe_plan all;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     assert_close(figures.highest_energy_j, all.energy_j, 1e-6);
     assert_true(figures.plan_time_s > 1.1 * all.time_s);
     assert_true(figures.one_clock_time_s <= figures.plan_time_s);
@@ -341,8 +338,8 @@ PLANNED_TEST(job_requests_that_make_no_sense_are_refused, "{\"plans\": 8}") {
     double before_s = run_next(s)->time_s;
     const double bad[] = {0.99, 0, -1, NAN, INFINITY};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_refuses(s, HARPE_JOB_REQUEST_SLOWDOWN, bad[i], HARPE_INVALID_ARGUMENT);
-    assert_refuses(s, HARPE_JOB_REQUEST_POWER_CAP, -1, HARPE_INVALID_ARGUMENT);
+        assert_request(s, HARPE_JOB_REQUEST_SLOWDOWN, bad[i], HARPE_INVALID_ARGUMENT);
+    assert_request(s, HARPE_JOB_REQUEST_POWER_CAP, -1, HARPE_INVALID_ARGUMENT);
     assert_close(run_next(s)->time_s, before_s, 1e-12);
 }
 

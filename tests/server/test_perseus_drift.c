@@ -46,8 +46,7 @@ PLANNED_TEST(large_drift_is_swept_again, "{\"plans\": 8, \"rounds_to_drift\": 3}
     assert_true(is_in_phase(s, "sweep"));
     assert_logged(s, "measures again");
     rounds_until(s, "plan");
-    harpe_plan offline = offline_plan(s);
-    assert_close(run_next(s)->energy_j, offline.energy_j, 0.03);
+    assert_runs_offline_plan(s, 0.03);
 }
 
 PLANNED_TEST(drift_outside_of_the_instructions_is_explained_once, "{\"plans\": 8}") {
@@ -161,8 +160,7 @@ PLANNED_TEST(steps_of_another_size_are_counted_anew, "{\"plans\": 8}") {
         if (sweep == 0) {
             assert_logged(s, "counted 12 microbatches instead of 8");
             rounds_until(s, "plan");
-            harpe_plan offline = offline_plan(s);
-            assert_close(run_next(s)->energy_j, offline.energy_j, 0.01);
+            assert_runs_offline_plan(s, 0.01);
             for (int i = 0; i < 400; i++) /* until the next sweep is allowed */
                 one_round(s);
         }

@@ -13,13 +13,6 @@ enum { ROUNDS_MAX = 80 };
 #define PROMISE 0.01
 #define GOAL_MEAN 0.01
 
-static void start(explored_job *s, const char *more) {
-    char args[256];
-    (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": 4%s}", s->microbatches,
-                   more);
-    explored_start(s, args);
-}
-
 /* Makes a random job of at most so many stages and microbatches, or a small one if not all trials
  * are made. */
 static explored_job *sized_job(uint64_t seed, int stages, int microbatches) {
@@ -39,7 +32,7 @@ TEST(no_round_is_slower_than_promised) {
     int jobs = all_trials() ? test_trials(10) : 2, close = 0, easy = 0;
     for (int i = 0; i < jobs; i++) {
         explored_job *s = any_job((uint64_t)(90000 + i));
-        start(s, "");
+        explored_start(s, 4, "");
         explored_way way = explored_go(s, ROUNDS_MAX);
         print_message("%s: %d rounds, slowest %+.2f %%, all %+.2f %%, plan %+.2f %% energy\n",
                       s->words, way.rounds, 100 * way.worst_time, 100 * way.mean_time,
@@ -64,7 +57,7 @@ TEST(late_clocks_break_no_promise) {
     for (int i = 0; i < jobs; i++) {
         explored_job *s = sized_job((uint64_t)(70000 + i), 4, 7);
         explored_make_wild(s);
-        start(s, "");
+        explored_start(s, 4, "");
         explored_way way = explored_go(s, ROUNDS_MAX);
         print_message("%s: %d rounds, slowest %+.2f %% (%+.2f %%), plan %+.2f %% time, %+.2f %%\n",
                       s->words, way.rounds, 100 * way.worst_time, 100 * way.worst_iteration,
@@ -90,7 +83,7 @@ TEST(odd_late_clocks_break_no_promise_and_save) {
     for (int i = 0; i < jobs; i++) {
         explored_job *s = explored_random(seeds[i]);
         explored_make_wild(s);
-        start(s, "");
+        explored_start(s, 4, "");
         explored_way way = explored_go(s, FIRST_ROUNDS);
         print_message("%s: %d rounds, slowest %+.2f %%, energy %+.2f %%\n", s->words, way.rounds,
                       100 * way.worst_time, 100 * way.mean_energy);
@@ -108,7 +101,7 @@ TEST(silent_ranks_with_late_clocks_break_the_promise) {
             explored_job *s = sized_job(seed, 5, 10);
             s->is_silent = is_silent == 1;
             explored_make_late(s, 0.03);
-            start(s, "");
+            explored_start(s, 4, "");
             worst[is_silent] = fmax(worst[is_silent], explored_go(s, ROUNDS_MAX).worst_time);
             explored_free(s);
         }
@@ -128,7 +121,7 @@ LONG_TEST(short_latencies_cost_nothing) {
             s->jitter = fmin(s->jitter, 0.005);
             explored_make_late(s, latencies_s[i % 2]);
             s->is_silent = is_silent == 1;
-            start(s, "");
+            explored_start(s, 4, "");
             explored_way way = explored_go(s, ROUNDS_MAX);
             print_message("%s: %d rounds, all %+.3f %%, plan %+.3f %% energy\n", s->words,
                           way.rounds, 100 * way.mean_time, 100 * way.plan_energy);
@@ -154,7 +147,7 @@ TEST(a_probe_is_no_baseline) {
         double outside_s = s->outside_time_s, probe_j = 0;
         s->jitter = 0;
         explored_make_late(s, 0.03);
-        start(s, "");
+        explored_start(s, 4, "");
         double highest_s = s->highest.time_s + outside_s;
         double outside_j = s->blocking_power_w * outside_s * s->pp;
         double highest_j = s->highest.energy_j + outside_j;
@@ -190,7 +183,7 @@ TEST(time_outside_of_the_pipeline_spoils_no_probe) {
         s->jitter = 0;
         s->outside_time_s = 0.3;
         explored_make_late(s, 0.03);
-        start(s, "");
+        explored_start(s, 4, "");
         for (int round = 0; round < 2; round++) {
             explored_next(s);
             probes += !explored_is_highest(s);
@@ -209,7 +202,7 @@ TEST(ranks_that_do_not_know_their_clocks_end_the_exploration_soon) {
         explored_job *s = sized_job(seed, 5, 10);
         s->is_blind = true;
         explored_make_late(s, 0.03);
-        start(s, "");
+        explored_start(s, 4, "");
         int rounds = explored_go(s, ROUNDS_MAX).rounds;
         print_message("%s: %d rounds\n", s->words, rounds);
         assert_true(is_in_phase(s, "plan"));
@@ -222,7 +215,7 @@ TEST(a_smaller_permitted_slowdown_is_kept) {
     for (int i = 0; i < (all_trials() ? test_trials(4) : 1); i++) {
         explored_job *s = sized_job((uint64_t)(500 + i), 8, 12);
         s->jitter = 0.002;
-        start(s, ", \"exploration_slowdown\": 0.004");
+        explored_start(s, 4, ", \"exploration_slowdown\": 0.004");
         explored_way way = explored_go(s, ROUNDS_MAX);
         assert_true(way.worst_time <= 0.004 + 1e-9);
         explored_free(s);
@@ -237,7 +230,7 @@ static int times_of(uint64_t seed, bool restarts, double *times_s) {
     explored_job *s = sized_job(seed, 5, 10);
     int rounds = 0;
     if (seed % 2 == 0) explored_make_late(s, 0.01);
-    start(s, "");
+    explored_start(s, 4, "");
     for (; rounds < ROUNDS_MAX && !is_in_phase(s, "plan"); rounds++) {
         explored_next(s);
         if (restarts) simulated_restart(s);
@@ -263,10 +256,6 @@ TEST(a_restart_in_any_round_changes_nothing) {
 
 /* ---- Job requests ---------------------------------------------------------------------------- */
 
-static void request(explored_job *s, harpe_scheduler_job_request kind, double value) {
-    must(s, harpe_scheduler_handle_request(s->scheduler, kind, value, &s->error));
-}
-
 /* Runs rounds, and returns the time of the last one. No round may take longer than `limit_s`. */
 static double run_rounds(explored_job *s, int rounds, double limit_s, double *energy_j) {
     for (int i = 0; i < rounds; i++) {
@@ -284,14 +273,14 @@ TEST(a_straggler_gives_room_for_lower_clocks) {
         explored_job *s = any_job(seed);
         double before_j, during_j, after_j;
         s->jitter = 0;
-        start(s, "");
+        explored_start(s, 4, "");
         (void)explored_go(s, ROUNDS_MAX);
         double highest_s = s->highest.time_s;
         (void)run_rounds(s, 2, 1.001 * highest_s, &before_j);
-        request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.2);
+        ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.2);
         (void)run_rounds(s, 20, 1.2 * highest_s + 0.2 * s->outside_time_s, &during_j);
         assert_true(during_j <= before_j);
-        request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
+        ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
         double time_s = run_rounds(s, 20, 1.01 * highest_s, &after_j);
         assert_true(time_s <= 1.003 * highest_s);
         assert_true(after_j <= 1.005 * before_j);
@@ -347,13 +336,13 @@ TEST(a_straggler_gives_room_after_an_exploration_without_new_clocks) {
         explored_make_late(s, 0.02);
         for (int r = 0; r < s->pp; r++)
             s->gpus[r].late.tail_share = s->gpus[r].late.spread = 0;
-        start(s, "");
+        explored_start(s, 4, "");
         memset(has_run, 0, sizeof has_run);
         for (int k = 0; k < ROUNDS_MAX && !is_in_phase(s, "plan"); k++)
             (void)new_clocks_of(s, 1, 1.01 * s->highest.time_s, has_run);
         make_stale(s);
         assert_int_equal(new_clocks_of(s, 2, 1.01 * s->highest.time_s, has_run), 0);
-        request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.2);
+        ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.2);
         double limit_s = 1.21 * s->highest.time_s + 0.2 * s->outside_time_s;
         assert_true(new_clocks_of(s, 6, limit_s, has_run) > 0);
         explored_free(s);
@@ -375,12 +364,12 @@ TEST(an_exploration_goes_on_after_a_straggler) {
             s->gpus[r].late.tail_share = s->gpus[r].late.spread = 0;
             s->gpus[r].late.latency_s[0] = 0.1;
         }
-        start(s, "");
-        request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.3);
+        explored_start(s, 4, "");
+        ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.3);
         for (int low = 0; low < LOW_ROUNDS;)
             low += run_rounds(s, 1, 2 * highest_s, &energy_j) > 1.05 * highest_s;
         assert_false(is_in_phase(s, "plan"));
-        request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
+        ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1);
         (void)run_rounds(s, 1, 2 * highest_s, &energy_j); /* its first iteration is slow */
         assert_true(explored_is_highest(s));
         double measured = number_of(s, "exploration", "measured");
@@ -408,11 +397,11 @@ LONG_TEST(a_power_cap_is_reached_with_clocks_that_were_not_measured) {
     double energy_j;
     s->jitter = 0;
     s->outside_time_s = 0;
-    start(s, "");
+    explored_start(s, 4, "");
     (void)explored_go(s, ROUNDS_MAX);
     double cap_w = power_that_can_be_reached_w(s);
     assert_true(cap_w < 0.99 * s->ran.energy_j / s->ran.time_s);
-    request(s, HARPE_JOB_REQUEST_POWER_CAP, cap_w);
+    ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, cap_w);
     double time_s = run_rounds(s, 60, 4 * s->highest.time_s, &energy_j);
     assert_true(energy_j / time_s <= 1.02 * cap_w);
     explored_free(s);

@@ -12,12 +12,6 @@ enum { ROUNDS_MAX = 80, FIRST_ROUNDS = 5 };
 
 #define PROMISE 0.01
 
-static void start(explored_job *s) {
-    char args[64];
-    (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": 2}", s->microbatches);
-    explored_start(s, args);
-}
-
 /* Makes a job of a family: a small one, if not all trials are made. */
 static explored_job *job_of(explored_law law, uint64_t seed) {
     if (all_trials()) return explored_under(law, seed, EXPLORED_STAGES_MAX, 24);
@@ -30,7 +24,7 @@ static explored_job *job_of(explored_law law, uint64_t seed) {
 
 /* Learns, and returns how much slower the slowest round was. */
 static double slowest_of(explored_job *s, int rounds) {
-    start(s);
+    explored_start(s, 2, "");
     explored_way way = explored_go(s, rounds);
     print_message("%s: %d rounds, slowest %+.2f %%, energy %+.2f %%, plan %+.2f %% time\n",
                   s->words, way.rounds, 100 * way.worst_time, 100 * way.mean_energy,
@@ -101,7 +95,7 @@ TEST(a_clock_that_was_not_measured_runs_once) {
         explored_job *s = explored_sized(seed + 4, 5, 6); /* with much slack */
         int tried = 0;
         memset(has_run, 0, sizeof has_run);
-        start(s);
+        explored_start(s, 2, "");
         for (int round = 0; round < FIRST_ROUNDS && !is_in_phase(s, "plan"); round++) {
             memset(runs, 0, sizeof runs);
             explored_next(s);
@@ -141,7 +135,7 @@ TEST(the_promised_time_leaves_room_for_the_uncertainty) {
         double most = 0;
         s->jitter = 0.02;
         s->iterations = 3;
-        start(s);
+        explored_start(s, 2, "");
         for (int round = 1; round < ROUNDS_MAX && !is_in_phase(s, "plan"); round++) {
             explored_next(s);
             explored_observe(s);
@@ -161,11 +155,8 @@ TEST(the_promised_time_leaves_room_for_the_uncertainty) {
 /* Learns without noise. The plan is as fast as the highest clocks, and needs as little energy as
  * the plan that is made from the true times. */
 static void learn_like_the_truth(explored_job *s, const char *more) {
-    char args[128];
-    (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": 2%s}", s->microbatches,
-                   more);
     s->jitter = 0;
-    explored_start(s, args);
+    explored_start(s, 2, more);
     explored_way way = explored_go(s, ROUNDS_MAX);
     print_message(
         "%s: %d rounds, slowest %+.2f %%, plan %+.3f %% time, %+.2f %% energy (%+.2f %%)\n",

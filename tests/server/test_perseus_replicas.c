@@ -98,30 +98,22 @@ static void job_free(replica_job *s) {
 }
 
 static void job_start(replica_job *s, const char *more) {
-    char args[256];
-    explored_job *base = s->base;
-    base->logs = getenv("HARPE_TEST_LOGS") != NULL;
-    (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": %d%s}",
-                   base->microbatches, all_trials() ? 20 : 4, more);
-    explored_start(base, args);
+    s->base->logs = getenv("HARPE_TEST_LOGS") != NULL;
+    explored_start(s->base, all_trials() ? 20 : 4, more);
 }
 
 /* Returns the time of the slowest replica at its highest clocks. */
 static double fastest_s(const replica_job *s) {
     double slowest_s = 0;
-    for (int r = 0; r < s->replicas; r++) {
-        harpe_plan plan;
-        must(s->base, harpe_plan_all_maximum(s->problems[r], &plan, &s->base->error));
-        slowest_s = fmax(slowest_s, plan.time_s);
-    }
+    for (int r = 0; r < s->replicas; r++)
+        slowest_s = fmax(slowest_s, simulated_highest(s->base, s->problems[r]).time_s);
     return slowest_s;
 }
 
 static double highest_j(const replica_job *s) {
     double slowest_s = fastest_s(s), energy_j = 0;
     for (int r = 0; r < s->replicas; r++) {
-        harpe_plan plan;
-        must(s->base, harpe_plan_all_maximum(s->problems[r], &plan, &s->base->error));
+        harpe_plan plan = simulated_highest(s->base, s->problems[r]);
         energy_j +=
             plan.energy_j + s->base->pp * s->base->blocking_power_w * (slowest_s - plan.time_s);
     }
@@ -536,8 +528,7 @@ TEST(requests_hold_for_all_replicas) {
     (void)learn(s);
     (void)run(s, 3, 0.005);
     double highest_s = fastest_s(s);
-    must(s->base, harpe_scheduler_handle_request(s->base->scheduler, HARPE_JOB_REQUEST_PLAN_TIME,
-                                                 1.1 * highest_s, &s->base->error));
+    ask_for(s->base, HARPE_JOB_REQUEST_PLAN_TIME, 1.1 * highest_s);
     (void)run(s, 25, 0.1001);
     job_next(s);
     assert_true(s->runs_own);
@@ -545,8 +536,7 @@ TEST(requests_hold_for_all_replicas) {
     job_observe(s);
     must(s->base, harpe_scheduler_handle_request(s->base->scheduler, HARPE_JOB_REQUEST_PLAN_TIME, 0,
                                                  &s->base->error));
-    must(s->base, harpe_scheduler_handle_request(s->base->scheduler, HARPE_JOB_REQUEST_POWER_CAP,
-                                                 0.9 * s->ran_j / s->ran_s, &s->base->error));
+    ask_for(s->base, HARPE_JOB_REQUEST_POWER_CAP, 0.9 * s->ran_j / s->ran_s);
     job_next(s);
     assert_false(s->runs_own); /* the plans for a cap are shared */
     job_observe(s);

@@ -31,9 +31,8 @@ static bool is_highest(const truth *ran, const truth *highest) {
 }
 
 static void true_round(simulated_pipeline *s, ledger *into) {
-    harpe_plan all;
     one_round(s);
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     truth highest = truth_of(s, &all), ran = truth_of(s, &s->ran);
     into->highest.time_s += SIMULATED_ITERATIONS * highest.time_s;
     into->highest.energy_j += SIMULATED_ITERATIONS * highest.energy_j;
@@ -98,8 +97,7 @@ static const story STORIES[] = {
 enum { STORY_COUNT = sizeof STORIES / sizeof STORIES[0] };
 
 static void begin_story(simulated_pipeline *s, const story *it) {
-    harpe_plan all;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     if (it->time_factor > 0) s->time_factor = it->time_factor;
     if (it->energy_factor > 0) s->energy_factor = it->energy_factor;
     if (it->throttle > 0) simulated_throttle(s, it->throttled_stage, it->throttle);
@@ -239,8 +237,7 @@ TEST(clocks_that_make_no_difference_save_nothing) {
 /* ---- The baseline ---------------------------------------------------------------------------- */
 
 SIMULATED_TEST(the_baseline_says_when_and_how_often_it_was_measured, 4, 1, 1, 8) {
-    harpe_plan all;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     start(s, "Perseus", "{\"plans\": 8, \"frequency_stride\": 4}");
     assert_true(isnan(number_of(s, "baseline", "time")));
     int rounds = rounds_until(s, "plan");
@@ -259,9 +256,8 @@ SIMULATED_TEST(the_baseline_says_when_and_how_often_it_was_measured, 4, 1, 1, 8)
 
 /* Runs rounds, and returns how many of them ran at the highest clocks. */
 static int rounds_at_highest(simulated_pipeline *s, int rounds) {
-    harpe_plan all;
     int found = 0;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     for (int i = 0; i < rounds; i++) {
         one_round(s);
         found += s->ran.energy_j == all.energy_j;
@@ -269,35 +265,33 @@ static int rounds_at_highest(simulated_pipeline *s, int rounds) {
     return found;
 }
 
-/* Returns the baseline that is shown of the round `back` rounds ago; 0: none. */
-static double shown_baseline_s(simulated_pipeline *s, size_t back) {
+/* Returns the time (0) or energy (1) of the baseline of the round `back` rounds ago; 0: none. */
+static double shown_baseline(simulated_pipeline *s, size_t back, size_t which) {
     json_t *json = frontier(s);
     const json_t *measured = json_object_get(json, "measured");
     const json_t *round = json_array_get(measured, json_array_size(measured) - 1 - back);
-    double value = json_number_value(json_array_get(json_object_get(round, "baseline"), 0));
+    double value = json_number_value(json_array_get(json_object_get(round, "baseline"), which));
     json_decref(json);
     return value;
 }
 
 PLANNED_TEST(a_change_is_followed_by_a_round_at_the_highest_clocks, "{\"plans\": 8}") {
-    harpe_plan all;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     assert_int_equal(rounds_at_highest(s, 10), 0);
     s->time_factor = 1.04;
     assert_int_equal(rounds_at_highest(s, 1), 0);
-    assert_true(shown_baseline_s(s, 0) == 0); /* it waits for the round at the highest clocks */
+    assert_true(shown_baseline(s, 0, 0) == 0); /* it waits for the round at the highest clocks */
     simulated_restart(s);
     assert_int_equal(rounds_at_highest(s, 1), 1);
     for (size_t back = 0; back < 2; back++)
-        assert_close(shown_baseline_s(s, back), 1.04 * all.time_s, 1e-9);
+        assert_close(shown_baseline(s, back, 0), 1.04 * all.time_s, 1e-9);
     assert_close(number_of(s, "baseline", "time"), 1.04 * all.time_s, 1e-9);
     assert_int_equal(number_of(s, "baseline", "rounds"), 1);
     assert_int_equal(rounds_at_highest(s, 30), 0);
 }
 
 PLANNED_TEST(a_straggler_without_a_baseline_of_its_own_counts_for_nothing, "{\"plans\": 8}") {
-    harpe_plan all;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     claim before = claim_of(s);
     s->straggler_time_s = 1.2 * all.time_s;
     ask_for(s, HARPE_JOB_REQUEST_ITERATION_TIME, s->straggler_time_s);
@@ -305,8 +299,8 @@ PLANNED_TEST(a_straggler_without_a_baseline_of_its_own_counts_for_nothing, "{\"p
     s->straggler_time_s = 0;
     ask_for(s, HARPE_JOB_REQUEST_SLOWDOWN, 1); /* before the round at the highest clocks */
     assert_int_equal(rounds_at_highest(s, 1), 1);
-    assert_true(shown_baseline_s(s, 1) == 0);
-    assert_close(shown_baseline_s(s, 0), all.time_s, 1e-9);
+    assert_true(shown_baseline(s, 1, 0) == 0);
+    assert_close(shown_baseline(s, 0, 0), all.time_s, 1e-9);
     assert_close(claim_of(s).time_s, before.time_s, 1e-9);
 }
 
@@ -331,7 +325,7 @@ PLANNED_TEST(a_change_under_a_power_cap_is_uncertain, "{\"plans\": 8}") {
     assert_true(lost_s > 0 && after.time_uncertainty_s > lost_s + before.time_uncertainty_s);
     s->time_factor = 1.2; /* more than a drift of the plan: the baseline is not known */
     one_round(s);
-    assert_true(shown_baseline_s(s, 0) == 0);
+    assert_true(shown_baseline(s, 0, 0) == 0);
     assert_close(claim_of(s).time_s, after.time_s, 1e-9);
     ask_for(s, HARPE_JOB_REQUEST_POWER_CAP, 0);
     s->time_factor = 1.04;
@@ -344,8 +338,7 @@ PLANNED_TEST(a_change_under_a_power_cap_is_uncertain, "{\"plans\": 8}") {
 
 /* The first round of a job may compile, connect and allocate. */
 SIMULATED_TEST(a_warm_up_is_no_baseline, 4, 1, 1, 8) {
-    harpe_plan all;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     start(s, "Perseus", "{\"plans\": 8, \"frequency_stride\": 4}");
     s->time_factor = 3;
     one_round(s);
@@ -358,40 +351,14 @@ SIMULATED_TEST(a_warm_up_is_no_baseline, 4, 1, 1, 8) {
 /* Iterations that take longer for a while, and a correction for this, must not make the baseline
  * longer permanently. */
 PLANNED_TEST(a_correction_for_a_stall_does_not_stay_in_the_baseline, "{\"plans\": 8}") {
-    harpe_plan all;
-    must(s, harpe_plan_all_maximum(s->problem, &all, &s->error));
+    harpe_plan all = simulated_highest(s, s->problem);
     s->outside_time_s = 0.08 * all.time_s;
     some_rounds(s, 2);
     assert_logged(s, "planned again");
     s->outside_time_s = 0;
     some_rounds(s, 3);
-    json_t *json = frontier(s);
-    const json_t *measured = json_object_get(json, "measured");
-    const json_t *last = json_array_get(measured, json_array_size(measured) - 1);
-    const json_t *baseline = json_object_get(last, "baseline");
-    assert_close(json_number_value(json_array_get(baseline, 0)), all.time_s, 1e-6);
-    assert_close(json_number_value(json_array_get(baseline, 1)), truth_of(s, &all).energy_j, 1e-6);
-    json_decref(json);
-}
-
-/* ---- Restarts -------------------------------------------------------------------------------- */
-
-PLANNED_TEST(savings_survive_a_restart, "{\"plans\": 8}") {
-    s->noise = 0.01;
-    s->time_factor = 1.1;
-    simulated_run(s);
-    must(s, observe(s));
-    some_rounds(s, 6);
-    json_t *before = frontier(s);
-    simulated_restart(s);
-    json_t *after = frontier(s);
-    for (int i = 0; i < 3; i++) {
-        static const char *const names[] = {"saved", "baseline", "measured"};
-        assert_true(
-            json_equal(json_object_get(before, names[i]), json_object_get(after, names[i])));
-    }
-    json_decref(before);
-    json_decref(after);
+    assert_close(shown_baseline(s, 0, 0), all.time_s, 1e-6);
+    assert_close(shown_baseline(s, 0, 1), truth_of(s, &all).energy_j, 1e-6);
 }
 
 int main(void) { return run_listed_tests(); }

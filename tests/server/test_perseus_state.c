@@ -9,7 +9,7 @@
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
 
-static void assert_says(const simulated_pipeline *s, const char *part) {
+static void assert_told(const simulated_pipeline *s, const char *part) {
     assert_null(strchr(s->error.message, '\n'));
     if (!strstr(s->error.message, part))
         fail_msg("expected: ...%s...\nfound: %s", part, s->error.message);
@@ -50,7 +50,7 @@ SIMULATED_TEST(arguments_are_checked_at_the_start, 2, 1, 1, 4) {
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_not_equal(simulated_open(s, bad[i].name, bad[i].args), HARPE_OK);
-        assert_says(s, bad[i].says);
+        assert_told(s, bad[i].says);
     }
     must(s, simulated_open(s, "Perseus",
                            "{\"num_microbatches\": 8, \"schedule\": \"gpipe\", \"blocking_power\": "
@@ -67,7 +67,7 @@ SIMULATED_TEST(ranks_of_a_stage_without_a_common_frequency_are_refused, 2, 2, 1,
     assert_int_equal(
         harpe_scheduler_new(s->kind, &s->job, s->ranks, NULL, &s->scheduler, &s->error),
         HARPE_INVALID_INPUT);
-    assert_says(s, "the ranks of pipeline rank 1 have no available frequency in common");
+    assert_told(s, "the ranks of pipeline rank 1 have no available frequency in common");
 }
 
 SIMULATED_TEST(a_schedule_can_come_from_a_file, 2, 1, 1, 2) {
@@ -87,7 +87,7 @@ SIMULATED_TEST(a_schedule_can_come_from_a_file, 2, 1, 1, 2) {
     must(s, simulated_open(s, "Perseus", args));
     assert_int_not_equal(
         harpe_scheduler_new(s->kind, &s->job, s->ranks, NULL, &s->scheduler, &s->error), HARPE_OK);
-    assert_says(s, "has 2 ranks");
+    assert_told(s, "has 2 ranks");
     (void)unlink(path);
 }
 
@@ -182,7 +182,12 @@ static void assert_restarts_change_nothing(int stages, const char *args, int rou
             simulated_run(pair[i]);
         }
         assert_same_schedules(pair[0], pair[1]);
+        json_t *before = frontier(pair[1]);
         simulated_restart(pair[1]); /* while it runs */
+        json_t *after = frontier(pair[1]);
+        assert_true(json_equal(before, after)); /* also the times at which rounds ended */
+        json_decref(before);
+        json_decref(after);
         for (int i = 0; i < 2; i++) {
             if (round == 5 || round == 36) ask_for(pair[i], HARPE_JOB_REQUEST_SLOWDOWN, 1.04);
             must(pair[i], observe(pair[i]));
@@ -233,7 +238,7 @@ static void assert_refused(simulated_pipeline *s, const json_t *json, const char
     start(s, "Perseus", LEARNING);
     if (harpe_scheduler_load(s->scheduler, text, strlen(text), &s->error) != HARPE_INVALID_INPUT)
         fail_msg("this state is not refused: %s", text);
-    assert_says(s, why);
+    assert_told(s, why);
     free(text);
 }
 
@@ -314,7 +319,7 @@ SIMULATED_TEST(a_state_of_something_else_is_refused, 2, 1, 1, 4) {
     start(s, "Perseus", "{\"num_microbatches\": 4, \"schedule\": \"early-recomputation-1f1b\"}");
     assert_int_equal(harpe_scheduler_load(s->scheduler, text, length, &s->error),
                      HARPE_INVALID_INPUT);
-    assert_says(s, "does not fit this job's schedule");
+    assert_told(s, "does not fit this job's schedule");
     free(text);
 }
 
@@ -382,7 +387,7 @@ SIMULATED_TEST(results_of_no_use_fail_the_job_in_the_third_round, 2, 1, 1, 4) {
             cases[i / 2].damage(s);
             assert_int_equal(observe(s), round < 2 ? HARPE_OK : HARPE_INVALID_INPUT);
         }
-        assert_says(s, cases[i / 2].says);
+        assert_told(s, cases[i / 2].says);
     }
 }
 
@@ -397,8 +402,7 @@ SIMULATED_TEST(iterations_that_are_missing_in_part_are_left_out, 4, 1, 1, 6) {
         odd->iteration_time_count = odd->iteration_energy_count = 2;
         must(s, observe(s));
     }
-    harpe_plan offline = offline_plan(s);
-    assert_close(run_next(s)->energy_j, offline.energy_j, 0.01);
+    assert_runs_offline_plan(s, 0.01);
     assert_null(strstr(s->log, "run again"));
 }
 
@@ -512,7 +516,7 @@ SIMULATED_TEST(the_profiler_writes_the_profile_and_is_finished, 4, 2, 1, 6) {
         }
     }
     harpe_profile_free(written);
-    assert_refuses(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.1, HARPE_NOT_SUPPORTED);
+    assert_request(s, HARPE_JOB_REQUEST_SLOWDOWN, 1.1, HARPE_NOT_SUPPORTED);
     simulated_restart(s);
     assert_true(harpe_scheduler_is_finished(s->scheduler));
 }

@@ -63,14 +63,12 @@ static double longest_of(trial *t, int rounds) {
 
 static trial new_trial(uint64_t seed) {
     int size = all_trials() ? 8 : 4;
-    char args[128];
     trial t = {.job = explored_sized(seed, all_trials() ? 5 : 3, size), .restarts = seed % 4 == 3};
     explored_job *s = t.job;
     t.report = explored_pick(s, 1, all_trials() ? 12 : 5);
     t.factor = explored_uniform(s, 1.05, 1.5);
     t.highest_s = s->highest.time_s + s->outside_time_s;
-    (void)snprintf(args, sizeof args, "{\"num_microbatches\": %d, \"plans\": 20}", s->microbatches);
-    explored_start(s, args);
+    explored_start(s, 20, "");
     return t;
 }
 
@@ -114,8 +112,7 @@ TEST(a_slow_plan_stays_beside_a_straggler) {
         trial t = new_trial((uint64_t)i);
         explored_job *s = t.job;
         (void)explored_go(s, 100);
-        must(s, harpe_scheduler_handle_request(s->scheduler, HARPE_JOB_REQUEST_PLAN_TIME,
-                                               2 * t.highest_s, &s->error));
+        ask_for(s, HARPE_JOB_REQUEST_PLAN_TIME, 2 * t.highest_s);
         explored_observe(s);
         (void)longest_of(&t, ROUNDS_DURING);
         start_straggler(&t, false);

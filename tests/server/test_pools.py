@@ -6,7 +6,7 @@ others are still stuck. They also check that the server stops while work is stuc
 reports the stuck work. Only one test compares a time, that of such a stop."""
 
 from server import *
-from server import HERE
+from server import HERE, is_alive
 from attempts import attempt
 import side_by_side
 
@@ -17,12 +17,8 @@ os.environ["TSAN_OPTIONS"] = os.environ.get("TSAN_OPTIONS", "") + " report_threa
 class PoolTest(ServerTest):
     def start_program(self, *arguments, **options):
         command = f"/usr/bin/python3 {HERE / 'hanging_scheduler.py'} {self.path}"
-        server = Server(self.path, "--store", self.path / "harpe.db", "--dump-dir",
-                        self.path / "dump", "--scheduler", f"program:{command}", *arguments,
-                        **options)
-        self.addCleanup(server.kill)
         self.addCleanup(self.kill_programs)
-        return server
+        return self.start(*arguments, scheduler=f"program:{command}", args={}, **options)
 
     def programs(self):
         """Returns the processes of the programs that hang, and their children."""
@@ -36,13 +32,6 @@ class PoolTest(ServerTest):
                 os.kill(number, signal.SIGKILL)
             except ProcessLookupError:  # it has ended
                 pass
-
-    def is_alive(self, number):
-        try:
-            with open(f"/proc/{number}/stat") as file:
-                return file.read().rpartition(")")[2].split()[0] != "Z"
-        except OSError:
-            return False
 
     def hang(self, server, count):
         """Registers jobs whose schedulers do not answer."""
@@ -64,11 +53,11 @@ class SchedulersTest(PoolTest):
             self.hang(server, count)
         self.wait_for_hanging(9)
         self.train(server, register(server), 5)
-        self.assertTrue(all(map(self.is_alive, self.programs())))
+        self.assertTrue(all(map(is_alive, self.programs())))
         self.assertEqual(len(self.programs()), 18)
         self.expect(server.get("/healthz"), 200)
         self.stop(server)
-        self.wait_until(lambda: not any(map(self.is_alive, self.programs())), "programs are killed")
+        self.wait_until(lambda: not any(map(is_alive, self.programs())), "programs are killed")
 
     def test_schedulers_beyond_the_bound_wait_and_health_says_so(self):
         # Two of the jobs that hang fail after each 15 s, so some wait for a long time.
@@ -77,12 +66,12 @@ class SchedulersTest(PoolTest):
         hanging = self.hang(server, 12)
         waiting = register(server)
         held = self.ask(server, waiting, 0)
-        self.wait_until(lambda: server.get("/healthz").status == 503, "told")
+        self.wait_for_health(server, 503)
         self.expect_detail(server.get("/healthz"), 503, "scheduler", "wait")
         for job in hanging:
             self.expect(server.call("DELETE", f"/jobs/{job.id}"), 200)
         self.expect(held.receive(), 200)
-        self.wait_until(lambda: server.get("/healthz").status == 200, "healthy again")
+        self.wait_for_health(server, 200)
 
     def test_an_evicted_job_with_a_stubborn_program_holds_up_nobody(self):
         server = self.start_program("--set", "scheduler_timeout=3600")
@@ -99,24 +88,9 @@ class DumpsTest(PoolTest):
     def start_plan(self, *arguments):
         return self.start("--set", "worker_threads=2", *arguments)
 
-    def stick(self, server, count):
-        """Creates jobs, each with a dump that never opens."""
-        jobs = []
-        for _ in range(count):
-            job = register(server, ranks=False)
-            (self.path / "dump" / job.id).mkdir(parents=True)
-            os.mkfifo(self.path / "dump" / job.id / "ranks.json")
-            self.expect(server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
-            jobs.append(job)
-        return jobs
-
-    def free(self, job):
-        """Reads the FIFO, so that its dump can be written. Returns the dump."""
-        return json.loads((self.path / "dump" / job.id / "ranks.json").read_text())
-
     def test_a_stuck_dump_delays_neither_its_job_nor_others(self):
         server = self.start_plan()
-        jobs = self.stick(server, 4)
+        jobs = [self.stick(server) for _ in range(4)]
         healthy = register(server)
         self.train(server, healthy, 3)
         last = self.path / "dump" / healthy.id / "2.prof.json"
@@ -125,13 +99,14 @@ class DumpsTest(PoolTest):
             self.train(server, job, 3)
             self.assertFalse((self.path / "dump" / job.id / "0.sched.json").exists())
         for job in jobs:
-            self.assertEqual(self.free(job)[0]["rank"], 0)
+            ranks = json.loads((self.path / "dump" / job.id / "ranks.json").read_text())  # opens it
+            self.assertEqual(ranks[0]["rank"], 0)
             last = self.path / "dump" / job.id / "2.prof.json"
             self.wait_until(last.exists, "the dumps that waited")
 
     def test_stop_with_stuck_dumps_and_the_next_server_makes_them(self):
         server = self.start_plan()
-        job = self.stick(server, 2)[0]
+        job, _ = self.stick(server), self.stick(server)
         self.train(server, job, 2)
         self.stop(server)
         self.assertIn("dump", server.log())
@@ -143,35 +118,23 @@ class DumpsTest(PoolTest):
         self.wait_until((self.path / "dump" / job.id / "1.prof.json").exists, "made up for")
         self.stop(server)
 
-    def test_health_names_the_dump_that_is_stuck(self):
-        server = self.start_plan("--set", "work_deadline=1")
-        self.expect(server.get("/healthz"), 200)
-        job = self.stick(server, 1)[0]
-        self.wait_until(lambda: server.get("/healthz").status == 503, "told")
-        self.expect_detail(server.get("/healthz"), 503, "dump", job.id)
-        self.free(job)
-        self.wait_until(lambda: server.get("/healthz").status == 200, "healthy again")
-
 
 class SharedObjectTest(PoolTest):
     """The code of a shared object that does not return ends with its process."""
 
-    def setUp(self):
-        super().setUp()
-        self.library = os.environ["HARPE_ENDLESS_SCHEDULER"]
+    LIBRARY = os.environ.get("HARPE_ENDLESS_SCHEDULER")
 
     def start_endless(self, *arguments):
-        return self.start("--scheduler-args", "{}", "--set", "worker_threads=2", *arguments,
-                          scheduler=self.library)
+        return self.start("--set", "worker_threads=2", *arguments, scheduler=self.LIBRARY, args={})
 
     def test_endless_schedulers_delay_nobody_and_fail_after_their_time(self):
         server = self.start_endless("--set", "scheduler_timeout=30")
         jobs = self.hang(server, 4)
         held = self.ask(server, jobs[0], 0)
         self.train(server, register(server), 3)
-        self.expect_detail(held.receive(), 500, "did not answer within 30 s", self.library)
+        self.expect_detail(held.receive(), 500, "did not answer within 30 s", self.LIBRARY)
         for job in jobs:
-            self.wait_until(lambda: server.get(f"/jobs/{job.id}").json["failure"], "it fails")
+            self.wait_for_failure(server, job)
         self.expect(server.get("/healthz"), 200)
         self.stop(server)
 
@@ -217,14 +180,7 @@ class LoopTest(PoolTest):
         register(server)
         self.stop(server)
         hung = self.path / "harpe.db"
-        process = subprocess.Popen(
-            [HARPE, "serve", "--port", "0", "--store", hung, "--no-dump",
-             "--scheduler", "HighestFrequency"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env=clean_environment({"LD_PRELOAD": os.environ["HARPE_HUNG_FILES"],
-                                   "HUNG_FILES": str(hung), "STATE_DIRECTORY": str(self.path),
-                                   "ASAN_OPTIONS": "verify_asan_link_order=0"}))
-        self.addCleanup(process.kill)
+        process = self.begin_serve("--store", hung, "--no-dump", environment=hanging_files(hung))
         sign = self.path / "harpe.db.hangs"
         self.wait_until(lambda: process.poll() is not None or sign.exists(), "it hangs")
         self.assertIsNone(process.poll())

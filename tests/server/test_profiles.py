@@ -5,30 +5,19 @@ waits for it, and a failed write is repeated later, if necessary by the next ser
 import csv
 import pathlib
 
-from server import *
-from online_job import Pipeline
+from online_job import *
+from online_job import Online
 
 FREQUENCIES = [1410, 1365, 1320]
 
 
-class ProfileTest(ServerTest):
-    def start_online(self, scheduler="InstructionProfiler", hung=None, arguments=(), **args):
-        if scheduler == "Perseus":
-            args.setdefault("learning", "sweep")
-        environment = hung and {"LD_PRELOAD": os.environ["HARPE_HUNG_FILES"],
-                                "HUNG_FILES": str(hung),
-                                "ASAN_OPTIONS": "verify_asan_link_order=0"}
-        server = Server(self.path, "--store", self.path / "harpe.db", "--dump-dir",
-                        self.path / "dump", "--scheduler", scheduler, "--scheduler-args",
-                        json.dumps({"num_microbatches": 2, **args}), *arguments,
-                        environment=environment)
-        self.addCleanup(server.kill)
-        return server
+class ProfileTest(Online):
+    def start_online(self, scheduler="InstructionProfiler", hung=None, **args):
+        return super().start_online(scheduler, environment=hung and hanging_files(hung),
+                                    num_microbatches=2, **args)
 
-    def pipeline(self, server, **more):
-        job = Pipeline(server, 2, 2, FREQUENCIES, **more)
-        self.addCleanup(job.close)
-        return job
+    def pipeline(self, server):
+        return super().pipeline(server, 2, 2, FREQUENCIES)
 
     def sweep(self, job):
         """Runs until everything is measured, and some rounds more."""
@@ -77,7 +66,6 @@ class HungTest(ProfileTest):
                     for path in [hung / "p.csv"] if args else map(self.place, (job, other)):
                         self.check_profile(path)
                     server.kill()
-                    (self.path / "harpe.db").unlink()
                     for path in self.path.glob("harpe.db*"):
                         path.unlink()
 
@@ -98,13 +86,13 @@ class FailedTest(ProfileTest):
         server = self.start_online(profile_path=str(path))
         job = self.pipeline(server)
         self.sweep(job)
-        self.wait_until(lambda: "the profile is not written" in server.log(), "it is told")
+        self.wait_for_log(server, "the profile is not written")
         self.assertIn(str(path), server.log())
         self.sweep(job)
         self.wait_until((self.path / "dump" / job.id / "15.sched.json").exists, "other dumps")
         path.parent.mkdir()
         self.check_profile(path)
-        self.wait_until(lambda: "the profile is written" in server.log(), "that is told, too")
+        self.wait_for_log(server, "the profile is written")
         self.assertEqual(server.log().count("the profile is not written"), 1)
 
     def test_what_stands_in_the_way_goes(self):
@@ -112,7 +100,7 @@ class FailedTest(ProfileTest):
         job = self.pipeline(server)
         self.place(job).mkdir(parents=True)
         self.sweep(job)
-        self.wait_until(lambda: "the profile is not written" in server.log(), "it is told")
+        self.wait_for_log(server, "the profile is not written")
         self.place(job).rmdir()
         self.wait_until(self.place(job).is_file, "it is written")
         self.check_profile(self.place(job))

@@ -10,7 +10,7 @@ import re
 import shutil
 
 from server import *
-from server import HERE
+from server import HERE, is_alive
 from attempts import attempt
 
 MARK = "HARPE_TEST_MARK"
@@ -25,12 +25,12 @@ class ProgramTest(ServerTest):
 
     def start_program(self, *arguments, command=None, **options):
         command = command or f"/usr/bin/python3 -S {HERE / 'faulty_scheduler.py'}"
-        server = Server(self.path, "--store", self.path / "harpe.db", "--set", "dump_data=false",
-                        "--scheduler", f"program:{command}", *arguments,
-                        environment=dict([self.mark.split("=")]), **options)
-        self.addCleanup(server.kill)
-        self.server = server
-        return server
+        return self.start_scheduler(f"program:{command}", *arguments, **options)
+
+    def start_scheduler(self, scheduler, *arguments, environment=None, **options):
+        self.server = self.start("--no-dump", *arguments, scheduler=scheduler, args={}, **options,
+                                 environment=dict([self.mark.split("=")]) | (environment or {}))
+        return self.server
 
     def processes(self):
         """Returns the processes that a server has started, without zombies and the server
@@ -41,10 +41,7 @@ class ProgramTest(ServerTest):
                 continue
             try:
                 with open(f"/proc/{number}/environ", "rb", buffering=0) as file:
-                    if self.mark.encode() not in file.read().split(b"\0"):
-                        continue
-                with open(f"/proc/{number}/stat") as file:
-                    if file.read().rpartition(")")[2].split()[0] != "Z":
+                    if self.mark.encode() in file.read().split(b"\0") and is_alive(number):
                         found.append(int(number))
             except OSError:
                 continue
@@ -60,9 +57,24 @@ class ProgramTest(ServerTest):
     def wait_for_none(self):
         self.wait_until(lambda: not self.processes(), "all processes have ended")
 
-    def end(self, job):
-        for rank in range(job.size):
-            self.expect(self.server.post(f"/end/{job.id}", {"rank": rank}), 200)
+
+    def check_faults(self):
+        """Each fault in SAID, at the first request and later, fails its own job and no other."""
+        healthy = register(self.server)
+        for number, (fault, said) in enumerate(self.SAID.items()):
+            with self.subTest(fault):
+                jobs = [register(self.server, job_metadata=fault),
+                        register(self.server, job_metadata=f"{fault} later")]
+                self.train(self.server, jobs[1], 1)
+                for job in jobs:
+                    failure = self.wait_for_failure(self.server, job)
+                    self.assertIn(said, failure)
+                    self.assertRegex(failure, r"\A[^\x00-\x1f\x7f-\x9f]+\Z")
+                    self.expect_detail(self.ask(self.server, job, 0).receive(), 500, said)
+                    self.assertEqual(self.server.log().count(f"{job.id}: failed: {failure}\n"), 1)
+            self.assertEqual(self.train(self.server, healthy, 1, number), 1000 + number)
+        self.end(self.server, healthy)
+        self.wait_for_none()
 
 
 class EndsTest(ProgramTest):
@@ -73,15 +85,15 @@ class EndsTest(ProgramTest):
             self.assertEqual(self.train(self.server, job, 2), 1001)
         self.assertGreaterEqual(len(self.processes()), 20)
         for job in jobs[1:]:
-            self.end(job)
+            self.end(self.server, job)
         self.wait_until(lambda: 0 < len(self.processes()) <= 3, "19 jobs have left theirs")
         self.assertEqual(self.server.get(f"/jobs/{jobs[5].id}").json["state"], "ended")
         self.assertEqual(self.train(self.server, jobs[0], 1, 2), 1002)
         back = jobs[5]
         self.expect(self.server.post(f"/register_rank/{back.id}", back.rank(0)), 200)
         self.assertEqual(self.train(self.server, back, 3, 2), 1004)
-        self.end(back)
-        self.end(jobs[0])
+        self.end(self.server, back)
+        self.end(self.server, jobs[0])
         self.wait_for_none()
         self.assertEqual(self.server.stop(), 0)
 
@@ -89,7 +101,7 @@ class EndsTest(ProgramTest):
         self.start_program()
         job = register(self.server, pp=2)
         self.train(self.server, job, 1)
-        self.end(job)
+        self.end(self.server, job)
         self.wait_for_none()
         self.assertEqual(self.train(self.server, job, 2, 1), 1002)
 
@@ -97,7 +109,7 @@ class EndsTest(ProgramTest):
         self.start_program()
         job = register(self.server)
         self.train(self.server, job, 2)
-        self.end(job)
+        self.end(self.server, job)
         self.server.kill()
         self.start_program()
         self.assertEqual(self.server.get(f"/jobs/{job.id}").json["state"], "ended")
@@ -151,7 +163,7 @@ class EndsTest(ProgramTest):
         answer = self.ask(self.server, job, 0, 0).receive()
         if answer.status == 200:
             self.expect(self.server.post(f"/result/{job.id}?round=0", result_of(0, 0)), 200)
-        self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"], "told")
+        self.wait_for_failure(self.server, job)
         self.wait_for_none()
         self.assertEqual(self.server.stop(), 0)
         return answer.status == 200
@@ -162,7 +174,7 @@ class EndsTest(ProgramTest):
                 job = register(self.server, job_metadata=fault)
                 if fault.endswith("later"):
                     self.train(self.server, job, 1)
-                self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"], "told")
+                self.wait_for_failure(self.server, job)
                 self.wait_for_none()
 
     def test_what_a_program_leaves_behind_ends_with_its_job(self):
@@ -170,7 +182,7 @@ class EndsTest(ProgramTest):
         job = register(self.server, job_metadata="escape-and-go-on")
         self.assertEqual(self.train(self.server, job, 3), 1002)
         self.assertGreaterEqual(len(self.processes()), 2)
-        self.end(job)
+        self.end(self.server, job)
         self.wait_for_none()
 
 
@@ -270,14 +282,10 @@ class SetUidTest(ProgramTest):
         state = self.path / f"state-{random.getrandbits(32):x}"
         state.mkdir()
         os.chown(state, self.SERVER_UID, self.SERVER_UID)
-        server = Server(self.path, "--store", state / "harpe.db", "--set", "dump_data=false",
-                        "--set", "scheduler_timeout=3600", "--scheduler",
-                        f"program:{before}{self.make_interpreter(state, owner, mode)}",
-                        environment=dict([self.mark.split("=")]),
-                        before=("setpriv", f"--reuid={self.SERVER_UID}",
-                                f"--regid={self.SERVER_UID}", "--clear-groups"))
-        self.addCleanup(server.kill)
-        self.server = server
+        self.start_scheduler(f"program:{before}{self.make_interpreter(state, owner, mode)}",
+                             "--store", state / "harpe.db", "--set", "scheduler_timeout=3600",
+                             before=("setpriv", f"--reuid={self.SERVER_UID}",
+                                     f"--regid={self.SERVER_UID}", "--clear-groups"))
 
     def check_set_id(self, before, owner, mode):
         self.start_set_id(before, owner, mode)
@@ -315,27 +323,9 @@ class FaultsTest(ProgramTest):
         "object": "not a list",
     }
 
-    def check_failure(self, job, fault):
-        self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"], "it fails")
-        failure = self.server.get(f"/jobs/{job.id}").json["failure"]
-        self.assertIn(self.SAID[fault], failure)
-        self.assertRegex(failure, r"\A[^\x00-\x1f\x7f-\x9f]+\Z")
-        self.expect_detail(self.ask(self.server, job, 0).receive(), 500, self.SAID[fault])
-        self.assertEqual(self.server.log().count(f"{job.id}: failed: {failure}\n"), 1)
-
     def test_every_fault_fails_its_own_job_with_one_clear_line(self):
         self.start_program("--set", "scheduler_timeout=120")
-        healthy = register(self.server)
-        for number, fault in enumerate(self.SAID):
-            with self.subTest(fault):
-                jobs = [register(self.server, job_metadata=fault),
-                        register(self.server, job_metadata=f"{fault} later")]
-                self.train(self.server, jobs[1], 1)
-                for job in jobs:
-                    self.check_failure(job, fault)
-            self.assertEqual(self.train(self.server, healthy, 1, number), 1000 + number)
-        self.end(healthy)
-        self.wait_for_none()
+        self.check_faults()
 
     def test_flood_of_standard_error_is_bounded_and_delays_nobody(self):
         script = self.path / "flood.py"
@@ -345,9 +335,7 @@ class FaultsTest(ProgramTest):
                           "    sys.exit('the last words')\n")
         self.start_program("--set", "scheduler_timeout=3600", command=f"/usr/bin/python3 -S {script}")
         job = register(self.server)
-        self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"], "it fails")
-        self.assertIn("(exit status 1: the last words)",
-                      self.server.get(f"/jobs/{job.id}").json["failure"])
+        self.assertIn("(exit status 1: the last words)", self.wait_for_failure(self.server, job))
         self.wait_for_none()
         self.assertLess(self.server.log_path.stat().st_size, 16 << 20)  # of 32 MB
 
@@ -369,9 +357,7 @@ class FaultsTest(ProgramTest):
         self.start_program(command=f"PYTHONIOENCODING=utf-8:surrogatepass /usr/bin/python3 -S {script}")
         for text in self.texts():
             with self.subTest(text[:40], length=len(text.encode())):
-                job = register(self.server, job_metadata=text)
-                self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"], "told")
-                self.check_text(job, text)
+                self.check_text(register(self.server, job_metadata=text), text)
 
     def texts(self):
         random.seed(14)
@@ -388,7 +374,7 @@ class FaultsTest(ProgramTest):
             yield text
 
     def check_text(self, job, text):
-        failure = self.server.get(f"/jobs/{job.id}").json["failure"]
+        failure = self.wait_for_failure(self.server, job)
         expected = re.sub("[\x00-\x1f\x7f-\x9f]", "?", text)
         shown = failure.removesuffix("...")
         self.assertTrue(expected.startswith(shown), (failure, expected))
@@ -399,10 +385,8 @@ class FaultsTest(ProgramTest):
         row = next(row for row in self.server.get("/jobs").json["jobs"]
                    if row["job_id"] == job.id)
         self.assertEqual(row["state"], "failed")
-        shown_by_command = subprocess.run(
-            [HARPE, "jobs", "show", job.id, "--server", f"http://127.0.0.1:{self.server.port}"],
-            capture_output=True, timeout=LIMIT_S, check=True).stdout.decode()
-        self.assertIn(f"failure:    {failure}\n", shown_by_command)
+        command = run_harpe("jobs", "show", job.id, "--server", f"http://127.0.0.1:{self.server.port}")
+        self.assertIn(f"failure:    {failure}\n", command.stdout)
 
 
 class LibraryTest(ProgramTest):
@@ -417,34 +401,15 @@ class LibraryTest(ProgramTest):
     def start_library(self, *arguments, with_state=False, at_load=None, timeout_s=120):
         name = "HARPE_FAULTY_LIBRARY" + ("_WITH_STATE" if with_state else "")
         # With sanitizers a crash must still be a signal.
-        environment = {"ASAN_OPTIONS": "handle_segv=0:handle_abort=0:detect_leaks=0",
-                       **dict([self.mark.split("=")])}
+        environment = {"ASAN_OPTIONS": "handle_segv=0:handle_abort=0:detect_leaks=0"}
         if at_load:
             environment["HARPE_TEST_FAULT_AT_LOAD"] = at_load
-        server = Server(self.path, "--store", self.path / "harpe.db", "--set", "dump_data=false",
-                        "--set", f"scheduler_timeout={timeout_s}", "--scheduler",
-                        os.environ[name], *arguments, environment=environment)
-        self.addCleanup(server.kill)
-        self.server = server
-        return server
+        return self.start_scheduler(os.environ[name], "--set", f"scheduler_timeout={timeout_s}",
+                                    *arguments, environment=environment)
 
     def test_every_fault_costs_only_its_job(self):
         self.start_library()
-        healthy = register(self.server)
-        for number, (fault, said) in enumerate(self.SAID.items()):
-            with self.subTest(fault):
-                jobs = [register(self.server, job_metadata=fault),
-                        register(self.server, job_metadata=f"{fault} later")]
-                self.train(self.server, jobs[1], 1)
-                for job in jobs:
-                    self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"],
-                                    "it fails")
-                    failure = self.server.get(f"/jobs/{job.id}").json["failure"]
-                    self.assertIn(said, failure)
-                    self.assertNotIn("\n", failure)
-            self.assertEqual(self.train(self.server, healthy, 1, number), 1000 + number)
-        self.end(healthy)
-        self.wait_for_none()
+        self.check_faults()
         self.assertEqual(self.server.stop(), 0)
 
     def test_a_loop_without_end_costs_only_its_job(self):
@@ -460,9 +425,8 @@ class LibraryTest(ProgramTest):
                 return False
             self.expect(self.server.post(f"/result/{job.id}?round=0", result_of(0, 0)), 200)
         for job in loops:
-            self.wait_until(lambda: self.server.get(f"/jobs/{job.id}").json["failure"], "it fails")
             self.assertIn(f"did not answer within {timeout_s} s",
-                          self.server.get(f"/jobs/{job.id}").json["failure"])
+                          self.wait_for_failure(self.server, job))
         answer = self.ask(self.server, healthy, 0, 1).receive()
         self.assertEqual(self.server.stop(), 0)
         return answer.status == 200 and answer.json["frequencies"] == [["forward", 1001]]
@@ -495,7 +459,7 @@ class LibraryTest(ProgramTest):
                     # its results find that the process has ended
                     self.train(self.server, job, 1, round_)
                     self.assertEqual(self.train(self.server, job, 1, round_ + 1), 1001 + round_)
-                self.end(job)
+                self.end(self.server, job)
                 self.wait_for_none()
                 self.expect(self.server.post(f"/register_rank/{job.id}", job.rank(0)), 200)
                 self.assertEqual(self.train(self.server, job, 2, 7), 1008)

@@ -159,28 +159,22 @@ class OtherSites(ServerTest):
 
 
 class Rounds(ServerTest):
-    def run_rounds(self, server, job, schedules, rounds):
-        """All ranks ask, are held until the last rank asks, get their schedules, and report."""
-        for k in range(rounds):
-            held = [self.ask(server, job, r) for r in range(job.size - 1)]
-            self.wait_for_waiting(server, job, job.size - 1)
-            for connection in held[:1]:
-                self.assertTrue(connection.is_held(0.1))
-            held.append(self.ask(server, job, job.size - 1))
-            for r, connection in enumerate(held):
-                answer = self.expect(connection.receive(), 200, schedules[r])
-                self.assertEqual(answer.headers["harpe-round"], str(k))
-                self.assertEqual(answer.headers["content-type"], "application/json")
-            for r in reversed(range(job.size)):
-                self.expect(server.post(f"/result/{job.id}", result_of(r, k)), 200)
-
     def test_a_stage_plan_serves_data_and_tensor_parallel_ranks(self):
         plan = plan_for(2)
         server = self.start(plan=plan, scheduler="PointSolution3D")
-        for pp, dp, tp in (2, 1, 2), (2, 2, 2):
-            job = register(server, pp, dp, tp)
-            schedules = [schedule_of(plan, r, job.rank(r)["pp_rank"]) for r in range(job.size)]
-            self.run_rounds(server, job, schedules, 2)
+        for job in (register(server, 2, dp, 2) for dp in (1, 2)):
+            for k in range(2):
+                held = [self.ask(server, job, r) for r in range(job.size - 1)]
+                self.wait_for_waiting(server, job, job.size - 1)
+                self.assertTrue(held[0].is_held(0.1))
+                held.append(self.ask(server, job, job.size - 1))
+                for r, connection in enumerate(held):
+                    answer = self.expect(connection.receive(), 200,
+                                         schedule_of(plan, r, job.rank(r)["pp_rank"]))
+                    self.assertEqual(answer.headers["harpe-round"], str(k))
+                    self.assertEqual(answer.headers["content-type"], "application/json")
+                for r in reversed(range(job.size)):
+                    self.expect(server.post(f"/result/{job.id}", result_of(r, k)), 200)
 
 
 class Results(ServerTest):
@@ -314,8 +308,7 @@ class Refusals(ServerTest):
 
     def test_only_published_clients_are_refused_an_empty_schedule(self):
         """Published clients cannot run it. Other clients can."""
-        server = Server(self.path, "--store", "memory", "--no-dump", "--scheduler", "Perseus")
-        self.addCleanup(server.kill)
+        server = self.start("--no-dump", scheduler="Perseus", args={})
         agent = {"User-Agent": "python-httpx/0.28.1"}
         job = register(server)
         self.expect_detail(server.get(f"/schedule/{job.id}?rank=0", **agent), 400,
@@ -457,17 +450,8 @@ class Life(ServerTest):
             self.assertEqual(server.stop(number), 0, server.log())
             self.expect_detail(held.receive(), 503)
 
-    def refuse_to_start(self, *arguments, exit_code=2):
-        """2: another start would not help; 1: it may help."""
-        process = subprocess.run([HARPE, "serve", "--port", "0", "--store",
-                                  str(self.path / "other.db"), *map(str, arguments)],
-                                 cwd=self.path, capture_output=True, text=True, timeout=LIMIT_S,
-                                 stdin=subprocess.DEVNULL,
-                                 env=clean_environment({"STATE_DIRECTORY": str(self.path)}))
-        self.assertEqual(process.returncode, exit_code, process)
-        lines = process.stderr.splitlines()
-        self.assertTrue(lines, process)
-        return lines[-1]
+    def refuse_to_start(self, *arguments, **options):
+        return super().refuse_to_start("--store", self.path / "other.db", *arguments, **options)
 
     def plan_arguments(self):
         self.write_plan(plan_for(1))
@@ -531,9 +515,7 @@ class Life(ServerTest):
             subprocess.run(["openssl", *words], cwd=self.path, check=True, capture_output=True,
                            timeout=LIMIT_S)
         for name in "good", "other":
-            openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-                    "-days", "30", "-subj", "/CN=localhost", "-keyout", f"{name}.key", "-out",
-                    f"{name}.pem")
+            make_certificate(self.path, name)
         openssl("x509", "-in", "good.pem", "-outform", "DER", "-out", "cert.der")
         openssl("pkey", "-in", "good.key", "-outform", "DER", "-out", "key.der")
         openssl("pkey", "-in", "good.key", "-aes256", "-passout", "pass:x", "-out", "locked.key")
@@ -558,8 +540,7 @@ class Life(ServerTest):
         good = self.path / "good.pem"
 
         def said(url, *options):
-            done = subprocess.run([HARPE, "jobs", "--server", f"{url}:{server.port}", *options],
-                                  capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            done = run_harpe("jobs", "--server", f"{url}:{server.port}", *options)
             self.assertNotEqual(done.returncode, 0)
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
             return done.stderr
@@ -572,8 +553,7 @@ class Life(ServerTest):
         self.assertIn("is for another name", message)
         self.assertIn("localhost", message)
         self.assertIn("and not with https://?", said("http://localhost"))
-        done = subprocess.run([HARPE, "jobs", "--server", f"https://localhost:{server.port}", "--ca-file", good],
-                              capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        done = run_harpe("jobs", "--server", f"https://localhost:{server.port}", "--ca-file", good)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_what_is_wrong_with_a_certificate_is_said(self):
@@ -603,19 +583,14 @@ class Life(ServerTest):
                 self.assertNotIn("requested data", line)
 
     def test_a_log_of_json_is_an_object_a_line(self):
-        process = subprocess.Popen(
-            [HARPE, "serve", "--port", "0", "--store", "memory", "--no-dump", "--log-format",
-             "json", *self.plan_arguments()], cwd=self.path, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment())
-        self.addCleanup(process.stderr.close)
-        self.addCleanup(process.wait, LIMIT_S)
-        self.addCleanup(process.kill)
-        lines = [json.loads(process.stderr.readline())]
-        while "listening on http://127.0.0.1:" not in lines[-1]["message"]:
-            lines.append(json.loads(process.stderr.readline()))
+        log = self.path / "log"
+        with open(log, "wb") as output:
+            process = self.begin_serve("--store", "memory", "--no-dump", "--log-format", "json",
+                                       *self.plan_arguments(), output=output)
+        self.wait_until(lambda: "listening on http://127.0.0.1:" in log.read_text(), log.read_text)
         process.terminate()
-        lines += [json.loads(line) for line in process.stderr]
         self.assertEqual(process.wait(LIMIT_S), 0)
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
         self.assertIn("stopping", lines[-1]["message"])
         for line in lines:
             self.assertEqual(list(line), ["time", "level", "message"])
@@ -629,18 +604,13 @@ class Life(ServerTest):
         """Runs `harpe serve` in an empty directory, with only `variables` in the environment."""
         empty = self.path / "empty directory"
         empty.mkdir(exist_ok=True)
-        process = subprocess.Popen([HARPE, "serve", "--port", "0", *map(str, arguments)], cwd=empty,
-                                   stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                                   env={name: str(value) for name, value in variables.items()})
-        self.addCleanup(process.stderr.close)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        lines = []
-        for line in process.stderr:
-            lines.append(line)
-            if "state is kept in" in line or "Error" in line:
-                break
-        return process, "".join(lines), empty
+        said = self.path / "said"
+        with open(said, "wb") as output:
+            process = self.begin_serve(*arguments, cwd=empty, output=output, env={
+                name: str(value) for name, value in variables.items()})
+        self.wait_until(lambda: re.search("state is kept in.*\n|Error", said.read_text()),
+                        said.read_text)
+        return process, said.read_text(), empty
 
     def test_alone_it_serves_and_says_where_its_state_is(self):
         state = self.path / "state of mine"

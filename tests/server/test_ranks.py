@@ -95,9 +95,7 @@ class ConnectionsTest(ServerTest):
         for soft, limit, expected in ((300, 1000, 680), (64, 5000, 4680), (100, 100, 50)):
             with self.subTest(soft=soft, hard=limit):
                 self.assertLessEqual(limit, hard)
-                server = Server(self.path, "--store", "memory", "--no-dump", "--scheduler",
-                                "HighestFrequency", limits=(soft, limit))
-                self.addCleanup(server.kill)
+                server = self.start("--store", "memory", "--no-dump", limits=(soft, limit))
                 with open(f"/proc/{server.process.pid}/limits") as limits:
                     found = re.search(r"Max open files +(\d+) +(\d+)", limits.read())
                 self.assertEqual(found.groups(), (str(limit), str(limit)))

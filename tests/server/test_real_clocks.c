@@ -44,7 +44,7 @@ static void tell(world *w, size_t rank, size_t run, int mhz, double share, int o
 }
 
 static harpe_online_reports reports_of(const world *w) {
-    return (harpe_online_reports){w->ranks, NULL, w->clocks, w->count};
+    return (harpe_online_reports){w->ranks, NULL, w->clocks, w->count, 0};
 }
 
 static void find_with(world *w, harpe_online_reports reports, double share_min) {
@@ -76,7 +76,7 @@ TEST(runs_without_a_report_ran_as_asked) {
         assert_int_equal(w.ran_mhz[i], ASKED);
         assert_null(of_run(&w, (size_t)i));
     }
-    find_with(&w, (harpe_online_reports){w.ranks, NULL, NULL, w.count}, HARPE_MAIN_SHARE_MIN);
+    find_with(&w, (harpe_online_reports){w.ranks, NULL, NULL, w.count, 0}, HARPE_MAIN_SHARE_MIN);
     for (int i = 0; i < STAGES * RUNS; i++)
         assert_int_equal(w.ran_mhz[i], ASKED);
     end(&w);
@@ -205,7 +205,7 @@ TEST(every_run_is_read_once) {
         results[r] = (harpe_profiling_result){r, NULL, 0, NULL, 0, lists, 2, lists + 2, 2};
     /* Stage 0 runs forward, forward, backward, backward; stage 1 alternates. */
     const int mhz[] = {ASKED, ASKED, 0, -4, -5, ASKED, -7, ASKED};
-    const harpe_online_reports reports = {w.ranks, results, NULL, w.count};
+    const harpe_online_reports reports = {w.ranks, results, NULL, w.count, 0};
     assert_int_equal(
         harpe_online_round_read_clocks(w.pipeline, &reports, mhz, &runs, &listed, NULL), HARPE_OK);
     static const struct {

@@ -8,13 +8,12 @@ import shutil
 import signal
 import socket
 import ssl
-import subprocess
 import unittest
 import unittest.mock
 
 import server
 from event_stream import Stream
-from server import HARPE, LIMIT_S, Connection, ServerTest, clean_environment
+from server import LIMIT_S, Connection, ServerTest, run_harpe
 
 READ = "SIGHUP: has read the token and the certificate again"
 
@@ -100,25 +99,15 @@ class Reload(ReloadTest):
     def test_a_log_that_cannot_be_written_prevents_the_start(self):
         pipe = self.path / "pipe"
         os.mkfifo(pipe)
-        for log in (self.path, pipe):
-            done = subprocess.run(
-                [HARPE, "serve", "--port", "0", "--store", "memory", "--no-dump", "--scheduler",
-                 "HighestFrequency", "--log-file", log], capture_output=True, text=True,
-                timeout=LIMIT_S, check=False,
-                env=clean_environment({"STATE_DIRECTORY": str(self.path)}))
-            self.assertNotEqual(done.returncode, 0)
-            self.assertIn("log_file: cannot append to", done.stderr.splitlines()[-1])
+        for log, code in (self.path, 2), (pipe, 1):
+            self.assertIn("log_file: cannot append to", self.refuse_to_start(
+                "--store", "memory", "--no-dump", "--log-file", log, exit_code=code))
 
     def test_without_its_terminal_it_stops(self):
         master, slave = pty.openpty()
         self.addCleanup(lambda: os.close(master) if master >= 0 else None)
-        log = open(self.path / "log", "wb")
-        self.addCleanup(log.close)
-        process = subprocess.Popen(
-            [HARPE, "serve", "--port", "0", "--store", "memory", "--no-dump", "--scheduler",
-             "HighestFrequency"], stdin=slave, stdout=log, stderr=log,
-            env=clean_environment({"STATE_DIRECTORY": str(self.path)}))
-        self.addCleanup(process.kill)
+        with open(self.path / "log", "wb") as log:
+            process = self.begin_serve("--store", "memory", "--no-dump", stdin=slave, output=log)
         os.close(slave)
         self.wait_until(lambda: b"listening" in (self.path / "log").read_bytes(), "it listens")
         process.send_signal(signal.SIGHUP)
@@ -133,11 +122,7 @@ class Reload(ReloadTest):
 class Certificates(ReloadTest):
     def make(self, name):
         """Makes a certificate, and puts it in the places that the server reads."""
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
-                        "ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-subj", "/CN=localhost",
-                        "-addext", "subjectAltName=DNS:localhost", "-keyout", f"{name}.key", "-out",
-                        f"{name}.pem"], cwd=self.path, check=True, capture_output=True,
-                       timeout=LIMIT_S)
+        server.make_certificate(self.path, name, "-addext", "subjectAltName=DNS:localhost")
         self.put(name, name)
 
     def put(self, cert, key):
@@ -197,11 +182,6 @@ class Certificates(ReloadTest):
         self.hang_up(running)
         self.asks(running, "second")
 
-    def harpe(self, *words, **variables):
-        environment = clean_environment(variables)
-        return subprocess.run([HARPE, *map(str, words)], capture_output=True, text=True,
-                              timeout=LIMIT_S, check=False, env=environment, cwd=self.path)
-
     def test_all_clients_trust_the_file_that_the_environment_names(self):
         running = self.begin()
         url, trusted = f"https://localhost:{running.port}", self.path / "first.pem"
@@ -213,19 +193,20 @@ class Certificates(ReloadTest):
             with self.subTest(client=client[0]):
                 for variables in ({"HARPE_CA_FILE": str(trusted)}, {"SSL_CERT_FILE": str(trusted)},
                                   {"HARPE_CA_FILE": str(trusted), "SSL_CERT_FILE": str(strange)}):
-                    done = self.harpe(*client, **variables)
+                    done = run_harpe(*client, environment=variables)
                     self.assertEqual((done.returncode, done.stderr), (0, ""), variables)
-                done = self.harpe(*client, "--ca-file", trusted, HARPE_CA_FILE=str(strange))
+                done = run_harpe(*client, "--ca-file", trusted,
+                                 environment={"HARPE_CA_FILE": str(strange)})
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
         for client in clients:
             with self.subTest(client=client[0]):
                 for variables in ({}, {"HARPE_CA_FILE": str(strange)}):
-                    done = self.harpe(*client, **variables)
+                    done = run_harpe(*client, environment=variables)
                     self.assertNotEqual(done.returncode, 0)
                     self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
                     self.assertIn("is not trusted", done.stderr)
                     self.assertIn("HARPE_CA_FILE", done.stderr)
-                done = self.harpe(*client, HARPE_CA_FILE="nowhere.pem")
+                done = run_harpe(*client, environment={"HARPE_CA_FILE": "nowhere.pem"})
                 self.assertIn("cannot be read", done.stderr)
                 self.assertIn("they are given in HARPE_CA_FILE", done.stderr)
 

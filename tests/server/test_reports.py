@@ -2,10 +2,8 @@
 """How far the figures of a job can be trusted, in a real server with simulated ranks: the baseline,
 spoiled rounds and their reasons, steps as planned, energy counters, energy per token. /jobs, the
 events, /metrics and `harpe jobs` say the same, also after kill -9."""
-import subprocess
-
-from exposition import parse
-from server import HARPE, register, result_of, unittest
+from exposition import of_job
+from server import register, result_of, run_harpe, unittest
 from online_job import Online
 
 PLANNED = {"steps": 10, "as_planned": 10, "counter_energy": 1000.0, "power_energy": 1001.0,
@@ -36,19 +34,10 @@ class Reports(Online):
         return page["report"]
 
     def metrics(self, server, job):
-        found = {}
-        for name, samples in parse(server.get("/metrics").body.decode()).items():
-            for labels, value in samples.items():
-                labels = dict(labels)
-                if labels.get("job_id") == job.id:
-                    key = " ".join(filter(None, (name.removeprefix("harpe_job_"), labels.get("reason"))))
-                    found[key] = value
-        return found
+        return of_job(server.get("/metrics").body.decode(), job.id, "reason")
 
     def words(self, server, job):
-        return subprocess.run([HARPE, "jobs", "show", job.id, "--server",
-                               f"http://127.0.0.1:{server.port}"], check=True, text=True,
-                              capture_output=True).stdout
+        return run_harpe("jobs", "show", job.id, "--server", f"http://127.0.0.1:{server.port}").stdout
 
     def test_the_baseline_says_how_and_when_it_was_measured(self):
         server = self.start_online(num_microbatches=4)

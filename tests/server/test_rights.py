@@ -8,13 +8,12 @@ import json
 import os
 import re
 import resource
-import subprocess
 import time
 import unittest
 
 import server
 from event_stream import Stream
-from server import HARPE, LIMIT_S, ServerTest, clean_environment, job_info
+from server import ServerTest, job_info, run_harpe
 
 ROLES = ("viewer", "job", "operator")
 # Each kind of request, with the roles that may make it. {id} is a job.
@@ -52,9 +51,7 @@ class Rights(ServerTest):
         self.tokens = {}
 
     def harpe(self, *words, code=0):
-        done = subprocess.run([HARPE, "fleet", "token", *map(str, words), "--tokens", self.file],
-                              text=True, capture_output=True, timeout=LIMIT_S,
-                              env=clean_environment())
+        done = run_harpe("fleet", "token", *words, "--tokens", self.file)
         self.assertEqual(done.returncode, code, done)
         return done
 
@@ -74,6 +71,10 @@ class Rights(ServerTest):
     def call(self, running, name, method, target, body=None):
         return running.call(method, target, body, self.as_(name))
 
+    def follow(self, running, name, target):
+        connection = self.connect(running).send("GET", target, headers=self.as_(name))
+        return Stream(connection, target=None)
+
     def start_with_tokens(self, *arguments, **options):
         return self.start("--tokens", self.file, *arguments, **options)
 
@@ -86,12 +87,15 @@ class Rights(ServerTest):
         self.expect(answer, status)
         return answer.json
 
+    def register_rank(self, running, name, job):
+        rank = server.Job(job, 1, 1, 1).rank(0)
+        self.expect(self.call(running, name, "POST", f"/register_rank/{job}", rank), 200)
+
     def finish(self, running, group, filler=""):
         """Runs a round of a job and evicts it, so that a final report remains."""
         info = job_info(1, 1, 1, job_metadata=filler + (f"fleet_group={group}" if group else "x"))
         job = self.expect(self.call(running, "all", "POST", "/register_job", info), 200).json
-        rank = server.Job(job, 1, 1, 1).rank(0)
-        self.expect(self.call(running, "all", "POST", f"/register_rank/{job}", rank), 200)
+        self.register_rank(running, "all", job)
         self.expect(self.call(running, "all", "GET", f"/schedule/{job}?rank=0"), 200)
         self.expect(self.call(running, "all", "DELETE", f"/jobs/{job}"), 200)
         return job
@@ -229,8 +233,7 @@ class Groups(Rights):
                 info = job_info(1, 1, 1, job_metadata=words)
                 job = self.expect(self.call(running, "train1", "POST", "/register_job", info),
                                   200).json
-                rank = server.Job(job, 1, 1, 1).rank(0)
-                self.expect(self.call(running, "train1", "POST", f"/register_rank/{job}", rank), 200)
+                self.register_rank(running, "train1", job)
                 fleet = self.expect(self.call(running, "all", "GET", "/fleet"), 200).json
                 groups = {row["job_id"]: row["group"] for row in fleet["jobs"]}
                 self.assertEqual(groups[job], "row1")
@@ -359,8 +362,7 @@ class Nested(Rights):
         running, _ = self.start_with_tree()
         mine = self.register(running, "train", "rack")
         self.assertIn(mine, self.ids(running, "view"))
-        self.expect(self.call(running, "train", "POST", f"/register_rank/{mine}",
-                              server.Job(mine, 1, 1, 1).rank(0)), 200)
+        self.register_rank(running, "train", mine)
         for group in "other", "late", "rackx", None:
             answer = self.register(running, "train", group, 403)
             self.assertIn("room", answer["detail"])
@@ -391,14 +393,11 @@ class Nested(Rights):
     def test_streams_follow_the_tree(self):
         running, jobs = self.start_with_tree()
         room = {jobs[group] for group in ("room", "row1", "rack")}
-        connection, single = self.connect(running), self.connect(running)
-        connection.send("GET", "/events", headers=self.as_("view"))
-        stream = Stream(connection, target=None)
+        stream = self.follow(running, "view", "/events")
         self.assertEqual(self.next_list(stream), room)
         self.put(running, "late", "rack")
         self.assertEqual(self.next_list(stream), room | {jobs["late"]})
-        single.send("GET", f"/jobs/{jobs['late']}/events", headers=self.as_("view"))
-        of_late = Stream(single, target=None)
+        of_late = self.follow(running, "view", f"/jobs/{jobs['late']}/events")
         self.assertEqual(of_late.next()[1]["job_id"], jobs["late"])
         self.put(running, "late", None)
         self.assertEqual(self.next_list(stream), room)
@@ -409,8 +408,7 @@ class Nested(Rights):
             known |= {job["job_id"] for job in stream.next()[1]["jobs"]}
         self.assertNotIn(hidden, known)
         # A change of the job does not reach the stream that began while it was in the tree.
-        self.expect(self.call(running, "all", "POST", f"/register_rank/{jobs['late']}",
-                              server.Job(jobs["late"], 1, 1, 1).rank(0)), 200)
+        self.register_rank(running, "all", jobs["late"])
         event = of_late.next()[1]
         self.assertIn("only for the group room", event.get("detail", ""), event)
 
@@ -421,9 +419,7 @@ class Changes(Rights):
         running = self.start_with_tokens()
         self.add("second", "viewer")
         self.wait_for_status(running, "second", "/jobs", 200)
-        connection = self.connect(running)
-        connection.send("GET", "/events", headers=self.as_("second"))
-        stream = Stream(connection, target=None)
+        stream = self.follow(running, "second", "/events")
         self.assertIsNotNone(stream.next())
         self.harpe("remove", "second")
         self.wait_for_status(running, "second", "/jobs", 401)
@@ -482,11 +478,7 @@ class Changes(Rights):
                                "line 1"),
                               (self.file.unlink, "No such file")):
             damage()
-            done = subprocess.run([HARPE, "serve", "--tokens", self.file, "--port", "0",
-                                   "--state-dir", self.path], text=True, capture_output=True,
-                                  timeout=LIMIT_S, env=clean_environment())
-            self.assertEqual(done.returncode, 2, done)
-            self.assertIn(words, done.stderr)
+            self.assertIn(words, self.refuse_to_start("--tokens", self.file))
 
     def test_the_program(self):
         self.add("a-viewer", "viewer", "row1", "row2")
@@ -594,7 +586,7 @@ class Audit(Rights):
     def test_records_survive_kill_9(self):
         self.add_roles()
         running = self.start_with_tokens()
-        jobs = server.register_many_as(running, 20, self.as_("job"))
+        jobs = server.register_many(running, 20, headers=self.as_("job"))
         for job in jobs:
             self.expect(self.call(running, "operator", "DELETE", f"/jobs/{job}"), 200)
         running.kill()
@@ -683,7 +675,7 @@ class Audit(Rights):
         log = self.path / "place" / "audit.log"
         log.parent.mkdir()
         running = self.start_with_tokens("--audit-log", log)
-        job, other = server.register_many_as(running, 2, self.as_("job"))
+        job, other = server.register_many(running, 2, headers=self.as_("job"))
         log.parent.rename(self.path / "gone")
         self.expect(self.call(running, "operator", "DELETE", f"/jobs/{other}"), 200)
         self.expect_detail(self.call(running, "operator", "DELETE", f"/jobs/{job}"), 503,
@@ -698,12 +690,11 @@ class Audit(Rights):
         self.add_roles()
         self.add("gone", "operator")
         running = self.start_with_tokens()
-        jobs = server.register_many_as(running, 20, self.as_("job"))
+        jobs = server.register_many(running, 20, headers=self.as_("job"))
         for job in jobs:
             (self.path / "dump" / job).mkdir(parents=True)
             os.mkfifo(self.path / "dump" / job / "ranks.json")
-            rank = server.Job(job, 1, 1, 1).rank(0)
-            self.expect(self.call(running, "job", "POST", f"/register_rank/{job}", rank), 200)
+            self.register_rank(running, "job", job)
         self.harpe("remove", "gone")
         self.wait_for_status(running, "gone", "/jobs", 401)
         self.expect(self.call(running, "operator", "PUT", "/fleet/budget", {"watts": 9}), 200)
@@ -714,9 +705,7 @@ class Audit(Rights):
     def test_nothing_is_changed_while_the_log_hangs(self):
         self.add_roles()
         log = self.path / "hung.log"
-        running = self.start_with_tokens("--audit-log", log, environment={
-            "LD_PRELOAD": os.environ["HARPE_HUNG_FILES"], "HUNG_FILES": str(log),
-            "ASAN_OPTIONS": "verify_asan_link_order=0"})
+        running = self.start_with_tokens("--audit-log", log, environment=server.hanging_files(log))
         job = self.register(running, "job")
 
         def is_refused():

@@ -43,7 +43,7 @@ SCHEDULER_TEST(plan_for_another_number_of_ranks_is_refused) {
     snprintf(args, sizeof args, "{\"solution_path\": \"%s\"}", write_file(w, "plan.py", PLAN));
     must(w, open_kind(w, "PointSolution", args, TIMEOUT_S));
     assert_int_equal(new_scheduler(w), HARPE_INVALID_INPUT);
-    assert_says(w, "holds 2 lists of instructions, but this job needs 4");
+    assert_told(w, "holds 2 lists of instructions, but this job needs 4");
 }
 
 SCHEDULER_TEST(refused_arguments_are_named) {
@@ -72,7 +72,7 @@ SCHEDULER_TEST(refused_arguments_are_named) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_not_equal(open_kind(w, cases[i].name, cases[i].args, TIMEOUT_S), HARPE_OK);
         assert_null(w->kind);
-        assert_says(w, cases[i].message);
+        assert_told(w, cases[i].message);
     }
 }
 
@@ -160,7 +160,7 @@ SCHEDULER_TEST(plan_for_another_number_of_gpus_is_refused) {
     must(w, open_kind(w, "3D:PointSolution3D", args, TIMEOUT_S));
     assert_string_equal(harpe_scheduler_kind_name(w->kind), "PointSolution3D");
     assert_int_equal(new_scheduler(w), HARPE_INVALID_INPUT);
-    assert_says(w, "holds 2 lists of instructions, but this job needs 4 (one per stage) or 8");
+    assert_told(w, "holds 2 lists of instructions, but this job needs 4 (one per stage) or 8");
 }
 
 SCHEDULER_TEST(stages_offer_what_all_their_ranks_have) {
@@ -179,7 +179,7 @@ SCHEDULER_TEST(stages_offer_what_all_their_ranks_have) {
     w->ranks[5].available_frequencies_mhz = others;
     w->ranks[5].available_frequency_count = 1;
     assert_int_equal(new_scheduler(w), HARPE_INVALID_INPUT);
-    assert_says(w, "rank 5 shares no available frequency");
+    assert_told(w, "rank 5 shares no available frequency");
     w->ranks[5].available_frequency_count = 0;
     assert_int_equal(new_scheduler(w), HARPE_INVALID_INPUT);
 }
@@ -224,12 +224,12 @@ SCHEDULER_TEST(results_of_a_stage_are_combined_element_by_element) {
     results[5].iteration_energy_count = 1;
     assert_int_equal(harpe_scheduler_observe(w->scheduler, results, 8, &w->error),
                      HARPE_INVALID_INPUT);
-    assert_says(w, "ranks 0 and 5");
+    assert_told(w, "ranks 0 and 5");
     results[5].iteration_energy_count = 2;
     breakdowns[6].iteration_count = 1;
     assert_int_equal(harpe_scheduler_observe(w->scheduler, results, 8, &w->error),
                      HARPE_INVALID_INPUT);
-    assert_says(w, "ranks 2 and 6");
+    assert_told(w, "ranks 2 and 6");
 }
 
 /* ---- The examples ---------------------------------------------------------------------------- */
@@ -255,7 +255,7 @@ static void try_all_clocks(world *w) {
 SCHEDULER_TEST(shared_object_runs_its_rounds_and_its_last_schedule_stays) {
     if (access(EXAMPLE_SO, R_OK) != 0) skip_because("missing: this build has no examples");
     assert_int_equal(open_kind(w, EXAMPLE_SO, "{}", TIMEOUT_S), HARPE_INVALID_ARGUMENT);
-    assert_says(w, "num_microbatches");
+    assert_told(w, "num_microbatches");
     start(w, EXAMPLE_SO, "{\"num_microbatches\": 4}");
     assert_string_equal(harpe_scheduler_kind_name(w->kind), "uniform");
     try_all_clocks(w);
@@ -270,7 +270,7 @@ SCHEDULER_TEST(program_runs_its_rounds_and_its_last_schedule_stays) {
 SCHEDULER_TEST(program_says_what_is_wrong) {
     must(w, open_kind(w, EXAMPLE_PROGRAM, "{}", TIMEOUT_S));
     assert_int_not_equal(new_scheduler(w), HARPE_OK);
-    assert_says(w, "num_microbatches must be a whole number");
+    assert_told(w, "num_microbatches must be a whole number");
 }
 
 /* ---- A shared object that can all ------------------------------------------------------------ */
@@ -292,7 +292,7 @@ SCHEDULER_TEST(shared_object_takes_job_requests_and_shows_its_frontier) {
     assert_int_equal(
         harpe_scheduler_handle_request(w->scheduler, HARPE_JOB_REQUEST_SLOWDOWN, 9000, &w->error),
         HARPE_INFEASIBLE);
-    assert_says(w, "too much");
+    assert_told(w, "too much");
     assert_int_equal(clock_now(w), 1302);
     must(w, report(w, 1));
     must(w, harpe_scheduler_frontier(w->scheduler, &json, &w->error));

@@ -12,7 +12,7 @@ static void assert_start_fails(world *w, const char *command, int timeout_s, con
     must(w, open_kind(w, command, "{}", timeout_s));
     assert_int_not_equal(new_scheduler(w), HARPE_OK);
     assert_null(w->scheduler);
-    assert_says(w, message);
+    assert_told(w, message);
     close_scheduler(w);
 }
 
@@ -86,7 +86,7 @@ SCHEDULER_TEST(late_second_line_is_not_taken_for_the_next_answer) {
     (void)write_file(w, "go", "");
     wait_for_file(w, "late");
     assert_int_equal(report(w, 1), HARPE_INVALID_INPUT);
-    assert_says(w, "more than one line");
+    assert_told(w, "more than one line");
     assert_true(harpe_scheduler_is_lost(w->scheduler));
 }
 
@@ -102,7 +102,7 @@ SCHEDULER_TEST(closed_pipe_does_not_kill_us) {
     next(w);
     wait_for_file(w, "closed");
     assert_int_equal(report(w, 1), HARPE_IO_ERROR);
-    assert_says(w, "ended without an answer");
+    assert_told(w, "ended without an answer");
     assert_true(harpe_scheduler_is_lost(w->scheduler));
     sigset_t pending;
     sigpending(&pending);

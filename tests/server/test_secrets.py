@@ -2,17 +2,11 @@
 """The secrets of `harpe serve`: the password of its database, its files, and the token, which
 server and clients must read in the same way. The test of the password: no spelling of it occurs in
 any output or answer of the server."""
-import os
-import pathlib
 import stat
-import subprocess
-import tempfile
-import time
-import unittest
 import urllib.parse
 
 import postgres
-import server
+from server import *
 
 SECRET = "hunter2%x y/z"
 QUOTED = urllib.parse.quote(SECRET, safe="")
@@ -51,24 +45,18 @@ ADDRESSES = (
 )
 
 
-class World(unittest.TestCase):
-    def setUp(self):
-        keeper = tempfile.TemporaryDirectory(prefix="harpe-secrets-")
-        self.addCleanup(keeper.cleanup)
-        self.directory = pathlib.Path(keeper.name)
+# Both streams in one.
+TOGETHER = {"capture_output": False, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 
+
+class World(ServerTest):
     def start(self, *arguments, **others):
-        running = server.Server(self.directory, *arguments, **others)
+        running = Server(self.path, *arguments, **others)
         self.addCleanup(running.kill)
         return running
 
-    def run_serve(self, *arguments, environment=None):
-        return subprocess.run(
-            [server.HARPE, "serve", *map(str, arguments)], cwd=self.directory, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=server.LIMIT_S,
-            env=server.clean_environment({"STATE_DIRECTORY": str(self.directory)}
-                                         | (environment or {})))
+    def run_serve(self, *arguments, **options):
+        return super().run_serve(*arguments, **TOGETHER, **options)
 
     def assert_silent(self, text, what):
         for part in PARTS:
@@ -106,15 +94,15 @@ class ThePasswordOfTheDatabase(World):
             address = address.replace("db.example", "127.0.0.1").replace(",other:5433", "")
             address = address.replace(":5433", ":1").replace("5432", "1")
             with self.subTest(address=address):
-                done = self.run_serve("--store", address, "--port", 0,
+                done = self.run_serve("--store", address,
                                       environment={"PGPORT": "1", "PGHOST": "127.0.0.1"})
                 self.assertNotEqual(done.returncode, 0, done.stdout)
                 self.assert_silent(done.stdout, address)
-                self.assertEqual([p.name for p in self.directory.iterdir()
+                self.assertEqual([p.name for p in self.path.iterdir()
                                   if "hunter" in p.name], [], "it became the name of a file")
 
     def test_a_line_that_is_no_setting_does_not_tell_it(self):
-        config = self.directory / "serve.conf"
+        config = self.path / "serve.conf"
         config.write_text("STORE postgresql://me@db.example/harpe?password=hunter2\n"
                           .replace("me@", "me:hunter2@"))
         done = self.run_serve("--config", config, "--print-settings")
@@ -154,7 +142,7 @@ class ADatabaseThatWantsAPassword(World):
             self.check(self.start("--store", address))
 
     def test_it_may_be_in_a_file_of_its_own(self):
-        path = self.directory / "password"
+        path = self.path / "password"
         for content in (SECRET, SECRET + "\n", SECRET + "\r\nmore\n"):
             path.write_text(content)
             self.check(self.start("--store", self.plain, "--set", f"store_password_file={path}"))
@@ -162,24 +150,23 @@ class ADatabaseThatWantsAPassword(World):
         self.check(self.start("--store", wrong, "--set", f"store_password_file={path}"))
 
     def test_it_may_be_in_a_file_of_libpq(self):
-        path = self.directory / "pgpass"
+        path = self.path / "pgpass"
         path.write_text("*:*:*:harpe:" + SECRET.replace(":", "\\:") + "\n")
         path.chmod(0o600)
         self.check(self.start("--store", self.plain, environment={"PGPASSFILE": str(path)}))
 
     def test_without_it_the_server_does_not_start(self):
-        path = self.directory / "password"
+        path = self.path / "password"
         for content in (None, "wrong", "", "\n"):
             arguments = []
             if content is not None:
                 path.write_text(content)
                 arguments = ["--set", f"store_password_file={path}"]
-            done = self.run_serve("--store", self.plain, "--port", 0, *arguments,
+            done = self.run_serve("--store", self.plain, *arguments,
                                   environment={"PGPASSFILE": "/dev/null"})
             self.assertNotEqual(done.returncode, 0, done.stdout)
             self.assert_silent(done.stdout, "a failing start")
-        done = self.run_serve("--store", "x.db", "--port", 0, "--set",
-                              f"store_password_file={path}")
+        done = self.run_serve("--store", "x.db", "--set", f"store_password_file={path}")
         self.assertEqual(done.returncode, 2)
         self.assertIn("store_password_file", done.stdout)
 
@@ -198,54 +185,44 @@ class FilesOfTheServer(World):
         super().setUp()
         self.addCleanup(os.umask, os.umask(0o022))
 
-    def play_a_round(self, running):
-        job = {"job_id": "", "pp_degree": 1, "dp_degree": 1, "tp_degree": 1, "world_size": 1}
-        job_id = running.post("/register_job", job).json
-        rank = {"rank": 0, "dp_rank": 0, "pp_rank": 0, "tp_rank": 0, "available_frequencies": [1410],
-                "power_state_range": [1410]}
-        self.assertEqual(running.post(f"/register_rank/{job_id}", rank).status, 200)
-        return job_id
+    def register_and_wait(self, running):
+        """Returns a job whose first dump is written."""
+        job = register(running)
+        self.wait_until(lambda: list(self.path.rglob("ranks.json")), "the dump")
+        return job
 
     def test_are_for_its_user_alone(self):
-        state = self.directory / "new" / "state"
+        state = self.path / "new" / "state"
         running = self.start("--state-dir", state, "--set", "dump_data=true", "--scheduler", "HighestFrequency")
-        job_id = self.play_a_round(running)
-        self.wait_for(lambda: list(state.rglob("ranks.json")))
+        job = self.register_and_wait(running)
         self.assertTrue((state / "harpe.db-wal").exists())
-        self.assertEqual(modes(self.directory / "new"), {})
-        self.assertEqual(stat.S_IMODE((self.directory / "new").stat().st_mode), 0o700)
-        self.assertTrue((state / "dump" / job_id).is_dir())
+        self.assertEqual(modes(self.path / "new"), {})
+        self.assertEqual(stat.S_IMODE((self.path / "new").stat().st_mode), 0o700)
+        self.assertTrue((state / "dump" / job.id).is_dir())
         self.assertNotIn("warning", running.log())
         self.assertEqual(running.stop(), 0)
-        self.assertEqual(modes(self.directory / "new"), {})
+        self.assertEqual(modes(self.path / "new"), {})
 
     def test_stores_and_dumps_in_named_places_too(self):
         running = self.start("--store", "jobs.db", "--dump-dir", "a/b", "--scheduler",
                              "HighestFrequency")
-        self.play_a_round(running)
-        self.wait_for(lambda: list(self.directory.rglob("ranks.json")))
-        left = {name: mode for name, mode in modes(self.directory).items()
+        self.register_and_wait(running)
+        left = {name: mode for name, mode in modes(self.path).items()
                 if not name.endswith(".log")}
         self.assertEqual(left, {})
 
     def test_an_open_store_is_closed_and_an_open_directory_is_told(self):
         self.start("--store", "jobs.db", "--no-dump").kill()  # leaves a log behind
         for name in ("jobs.db", "jobs.db-wal"):
-            (self.directory / name).chmod(0o664)
-        dumps = self.directory / "dumps"
+            (self.path / name).chmod(0o664)
+        dumps = self.path / "dumps"
         dumps.mkdir(mode=0o755)
         running = self.start("--store", "jobs.db", "--dump-dir", dumps)
         self.assertIn("had mode 0664, now 0600", running.log())
-        self.wait_for(lambda: "chmod 700" in running.log())
-        self.assertEqual(stat.S_IMODE((self.directory / "jobs.db").stat().st_mode), 0o600)
-        self.assertEqual(stat.S_IMODE((self.directory / "jobs.db-wal").stat().st_mode), 0o600)
+        self.wait_for_log(running, "chmod 700")
+        self.assertEqual(stat.S_IMODE((self.path / "jobs.db").stat().st_mode), 0o600)
+        self.assertEqual(stat.S_IMODE((self.path / "jobs.db-wal").stat().st_mode), 0o600)
         self.assertEqual(stat.S_IMODE(dumps.stat().st_mode), 0o755)
-
-    def wait_for(self, condition):
-        end = time.monotonic() + server.LIMIT_S
-        while not condition():
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.02)
 
 
 class TokenFiles(World):
@@ -255,7 +232,7 @@ class TokenFiles(World):
            b"t\xc2\x9bk", b"tok\xc2\xa0\n", b"t\xc3\xa9k", b"\xff")
 
     def test_white_space_around_a_token_is_not_part_of_it(self):
-        path, wire = self.directory / "token", self.directory / "wire"
+        path, wire = self.path / "token", self.path / "wire"
         wire.write_text("tok-1")
         for content in self.GOOD:
             with self.subTest(content=content):
@@ -270,23 +247,19 @@ class TokenFiles(World):
                 running.kill()
 
     def test_a_token_of_other_characters_is_refused_with_a_line(self):
-        path = self.directory / "token"
+        path = self.path / "token"
         running = self.start("--store", "memory", "--no-dump")
         for content in self.BAD:
             with self.subTest(content=content):
                 path.write_bytes(content)
-                for done in (self.run_serve("--store", "memory", "--no-dump", "--port", 0,
-                                            "--token-file", path),
+                for done in (self.run_serve("--store", "memory", "--no-dump", "--token-file", path),
                              self.ask(running, "--token-file", path)):
                     self.assertNotEqual(done.returncode, 0, done.stdout)
                     self.assertEqual(done.stdout.count("\n"), 1, done.stdout)
                     self.assertIn("token", done.stdout)
 
     def ask(self, running, *arguments):
-        return subprocess.run(
-            [server.HARPE, "jobs", "--server", f"http://127.0.0.1:{running.port}", *arguments],
-            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=server.LIMIT_S, env=server.clean_environment())
+        return run_harpe("jobs", "--server", f"http://127.0.0.1:{running.port}", *arguments, **TOGETHER)
 
 
 if __name__ == "__main__":

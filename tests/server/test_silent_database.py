@@ -81,7 +81,7 @@ class Trial:
                                  "num_microbatches": 2,
                                  "profile_path": str(pathlib.Path(directory.name) / "p.csv")}))
         test.addCleanup(self.server.kill)
-        self.wait_until(lambda: self.server.metric("harpe_leads") == 1, "it leads")
+        wait_until(lambda: self.server.metric("harpe_leads") == 1, self.server.log)
         self.job = register(self.server, pp=2)
         self.test.assertEqual([self.get_schedule(rank).status for rank in (0, 1)], [200, 200])
 
@@ -96,12 +96,6 @@ class Trial:
     def post_result(self, rank):
         return self.server.post(f"/result/{self.job.id}", result_of(rank))
 
-    def wait_until(self, condition, what):
-        end = time.monotonic() + LIMIT_S
-        while not condition():
-            self.test.assertLess(time.monotonic(), end, f"never: {what}\n{self.server.log()}")
-            time.sleep(0.05)
-
     def check_refusal(self, answer, *words):
         self.test.assertEqual(answer.status, 503, answer)
         for word in words:
@@ -114,7 +108,7 @@ class Trial:
         def is_answered():
             answers.append(self.post_result(rank))
             return answers[-1].status != 503
-        self.wait_until(is_answered, "the result is taken")
+        wait_until(is_answered, self.server.log)
         return answers[-1]
 
     def check_all_is_well(self):
@@ -124,7 +118,7 @@ class Trial:
             self.test.assertEqual((answer.status, answer.json), (200, None), answer)
         self.test.assertEqual(
             self.postgres.query("SELECT count(*), count(DISTINCT rank) FROM harpe.results"), "2|2")
-        self.wait_until(lambda: self.server.get("/healthz").status == 200, "it is healthy")
+        wait_until(lambda: self.server.get("/healthz").status == 200, self.server.log)
         shown = self.server.get(f"/jobs/{self.job.id}").json
         self.test.assertEqual((shown["round"], shown["failure"]), (0, None))
         self.test.assertEqual(self.server.stop(), 0)

@@ -425,6 +425,13 @@ SQLITE_TEST(second_server_on_a_file_is_refused) {
     assert_loads(f, NULL, "JOB a 0 0 1 a\nSEEN a 0 0 2 \n");
 }
 
+static void run_in_sqlite(const char *path, const char *sql) {
+    sqlite3 *db = NULL;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
 static void put_text(const char *path, const char *text) {
     FILE *file = fopen(path, "w");
     assert_non_null(file);
@@ -440,22 +447,14 @@ SQLITE_TEST(foreign_files_are_refused_and_left_alone) {
     assert_non_null(strstr(refusal(f, path), "is not a database of Harpe"));
     assert_int_equal(unlink(path), 0);
 
-    sqlite3 *db = NULL;
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, "CREATE TABLE jobs (id)", NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
+    run_in_sqlite(path, "CREATE TABLE jobs (id)");
     assert_non_null(strstr(refusal(f, path), "another program"));
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, "DROP TABLE jobs", NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
+    run_in_sqlite(path, "DROP TABLE jobs"); /* the file is as it was */
 }
 
 SQLITE_TEST(newer_file_is_refused_naming_both) {
-    sqlite3 *db = NULL;
     harpe_store_close(f->store);
-    assert_int_equal(sqlite3_open(f->where + strlen("sqlite:"), &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, "PRAGMA user_version = 99", NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
+    run_in_sqlite(f->where + strlen("sqlite:"), "PRAGMA user_version = 99");
     const char *message = refusal(f, f->where);
     assert_non_null(strstr(message, "format 99"));
     assert_non_null(strstr(message, "knows 1"));
@@ -658,14 +657,10 @@ POSTGRES_TEST(lost_connection_fails_batches_until_it_is_back) {
 }
 
 POSTGRES_TEST(connections_that_were_cut_are_made_again) {
-    char *text = NULL;
-    size_t length = 0;
     store_one(f, change_of(HARPE_CHANGE_JOB, JOB, 0, 0, 1, "a"));
     store_one(f, change_of(HARPE_CHANGE_RESULT, JOB, 0, 0, 0, "r"));
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(harpe_store_read_result(f->store, JOB, 0, 0, &text, &length, NULL),
-                         HARPE_OK);
-        free(text);
+        assert_reads_result(f, JOB, 0, 0, "r");
         run_sql(f, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                    " WHERE pid <> pg_backend_pid() AND application_name = 'harpe'");
     }

@@ -12,8 +12,6 @@ import unittest
 
 from server import *
 
-REFUSED = 2  # the exit status of a server for which another start would not help
-
 
 def cpu_time_of(process):
     """Returns the processor time of a process in seconds."""
@@ -28,11 +26,9 @@ class StoreCommandTest(ServerTest):
 
     def harpe_store(self, *arguments, status=0, store=None):
         """Returns the standard output, or the message if `status` means failure."""
-        command = [HARPE, "store", *map(str, arguments)]
         if arguments[0] != "check" or len(arguments) == 1 or str(arguments[1]).startswith("-"):
-            command += ["--store", str(store or self.store)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S,
-                              env=clean_environment(), cwd=self.path)
+            arguments += ("--store", store or self.store)
+        done = run_harpe("store", *arguments, cwd=self.path)
         self.assertEqual(done.returncode, status, done)
         return done.stdout if status == 0 else done.stderr
 
@@ -41,8 +37,7 @@ class StoreCommandTest(ServerTest):
 
     def problems(self, path=None):
         """Returns the findings of a check, which must exist."""
-        done = subprocess.run([HARPE, "store", "check", "--json", path or self.store],
-                              capture_output=True, text=True, timeout=LIMIT_S)
+        done = run_harpe("store", "check", "--json", path or self.store)
         self.assertEqual(done.returncode, 1, done)
         told = json.loads(done.stdout)
         self.assertFalse(told["ok"])
@@ -50,12 +45,7 @@ class StoreCommandTest(ServerTest):
 
     def refusal(self):
         """Returns the message of a server that must not start."""
-        done = subprocess.run(
-            [HARPE, "serve", "--port", "0", "--store", self.store, "--no-dump", "--scheduler",
-             "HighestFrequency"], capture_output=True, text=True, timeout=LIMIT_S, cwd=self.path,
-            env=clean_environment({"STATE_DIRECTORY": str(self.path)}))
-        self.assertEqual(done.returncode, REFUSED, done)
-        return done.stderr
+        return self.refuse_to_start("--store", self.store, "--no-dump")
 
     def log_of(self, path=None):
         return (path or self.store).with_name((path or self.store).name + "-wal")
@@ -444,7 +434,7 @@ class TakenAwayTest(StoreCommandTest):
     """Changes the files of a running server."""
 
     def expect_refusal(self, server, *words):
-        self.wait_until(lambda: server.get("/healthz").status == 503, "told")
+        self.wait_for_health(server, 503)
         self.expect_detail(server.get("/healthz"), 503, "store", *words)
         self.expect(server.post("/register_job", job_info()), 503)
         self.assertIn(words[0], server.log())
@@ -511,7 +501,7 @@ class TakenAwayTest(StoreCommandTest):
         state.rename(self.path / "away")
         self.expect_refusal(server, "was deleted")
         (self.path / "away").rename(state)
-        self.wait_until(lambda: server.get("/healthz").status == 200, "healthy again")
+        self.wait_for_health(server, 200)
         register(server)
 
     def test_harmless_things_do_no_harm(self):
@@ -570,8 +560,7 @@ class CheckAndRestoreTest(StoreCommandTest):
         (self.path / "letter").write_text("not a database " * 20)
         (self.path / "empty").write_text("")
         for name in ("letter", "empty", "nothing", "."):
-            done = subprocess.run([HARPE, "store", "check", self.path / name],
-                                  capture_output=True, text=True, timeout=LIMIT_S)
+            done = run_harpe("store", "check", self.path / name)
             self.assertEqual(done.returncode, 1, done)
             self.assertEqual(len(done.stderr.splitlines()), 1, done)
 

@@ -165,36 +165,22 @@ static void unmake(world *w) {
 
 /* ---- Running it ------------------------------------------------------------------------------ */
 
-/* A GPU: the clock that it has, and the one that was asked for. */
-typedef struct gpu {
-    size_t clock, wanted;
-    double at_s; /* when `wanted` takes effect */
-} gpu;
-
-static void follow(gpu *g, double now_s) {
-    if (g->at_s <= now_s) g->clock = g->wanted;
-}
-
 /* Returns the time of an instruction that begins at `start_s`. All times are as long as they may
  * be, and each change takes `share` of its latency at most. */
-static double run(world *w, gpu *g, int rank, size_t node, size_t clock, double start_s,
+static double run(world *w, explored_gpu *gpu, int rank, size_t node, size_t clock, double start_s,
                   double share) {
+    static const int mhz[CLOCKS_MAX];
     const harpe_clock_estimate *at = w->estimates[w->trials.entry_of[node]];
-    follow(g, start_s);
-    if (clock != g->wanted) {
-        g->wanted = clock;
-        g->at_s = start_s + w->latency_s[rank][clock] * uniform(w, 0, share);
-        if (uniform(w, 0, 1) < 0.5) g->at_s = start_s + share * w->latency_s[rank][clock];
-    }
-    follow(g, start_s);
-    double old_s = at[g->clock].upper_s, until_s = g->at_s - start_s;
-    if (g->clock == g->wanted || until_s >= old_s) return old_s;
-    g->clock = g->wanted;
-    return until_s + (1 - until_s / old_s) * at[g->clock].upper_s;
+    explored_run runs[CLOCKS_MAX];
+    for (size_t c = 0; c < w->clocks; c++)
+        runs[c] = (explored_run){.time_s = at[c].upper_s};
+    if (uniform(w, 0, 1) < 0.5) share = uniform(w, 0, share);
+    gpu->late.latency_s[clock] = share * w->latency_s[rank][clock];
+    return explored_gpu_run(gpu, clock, start_s, runs, mhz).time_s;
 }
 
 /* Runs an iteration. Returns its length. */
-static double iterate(world *w, gpu *gpus, const size_t *clock, double share) {
+static double iterate(world *w, explored_gpu *gpus, const size_t *clock, double share) {
     const harpe_dag *dag = &w->problem->dag;
     double *ends_s = w->ends_s, length_s = 0;
     for (int32_t k = 0; k < dag->node_count; k++) {
@@ -206,21 +192,23 @@ static double iterate(world *w, gpu *gpus, const size_t *clock, double share) {
         ends_s[i] = start_s + run(w, &gpus[rank], rank, (size_t)i, clock[i], start_s, share);
         length_s = fmax(length_s, ends_s[i]);
     }
-    for (int r = 0; r < w->stages; r++) {
-        follow(&gpus[r], length_s);
-        gpus[r].at_s -= length_s;
-    }
+    for (int r = 0; r < w->stages; r++)
+        explored_gpu_end(&gpus[r], length_s, NULL);
     return length_s;
 }
 
 static void check_round(world *w, double share) {
-    gpu gpus[STAGES_MAX];
-    for (int r = 0; r < w->stages; r++)
-        gpus[r] = (gpu){0, 0, -INFINITY};
+    static explored_gpu gpus[STAGES_MAX];
+    for (int r = 0; r < w->stages; r++) {
+        explored_gpu_init(&gpus[r], (uint64_t)r);
+        gpus[r].clock = gpus[r].wanted = 0;
+    }
     for (int k = 0; k < 2; k++)
         (void)iterate(w, gpus, w->clock_before, share);
     for (int k = 0; k < 3; k++)
         assert_true(iterate(w, gpus, w->trials.clock, share) <= w->trials.length_s * (1 + 1e-9));
+    for (int r = 0; r < w->stages; r++)
+        free(gpus[r].asks);
 }
 
 /* ---- Tests ----------------------------------------------------------------------------------- */

@@ -21,7 +21,8 @@ import unittest
 import counting_scheduler
 import kill_trial
 from postgres import Postgres, programs
-from server import HARPE, LIMIT_S, SOURCE, Server, clean_environment, job_info, register
+from server import (HARPE, LIMIT_S, SOURCE, Server, ServerTest, clean_environment, job_info,
+                    register, wait_until)
 
 # A server leaves although threads of it wait for a database, which ThreadSanitizer calls a leak.
 os.environ["TSAN_OPTIONS"] = os.environ.get("TSAN_OPTIONS", "") + " report_thread_leaks=0"
@@ -105,13 +106,11 @@ def status_of(port, target):
         connection.close()
 
 
-class OnPostgres(unittest.TestCase):
+class OnPostgres(ServerTest):
     postgres = None  # one for all tests
 
     def setUp(self):
-        directory = tempfile.TemporaryDirectory(prefix="harpe-two-")
-        self.addCleanup(directory.cleanup)
-        self.path = pathlib.Path(directory.name)
+        super().setUp()
         self.postgres.query("SET client_min_messages = error; DROP SCHEMA IF EXISTS harpe CASCADE")
 
 
@@ -119,7 +118,7 @@ class TwoServers(OnPostgres):
     def setUp(self):
         super().setUp()
         self.servers = [self.start(), self.start()]
-        self.wait_until(lambda: self.leader() is not None, "a server leads")
+        self.wait_until(self.leader, "a server leads")
 
     # ---- Servers ----
 
@@ -137,24 +136,15 @@ class TwoServers(OnPostgres):
     def leader_and_follower(self):
         """Waits until a server leads. A busy machine may stop a server for so long that another
         one takes over."""
-        found = []
-
-        def find():
-            leader = self.leader()
-            found[:] = [leader, *(server for server in self.servers if server is not leader), None]
-            return leader is not None
-        self.wait_until(find, "a server leads")
-        return found[:2]
+        leader = self.wait_until(self.leader, "a server leads")
+        return leader, next((server for server in self.servers if server is not leader), None)
 
     @staticmethod
     def own_address(server):
         return f"127.0.0.1:{server.port}"
 
     def wait_until(self, condition, what):
-        end = time.monotonic() + LIMIT_S
-        while not condition():
-            self.assertLess(time.monotonic(), end, f"never: {what}\n{self.logs()}")
-            time.sleep(0.05)
+        return wait_until(condition, lambda: f"{what}\n{self.logs()}")
 
     def logs(self):
         return "\n".join(server.log() for server in self.servers)
@@ -182,12 +172,13 @@ class TwoServers(OnPostgres):
         self.wait_until(lambda: last.exists() and not list(directory.glob(".*.tmp")),
                         "the last results are dumped and nothing is being written")
 
+    async def kill_leader(self):
+        leader, _ = await asyncio.to_thread(self.leader_and_follower)
+        leader.kill()
+        self.servers.remove(leader)
+
     def test_leader_is_killed(self):
-        async def kill():
-            leader, _ = await asyncio.to_thread(self.leader_and_follower)
-            leader.kill()
-            self.servers.remove(leader)
-        self.run_jobs(kill)
+        self.run_jobs(self.kill_leader)
 
     def test_follower_is_killed_and_another_comes(self):
         async def kill():
@@ -274,7 +265,7 @@ class TwoServers(OnPostgres):
         self.servers = [self.start("--set", "work_deadline=1") for _ in range(2)]
         for server in before:
             self.assertEqual(server.stop(), 0)
-        self.wait_until(lambda: self.leader() is not None, "a server leads")
+        self.wait_until(self.leader, "a server leads")
 
         async def hang():
             self.postgres.freeze()
@@ -323,7 +314,7 @@ class TwoServers(OnPostgres):
         self.wait_until(lambda: "cannot load the jobs" in follower.log(), "it tries to lead")
         held = follower.connect().send("GET", f"/schedule/{job.id}?rank=1")
         self.postgres.query("UPDATE harpe.ranks SET text = substr(text, 7)")
-        self.wait_until(lambda: self.leader() is not None, "a server leads")
+        self.wait_until(self.leader, "a server leads")
         self.assertEqual(follower.get(f"/schedule/{job.id}?rank=0").status, 200)
         self.assertEqual(held.receive().status, 200)
         held.close()
@@ -339,10 +330,8 @@ class TwoServers(OnPostgres):
                                      ("POST", "/register_job", job_info()), ("GET", "/fleet", None),
                                      ("GET", f"/schedule/{job.id}?rank=0", None),
                                      ("DELETE", f"/jobs/{job.id}", None)):
-            answer = follower.call(method, target, body)
-            self.assertEqual(answer.status, 503, answer)
-            self.assertIn(f"stands by: the server at {self.own_address(leader)} leads",
-                          answer.json["detail"])
+            self.expect_detail(follower.call(method, target, body), 503,
+                               f"stands by: the server at {self.own_address(leader)} leads")
         self.assertEqual(follower.metric("harpe_healthy"), 1)
         self.assertIn("# HELP harpe_healthy 1 if the server can serve or stands by;",
                       follower.get("/metrics").body.decode())
@@ -367,18 +356,12 @@ class TwoServers(OnPostgres):
         self.addCleanup(proxy.kill)
         jobs_there = lambda: status_of(port, "/jobs") == 200
         self.wait_until(jobs_there, "HAProxy has found the leader")
-
-        async def kill():
-            leader, _ = await asyncio.to_thread(self.leader_and_follower)
-            leader.kill()
-            self.servers.remove(leader)
-        self.run_jobs(kill, port)
+        self.run_jobs(self.kill_leader, port)
 
     # ---- Power budgets ----
 
     def put(self, server, target, **body):
-        answer = server.call("PUT", target, body)
-        self.assertEqual(answer.status, 200, answer)
+        self.expect(server.call("PUT", target, body), 200)
 
     @staticmethod
     def settings(server):
@@ -394,18 +377,16 @@ class TwoServers(OnPostgres):
     def run_member(self, server, watts):
         """A declared job reports to `server` until it has the plan with this power and the budget
         is kept."""
-        plan, target = 0, "/fleet/members/limit"
-        kept = lambda fleet: fleet["power"]["counted_w"] == watts and fleet["state"] == "within"
-        end = time.monotonic() + LIMIT_S
-        while True:
-            answer = server.post(target, {"plan": plan, "power": self.PLANS[plan]["power"]})
-            self.assertEqual(answer.status, 200, answer)
-            plan = answer.json["plan"]
+        plan = 0
+
+        def is_kept():
+            nonlocal plan
+            report = {"plan": plan, "power": self.PLANS[plan]["power"]}
+            plan = self.expect(server.post("/fleet/members/limit", report), 200).json["plan"]
             fleet = server.get("/fleet").json
-            if self.PLANS[plan]["power"] == watts and kept(fleet):
-                return
-            self.assertLess(time.monotonic(), end, fleet)
-            time.sleep(0.05)
+            return (self.PLANS[plan]["power"] == fleet["power"]["counted_w"] == watts and
+                    fleet["state"] == "within")
+        self.wait_until(is_kept, f"{watts} W")
 
     PLANS = [{"time": 1, "power": 500}, {"time": 1.2, "power": 400}, {"time": 1.5, "power": 300}]
 
@@ -431,7 +412,7 @@ class TwoServers(OnPostgres):
         self.assertEqual((refused.status, "watts" in refused.json["detail"]), (422, True))
         leader.kill()
         self.servers = [follower, self.start()]
-        self.wait_until(lambda: self.leader() is not None, "another server leads")
+        self.wait_until(self.leader, "another server leads")
         leader, _ = self.leader_and_follower()
         self.assertEqual(self.settings(leader), shown)
         self.run_member(leader, 400)
@@ -440,8 +421,7 @@ class TwoServers(OnPostgres):
         self.wait_until(lambda: leader.get("/fleet/history").json["at"], "the history has a point")
         for target in (f"/fleet/events/{posted['id']}", "/fleet/budget", "/fleet/budget?group=row1",
                        "/fleet/prices", "/fleet/members/limit"):
-            answer = leader.call("DELETE", target)
-            self.assertEqual(answer.status, 200, answer)
+            self.expect(leader.call("DELETE", target), 200)
         self.wait_until(lambda: leader.get("/fleet").json["state"] == "none", "nothing is steered")
 
 
@@ -463,18 +443,18 @@ class Stall:
         for _ in range(2):
             self.servers.append(Server(self.directory.name, "--store", self.postgres.where,
                                        "--scheduler", SCHEDULER, "--no-dump"))
-        leader = self.wait_for(lambda: next((s for s in self.servers if leads(s)), None))
+        leader = wait_until(lambda: next((s for s in self.servers if leads(s)), None), "one leads")
         self.leader = leader
         self.job = register(leader, pp=2)
         self.held = leader.connect().send("GET", f"/schedule/{self.job.id}?rank=1")
-        self.wait_for(lambda: leader.get(f"/jobs/{self.job.id}").json["ranks_waiting"] == 1)
+        wait_until(lambda: leader.get(f"/jobs/{self.job.id}").json["ranks_waiting"] == 1, "it is held")
         self.leads_as = self.postgres.query(self.LEADER)
         self.psql = subprocess.Popen(
             [self.postgres.bin / "psql", "-Xq", self.postgres.where, "-c",
              "BEGIN; LOCK TABLE harpe.lead; SELECT pg_sleep(3000)"], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.wait_for(lambda: self.postgres.query(
-            "SELECT count(*) FROM pg_locks WHERE NOT granted") != "0")
+        wait_until(lambda: self.postgres.query(
+            "SELECT count(*) FROM pg_locks WHERE NOT granted") != "0", "the servers wait")
         self.since = time.monotonic()
         time.sleep(3)  # the database no longer confirms the leader
         self.call = leader.connect().send("GET", "/jobs")
@@ -482,15 +462,6 @@ class Stall:
     def end(self):
         self.postgres.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                             " WHERE query LIKE 'BEGIN; LOCK%'")
-
-    @staticmethod
-    def wait_for(condition):
-        end = time.monotonic() + LIMIT_S
-        while not (value := condition()):
-            if time.monotonic() > end:
-                raise TimeoutError("the servers do not begin")
-            time.sleep(0.05)
-        return value
 
     def close(self):
         for server in self.servers:

@@ -124,7 +124,6 @@ static inline void run_in_world(void **state) {
     setenv("CMOCKA_TEST_ABORT", "1", 1);
     int seeds = all_trials() ? test_trials(20) : 2;
     for (int seed = 0; seed <= seeds; seed++) {
-        harpe_error error = {.message = ""};
         assert_int_equal(scratch_make((void **)&world_test_now->files), 0);
         (void)chmod(world_test_now->files->root, 0700); /* records of GPUs are kept there */
         set_up_machine(world_test_now->machine);
@@ -136,8 +135,7 @@ static inline void run_in_world(void **state) {
                                        .directory = world_test_now->files->root,
                                        .longest_ns = INT64_C(100000000000000),
                                        .most_turns = 1000000};
-        if (harpe_world_run(&options, run_first, world_test_now, &error) != HARPE_OK)
-            fail_msg("%s", error.message);
+        assert_works(harpe_world_run(&options, run_first, world_test_now, &failure));
         dlclose(world_test_now->library);
         assert_int_equal(scratch_remove((void **)&world_test_now->files), 0);
     }

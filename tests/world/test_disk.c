@@ -130,9 +130,8 @@ static bool has_power(const trial *self, uint64_t last_write) {
 static void check_notes(trial *self, uint64_t last_write) {
     int last = 0;
     memset(self->found, 0, sizeof self->found);
-    harpe_error error = {.status = HARPE_OK};
-    if (harpe_store_load_notes(self->store, note_found, self, &error) != HARPE_OK) {
-        if (has_power(self, last_write)) violate(self, error.message, 0, 0);
+    if (harpe_store_load_notes(self->store, note_found, self, &failure) != HARPE_OK) {
+        if (has_power(self, last_write)) violate(self, failure.message, 0, 0);
         return;
     }
     for (int k = 0; k < KEYS; k++) {
@@ -163,14 +162,13 @@ static harpe_status open_store(trial *self, harpe_error *error) {
 /* One server, from its start to its end. */
 static void live(trial *self, bool is_last) {
     static const harpe_disk_faults none;
-    harpe_error error = {.status = HARPE_OK};
     harpe_disk_faults faults = is_last ? none : self->faults;
     if (self->crashes_at_writes && !is_last)
         faults.last_write = harpe_disk_count(self->disk).writes + 1 + harpe_world_draw(80);
     harpe_disk_set_faults(self->disk, &faults);
     int failed = self->failed;
     self->store = NULL;
-    if (open_store(self, &error) == HARPE_OK) {
+    if (open_store(self, &failure) == HARPE_OK) {
         check_notes(self, faults.last_write);
         for (int i = 0; i < 8 && !is_last; i++) {
             if (self->crashes_at_writes && self->failed > failed) break;
@@ -178,7 +176,7 @@ static void live(trial *self, bool is_last) {
         }
     } else if (is_last || (has_power(self, faults.last_write) && !faults.write_errors_ppm &&
                            !faults.sync_errors_ppm && !faults.room_bytes)) {
-        violate(self, error.message, 0, 0);
+        violate(self, failure.message, 0, 0);
     }
     self->stopped_writing += self->failed > failed;
     harpe_store_close(self->store);
@@ -219,17 +217,25 @@ static void run_trial(trial *self) {
                                    .wall_ns = INT64_C(1700000000) * SECOND,
                                    .longest_ns = INT64_C(100000) * SECOND,
                                    .most_turns = 1000000};
-    harpe_error error = {.status = HARPE_OK};
     self->disk = harpe_disk_new("disk", self->seed);
     assert_non_null(self->disk);
     if (!self->run) self->run = live_often;
-    if (harpe_world_run(&options, run_inside, self, &error) != HARPE_OK)
-        fail_msg("seed %llu: %s", (unsigned long long)self->seed, error.message);
+    if (harpe_world_run(&options, run_inside, self, &failure) != HARPE_OK)
+        fail_msg("seed %llu: %s", (unsigned long long)self->seed, failure.message);
     if (self->wants_digest) self->digest = harpe_disk_digest(self->disk);
     self->counts = harpe_disk_count(self->disk);
     harpe_disk_free(self->disk);
     for (int i = 0; i < self->submitted; i++)
         free(self->changes[i].text);
+}
+
+/* Runs a trial without a violation. Returns the number of acknowledged changes. */
+static int run_well(uint64_t seed, void (*run)(trial *self)) {
+    static trial self;
+    self = (trial){.seed = seed, .run = run};
+    run_trial(&self);
+    assert_string_equal(self.violation, "");
+    return self.acknowledged;
 }
 
 /* Runs trials of all seeds, and returns the number of those with a violation. */
@@ -308,10 +314,9 @@ TEST(the_same_seed_gives_the_same_bytes) {
 
 static void fill_the_disk(trial *self) {
     harpe_disk_faults faults = {.room_bytes = 300000};
-    harpe_error error = {.status = HARPE_OK};
     char line[400] = "";
     harpe_disk_set_faults(self->disk, &faults);
-    if (open_store(self, &error) != HARPE_OK) violate(self, error.message, 0, 0);
+    if (open_store(self, &failure) != HARPE_OK) violate(self, failure.message, 0, 0);
     while (self->failed == 0 && self->submitted < MOST_CHANGES - 10)
         submit_some(self, 5);
     if (!harpe_store_fault(self->store, 60, line, sizeof line) || !strstr(line, "is full"))
@@ -326,19 +331,13 @@ static void fill_the_disk(trial *self) {
     harpe_store_close(self->store);
 }
 
-TEST(a_full_disk_may_get_room) {
-    static trial self;
-    self = (trial){.seed = 2, .run = fill_the_disk};
-    run_trial(&self);
-    assert_string_equal(self.violation, "");
-}
+TEST(a_full_disk_may_get_room) { (void)run_well(2, fill_the_disk); }
 
 /* ---- Time, processes, backups ---------------------------------------------------------------- */
 
 static void write_slowly(trial *self) {
     harpe_disk_faults slow = {.write_ns = 3000000, .sync_ns = 50000000};
-    harpe_error error = {.status = HARPE_OK};
-    if (open_store(self, &error) != HARPE_OK) violate(self, error.message, 0, 0);
+    if (open_store(self, &failure) != HARPE_OK) violate(self, failure.message, 0, 0);
     harpe_disk_counts before = harpe_disk_count(self->disk);
     int64_t begin_ns = harpe_clock_ns();
     harpe_disk_set_faults(self->disk, &slow);
@@ -352,21 +351,15 @@ static void write_slowly(trial *self) {
     harpe_store_close(self->store);
 }
 
-TEST(slow_writes_take_virtual_time) {
-    static trial self;
-    self = (trial){.seed = 4, .run = write_slowly};
-    run_trial(&self);
-    assert_string_equal(self.violation, "");
-}
+TEST(slow_writes_take_virtual_time) { (void)run_well(4, write_slowly); }
 
 /* A server that writes until it is killed. */
 
 static int serve(void *user) {
     trial *self = user;
-    harpe_error error = {.status = HARPE_OK};
     self->loop = NULL;
-    if (harpe_loop_new(&self->loop, NULL) != HARPE_OK || open_store(self, &error) != HARPE_OK) {
-        violate(self, error.message, 0, 0);
+    if (harpe_loop_new(&self->loop, NULL) != HARPE_OK || open_store(self, &failure) != HARPE_OK) {
+        violate(self, failure.message, 0, 0);
         return 1;
     }
     check_notes(self, 0);
@@ -379,7 +372,6 @@ static void kill_servers(trial *self) {
     harpe_disk_faults slow = {.write_ns = 100000, .sync_ns = 2000000};
     harpe_loop *own = self->loop;
     harpe_store *other = NULL;
-    harpe_error error = {.status = HARPE_OK};
     harpe_disk_set_faults(self->disk, &slow);
     for (int i = 0; i < LIVES; i++) {
         /* What the killed server has submitted may still be in use when the next one begins. */
@@ -387,8 +379,8 @@ static void kill_servers(trial *self) {
         harpe_sleep_ns((int64_t)(1 + harpe_world_draw(300)) * 1000000);
         bool is_open = self->store != NULL;
         if (is_open && harpe_store_open(STORE, own, (harpe_log){ignore_line, NULL}, &other,
-                                        &error) != HARPE_ALREADY_EXISTS)
-            violate(self, "two servers have the store open", i, (int)error.status);
+                                        &failure) != HARPE_ALREADY_EXISTS)
+            violate(self, "two servers have the store open", i, (int)failure.status);
         harpe_world_kill(server);
         if (harpe_world_draw(2) == 0)
             harpe_disk_crash(self->disk);
@@ -402,15 +394,9 @@ static void kill_servers(trial *self) {
 }
 
 TEST(a_killed_server_gives_its_files_free) {
-    static trial self;
-    int count = few_trials(100);
-    int acknowledged = 0;
-    for (int i = 0; i < count; i++) {
-        self = (trial){.seed = (uint64_t)i + 1, .run = kill_servers};
-        run_trial(&self);
-        assert_string_equal(self.violation, "");
-        acknowledged += self.acknowledged;
-    }
+    int count = few_trials(100), acknowledged = 0;
+    for (int i = 0; i < count; i++)
+        acknowledged += run_well((uint64_t)i + 1, kill_servers);
     assert_true(acknowledged > count);
 }
 
@@ -418,14 +404,13 @@ TEST(a_killed_server_gives_its_files_free) {
  * itself is made before: one whose making failed may be damaged, but holds nothing. */
 static void start_often(trial *self) {
     harpe_disk_faults faults = {0};
-    harpe_error error;
     live(self, true);
     for (int life = 0; life < LIVES - 1; life++) {
         faults.sync_errors_ppm = (uint32_t)harpe_world_draw(500000);
         harpe_disk_set_faults(self->disk, &faults);
         for (uint64_t starts = 1 + harpe_world_draw(STARTS); starts > 0; starts--) {
             self->store = NULL;
-            if (open_store(self, &error) == HARPE_OK)
+            if (open_store(self, &failure) == HARPE_OK)
                 submit_some(self, 1 + (int)harpe_world_draw(CHANGES_A_START));
             harpe_store_close(self->store);
         }
@@ -463,25 +448,19 @@ static int count_notes(int file) {
 }
 
 static void make_backup(trial *self) {
-    harpe_error error = {.status = HARPE_OK};
     int file = -1;
-    if (open_store(self, &error) != HARPE_OK) violate(self, error.message, 0, 0);
+    if (open_store(self, &failure) != HARPE_OK) violate(self, failure.message, 0, 0);
     while (self->submitted < 100)
         submit_some(self, 10);
-    if (harpe_store_control_ask(STORE ".control", 60, &file, &error) != HARPE_OK)
-        violate(self, error.message, 0, 0);
+    if (harpe_store_control_ask(STORE ".control", 60, &file, &failure) != HARPE_OK)
+        violate(self, failure.message, 0, 0);
     else if (count_notes(file) != KEYS)
         violate(self, "the backup has another number of notes", count_notes(file), KEYS);
     if (file >= 0) (void)close(file);
     harpe_store_close(self->store);
 }
 
-TEST(a_backup_can_be_made) {
-    static trial self;
-    self = (trial){.seed = 5, .run = make_backup};
-    run_trial(&self);
-    assert_string_equal(self.violation, "");
-}
+TEST(a_backup_can_be_made) { (void)run_well(5, make_backup); }
 
 /* ---- SQLite alone, in all modes of its journal ----------------------------------------------- */
 
@@ -581,7 +560,7 @@ static void live_plain(plain_trial *self) {
 static int run_plain_trials(const char *setup, int count, char *violation, size_t size) {
     int violations = 0;
     for (int i = 0; i < count; i++) {
-        plain_trial *self = calloc(1, sizeof *self);
+        owned_array plain_trial *self = calloc(1, sizeof *self);
         assert_non_null(self);
         self->setup = setup;
         self->random = self->outcome.seed = (uint64_t)i + 1;
@@ -600,7 +579,6 @@ static int run_plain_trials(const char *setup, int count, char *violation, size_
         if (self->outcome.violation[0] && violations++ == 0)
             (void)snprintf(violation, size, "%s", self->outcome.violation);
         harpe_disk_free(self->disk);
-        free(self);
     }
     return violations;
 }
@@ -636,5 +614,3 @@ TEST(a_disk_keeps_only_what_was_synced) {
         assert_true(violations > 0);
     }
 }
-
-int main(void) { return run_listed_tests(); }

@@ -87,5 +87,3 @@ TEST(sabotage_is_noticed) {
         if (!is_noticed) fail_msg("sabotage %d is not noticed", (int)cases[i].sabotage);
     }
 }
-
-int main(void) { return run_listed_tests(); }

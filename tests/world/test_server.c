@@ -12,6 +12,8 @@
 #include "world/transport.h"
 #include "world/world.h"
 
+OWNER(harpe_connection)
+
 #define MS INT64_C(1000000)
 #define SECOND INT64_C(1000000000)
 
@@ -45,26 +47,22 @@ static bool adopt(void *user, int socket) {
 }
 
 static void set(harpe_settings *settings, const char *name, const char *value) {
-    assert_int_equal(harpe_settings_set(settings, name, value, HARPE_FROM_FLAG, name, NULL),
-                     HARPE_OK);
+    assert_works(harpe_settings_set(settings, name, value, HARPE_FROM_FLAG, name, &failure));
 }
 
 static int serve(void *user) {
     (void)user;
-    harpe_settings settings;
-    harpe_error error;
+    AT_END(harpe_settings_free) harpe_settings settings;
     static const char *const environment[] = {NULL};
-    assert_int_equal(harpe_settings_init(&settings, &error), HARPE_OK);
+    assert_works(harpe_settings_init(&settings, &failure));
     set(&settings, "store", all.disk ? "world:disk/store.db" : "memory");
     set(&settings, "worker_threads", "2");
-    assert_int_equal(harpe_settings_complete(&settings, environment, false, &error), HARPE_OK);
+    assert_works(harpe_settings_complete(&settings, environment, false, &failure));
     harpe_log log = {.write = write_log};
-    if (harpe_server_new_enclosed(&settings, log, &all.server, &error) != HARPE_OK)
-        fail_msg("%s", error.message);
+    assert_works(harpe_server_new_enclosed(&settings, log, &all.server, &failure));
     all.is_ready = true;
-    assert_int_equal(harpe_server_run(all.server, &error), HARPE_OK);
+    assert_works(harpe_server_run(all.server, &failure));
     harpe_server_free(all.server);
-    harpe_settings_free(&settings);
     return 0;
 }
 
@@ -80,9 +78,8 @@ static void start_server(void) {
 
 /* Asks until the server answers 200. */
 static void ask(harpe_connection *connection, const harpe_request *request, harpe_answer *answer) {
-    harpe_error error;
     for (;;) {
-        harpe_status status = harpe_connection_call(connection, request, answer, &error);
+        harpe_status status = harpe_connection_call(connection, request, answer, &failure);
         if (status == HARPE_OK && answer->http_status == 200) return;
         if (status == HARPE_OK && answer->http_status < 500)
             fail_msg("%ld: %s", answer->http_status, answer->body);
@@ -93,13 +90,13 @@ static void ask(harpe_connection *connection, const harpe_request *request, harp
 static harpe_connection *open_connection(void) {
     harpe_connection *connection = NULL;
     harpe_connection_options options = {.server_url = url, .held_s = 600};
-    assert_int_equal(harpe_connection_new(&options, &connection, NULL), HARPE_OK);
+    assert_works(harpe_connection_new(&options, &connection, &failure));
     return connection;
 }
 
 static void register_job(void) {
     harpe_answer answer;
-    harpe_connection *connection = open_connection();
+    OWNED(harpe_connection) connection = open_connection();
     harpe_request request = {.path = "/register_job",
                              .body = "{\"job_id\": \"\", \"pp_degree\": 4, \"dp_degree\": 1, "
                                      "\"tp_degree\": 1, \"world_size\": 4}"};
@@ -108,7 +105,6 @@ static void register_job(void) {
     assert_true(json_is_string(id));
     (void)snprintf(all.job, sizeof all.job, "%s", json_string_value(id));
     json_decref(id);
-    harpe_connection_free(connection);
 }
 
 static int train(void *user) {
@@ -155,20 +151,19 @@ static harpe_message_fate decide(void *user, const harpe_message *message) {
 
 static void look_at_job(int rounds) {
     harpe_answer answer;
-    harpe_connection *connection = open_connection();
+    OWNED(harpe_connection) connection = open_connection();
     harpe_request request = {.path = "/jobs/", .segment = all.job};
     ask(connection, &request, &answer);
     json_t *job = json_loadb(answer.body, answer.length, 0, NULL);
     assert_int_equal(json_integer_value(json_object_get(job, "round")), rounds);
     json_decref(job);
-    harpe_connection_free(connection);
 }
 
 static void run_job(void *user) {
     (void)user;
     pid_t ranks[RANKS];
     const harpe_transport_options options = {.latency_ns = MS, .fate = decide};
-    assert_int_equal(harpe_transport_begin(&options, NULL), HARPE_OK);
+    assert_works(harpe_transport_begin(&options, &failure));
     start_server();
     register_job();
     for (intptr_t rank = 0; rank < RANKS; rank++)
@@ -200,8 +195,7 @@ static void run(uint64_t seed, bool restarts) {
                                    .wall_ns = INT64_C(1700000000) * SECOND,
                                    .longest_ns = 100000 * SECOND,
                                    .most_turns = 1000000};
-    harpe_error error = {.status = HARPE_OK};
-    if (harpe_world_run(&options, run_job, NULL, &error) != HARPE_OK) fail_msg("%s", error.message);
+    assert_works(harpe_world_run(&options, run_job, NULL, &failure));
     harpe_disk_free(all.disk);
 }
 
@@ -225,5 +219,3 @@ TEST(seed_decides_everything) {
     run(8, true);
     assert_int_not_equal(all.end_ns, end_ns);
 }
-
-int main(void) { return run_listed_tests(); }

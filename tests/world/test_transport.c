@@ -10,6 +10,8 @@
 #include "world/transport.h"
 #include "world/world.h"
 
+OWNER(harpe_connection)
+
 #define MS INT64_C(1000000)
 #define SECOND INT64_C(1000000000)
 
@@ -100,10 +102,10 @@ static int run_server(void *user) {
     (void)user;
     harpe_http_options options = {.is_enclosed = true};
     harpe_http_handler handler = {.request = handle, .gone = lose, .sent = has_sent};
-    assert_int_equal(harpe_loop_new(&server.loop, NULL), HARPE_OK);
-    assert_int_equal(harpe_http_new(server.loop, &options, &handler, &server.http, NULL), HARPE_OK);
+    assert_works(harpe_loop_new(&server.loop, &failure));
+    assert_works(harpe_http_new(server.loop, &options, &handler, &server.http, &failure));
     server.is_ready = true;
-    assert_int_equal(harpe_loop_run(server.loop, NULL), HARPE_OK);
+    assert_works(harpe_loop_run(server.loop, &failure));
     harpe_http_free(server.http);
     harpe_loop_free(server.loop);
     return 0;
@@ -135,7 +137,7 @@ static harpe_message_fate decide(void *user, const harpe_message *message) {
 static harpe_connection *open_connection(harpe_connection_options options) {
     harpe_connection *connection = NULL;
     options.server_url = url;
-    assert_int_equal(harpe_connection_new(&options, &connection, NULL), HARPE_OK);
+    assert_works(harpe_connection_new(&options, &connection, &failure));
     return connection;
 }
 
@@ -147,8 +149,7 @@ static harpe_status get(harpe_connection *connection, const char *path, harpe_an
 
 static void get_well(harpe_connection *connection, const char *path) {
     harpe_answer answer;
-    harpe_error error;
-    if (get(connection, path, &answer, &error) != HARPE_OK) fail_msg("%s", error.message);
+    assert_works(get(connection, path, &answer, &failure));
     assert_int_equal(answer.http_status, 200);
     assert_string_equal(answer.body, "answer");
 }
@@ -158,7 +159,7 @@ static void run_with_server(void *user) {
     const harpe_transport_options options = {.latency_ns = MS, .tick_ns = 100 * MS, .fate = decide};
     fate_of_next = (harpe_message_fate){0};
     all_have_it = false;
-    assert_int_equal(harpe_transport_begin(&options, NULL), HARPE_OK);
+    assert_works(harpe_transport_begin(&options, &failure));
     start_server();
     test();
     if (harpe_world_is_alive(server.process)) stop_server();
@@ -172,16 +173,20 @@ static void run(void (*test)(void)) {
                                        .wall_ns = INT64_C(1700000000) * SECOND,
                                        .longest_ns = 100000 * SECOND,
                                        .most_turns = 1000000};
-        harpe_error error = {.status = HARPE_OK};
-        if (harpe_world_run(&options, run_with_server, &test, &error) != HARPE_OK)
-            fail_msg("%s", error.message);
+        assert_works(harpe_world_run(&options, run_with_server, &test, &failure));
     }
 }
 
+/* A test that runs in a world with the server. */
+#define SERVED_TEST(name) \
+    static void name##_inside(void); \
+    TEST(name) { run(name##_inside); } \
+    static void name##_inside(void)
+
 /* ---- Time ------------------------------------------------------------------------------------ */
 
-static void time_of_answers(void) {
-    harpe_connection *connection = open_connection((harpe_connection_options){0});
+SERVED_TEST(answers_take_the_latency) {
+    OWNED(harpe_connection) connection = open_connection((harpe_connection_options){0});
     for (int i = 0; i < 3; i++) {
         int64_t begin_ns = harpe_clock_ns();
         get_well(connection, "/");
@@ -194,14 +199,11 @@ static void time_of_answers(void) {
     assert_int_equal(harpe_clock_ns() - begin_ns, 4 * SECOND + 2 * MS);
     assert_int_equal(server.last_ns - begin_ns, 3 * SECOND + MS);
     assert_int_equal(harpe_http_count(server.http).accepted, 1);
-    harpe_connection_free(connection);
 }
 
-TEST(answers_take_the_latency) { run(time_of_answers); }
-
-static void read_long_answer(void) {
+SERVED_TEST(chunks_longer_than_a_socket_arrive) {
     harpe_answer answer;
-    harpe_connection *connection = open_connection((harpe_connection_options){0});
+    OWNED(harpe_connection) connection = open_connection((harpe_connection_options){0});
     for (int i = 0; i < 2; i++) {
         fate_of_next.answer_late_ns = i * SECOND;
         assert_int_equal(get(connection, "/long", &answer, NULL), HARPE_OK);
@@ -209,10 +211,7 @@ static void read_long_answer(void) {
         for (size_t k = 0; k < answer.length; k += LONG_PIECE)
             assert_int_equal(answer.body[k], 'a' + (int)(k / LONG_PIECE));
     }
-    harpe_connection_free(connection);
 }
-
-TEST(chunks_longer_than_a_socket_arrive) { run(read_long_answer); }
 
 /* ---- Held requests --------------------------------------------------------------------------- */
 
@@ -232,7 +231,7 @@ static int end_after_an_hour(void *user) {
     return 0;
 }
 
-static void end_held(void) {
+SERVED_TEST(held_request_ends_when_woken) {
     harpe_answer answer;
     harpe_connection *connection =
         open_connection((harpe_connection_options){.held_s = 1e6, .go_on = look});
@@ -248,56 +247,47 @@ static void end_held(void) {
     assert_int_equal(server.gone, 1);
 }
 
-TEST(held_request_ends_when_woken) { run(end_held); }
-
-static void give_up_held(void) {
+SERVED_TEST(held_request_is_given_up) {
     harpe_answer answer;
-    harpe_connection *connection = open_connection((harpe_connection_options){.held_s = 50});
+    OWNED(harpe_connection) connection = open_connection((harpe_connection_options){.held_s = 50});
     int64_t begin_ns = harpe_clock_ns();
     assert_int_equal(get(connection, "/held", &answer, NULL), HARPE_INTERRUPTED);
     assert_in_range(harpe_clock_ns() - begin_ns, 50 * SECOND, 50 * SECOND + MS);
     server.answers_held = true;
     get_well(connection, "/held");
-    harpe_connection_free(connection);
 }
-
-TEST(held_request_is_given_up) { run(give_up_held); }
 
 /* ---- Faults ---------------------------------------------------------------------------------- */
 
 /* A request fails after the time, the next does not. */
 static void fail_once(const char *path, double after_s, const char *reason, int requests) {
     harpe_answer answer;
-    harpe_error error;
     harpe_message_fate fate = fate_of_next;
     for (int is_kept = 0; is_kept < 2; is_kept++) {
-        harpe_connection *connection =
-            open_connection((harpe_connection_options){.answer_limit_s = 5});
+        OWNED(harpe_connection)
+        connection = open_connection((harpe_connection_options){.answer_limit_s = 5});
         fate_of_next = (harpe_message_fate){0};
         if (is_kept) get_well(connection, "/");
         fate_of_next = fate;
         int before = server.requests;
         int64_t begin_ns = harpe_clock_ns();
-        assert_int_equal(get(connection, path, &answer, &error), HARPE_UNAVAILABLE);
+        assert_int_equal(get(connection, path, &answer, &failure), HARPE_UNAVAILABLE);
         assert_in_range(harpe_clock_ns() - begin_ns, (int64_t)(after_s * 1e9),
                         (int64_t)(after_s * 1e9) + 5 * MS);
-        if (!strstr(error.message, reason)) fail_msg("%s", error.message);
+        if (!strstr(failure.message, reason)) fail_msg("%s", failure.message);
         get_well(connection, "/");
         assert_int_equal(server.requests - before, requests + 1);
-        harpe_connection_free(connection);
     }
 }
 
-static void lose_messages(void) {
+SERVED_TEST(lost_messages_end_the_patience) {
     fate_of_next = (harpe_message_fate){.loses_request = true};
     fail_once("/", 5, "timed out after 5000 milliseconds with 0 bytes received; is harpe", 0);
     fate_of_next = (harpe_message_fate){.loses_answer = true};
     fail_once("/", 5, "timed out after 5000 milliseconds with 0 bytes received; is harpe", 1);
 }
 
-TEST(lost_messages_end_the_patience) { run(lose_messages); }
-
-static void cut_messages(void) {
+SERVED_TEST(cut_messages_are_failures) {
     fate_of_next = (harpe_message_fate){.cuts_request = true, .request_bytes = 20};
     fail_once("/", 0.001, "Send failure: Connection reset by peer; is harpe", 0);
     fate_of_next = (harpe_message_fate){.cuts_answer = true, .answer_bytes = 20};
@@ -308,10 +298,8 @@ static void cut_messages(void) {
     fail_once("/long", 0.002, "transfer closed with outstanding read data remaining", 1);
 }
 
-TEST(cut_messages_are_failures) { run(cut_messages); }
-
-static void double_request(void) {
-    harpe_connection *connection = open_connection((harpe_connection_options){0});
+SERVED_TEST(doubled_request_arrives_twice) {
+    OWNED(harpe_connection) connection = open_connection((harpe_connection_options){0});
     fate_of_next = (harpe_message_fate){.is_doubled = true, .double_late_ns = SECOND};
     int64_t begin_ns = harpe_clock_ns();
     get_well(connection, "/");
@@ -320,15 +308,13 @@ static void double_request(void) {
     assert_int_equal(server.requests, 2);
     assert_int_equal(server.last_ns - begin_ns, SECOND + MS);
     assert_int_equal(harpe_http_count(server.http).connections, 1);
-    harpe_connection_free(connection);
 }
 
-TEST(doubled_request_arrives_twice) { run(double_request); }
-
 /* The second request overtakes the first, whose client no longer waits. */
-static void give_up_late(void) {
+SERVED_TEST(late_request_arrives_after_its_client_gave_up) {
     harpe_answer answer;
-    harpe_connection *connection = open_connection((harpe_connection_options){.answer_limit_s = 2});
+    OWNED(harpe_connection)
+    connection = open_connection((harpe_connection_options){.answer_limit_s = 2});
     for (int is_kept = 0; is_kept < 2; is_kept++) {
         int before = server.requests;
         int64_t begin_ns = harpe_clock_ns();
@@ -340,10 +326,7 @@ static void give_up_late(void) {
         assert_int_equal(server.requests - before, 2);
         assert_int_equal(server.last_ns - begin_ns, 7 * SECOND + MS);
     }
-    harpe_connection_free(connection);
 }
-
-TEST(late_request_arrives_after_its_client_gave_up) { run(give_up_late); }
 
 /* ---- Ends of the server ---------------------------------------------------------------------- */
 
@@ -354,28 +337,24 @@ static int kill_later(void *user) {
     return 0;
 }
 
-static void kill_server(void) {
+SERVED_TEST(killed_server_ends_its_connections) {
     harpe_answer answer;
-    harpe_error error;
-    harpe_connection *kept = open_connection((harpe_connection_options){0});
-    harpe_connection *held = open_connection((harpe_connection_options){.held_s = 1000});
+    OWNED(harpe_connection) kept = open_connection((harpe_connection_options){0});
+    OWNED(harpe_connection) held = open_connection((harpe_connection_options){.held_s = 1000});
     get_well(kept, "/");
     int64_t begin_ns = harpe_clock_ns();
     (void)harpe_world_start("killer", kill_later, NULL);
-    assert_int_equal(get(held, "/held", &answer, &error), HARPE_UNAVAILABLE);
+    assert_int_equal(get(held, "/held", &answer, &failure), HARPE_UNAVAILABLE);
     assert_in_range(harpe_clock_ns() - begin_ns, 10 * SECOND, 10 * SECOND + 2 * MS);
-    assert_non_null(strstr(error.message, "; is harpe serve running at http://server:1, and not"));
-    assert_int_equal(get(kept, "/", &answer, &error), HARPE_UNAVAILABLE);
-    assert_string_equal(error.message,
+    assert_non_null(
+        strstr(failure.message, "; is harpe serve running at http://server:1, and not"));
+    assert_int_equal(get(kept, "/", &answer, &failure), HARPE_UNAVAILABLE);
+    assert_string_equal(failure.message,
                         "no server answers at http://server:1; is harpe serve running there?");
     start_server();
     get_well(kept, "/");
     get_well(held, "/");
-    harpe_connection_free(kept);
-    harpe_connection_free(held);
 }
-
-TEST(killed_server_ends_its_connections) { run(kill_server); }
 
 /* The server is killed before it has taken a new connection. That connection ends, too. */
 static bool keep_socket(void *user, int socket) {
@@ -384,41 +363,29 @@ static bool keep_socket(void *user, int socket) {
     return true;
 }
 
-static void kill_before_adoption(void) {
+SERVED_TEST(killed_server_ends_connections_that_wait) {
     harpe_answer answer;
-    harpe_connection *held = open_connection((harpe_connection_options){.held_s = 1000});
+    OWNED(harpe_connection) held = open_connection((harpe_connection_options){.held_s = 1000});
     assert_true(harpe_transport_serve(url, server.process, keep_socket, NULL));
     (void)harpe_world_start("killer", kill_later, NULL);
     assert_int_equal(get(held, "/held", &answer, NULL), HARPE_UNAVAILABLE);
-    harpe_connection_free(held);
 }
 
-TEST(killed_server_ends_connections_that_wait) { run(kill_before_adoption); }
-
-static void close_when_idle(void) {
-    harpe_connection *connection = open_connection((harpe_connection_options){0});
+SERVED_TEST(closed_connection_is_made_again) {
+    OWNED(harpe_connection) connection = open_connection((harpe_connection_options){0});
     get_well(connection, "/");
     harpe_sleep_ns(3600 * SECOND); /* longer than the server keeps an idle connection */
     assert_int_equal(harpe_http_count(server.http).connections, 0);
     get_well(connection, "/");
     assert_int_equal(harpe_http_count(server.http).accepted, 2);
-    harpe_connection_free(connection);
 }
 
-TEST(closed_connection_is_made_again) { run(close_when_idle); }
-
-static void stop_accepting(void) {
+SERVED_TEST(server_that_stops_takes_no_connection) {
     harpe_answer answer;
-    harpe_connection *before = open_connection((harpe_connection_options){0});
-    harpe_connection *after = open_connection((harpe_connection_options){0});
+    OWNED(harpe_connection) before = open_connection((harpe_connection_options){0});
+    OWNED(harpe_connection) after = open_connection((harpe_connection_options){0});
     get_well(before, "/");
     harpe_http_stop_accepting(server.http);
     get_well(before, "/");
     assert_int_equal(get(after, "/", &answer, NULL), HARPE_UNAVAILABLE);
-    harpe_connection_free(before);
-    harpe_connection_free(after);
 }
-
-TEST(server_that_stops_takes_no_connection) { run(stop_accepting); }
-
-int main(void) { return run_listed_tests(); }

@@ -3,24 +3,16 @@
  * the agent. `hold` runs a command while GPUs have a clock or a power limit; it uses the agent, or
  * the driver if there is no agent and this process has the privilege. `status` and `restore` ask
  * the agent, and print its answers. */
-#include <errno.h>
 #include <pwd.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/signalfd.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <harpe/frequency_controller.h>
 #include <harpe/power_limit.h>
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/file.h"
 #include "base/wait.h"
-#include "cli/commands.h"
-#include "cli/gpu_names.h"
+#include "cli/cli.h"
 #include "client/control.h"
 #include "gpu/gpus.h"
 #include "lease/lease.h"
@@ -29,7 +21,7 @@
 #define LOOK_NS 1000000
 #define AGAIN_NS 1000000000
 
-enum { TEND_MS = 1000, GPU_LIMIT = 64 };
+enum { GPU_LIMIT = 64, ANSWER_MS = 10000 };
 
 typedef struct hold_arguments {
     char *names[GPU_LIMIT]; /* as the user has given them */
@@ -254,7 +246,8 @@ static void tend_clock(holding *all, int i) {
 
 /* Sets clocks and the power limit again if a lease has ended, for example because the agent was
  * stopped. If the power limit is still set, setting it again changes nothing. */
-static void tend(holding *all) {
+static void tend(void *user) {
+    holding *all = user;
     harpe_error error;
     for (int i = 0; i < all->arguments->gpu_count; i++)
         if (all->controllers[i]) tend_clock(all, i);
@@ -263,40 +256,23 @@ static void tend(holding *all) {
     tell(&all->is_limit_told, "the power limit", is_well ? NULL : &error);
 }
 
-/* Waits for the command. Passes signals on to the command, except signals of the terminal, which
- * the command receives by itself. Returns the command's wait status. */
-static int follow(holding *all, int signals, pid_t id) {
-    int wait_code = 0;
-    for (;;) {
-        struct pollfd ready = {.fd = signals, .events = POLLIN};
-        if (harpe_poll(&ready, 1, TEND_MS * INT64_C(1000000)) == 0) tend(all);
-        struct signalfd_siginfo info;
-        while (read(signals, &info, sizeof info) == (ssize_t)sizeof info)
-            if (info.ssi_signo != SIGCHLD && info.ssi_code != SI_KERNEL)
-                (void)kill(id, (int)info.ssi_signo);
-        if (waitpid(id, &wait_code, WNOHANG) == id) return wait_code;
-    }
-}
-
-static harpe_status run_held(holding *all, int *wait_code, harpe_error *error) {
+static harpe_status run_held(holding *all, int *exit_code, harpe_error *error) {
     char *const *command = all->arguments->command;
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD, 0};
     sigset_t mask, before;
     harpe_command_block(numbers, &mask, &before);
-    int signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (signals < 0) return harpe_fail_errno(error, errno, "preparing to run '%.100s'", command[0]);
     pid_t id = 0;
     int failure = harpe_command_spawn(command, NULL, &before, &id);
-    if (!failure) *wait_code = follow(all, signals, id);
-    close(signals);
-    return failure ? harpe_fail_errno(error, failure, "running '%.100s'", command[0]) : HARPE_OK;
+    if (failure) return harpe_fail_errno(error, failure, "running '%.100s'", command[0]);
+    *exit_code = harpe_command_wait(id, &mask, tend, all);
+    return HARPE_OK;
 }
 
 static int hold_command(int argc, char **argv) {
     hold_arguments arguments = {0};
     holding all = {.arguments = &arguments};
     harpe_error error;
-    int wait_code = 0;
+    int exit_code = HARPE_EXIT_OK;
     struct argp_state state = harpe_command_line_read(&hold_line, argc, argv, &arguments);
     if (!arguments.command)
         harpe_flag_fail(&state, "the command is missing: harpe agent hold --clock MHZ -- CMD");
@@ -306,15 +282,12 @@ static int hold_command(int argc, char **argv) {
     harpe_status status = harpe_gpus_open(&how, &all.gpus, &error);
     if (status == HARPE_OK) status = choose_gpus(&arguments, all.gpus, &error);
     if (status == HARPE_OK) status = hold(&all, &error);
-    if (status == HARPE_OK) status = run_held(&all, &wait_code, &error);
+    if (status == HARPE_OK) status = run_held(&all, &exit_code, &error);
     let_go(&all);
     harpe_gpus_close(all.limited);
     harpe_gpus_close(all.gpus);
-    if (status != HARPE_OK) return harpe_command_fail("agent hold", &error);
-    return harpe_command_exit_code(wait_code);
+    return status == HARPE_OK ? exit_code : harpe_command_fail("agent hold", &error);
 }
-
-enum { ANSWER_MS = 10000 };
 
 typedef struct ask_arguments {
     const char *socket;
@@ -343,47 +316,34 @@ static const harpe_flag restore_flags[] = {
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
-/* Opens the GPUs, for their numbers, as `harpe gpus` does. Returns NULL if there are none here. */
-static harpe_gpus *open_gpus(void) {
-    harpe_gpus *gpus = NULL;
-    (void)harpe_gpus_open(NULL, &gpus, NULL);
-    return gpus;
-}
-
-static void add_indices(const harpe_gpus *gpus, const json_t *list) {
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        json_t *one = json_array_get(list, i);
-        const char *uuid = json_string_value(json_object_get(one, "uuid"));
-        int number = harpe_gpu_number_of(gpus, uuid ? uuid : "");
-        (void)json_object_set_new(one, "index", number >= 0 ? json_integer(number) : json_null());
-    }
-}
-
-/* Adds the numbers of this process. The agent's own numbers are those that the driver had when the
- * agent started. */
-static void number_gpus(json_t *answer) {
-    harpe_gpus *gpus = open_gpus();
-    add_indices(gpus, json_object_get(answer, "gpus"));
-    add_indices(gpus, json_object_get(answer, "leases"));
-    add_indices(gpus, json_object_get(answer, "zeusd"));
-    harpe_gpus_close(gpus);
-}
-
-/* ---- Printing -------------------------------------------------------------------------------- */
-
 static const char *text_of(const json_t *object, const char *key) {
     const char *text = json_string_value(json_object_get(object, key));
     return text ? text : "";
 }
 
-static long number_of(const json_t *object, const char *key) {
-    return (long)json_integer_value(json_object_get(object, key));
+/* Adds the numbers of this process, which are those of `harpe gpus`. The agent's own numbers are
+ * those that the driver had when the agent started. */
+static void number_gpus(json_t *answer) {
+    static const char *const lists[] = {"gpus", "leases", "zeusd"};
+    harpe_gpus *gpus = NULL; /* it stays NULL if there are none here */
+    (void)harpe_gpus_open(NULL, &gpus, NULL);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        size_t index;
+        json_t *one;
+        json_array_foreach(json_object_get(answer, lists[i]), index, one) {
+            int number = harpe_gpu_number_of(gpus, text_of(one, "uuid"));
+            json_object_set_new(one, "index", number >= 0 ? json_integer(number) : json_null());
+        }
+    }
+    harpe_gpus_close(gpus);
 }
+
+/* ---- Printing -------------------------------------------------------------------------------- */
 
 /* Writes a clock in MHz or the number of a GPU, or "-" if it is not known. */
 static const char *write_number(const json_t *object, const char *key, char text[16]) {
     bool is_known = json_is_integer(json_object_get(object, key));
-    (void)snprintf(text, 16, "%ld", number_of(object, key));
+    (void)snprintf(text, 16, "%ld", harpe_json_count(object, key));
     if (!is_known) (void)snprintf(text, 16, "-");
     return text;
 }
@@ -400,30 +360,30 @@ static void print_gpus(const json_t *gpus) {
                json_is_true(json_object_get(gpu, "lost")) ? " (LOST)" : "");
         if (json_is_true(json_object_get(gpu, "idle")))
             printf("     has no work: the rule idle holds it at %ld MHz\n",
-                   number_of(gpu, "idle_clock_mhz"));
+                   harpe_json_count(gpu, "idle_clock_mhz"));
     }
 }
 
 static void print_lease(const json_t *lease) {
     char user[32];
     char since[32];
-    time_t since_s = (time_t)number_of(lease, "since_s");
+    time_t since_s = (time_t)harpe_json_count(lease, "since_s");
     struct tm local;
-    const struct passwd *entry = getpwuid((uid_t)number_of(lease, "uid"));
+    const struct passwd *entry = getpwuid((uid_t)harpe_json_count(lease, "uid"));
     (void)snprintf(user, sizeof user, "%s", entry ? entry->pw_name : "");
-    if (!entry) (void)snprintf(user, sizeof user, "uid %ld", number_of(lease, "uid"));
+    if (!entry) (void)snprintf(user, sizeof user, "uid %ld", harpe_json_count(lease, "uid"));
     (void)strftime(since, sizeof since, "%m-%d %H:%M:%S", localtime_r(&since_s, &local));
     const char *state = json_is_true(json_object_get(lease, "unrestored"))
                             ? "NOT RESTORED"
                             : text_of(lease, "state");
     printf("%-4s %-8s %-13s %-7s %-7s %-9ld %-16s %-10s %-15s %s\n", NUMBER(lease, "index"),
            text_of(lease, "control"), state, NUMBER(lease, "wanted_mhz"), NUMBER(lease, "held_mhz"),
-           number_of(lease, "process"), text_of(lease, "command"), user, since,
+           harpe_json_count(lease, "process"), text_of(lease, "command"), user, since,
            text_of(lease, "job"));
     if (!json_is_integer(json_object_get(lease, "index")))
         printf("     %s\n", text_of(lease, "uuid"));
     if (*text_of(lease, "restores")) printf("     at its end: %s\n", text_of(lease, "restores"));
-    long waiting = number_of(lease, "waiting");
+    long waiting = harpe_json_count(lease, "waiting");
     if (waiting > 0)
         printf("     %ld process%s for this lease\n", waiting, waiting == 1 ? " waits" : "es wait");
 }
@@ -433,7 +393,8 @@ static void print_zeusd_holders(const json_t *holders) {
         const json_t *holder = json_array_get(holders, i);
         printf("GPU %s (%s), %s: process %ld (uid %ld) through zeusd's routes; at its end: %s\n",
                NUMBER(holder, "index"), text_of(holder, "uuid"), text_of(holder, "control"),
-               number_of(holder, "process"), number_of(holder, "uid"), text_of(holder, "restores"));
+               harpe_json_count(holder, "process"), harpe_json_count(holder, "uid"),
+               text_of(holder, "restores"));
     }
 }
 
@@ -443,7 +404,7 @@ static void print_status(const json_t *answer, const char *socket) {
     const json_t *all = json_object_get(answer, "gpus");
     size_t gpus = json_array_size(all);
     printf("The agent at %s (process %ld) lends %zu GPU%s%s.\n", socket,
-           number_of(answer, "process"), gpus, gpus == 1 ? "" : "s",
+           harpe_json_count(answer, "process"), gpus, gpus == 1 ? "" : "s",
            json_is_true(json_object_get(answer, "allowed")) ? "" : ", but not to you");
     print_gpus(all);
     if (json_array_size(json_object_get(answer, "zeusd")) > 0) puts("");
@@ -462,10 +423,9 @@ static void print_status(const json_t *answer, const char *socket) {
 static int status_command(int argc, char **argv) {
     static const harpe_command_line line = {
         .parts = {{.flags = socket_flags}, {.flags = status_flags}},
-        .about =
-            "Show the leases of the node agent: their holders, the clocks that the holders want "
-            "and the GPUs have (MHz), and what the agent restores at their end.\vSee also: man "
-            "harpe-agent",
+        .about = "Show the leases of the node agent: their holders, the clocks that the holders "
+                 "want and the GPUs have (MHz), and what the agent restores at their end.\vSee "
+                 "also: man harpe-agent",
     };
     ask_arguments arguments = {0};
     harpe_error error;
@@ -554,9 +514,9 @@ static harpe_status wait_for_end(const char *socket, const char *uuid, harpe_err
 static int restore_command(int argc, char **argv) {
     static const harpe_command_line line = {
         .parts = {{.flags = socket_flags}, {.flags = restore_flags}},
-        .about = "End the leases of the node agent, which restores their GPUs. The holders "
-                 "continue at the clocks that their GPUs then have. Needs root.\vSee also: man "
-                 "harpe-agent",
+        .about =
+            "End the leases of the node agent, which restores their GPUs. The holders continue at "
+            "the clocks that their GPUs then have. Needs root.\vSee also: man harpe-agent",
     };
     ask_arguments arguments = {0};
     harpe_error error;
@@ -572,7 +532,7 @@ static int restore_command(int argc, char **argv) {
         status = harpe_lease_ask(socket, request, ANSWER_MS, &answer, &error);
     else
         json_decref(request);
-    long ended = number_of(answer, "ended");
+    long ended = harpe_json_count(answer, "ended");
     json_decref(answer);
     if (status == HARPE_OK) status = wait_for_end(socket, uuid, &error);
     if (status != HARPE_OK) return harpe_command_fail("agent restore", &error);

@@ -2,14 +2,9 @@
 /* The program `harpe-agent`: the node agent, which `harpe agent` starts, and the processes that it
  * starts. It is a program of its own so that a process of root maps few libraries. Clients of the
  * agent are in the program `harpe`. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "agent/agent.h"
-#include "base/error.h"
-#include "base/number.h"
 #include "base/version.h"
-#include "cli/command.h"
+#include "cli/cli.h"
 #include "client/control.h"
 #include "lease/lease.h"
 #include "power_limit/guard.h"
@@ -83,9 +78,8 @@ static const harpe_command_line command_line = {
     .refusal = "is none of hold, status and restore",
     .forms = "\nhold|status|restore [OPTION...]",
     .about = "The node agent: lends the clocks and power limits of this machine's GPUs to "
-             "processes "
-             "without privileges, and restores the GPUs when these processes end. It needs the "
-             "privilege to change GPUs (root). It runs in the foreground until SIGTERM.\v"
+             "processes without privileges, and restores the GPUs when these processes end. It "
+             "needs the privilege to change GPUs (root). It runs in the foreground until SIGTERM.\v"
              "Subcommands:\n"
              "  hold      Run a command while GPUs have a clock or power limit\n"
              "  status    Show the leases of the agent\n"

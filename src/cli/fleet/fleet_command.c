@@ -3,19 +3,11 @@
  * policies, prints what each of them costs, and draws their power. `token` changes the file of
  * tokens of a server. fleet_server.c has the actions on a running server. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "base/array.h"
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/file.h"
-#include "base/format.h"
-#include "base/terminal_progress.h"
-#include "cli/commands.h"
-#include "cli/fleet/fleet_internal.h"
+#include "cli/cli.h"
 #include "draw/draw.h"
 #include "fleet/fleet_tools.h"
 #include "rights/tokens.h"
@@ -75,8 +67,7 @@ static const harpe_flag token_flags[] = {
 static const harpe_command_line token_line = {
     .parts = {{.flags = token_flags}},
     .words = token_words,
-    .forms = "add NAME --role ROLE --tokens FILE\nlist --tokens FILE\nremove NAME --tokens "
-             "FILE",
+    .forms = "add NAME --role ROLE --tokens FILE\nlist --tokens FILE\nremove NAME --tokens FILE",
     .about = "Add, list or remove the tokens of a server. The server notices the change within "
              "seconds. A new token is printed once.\vSee also: man harpe-fleet",
 };
@@ -203,20 +194,35 @@ typedef struct solution {
     const harpe_fleet_file *file;
     harpe_fleet *fleet;
     harpe_fleet_split split;
+    int group_count;
+    harpe_fleet_use *uses;       /* of the groups */
+    harpe_fleet_choice *choices; /* of the jobs in the file that are there at the moment */
 } solution;
+
+static harpe_status read_solution(solution *s, harpe_error *error) {
+    harpe_status status = HARPE_OK;
+    s->group_count = harpe_fleet_group_count(s->fleet);
+    s->uses = harpe_calloc((size_t)s->group_count, sizeof *s->uses);
+    s->choices = harpe_calloc(s->file->job_count, sizeof *s->choices);
+    if (!s->uses || !s->choices) return harpe_fail_memory(error);
+    for (int g = 0; g < s->group_count && status == HARPE_OK; g++)
+        status = harpe_fleet_use_of(s->fleet, g, &s->uses[g], error);
+    for (size_t j = 0; j < s->file->job_count && status == HARPE_OK; j++)
+        if (harpe_fleet_job_name(s->fleet, (int)j))
+            status = harpe_fleet_choice_of(s->fleet, (int)j, &s->choices[j], error);
+    return status;
+}
 
 static const char *group_text(char *buffer, size_t size, const char *name) {
     return *name ? harpe_clean_text(buffer, size, name) : "whole fleet";
 }
 
-static harpe_status print_budgets(const solution *s, harpe_error *error) {
+static void print_budgets(const solution *s) {
     printf("%s%-24s %12s %12s %12s %12s %14s%s\n", harpe_bold_start(), "budget", "watts",
            "jobs may draw", "jobs draw", "at least", "price per kW", harpe_bold_end());
-    for (int g = 0; g < harpe_fleet_group_count(s->fleet); g++) {
-        harpe_fleet_use use;
+    for (int g = 0; g < s->group_count; g++) {
+        harpe_fleet_use use = s->uses[g];
         char name[64];
-        harpe_status status = harpe_fleet_use_of(s->fleet, g, &use, error);
-        if (status != HARPE_OK) return status;
         printf("%-24s %12s %12s %12s %12s %14s%s\n",
                group_text(name, 25, harpe_fleet_group_name(s->fleet, g)),
                use.budget_w < 0 ? "-" : HARPE_POWER(use.budget_w),
@@ -224,19 +230,16 @@ static harpe_status print_budgets(const solution *s, harpe_error *error) {
                HARPE_POWER(use.least_w), HARPE_DIGITS(use.price_per_w * 1e3, 4),
                use.missing_w > 0 ? "  too small" : "");
     }
-    return HARPE_OK;
 }
 
-static harpe_status print_jobs(const solution *s, harpe_error *error) {
+static void print_jobs(const solution *s) {
     printf("%s%-24s %-16s %6s %12s %12s %9s %14s%s\n", harpe_bold_start(), "job", "group", "plan",
            "time", "power", "slowdown", "gain per kW", harpe_bold_end());
     for (size_t j = 0; j < s->file->job_count; j++) {
-        harpe_fleet_choice choice;
+        harpe_fleet_choice choice = s->choices[j];
         char name[64], group[64];
         if (!harpe_fleet_job_name(s->fleet, (int)j)) continue;
         const harpe_fleet_file_job *job = &s->file->jobs[j];
-        harpe_status status = harpe_fleet_choice_of(s->fleet, (int)j, &choice, error);
-        if (status != HARPE_OK) return status;
         printf("%-24s %-16s ", harpe_clean_text(name, 25, job->name),
                job->group_name ? harpe_clean_text(group, 17, job->group_name) : "-");
         if (job->is_load) {
@@ -248,7 +251,6 @@ static harpe_status print_jobs(const solution *s, harpe_error *error) {
                harpe_format_fixed((char[HARPE_NUMBER_SIZE]){0}, choice.slowdown, 4),
                HARPE_DIGITS(choice.gain_per_w * 1e3, 4));
     }
-    return HARPE_OK;
 }
 
 static void print_sums(const solution *s) {
@@ -271,35 +273,31 @@ static void print_sums(const solution *s) {
 }
 
 /* Prints one line for each budget that cannot hold. */
-static harpe_status report_missing(const solution *s, const char *path, harpe_error *error) {
-    for (int g = 0; g < harpe_fleet_group_count(s->fleet); g++) {
-        harpe_fleet_use use;
+static void report_missing(const solution *s, const char *path) {
+    for (int g = 0; g < s->group_count; g++) {
+        harpe_fleet_use use = s->uses[g];
         char name[HARPE_FLEET_NAME_MAX], line[HARPE_FLEET_NAME_MAX + 400];
-        harpe_status status = harpe_fleet_use_of(s->fleet, g, &use, error);
-        if (status != HARPE_OK) return status;
         if (!(use.missing_w > 0)) continue;
         const char *group = harpe_fleet_group_name(s->fleet, g);
-        (void)snprintf(
-            line, sizeof line,
-            "the budget of %s%s%s, %s, is %s too small: its jobs draw at least %s within "
-            "the slowdowns that they accept, which needs a budget of %s",
-            *group ? "group '" : "the whole fleet", harpe_clean_text(name, sizeof name, group),
-            *group ? "'" : "", HARPE_POWER(use.budget_w), HARPE_POWER(use.missing_w),
-            HARPE_POWER(use.least_w), HARPE_POWER(use.budget_w + use.missing_w));
+        (void)snprintf(line, sizeof line,
+                       "the budget of %s%s%s, %s, is %s too small: its jobs draw at least %s "
+                       "within the slowdowns that they accept, which needs a budget of %s",
+                       *group ? "group '" : "the whole fleet",
+                       harpe_clean_text(name, sizeof name, group), *group ? "'" : "",
+                       HARPE_POWER(use.budget_w), HARPE_POWER(use.missing_w),
+                       HARPE_POWER(use.least_w), HARPE_POWER(use.budget_w + use.missing_w));
         char before[HARPE_ERROR_MESSAGE_SIZE];
         (void)snprintf(before, sizeof before, "harpe fleet: %s", path);
         harpe_command_say(before, line);
     }
-    return HARPE_OK;
 }
 
 static json_t *watts_or_null(double watts) { return watts < 0 ? json_null() : json_real(watts); }
 
-static harpe_status budgets_json(const solution *s, json_t *list, harpe_error *error) {
-    for (int g = 0; g < harpe_fleet_group_count(s->fleet); g++) {
-        harpe_fleet_use use;
-        harpe_status status = harpe_fleet_use_of(s->fleet, g, &use, error);
-        if (status != HARPE_OK) return status;
+static json_t *budgets_json(const solution *s) {
+    json_t *list = json_array();
+    for (int g = 0; g < s->group_count; g++) {
+        harpe_fleet_use use = s->uses[g];
         const char *name = harpe_fleet_group_name(s->fleet, g);
         json_array_append_new(list, json_pack("{s:o, s:o, s:o, s:f, s:f, s:f, s:f}", "group",
                                               *name ? harpe_command_json_text(name) : json_null(),
@@ -308,15 +306,14 @@ static harpe_status budgets_json(const solution *s, json_t *list, harpe_error *e
                                               "least_w", use.least_w, "missing_w", use.missing_w,
                                               "price_per_w", use.price_per_w));
     }
-    return HARPE_OK;
+    return list;
 }
 
-static harpe_status jobs_json(const solution *s, json_t *list, harpe_error *error) {
+static json_t *jobs_json(const solution *s) {
+    json_t *list = json_array();
     for (size_t j = 0; j < s->file->job_count; j++) {
-        harpe_fleet_choice choice;
+        harpe_fleet_choice choice = s->choices[j];
         if (!harpe_fleet_job_name(s->fleet, (int)j)) continue;
-        harpe_status status = harpe_fleet_choice_of(s->fleet, (int)j, &choice, error);
-        if (status != HARPE_OK) return status;
         json_array_append_new(list,
                               json_pack("{s:o, s:I, s:f, s:f, s:f, s:f, s:f}", "name",
                                         harpe_command_json_text(s->file->jobs[j].name), "plan",
@@ -324,34 +321,17 @@ static harpe_status jobs_json(const solution *s, json_t *list, harpe_error *erro
                                         choice.power_w, "slowdown", choice.slowdown, "gain_per_w",
                                         choice.gain_per_w, "price_per_w", choice.price_per_w));
     }
-    return HARPE_OK;
+    return list;
 }
 
 static harpe_status print_json(const solution *s, harpe_error *error) {
     const harpe_fleet_split *split = &s->split;
-    json_t *jobs = json_array(), *budgets = json_array();
-    harpe_status status = jobs_json(s, jobs, error);
-    if (status == HARPE_OK) status = budgets_json(s, budgets, error);
-    if (status != HARPE_OK) {
-        json_decref(jobs);
-        json_decref(budgets);
-        return status;
-    }
     return harpe_command_print_json(
-        json_pack("{s:o, s:o, s:f, s:f, s:f, s:f, s:b, s:b}", "jobs", jobs, "budgets", budgets,
-                  "power_w", split->power_w, "weighted_slowdown", split->weighted_slowdown,
-                  "objective", split->objective, "lower_bound", split->lower_bound, "optimal",
-                  split->is_optimal, "feasible", split->is_feasible),
+        json_pack("{s:o, s:o, s:f, s:f, s:f, s:f, s:b, s:b}", "jobs", jobs_json(s), "budgets",
+                  budgets_json(s), "power_w", split->power_w, "weighted_slowdown",
+                  split->weighted_slowdown, "objective", split->objective, "lower_bound",
+                  split->lower_bound, "optimal", split->is_optimal, "feasible", split->is_feasible),
         error);
-}
-
-static harpe_status print_tables(const solution *s, harpe_error *error) {
-    harpe_status status = print_jobs(s, error);
-    if (status != HARPE_OK) return status;
-    printf("\n");
-    status = print_budgets(s, error);
-    if (status == HARPE_OK) print_sums(s);
-    return status;
 }
 
 /* Run `harpe fleet solve` and `harpe fleet simulate`. `*exit_code` is set on success. */
@@ -362,13 +342,22 @@ static harpe_status run_solve(const fleet_arguments *arguments, const harpe_flee
         harpe_fleet_file_fleet(file, arguments->path, arguments->at_s, &s.fleet, error);
     if (status == HARPE_OK) status = harpe_fleet_solve(s.fleet, &s.split, error);
     if (status == HARPE_OK) status = harpe_fleet_verify(s.fleet, error);
-    if (status == HARPE_OK)
-        status = arguments->json ? print_json(&s, error) : print_tables(&s, error);
+    if (status == HARPE_OK) status = read_solution(&s, error);
+    if (status == HARPE_OK && arguments->json) {
+        status = print_json(&s, error);
+    } else if (status == HARPE_OK) {
+        print_jobs(&s);
+        printf("\n");
+        print_budgets(&s);
+        print_sums(&s);
+    }
     if (status == HARPE_OK && !s.split.is_feasible) {
-        *exit_code = HARPE_FLEET_EXIT_INFEASIBLE;
-        status = report_missing(&s, arguments->path, error);
+        *exit_code = HARPE_EXIT_INFEASIBLE;
+        report_missing(&s, arguments->path);
     }
     harpe_fleet_free(s.fleet);
+    free(s.uses);
+    free(s.choices);
     return status;
 }
 
@@ -603,11 +592,10 @@ static const harpe_command_line command_line = {
     .refusal = "is one file too many",
     .forms =
         "solve FILE\nsimulate FILE\nstatus|budget|group|job|load|member|event|prices|audit|token",
-    .about =
-        "Split a power budget over many jobs, so that they lose least time, or simulate a day of "
-        "such a fleet.\vExamples:\n  harpe fleet solve fleet.json\n  harpe fleet simulate "
-        "fleet.json --output day.svg\n  harpe fleet budget set 60000\n  harpe fleet event "
-        "--help\n\nSee also: man harpe-fleet, man 5 harpe-fleet",
+    .about = "Split a power budget over many jobs, so that they lose least time, or simulate a day "
+             "of such a fleet.\vExamples:\n  harpe fleet solve fleet.json\n  harpe fleet simulate "
+             "fleet.json --output day.svg\n  harpe fleet budget set 60000\n  harpe fleet event "
+             "--help\n\nSee also: man harpe-fleet, man 5 harpe-fleet",
 };
 
 static void check_usage(const fleet_arguments *arguments, const struct argp_state *state) {
@@ -649,8 +637,7 @@ int harpe_fleet_command(int argc, char **argv) {
     harpe_fleet_file file = {.job_count = 0};
     harpe_error error;
     int exit_code = HARPE_EXIT_OK;
-    harpe_terminal_progress terminal;
-    (void)harpe_terminal_progress_start(&terminal, true);
+    harpe_command_catch_signals();
     harpe_status status = harpe_fleet_file_read(arguments.path, &file, &error);
     if (status == HARPE_OK && arguments.prices_path)
         status = harpe_fleet_file_read_prices(&file, arguments.prices_path, &error);

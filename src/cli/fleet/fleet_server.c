@@ -6,20 +6,12 @@
  * that only the server can reach. fleet_view.c prints the answers. */
 #include <math.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/file.h"
-#include "base/format.h"
-#include "base/number.h"
-#include "base/terminal_progress.h"
-#include "cli/command.h"
-#include "cli/fleet/fleet_internal.h"
-#include "cli/server_client.h"
+#include "cli/cli.h"
 #include "fleet/fleet_tools.h"
 
 /* The options that become a member of a request's body, or a parameter of its query. */
@@ -93,21 +85,13 @@ typedef struct feed {
     char name[SHOWN_BYTES]; /* the URL up to its '?', for messages */
 } feed;
 
-static bool is_url(const char *source) {
-    return strncasecmp(source, "http://", 7) == 0 || strncasecmp(source, "https://", 8) == 0;
-}
-
-static void name_url(const char *url, char name[SHOWN_BYTES]) {
-    char *copy = strndup(url, strcspn(url, "?#"));
-    (void)harpe_clean_text(name, SHOWN_BYTES, copy ? copy : "the prices");
-    free(copy);
-}
-
 /* Splits a URL after its host and port. */
 static harpe_status split_url(const char *url, feed *out, harpe_error *error) {
     const char *host = strstr(url, "://") + 3;
     size_t length = (size_t)(host - url) + strcspn(host, "/?#");
-    name_url(url, out->name);
+    char *shown = strndup(url, strcspn(url, "?#"));
+    (void)harpe_clean_text(out->name, SHOWN_BYTES, shown ? shown : "the prices");
+    free(shown);
     if (memchr(host, '@', length - (size_t)(host - url)))
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "a URL of prices cannot have a user name or password before the host");
@@ -127,10 +111,10 @@ static harpe_status tell_no_answer(const feed *from, const harpe_connection *con
                           "name in the certificate as the address",
                           from->name, harpe_connection_reason(connection));
     if (status == HARPE_PERMISSION_DENIED)
-        return harpe_fail(error, HARPE_UNAVAILABLE,
-                          "%s: the server is not trusted (%s); name its authority with "
-                          "--feed-ca-file",
-                          from->name, harpe_connection_reason(connection));
+        return harpe_fail(
+            error, HARPE_UNAVAILABLE,
+            "%s: the server is not trusted (%s); name its authority with --feed-ca-file",
+            from->name, harpe_connection_reason(connection));
     if (status == HARPE_LIMIT_EXCEEDED)
         return harpe_fail(error, status, "%s: is larger than %zu MiB", from->name,
                           (size_t)FEED_BYTES >> 20);
@@ -149,15 +133,6 @@ static const char *hint(long code) {
     return code == 404 ? ": is the address right?" : "";
 }
 
-static harpe_status check_answer(const feed *from, const harpe_answer *answer, harpe_error *error) {
-    long code = answer->http_status;
-    if (code == 200) return HARPE_OK;
-    harpe_status status = harpe_fail(error, HARPE_UNAVAILABLE, "%s: the server answered %ld%s",
-                                     from->name, code, hint(code));
-    error->vendor_code = (int)code;
-    return status;
-}
-
 static harpe_status fetch(const feed *from, const char *ca_file, harpe_price_series *out,
                           harpe_error *error) {
     const harpe_connection_options options = {.server_url = from->server,
@@ -173,10 +148,13 @@ static harpe_status fetch(const feed *from, const char *ca_file, harpe_price_ser
     harpe_status status = harpe_connection_new(&options, &connection, error);
     if (status != HARPE_OK) return status;
     status = harpe_connection_call(connection, &request, &answer, error);
-    if (status != HARPE_OK)
+    if (status != HARPE_OK) {
         status = tell_no_answer(from, connection, status, error);
-    else
-        status = check_answer(from, &answer, error);
+    } else if (answer.http_status != 200) {
+        status = harpe_fail(error, HARPE_UNAVAILABLE, "%s: the server answered %ld%s", from->name,
+                            answer.http_status, hint(answer.http_status));
+        error->vendor_code = (int)answer.http_status;
+    }
     if (status == HARPE_OK)
         status = harpe_price_series_read(answer.body, answer.length, from->name, out, error);
     harpe_connection_free(connection);
@@ -210,8 +188,9 @@ static harpe_status read_file(const char *path, harpe_price_series *out, harpe_e
  * refuses the token. A signal ends a request that hangs. */
 static harpe_status read_prices(const char *source, const char *ca_file, harpe_price_series *out,
                                 harpe_error *error) {
+    bool is_url = strncasecmp(source, "http://", 7) == 0 || strncasecmp(source, "https://", 8) == 0;
     harpe_status status =
-        is_url(source) ? read_url(source, ca_file, out, error) : read_file(source, out, error);
+        is_url ? read_url(source, ca_file, out, error) : read_file(source, out, error);
     /* Callers take HARPE_PERMISSION_DENIED for the answer of a harpe server. */
     if (status != HARPE_PERMISSION_DENIED) return status;
     error->status = HARPE_UNAVAILABLE;
@@ -329,10 +308,10 @@ static const harpe_flag flags[] = {
     [FLEET_EVERY] = {"every", 0, "SECONDS",
                      "prices set: keep running, and read the prices again after so many seconds", 3,
                      NUMBER(EVERY), 1, 1e6},
-    [FLEET_FEED_CA_FILE] = {"feed-ca-file", 0, "FILE",
-                            "prices set: trust these certificate authorities (PEM) for the URL of "
-                            "the prices",
-                            3, TEXT(FEED_CA_FILE)},
+    [FLEET_FEED_CA_FILE] =
+        {"feed-ca-file", 0, "FILE",
+         "prices set: trust these certificate authorities (PEM) for the URL of the prices", 3,
+         TEXT(FEED_CA_FILE)},
     [FLEET_LIMIT] = {"limit", 0, "N", "audit: at most so many records (100)", 4, NUMBER(LIMIT), 0,
                      10000},
     [OPTION_COUNT] = {"json", 'j', NULL, "Print the server's answer as JSON", 6,
@@ -349,10 +328,9 @@ static harpe_status read_time(const char *value, double now_s, double *out, harp
     double seconds;
     if (!harpe_parse_double(digits, strlen(digits), &seconds) || seconds < 0 ||
         seconds > HARPE_MOMENT_MAX_S)
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "--from: '%.64s' is no time: give seconds since 1970, or +SECONDS from "
-                          "now",
-                          value);
+        return harpe_fail(
+            error, HARPE_INVALID_ARGUMENT,
+            "--from: '%.64s' is no time: give seconds since 1970, or +SECONDS from now", value);
     *out = is_relative ? now_s + seconds : seconds;
     return HARPE_OK;
 }
@@ -450,13 +428,6 @@ static harpe_status make_body(const fleet_action *action, const fleet_value *val
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
-static int word_count(const fleet_action *action) {
-    int count = 0;
-    while (count < WORDS_MAX && action->words[count])
-        count++;
-    return count;
-}
-
 static void choose_action(server_arguments *arguments, const struct argp_state *state) {
     const char *verb = arguments->given_count > 0 ? arguments->given[0] : NULL;
     const char *verbs[8] = {NULL};
@@ -474,7 +445,9 @@ static void choose_action(server_arguments *arguments, const struct argp_state *
         harpe_flag_fail(state, "an action is missing: %s%s%s", verbs[0], verbs[1] ? " or " : "",
                         verbs[1] ? verbs[1] : "");
     int skipped = arguments->action->verb ? 1 : 0;
-    int given = arguments->given_count - skipped, wanted = word_count(arguments->action);
+    int given = arguments->given_count - skipped, wanted = 0;
+    while (wanted < WORDS_MAX && arguments->action->words[wanted])
+        wanted++;
     arguments->words = arguments->given + skipped;
     if (given < wanted) harpe_flag_fail(state, "%s is missing", arguments->action->words[given]);
     if (given > wanted) harpe_flag_fail(state, "what is '%s'?", arguments->given[skipped + wanted]);
@@ -526,8 +499,7 @@ static const harpe_command_line command_line = {
              "Actions:\n  status\n  budget [set WATTS | remove]\n  group [set NAME | remove "
              "NAME]\n  job [set ID]\n  load set NAME WATTS | load remove NAME\n  member remove "
              "NAME\n  event [add | cancel ID]\n  prices [set FILE or URL | remove]\n  audit\n\n"
-             "See also: man "
-             "harpe-fleet",
+             "See also: man harpe-fleet",
 };
 
 /* ---- The answer ------------------------------------------------------------------------------ */
@@ -542,7 +514,7 @@ static harpe_status show(const server_arguments *arguments, json_t *answer, int 
     /* Only the answers about an event and a budget have this member. */
     bool is_missing = strcmp(arguments->action->method, "GET") != 0 &&
                       json_number_value(json_object_get(answer, "missing_w")) > 0;
-    *exit_code = is_missing ? HARPE_FLEET_EXIT_INFEASIBLE : HARPE_EXIT_OK;
+    *exit_code = is_missing ? HARPE_EXIT_INFEASIBLE : HARPE_EXIT_OK;
     return status == HARPE_OK ? harpe_command_flush(error) : status;
 }
 
@@ -681,12 +653,11 @@ int harpe_fleet_server_command(int argc, char **argv) {
                                   .client.server = harpe_server_client_default()};
     harpe_error error;
     harpe_server_client client = {0};
-    harpe_terminal_progress terminal;
     int exit_code = HARPE_EXIT_OK;
     struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
     choose_action(&arguments, &state);
     check_options(&arguments, &state);
-    (void)harpe_terminal_progress_start(&terminal, true);
+    harpe_command_catch_signals();
     harpe_status status = harpe_server_client_open(&arguments.client, &client, &error);
     if (status == HARPE_OK && arguments.values[FLEET_EVERY].is_given)
         status = keep_asking(&arguments, &client, &error);

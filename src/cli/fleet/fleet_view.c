@@ -3,12 +3,9 @@
  * characters are replaced, and long texts are cut. A JSON member that is missing or null is shown
  * as "-". */
 #include <stdarg.h>
-#include <string.h>
 #include <time.h>
 
-#include "base/format.h"
-#include "cli/command.h"
-#include "cli/fleet/fleet_internal.h"
+#include "cli/cli.h"
 
 enum { WIDE_COLUMNS = 118 }; /* the width of the whole table of jobs */
 
@@ -249,8 +246,7 @@ static void print_prices(const json_t *fleet) {
 static void print_energy(const json_t *fleet) {
     const json_t *energy = at(fleet, "energy");
     if (!json_is_number(at(energy, "used_kwh"))) return;
-    printf("energy %s kWh since %s UTC, saved %s kWh +- %s kWh (against one clock: not "
-           "measured)\n",
+    printf("energy %s kWh since %s UTC, saved %s kWh +- %s kWh (against one clock: not measured)\n",
            digits(energy, "used_kwh", 5).text, moment(energy, "since").text,
            digits(energy, "saved_kwh", 5).text, digits(energy, "saved_kwh_uncertainty", 3).text);
     if (!json_is_number(at(energy, "cost"))) return;
@@ -285,14 +281,13 @@ static void print_status(const json_t *fleet) {
            power(sums, "counted_w").text, power(sums, "limit_w").text);
     print_objective(fleet);
     print_energy(fleet);
-    static const struct {
-        const char *name;
-        void (*print)(const json_t *fleet);
-    } parts[] = {{"budgets", print_budgets}, {"events", print_events}};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (json_array_size(at(fleet, parts[i].name)) == 0) continue;
+    if (json_array_size(at(fleet, "budgets")) > 0) {
         puts("");
-        parts[i].print(fleet);
+        print_budgets(fleet);
+    }
+    if (json_array_size(at(fleet, "events")) > 0) {
+        puts("");
+        print_events(fleet);
     }
     puts("");
     print_jobs(fleet);
@@ -334,22 +329,15 @@ static void print_audit(const json_t *records) {
 }
 
 void harpe_fleet_print_answer(const char *noun, const char *method, const json_t *answer) {
-    if (strcmp(noun, "audit") == 0)
-        print_audit(answer);
-    else if (strcmp(method, "POST") == 0)
-        print_promise(answer);
-    else if (strcmp(method, "GET") != 0)
-        print_missing(answer); /* a change that succeeded prints nothing else */
-    else if (strcmp(noun, "status") == 0)
-        print_status(answer);
-    else if (strcmp(noun, "budget") == 0)
-        print_budgets(answer);
-    else if (strcmp(noun, "group") == 0)
-        print_groups(answer);
-    else if (strcmp(noun, "job") == 0)
-        print_jobs(answer);
-    else if (strcmp(noun, "event") == 0)
-        print_events(answer);
-    else
-        print_prices(answer);
+    static const struct {
+        const char *noun;
+        void (*print)(const json_t *fleet);
+    } views[] = {{"status", print_status}, {"budget", print_budgets}, {"group", print_groups},
+                 {"job", print_jobs},      {"event", print_events},   {"prices", print_prices},
+                 {"audit", print_audit}};
+    if (strcmp(method, "POST") == 0) print_promise(answer);
+    /* A change that succeeded prints nothing else. */
+    if (strcmp(method, "PUT") == 0 || strcmp(method, "DELETE") == 0) print_missing(answer);
+    for (size_t i = 0; strcmp(method, "GET") == 0 && i < sizeof views / sizeof *views; i++)
+        if (strcmp(noun, views[i].noun) == 0) views[i].print(answer);
 }

@@ -3,16 +3,8 @@
  * a straggler or a price, among the plans within limits on their power. Each criterion excludes
  * plans, and orders those that remain. The command does not solve a planning problem, and runs
  * nothing. */
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "cli/commands.h"
 #include "cli/plan/plan_internal.h"
 
 #define TIME_MAX_S 1e9
@@ -114,8 +106,7 @@ static void read_criterion(void *into, struct argp_state *state, const char *fla
     arguments->criterion_flag = criteria[c].flag;
     if (!text) return;
     double minimum = criteria[c].minimum, maximum = criteria[c].maximum;
-    request->value = minimum > 0 ? harpe_flag_double(state, flag, text, minimum, maximum)
-                                 : harpe_flag_double_above(state, flag, text, minimum, maximum);
+    request->value = harpe_flag_double(state, flag, text, minimum, maximum, minimum <= 0);
     if (request->criterion == CHOOSE_SLOWDOWN && request->value < 1)
         harpe_flag_fail(state, "%s %s: X is a factor of at least 1; %g %% slower is %g", flag, text,
                         100 * request->value, 1 + request->value);
@@ -200,12 +191,11 @@ static void check_prices(const struct argp_state *state, choose_arguments *argum
     criterion_kind criterion = arguments->request.criterion;
     bool fits =
         criterion == CHOOSE_NOTHING || criterion == CHOOSE_DEADLINE || criterion == CHOOSE_SLOWDOWN;
-    if (prices->are_given && !fits) {
-        harpe_flag_fail(state,
-                        "--energy-price and %s: give only one; --deadline and --max-slowdown go "
-                        "with prices",
-                        arguments->criterion_flag);
-    }
+    if (prices->are_given && !fits)
+        harpe_flag_fail(
+            state,
+            "--energy-price and %s: give only one; --deadline and --max-slowdown go with prices",
+            arguments->criterion_flag);
 }
 
 static void check_complete(const struct argp_state *state, choose_arguments *arguments) {
@@ -366,11 +356,10 @@ static harpe_status fail_power_limits(const selection *s, harpe_error *error) {
     all.is_limited = false;
     const harpe_frontier_row *peak = least_of(&all, offsetof(harpe_frontier_row, peak_power_w));
     const harpe_frontier_row *swing = least_of(&all, offsetof(harpe_frontier_row, swing_w));
-    if (!peak || !swing) {
+    if (!peak || !swing)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "frontier.csv has no peak and swing of power, because an older harpe "
                           "plan has written it: make the directory again");
-    }
     return harpe_fail(error, HARPE_INFEASIBLE,
                       "no plan keeps the limits on power; the lowest peak, of plan %d, is %s W, "
                       "and the smallest swing, of plan %d, is %s W",
@@ -398,13 +387,6 @@ static harpe_status fail_nothing_fits(const selection *s, harpe_error *error) {
 }
 
 /* ---- Choosing -------------------------------------------------------------------------------- */
-
-static const harpe_frontier_row *fastest_of(const harpe_plan_directory *plans) {
-    const harpe_frontier_row *best = &plans->rows[0];
-    for (size_t i = 1; i < plans->row_count; i++)
-        if (plans->rows[i].time_s < best->time_s) best = &plans->rows[i];
-    return best;
-}
 
 /* Fills in the criterion's limit. */
 static void set_limit(selection *s, const chosen_plans *chosen) {
@@ -443,7 +425,7 @@ static harpe_status choose(const choose_request *request, harpe_plan_directory *
                            chosen_plans *out, harpe_error *error) {
     selection s = {
         .request = request, .plans = plans, .time_limit_s = INFINITY, .average_limit_w = INFINITY};
-    chosen_plans chosen = {.fastest = fastest_of(plans)};
+    chosen_plans chosen = {.fastest = least_of(&s, offsetof(harpe_frontier_row, time_s))};
     set_limit(&s, &chosen);
     chosen.unlimited = select_row(&s);
     s.is_limited = has_limits(request);
@@ -534,16 +516,14 @@ static void print_choice(const choose_arguments *arguments, const harpe_plan_dir
         printf("\nWithout the limits on power the choice is the same.\n");
     if (is_priced && chosen->row != chosen->fastest)
         print_comparison(&request->prices, chosen->row, chosen->fastest, "the fastest");
-    if (chosen->unlimited != chosen->row && !(is_priced && chosen->unlimited == chosen->fastest)) {
+    if (chosen->unlimited != chosen->row && !(is_priced && chosen->unlimited == chosen->fastest))
         print_comparison(&request->prices, chosen->row, chosen->unlimited,
                          "the choice without limits");
-    }
-    if (request->criterion == CHOOSE_STRAGGLER) {
+    if (request->criterion == CHOOSE_STRAGGLER)
         printf("\nThe straggler ends at %s s: %s J with the waiting until then (%s J).\n",
                HARPE_DIGITS(chosen->iteration_s, 6),
                HARPE_DIGITS(chosen->row->energy_j + chosen->waiting_j, 6),
                HARPE_DIGITS(chosen->waiting_j, 6));
-    }
     printf("\n%s\n", path);
 }
 

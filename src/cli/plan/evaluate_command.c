@@ -2,23 +2,14 @@
 /* `harpe evaluate`: computes the time and energy of plan files according to a profile, and their
  * distance from the lower bound. The files may come from other tools. It makes no plans. */
 #include <dirent.h>
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include <harpe/version.h>
 
-#include "base/array.h"
-#include "base/error.h"
-#include "base/terminal_progress.h"
-#include "base/text.h"
-#include "cli/commands.h"
 #include "cli/plan/plan_internal.h"
+#include "plan/plans.h"
 #include "plan/solver.h"
-#include "plan/switching.h"
 
 #define PLAN_FILE_COUNT_MAX 1000000
 #define SOLVING_SHARE 0.9 /* share of the progress shown; the rest is for evaluating the files */
@@ -40,8 +31,9 @@ typedef struct evaluate_arguments {
 
 /* ---- Flags ----------------------------------------------------------------------------------- */
 
+/* Adds a path, which is NULL if there was no memory for it. */
 static bool add_path(path_list *list, char *path) {
-    if (!HARPE_ARRAY_RESERVE(list->paths, list->capacity, list->count + 1)) return false;
+    if (!path || !HARPE_ARRAY_RESERVE(list->paths, list->capacity, list->count + 1)) return false;
     list->paths[list->count++] = path;
     return true;
 }
@@ -86,10 +78,9 @@ static const harpe_command_line command_line = {
     .words = words,
     .forms = "[FILE...]",
     .about = "Compute the time, energy and power of plan files from a profile, and compare them "
-             "with the "
-             "lower bound at that time and with maximum frequency everywhere.\vExample:\n  harpe "
-             "evaluate --inst-profile profile.csv --num-mbs 32 --p2p-power 84 \\\n      --plan "
-             "freqs_pipeline_00042.py\n\nSee also: man harpe-evaluate",
+             "with the lower bound at that time and with maximum frequency everywhere.\vExample:\n "
+             " harpe evaluate --inst-profile profile.csv --num-mbs 32 --p2p-power 84 \\\n      "
+             "--plan freqs_pipeline_00042.py\n\nSee also: man harpe-evaluate",
     .more_help = harpe_problem_more_help,
 };
 
@@ -98,6 +89,13 @@ static const harpe_command_line command_line = {
 static int is_plan_name(const struct dirent *entry) {
     const char *dot = strrchr(entry->d_name, '.');
     return entry->d_name[0] != '.' && dot && strcmp(dot, ".py") == 0;
+}
+
+/* Adds a path that the list then owns. */
+static harpe_status add_file(path_list *files, char *path, harpe_error *error) {
+    if (add_path(files, path)) return HARPE_OK;
+    free(path);
+    return harpe_fail_memory(error);
 }
 
 /* Adds all *.py files of a directory, by name. */
@@ -109,24 +107,12 @@ static harpe_status add_directory(path_list *files, const char *directory, harpe
     if (count == 0)
         status = harpe_fail(error, HARPE_NOT_FOUND, "%s: no plan files (*.py) in it", directory);
     for (int i = 0; i < count; i++) {
-        harpe_text path = {0};
-        harpe_text_printf(&path, "%s/%s", directory, entries[i]->d_name);
-        if (status == HARPE_OK && (path.failed || !add_path(files, path.data)))
-            status = harpe_fail_memory(error);
-        if (status != HARPE_OK) harpe_text_free(&path);
+        if (status == HARPE_OK)
+            status = add_file(files, harpe_path_join(directory, "/", entries[i]->d_name), error);
         free(entries[i]);
     }
     free(entries);
     return status;
-}
-
-static harpe_status add_file(path_list *files, const char *path, harpe_error *error) {
-    char *copy = strdup(path);
-    if (!copy || !add_path(files, copy)) {
-        free(copy);
-        return harpe_fail_memory(error);
-    }
-    return HARPE_OK;
 }
 
 static harpe_status list_files(const path_list *given, path_list *files, harpe_error *error) {
@@ -136,7 +122,7 @@ static harpe_status list_files(const path_list *given, path_list *files, harpe_e
         if (stat(given->paths[i], &info) == 0 && S_ISDIR(info.st_mode))
             status = add_directory(files, given->paths[i], error);
         else
-            status = add_file(files, given->paths[i], error);
+            status = add_file(files, strdup(given->paths[i]), error);
     }
     return status;
 }
@@ -152,6 +138,7 @@ static void free_files(path_list *files) {
 typedef struct evaluation {
     path_list files;
     harpe_plan_result bound;    /* no plans */
+    harpe_arena arena;          /* of the arrays below */
     int *frequency_mhz;         /* of the present plan */
     harpe_labelled_row *rows;   /* `reference_count` rows to compare with, then the files */
     size_t reference_count;     /* the highest clocks, and one clock that is as fast */
@@ -172,10 +159,9 @@ static harpe_status evaluate_file(const evaluate_arguments *arguments, evaluatio
     harpe_plan_file_free(file);
     if (status == HARPE_OK)
         status = harpe_plan_evaluate(problem, e->frequency_mhz, &plan, NULL, error);
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = harpe_plan_switching(problem, e->frequency_mhz, &arguments->change,
                                       &e->switching[index], error);
-    }
     if (status == HARPE_OK)
         status = harpe_plan_evaluate_late(problem, e->frequency_mhz, &arguments->change,
                                           arguments->lead_s, &e->late[index], NULL, error);
@@ -208,12 +194,12 @@ static harpe_status solve_bound(const evaluate_arguments *arguments, const harpe
     harpe_status status =
         harpe_plan_result_solve(problem, &request, false, progress, &e->bound, error);
     if (status != HARPE_OK) return status;
-    e->frequency_mhz =
-        harpe_calloc(harpe_problem_instruction_count(problem), sizeof *e->frequency_mhz);
-    e->rows = harpe_calloc(e->files.count + 2, sizeof *e->rows);
-    e->switching = harpe_calloc(e->files.count, sizeof *e->switching);
-    e->late = harpe_calloc(e->files.count, sizeof *e->late);
-    if (!e->frequency_mhz || !e->rows || !e->switching || !e->late) return harpe_fail_memory(error);
+    size_t instructions = harpe_problem_instruction_count(problem);
+    e->frequency_mhz = harpe_arena_alloc(&e->arena, instructions, sizeof *e->frequency_mhz);
+    e->rows = harpe_arena_alloc(&e->arena, e->files.count + 2, sizeof *e->rows);
+    e->switching = harpe_arena_alloc(&e->arena, e->files.count, sizeof *e->switching);
+    e->late = harpe_arena_alloc(&e->arena, e->files.count, sizeof *e->late);
+    if (e->arena.has_failed) return harpe_fail_memory(error);
     const harpe_frontier_row *one_clock = e->bound.key_one_clock[HARPE_KEY_ALL_MAXIMUM];
     e->rows[e->reference_count++] = e->bound.key_rows[HARPE_KEY_ALL_MAXIMUM];
     if (one_clock) e->rows[e->reference_count++] = harpe_one_clock_labelled(one_clock);
@@ -226,27 +212,22 @@ static bool report_solving(void *user, const char *phase, double fraction) {
     return whole->report(whole->user, phase, SOLVING_SHARE * fraction);
 }
 
-static bool report_evaluating(const harpe_progress *progress, size_t done, size_t count) {
-    double share = (double)done / (double)count;
-    return progress->report(progress->user, "evaluating",
-                            SOLVING_SHARE + (1 - SOLVING_SHARE) * share);
-}
-
 static harpe_status evaluate(evaluate_arguments *arguments, harpe_progress *progress, evaluation *e,
                              harpe_error *error) {
     harpe_status status = list_files(&arguments->given, &e->files, error);
-    if (status == HARPE_OK && e->files.count > PLAN_FILE_COUNT_MAX) {
+    if (status == HARPE_OK && e->files.count > PLAN_FILE_COUNT_MAX)
         return harpe_fail(error, HARPE_LIMIT_EXCEEDED, "%zu plan files; at most %d are evaluated",
                           e->files.count, PLAN_FILE_COUNT_MAX);
-    }
     if (status == HARPE_OK) status = harpe_problem_input_load(&arguments->input, error);
     if (status == HARPE_OK) {
         harpe_progress solving = {.report = report_solving, .user = progress};
         status = solve_bound(arguments, &solving, e, error);
     }
     for (size_t i = 0; i < e->files.count && status == HARPE_OK; i++) {
+        double share = (double)(i + 1) / (double)e->files.count;
         status = evaluate_file(arguments, e, i, error);
-        if (status == HARPE_OK && !report_evaluating(progress, i + 1, e->files.count))
+        if (status == HARPE_OK && !progress->report(progress->user, "evaluating",
+                                                    SOLVING_SHARE + (1 - SOLVING_SHARE) * share))
             return harpe_command_check_signal(error);
     }
     return status;
@@ -285,17 +266,16 @@ static void print_switching(const evaluate_arguments *arguments, const evaluatio
            harpe_bold_end());
     for (size_t i = 0; i < e->files.count; i++) {
         const harpe_switching *switching = &e->switching[i];
-        char time[32];
         printf("  %-*s %13zu", width, rows[i].label, switching->clock_writes);
         if (switching->clock_writes > 0)
             printf(" %12.1f ms", switching->shortest_dwell_s * 1e3);
         else
             printf(" %15s", "-");
         if (!is_free) {
-            harpe_row_format_time(time, sizeof time, switching->time_s);
-            printf(" %22s s %14.1f J", time, switching->energy_j);
-            harpe_row_format_time(time, sizeof time, e->late[i].time_s);
-            printf(" %12s s %11.1f J", time, e->late[i].energy_j);
+            const harpe_late_plan *late = &e->late[i];
+            printf(" %22.*f s %14.1f J %12.*f s %11.1f J", harpe_row_decimals(switching->time_s, 4),
+                   switching->time_s, switching->energy_j, harpe_row_decimals(late->time_s, 4),
+                   late->time_s, late->energy_j);
         }
         printf("\n");
     }
@@ -350,10 +330,7 @@ int harpe_evaluate_command(int argc, char **argv) {
     else if (status == HARPE_INTERRUPTED)
         (void)harpe_command_check_signal(&error);
     harpe_plan_result_free(&e.bound);
-    free(e.rows);
-    free(e.frequency_mhz);
-    free(e.switching);
-    free(e.late);
+    harpe_arena_free(&e.arena);
     free_files(&e.files);
     free(arguments.given.paths);
     harpe_problem_input_free(&arguments.input);

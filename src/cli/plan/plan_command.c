@@ -1,44 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe plan`: makes a directory of frequency plans from a profile. This file reads the flags,
  * calls the steps and cleans up. The output path stays unchanged until all files are complete. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <harpe/version.h>
-
-#include "base/array.h"
-#include "base/error.h"
-#include "base/file.h"
-#include "base/format.h"
-#include "base/terminal_progress.h"
-#include "cli/commands.h"
 #include "cli/plan/plan_internal.h"
 
 #define PLAN_COUNT_MAX 100000
 #define POWER_MAX_W 1e12
 
-typedef struct plan_arguments {
-    harpe_problem_input input;
-    harpe_replica_input replicas;
-    const char *output_directory;
-    const char *export_path; /* --export-graph; NULL: none */
-    const char *plans;       /* as given */
-    bool plans_given;
-    bool with_plans;
-    harpe_plan_request request;
-    bool bound_only;
-    bool force;
-    bool verify;
-    bool json;
-    bool quiet;
-    bool no_pictures;
-    const char **command_line; /* as the user typed it, for the report; the array is owned */
-    size_t command_line_length;
-} plan_arguments;
-
 static void read_plans(void *into, struct argp_state *state, const char *flag, char *text) {
-    plan_arguments *arguments = into;
+    harpe_plan_arguments *arguments = into;
     arguments->plans = text;
     arguments->plans_given = true;
     arguments->with_plans = strcmp(text, "none") != 0;
@@ -69,15 +38,15 @@ static void read_swing(void *into, struct argp_state *state, const char *flag, c
     char number[32];
     request->max_swing_w = request->max_swing_share = 0;
     if (length == 0 || text[length - 1] != '%' || length > sizeof number) {
-        request->max_swing_w = harpe_flag_double_above(state, flag, text, 0, POWER_MAX_W);
+        request->max_swing_w = harpe_flag_double(state, flag, text, 0, POWER_MAX_W, true);
         return;
     }
     snprintf(number, sizeof number, "%.*s", (int)length - 1, text);
-    request->max_swing_share = harpe_flag_double_above(state, flag, number, 0, 1000) / 100;
+    request->max_swing_share = harpe_flag_double(state, flag, number, 0, 1000, true) / 100;
 }
 
 static void read_latency(void *into, struct argp_state *state, const char *flag, char *text) {
-    plan_arguments *arguments = into;
+    harpe_plan_arguments *arguments = into;
     harpe_flag_switch_latency(state, flag, text, &arguments->input,
                               &arguments->request.clock_switch);
 }
@@ -93,18 +62,18 @@ static void refuse_effort(void *into, struct argp_state *state, const char *flag
 static const harpe_flag flags[] = {
     {"graph", 0, "FILE",
      "Plan a graph of activities (JSON, see harpe-graph(5)) instead of a profile with a schedule",
-     1, HARPE_INTO(plan_arguments, input.graph_path)},
+     1, HARPE_INTO(harpe_plan_arguments, input.graph_path)},
     {.help = "The answer:", .group = 4},
     {"output-dir", 'o', "DIR",
      "Directory to create, completely or not at all (see harpe-plan(5)); required unless "
      "--bound-only or --export-graph",
-     4, HARPE_INTO(plan_arguments, output_directory)},
+     4, HARPE_INTO(harpe_plan_arguments, output_directory)},
     {"export-graph", 0, "FILE",
      "Write the pipeline as a graph (see harpe-graph(5)); without --output-dir and --bound-only, "
      "nothing else is done",
-     4, HARPE_INTO(plan_arguments, export_path)},
+     4, HARPE_INTO(harpe_plan_arguments, export_path)},
     {"force", 'f', NULL, "Replace an existing plan directory or graph", 4,
-     HARPE_INTO(plan_arguments, force)},
+     HARPE_INTO(harpe_plan_arguments, force)},
     {"plans", 0, "all|N|fastest|none",
      "Plans to make: one for each vertex of the frontier, about N (default 100), the fastest, or "
      "none",
@@ -112,55 +81,55 @@ static const harpe_flag flags[] = {
     {"effort", 0, "SECONDS", NULL, 4, .read = refuse_effort, .how = OPTION_HIDDEN},
     {"threads", 0, "N",
      "Make plans on at most N threads (default: all cores); the plans do not depend on it", 4,
-     HARPE_INTO(plan_arguments, request.threads), 1, 4096},
+     HARPE_INTO(harpe_plan_arguments, request.threads), 1, 4096},
     {"min-dwell", 0, "S", "Make plans in which each clock holds for at least S seconds (default 0)",
-     4, HARPE_INTO(plan_arguments, request.clock_switch.minimum_dwell_s), 0, 3600},
+     4, HARPE_INTO(harpe_plan_arguments, request.clock_switch.minimum_dwell_s), 0, 3600},
     {"switch-latency", 0, "S|FILE",
      "Seconds from the request to the new clock, 'profile' for those of the profile, or a file of "
      "'harpe profile switch'; each change can be requested in time (default 0)",
      4, .read = read_latency},
     {"switch-energy", 0, "J",
      "Energy of one change of clock; changes that save less are removed (default 0)", 4,
-     HARPE_INTO(plan_arguments, request.clock_switch.energy_j), 0, 1e6},
+     HARPE_INTO(harpe_plan_arguments, request.clock_switch.energy_j), 0, 1e6},
     {"max-peak-power", 0, "W", "Make plans that never draw more than W watts", 4,
-     HARPE_INTO(plan_arguments, request.max_peak_power_w), 0, POWER_MAX_W, .is_above = true},
+     HARPE_INTO(harpe_plan_arguments, request.max_peak_power_w), 0, POWER_MAX_W, .is_above = true},
     {"max-swing", 0, "W|%",
      "Make plans whose power oscillates by at most W watts, or a percentage of its mean ('5%'), "
      "from peak to peak, at 0.1 to 20 Hz. With --replicas, your job must delay the replicas that "
      "begin later (start_s)",
-     4, HARPE_READ(read_swing, plan_arguments, request)},
+     4, HARPE_READ(read_swing, harpe_plan_arguments, request)},
     {"bound-only", 0, NULL, "Compute and write the lower bound (bound.csv) and nothing else", 4,
-     HARPE_INTO(plan_arguments, bound_only)},
+     HARPE_INTO(harpe_plan_arguments, bound_only)},
     {"verify", 0, NULL, "Verify frontier and plans with independent code", 4,
-     HARPE_INTO(plan_arguments, verify)},
+     HARPE_INTO(harpe_plan_arguments, verify)},
     {"no-pictures", 0, NULL, "Leave out pictures and report.html", 4,
-     HARPE_INTO(plan_arguments, no_pictures)},
+     HARPE_INTO(harpe_plan_arguments, no_pictures)},
     {"json", 'j', NULL, "Print the summary as one JSON object", 4,
-     HARPE_INTO(plan_arguments, json)},
+     HARPE_INTO(harpe_plan_arguments, json)},
     {"quiet", 'q', NULL, "Show no progress and no notes on stderr", 4,
-     HARPE_INTO(plan_arguments, quiet)},
+     HARPE_INTO(harpe_plan_arguments, quiet)},
     {0},
 };
 
 static const harpe_command_line command_line = {
     .parts = {{.flags = flags},
-              {.flags = harpe_problem_flags, .at = offsetof(plan_arguments, input)},
-              {.flags = harpe_replica_flags, .at = offsetof(plan_arguments, replicas)}},
+              {.flags = harpe_problem_flags, .at = offsetof(harpe_plan_arguments, input)},
+              {.flags = harpe_replica_flags, .at = offsetof(harpe_plan_arguments, replicas)}},
     .refusal = "is not a flag; files are given as --inst-profile FILE",
     .about =
-        "Compute the exact time-energy frontier of a training pipeline, and frequency plans "
-        "along it.\vExample:\n  harpe plan --inst-profile profile.csv --num-mbs 32 --p2p-power "
-        "84 \\\n      --output-dir plans\n  harpe plan --graph job.json --output-dir plans\n"
+        "Compute the exact time-energy frontier of a training pipeline, and frequency plans along "
+        "it.\vExample:\n  harpe plan --inst-profile profile.csv --num-mbs 32 --p2p-power 84 \\\n   "
+        "   --output-dir plans\n  harpe plan --graph job.json --output-dir plans\n"
         "  harpe plan --inst-profile gpus.csv --replicas --num-mbs 32 -o plans\n\n"
         "See also: man harpe-plan",
     .more_help = harpe_problem_more_help,
 };
 
-static bool only_exports(const plan_arguments *arguments) {
+static bool only_exports(const harpe_plan_arguments *arguments) {
     return arguments->export_path && !arguments->output_directory && !arguments->bound_only;
 }
 
-static bool has_switch(const plan_arguments *arguments) {
+static bool has_switch(const harpe_plan_arguments *arguments) {
     const harpe_clock_switch *change = &arguments->request.clock_switch;
     return change->minimum_dwell_s > 0 || change->latency_s > 0 || change->energy_j > 0 ||
            change->takes_profile;
@@ -168,7 +137,7 @@ static bool has_switch(const plan_arguments *arguments) {
 
 /* Refuses flags that plans for each GPU do not support: these plans are made for one time, and each
  * of their instructions has its own clock. */
-static void check_replicas(const struct argp_state *state, const plan_arguments *arguments) {
+static void check_replicas(const struct argp_state *state, const harpe_plan_arguments *arguments) {
     const char *flag = arguments->input.graph_path           ? "--graph"
                        : arguments->export_path              ? "--export-graph"
                        : arguments->bound_only               ? "--bound-only"
@@ -182,23 +151,23 @@ static void check_replicas(const struct argp_state *state, const plan_arguments 
                         flag);
 }
 
-static void check_complete(const struct argp_state *state, const plan_arguments *arguments) {
+static void check_complete(const struct argp_state *state, const harpe_plan_arguments *arguments) {
     if (harpe_replica_input_is_given(&arguments->replicas)) check_replicas(state, arguments);
     if (!arguments->bound_only && !arguments->output_directory && !arguments->export_path)
         harpe_flag_fail(state, "--output-dir is missing: name the directory to create");
     if (!arguments->input.graph_path) return;
     if (arguments->export_path)
         harpe_flag_fail(state, "--graph and --export-graph: a graph is not exported again");
-    if (has_switch(arguments)) {
-        harpe_flag_fail(state, "--graph: --min-dwell, --switch-latency and --switch-energy are for "
-                               "pipelines only");
-    }
+    if (has_switch(arguments))
+        harpe_flag_fail(
+            state,
+            "--graph: --min-dwell, --switch-latency and --switch-energy are for pipelines only");
 }
 
 /* ---- The output directory -------------------------------------------------------------------- */
 
-static harpe_status open_output(const plan_arguments *arguments, harpe_directory *directory,
-                                harpe_error *error) {
+harpe_status harpe_plan_open_output(const harpe_plan_arguments *arguments,
+                                    harpe_directory *directory, harpe_error *error) {
     const char *path = arguments->output_directory;
     if (arguments->force) {
         harpe_status status = harpe_plan_directory_check_replaceable(path, error);
@@ -206,15 +175,14 @@ static harpe_status open_output(const plan_arguments *arguments, harpe_directory
     }
     harpe_error reason;
     harpe_status status = harpe_directory_open(directory, path, arguments->force, &reason);
-    if (status == HARPE_ALREADY_EXISTS && !arguments->force) {
+    if (status == HARPE_ALREADY_EXISTS && !arguments->force)
         return harpe_fail(error, status, "%s (choose another directory, or --force to replace it)",
                           reason.message);
-    }
     if (status != HARPE_OK) *error = reason;
     return status;
 }
 
-static json_t *arguments_json(const plan_arguments *arguments) {
+static json_t *arguments_json(const harpe_plan_arguments *arguments) {
     json_t *object = harpe_problem_input_arguments(&arguments->input);
     json_object_set_new(object, "plans", json_string(arguments->plans));
     json_object_set_new(object, "bound_only", json_boolean(arguments->bound_only));
@@ -230,9 +198,9 @@ static json_t *arguments_json(const plan_arguments *arguments) {
     return object;
 }
 
-/* Moves the directory to its place, unless `status` or a signal says that it is not complete. */
-static harpe_status commit_output(const plan_arguments *arguments, harpe_directory *directory,
-                                  harpe_status status, harpe_error *error) {
+harpe_status harpe_plan_commit_output(const harpe_plan_arguments *arguments,
+                                      harpe_directory *directory, harpe_status status,
+                                      harpe_error *error) {
     if (status == HARPE_OK) status = harpe_command_check_signal(error);
     /* Checked again, because another process may have created something there during the
      * planning. */
@@ -241,64 +209,58 @@ static harpe_status commit_output(const plan_arguments *arguments, harpe_directo
     return status == HARPE_OK ? harpe_directory_commit(directory, error) : status;
 }
 
-static harpe_status write_output(const plan_arguments *arguments, const harpe_plan_result *result,
-                                 harpe_directory *directory, harpe_error *error) {
+static harpe_status write_output(const harpe_plan_arguments *arguments,
+                                 const harpe_plan_result *result, harpe_directory *directory,
+                                 harpe_error *error) {
     const harpe_problem_input *input = &arguments->input;
-    harpe_status status = harpe_plan_output_bound(directory, result, error);
-    if (status == HARPE_OK && !arguments->bound_only) {
-        status = harpe_plan_output_plans(directory, input, result, error);
-        if (status == HARPE_OK) {
-            status =
-                harpe_plan_output_json(directory, input, result, arguments_json(arguments), error);
-        }
-        if (status == HARPE_OK && !arguments->no_pictures) {
-            harpe_plan_output_names names = {
-                .directory = arguments->output_directory,
-                .arguments = arguments->command_line,
-                .argument_count = arguments->command_line_length,
-            };
-            status = harpe_plan_output_pictures(directory, &names, input, result, error);
-        }
-    }
-    return commit_output(arguments, directory, status, error);
+    json_t *of_plans = arguments->bound_only ? NULL : arguments_json(arguments);
+    harpe_status status = harpe_plan_output_write(directory, input, result, of_plans, error);
+    if (status == HARPE_OK && !arguments->bound_only && !arguments->no_pictures)
+        status = harpe_plan_output_pictures(directory, arguments, result, error);
+    return harpe_plan_commit_output(arguments, directory, status, error);
 }
 
 /* ---- The steps ------------------------------------------------------------------------------- */
 
-static harpe_status print_export(const plan_arguments *arguments, harpe_error *error) {
-    if (arguments->json) {
+static harpe_status print_export(const harpe_plan_arguments *arguments, harpe_error *error) {
+    if (arguments->json)
         return harpe_command_print_json(
             json_pack("{s:o, s:o}", "graph", harpe_command_json_text(arguments->export_path),
                       "problem", harpe_problem_input_json(&arguments->input)),
             error);
-    }
     harpe_problem_input_print(&arguments->input);
     printf("Written: %s%s%s\n", harpe_bold_start(), arguments->export_path, harpe_bold_end());
     return HARPE_OK;
 }
 
-static harpe_status export_graph(const plan_arguments *arguments, harpe_error *error) {
-    return harpe_graph_input_export(arguments->input.problem, arguments->export_path,
-                                    arguments->force, error);
+/* Writes the problem of a pipeline as a graph. */
+static harpe_status export_graph(const harpe_plan_arguments *arguments, harpe_error *error) {
+    harpe_graph *graph = NULL;
+    harpe_status status =
+        harpe_command_check_output(arguments->export_path, arguments->force, error);
+    if (status == HARPE_OK)
+        status = harpe_graph_of_problem(arguments->input.problem, &graph, error);
+    if (status == HARPE_OK) status = harpe_graph_write_json(graph, arguments->export_path, error);
+    harpe_graph_free(graph);
+    return status;
 }
 
-static harpe_status solve(plan_arguments *arguments, const harpe_progress *progress,
+static harpe_status solve(harpe_plan_arguments *arguments, const harpe_progress *progress,
                           harpe_plan_result *result, harpe_error *error) {
     harpe_status status = harpe_problem_input_load(&arguments->input, error);
     if (status == HARPE_OK && only_exports(arguments)) return export_graph(arguments, error);
     if (status == HARPE_OK) status = harpe_command_check_signal(error);
     bool with_plans = arguments->with_plans && !arguments->bound_only;
-    if (status == HARPE_OK) {
+    if (status == HARPE_OK)
         status = harpe_plan_result_solve(arguments->input.problem, &arguments->request, with_plans,
                                          progress, result, error);
-    }
     if (status == HARPE_OK && arguments->verify)
         status = harpe_plan_result_verify(arguments->input.problem, result, error);
     return status == HARPE_OK && arguments->export_path ? export_graph(arguments, error) : status;
 }
 
-static harpe_status print_result(const plan_arguments *arguments, const harpe_plan_result *result,
-                                 harpe_error *error) {
+static harpe_status print_result(const harpe_plan_arguments *arguments,
+                                 const harpe_plan_result *result, harpe_error *error) {
     const char *directory = arguments->output_directory;
     if (only_exports(arguments)) return print_export(arguments, error);
     bool has_report = directory && result->row_count > 0 && !arguments->no_pictures;
@@ -307,19 +269,13 @@ static harpe_status print_result(const plan_arguments *arguments, const harpe_pl
         return HARPE_OK;
     }
     json_t *object = harpe_plan_result_json(&arguments->input, result, arguments_json(arguments));
-    json_object_set_new(object, "output_dir",
-                        directory ? harpe_command_json_text(directory) : json_null());
+    json_object_set_new(object, "output_dir", harpe_command_json_text(directory));
     return harpe_command_print_json(object, error);
-}
-
-/* Gives an interruption the same message, wherever it was noticed. */
-static void name_interruption(harpe_status status, harpe_error *error) {
-    if (status == HARPE_INTERRUPTED) (void)harpe_command_check_signal(error);
 }
 
 /* Copies the command line as the user typed it, because argp changes the order of argv. If there is
  * no memory for the copy, the report has no command line. */
-static void keep_command_line(plan_arguments *arguments, int argc, char **argv) {
+static void keep_command_line(harpe_plan_arguments *arguments, int argc, char **argv) {
     size_t length = (size_t)argc + 1;
     arguments->command_line = harpe_calloc(length, sizeof *arguments->command_line);
     if (!arguments->command_line) return;
@@ -330,67 +286,21 @@ static void keep_command_line(plan_arguments *arguments, int argc, char **argv) 
         arguments->command_line[i] = argv[i - 1];
 }
 
-/* ---- Replicas -------------------------------------------------------------------------------- */
-
-static json_t *replica_arguments_json(const plan_arguments *arguments) {
-    const harpe_replica_input *replicas = &arguments->replicas;
-    json_t *object = harpe_problem_input_arguments(&arguments->input);
-    json_t *more = json_array();
-    for (size_t i = 0; i < replicas->more_count; i++)
-        json_array_append_new(more, harpe_command_json_text(replicas->more_paths[i]));
-    json_object_set_new(object, "replicas", json_boolean(replicas->has_columns));
-    json_object_set_new(object, "replica", more);
-    json_object_set_new(object, "time_s", json_real(replicas->time_s));
-    json_object_set_new(object, "slowdown", json_real(replicas->slowdown));
-    json_object_set_new(object, "smooth",
-                        replicas->smooth < 0 ? json_null() : json_real(replicas->smooth));
-    json_object_update_new(object, harpe_plan_limits_json(&arguments->request));
-    return object;
-}
-
-/* Does the work of the command for a job of several replicas. */
-static harpe_status run_replicas(plan_arguments *arguments, harpe_error *error) {
-    harpe_replica_command command = {.input = &arguments->input,
-                                     .replicas = &arguments->replicas,
-                                     .limits = &arguments->request,
-                                     .output_directory = arguments->output_directory,
-                                     .threads = arguments->request.threads,
-                                     .verify = arguments->verify,
-                                     .json = arguments->json,
-                                     .quiet = arguments->quiet};
-    harpe_terminal_progress terminal;
-    harpe_progress progress = harpe_terminal_progress_start(&terminal, arguments->quiet);
-    harpe_directory directory = {0};
-    harpe_replica_result result = {0};
-    harpe_status status = open_output(arguments, &directory, error);
-    if (status == HARPE_OK) status = harpe_replica_result_make(&command, &progress, &result, error);
-    if (status == HARPE_OK) {
-        status = harpe_replica_output_write(&command, &result, &directory,
-                                            replica_arguments_json(arguments), error);
-        status = commit_output(arguments, &directory, status, error);
-    }
-    harpe_terminal_progress_clear(&terminal);
-    harpe_directory_abort(&directory);
-    if (status == HARPE_OK)
-        status =
-            harpe_replica_output_print(&command, &result, replica_arguments_json(arguments), error);
-    harpe_replica_result_free(&result);
-    return status;
-}
-
-static int finish_command(plan_arguments *arguments, harpe_status status, harpe_error *error) {
+static int finish_command(harpe_plan_arguments *arguments, harpe_status status,
+                          harpe_error *error) {
     harpe_problem_input_free(&arguments->input);
-    harpe_replica_input_free(&arguments->replicas);
+    free(arguments->replicas.more_paths);
     free(arguments->command_line);
-    name_interruption(status, error);
+    /* An interruption has the same message wherever it was noticed. */
+    if (status == HARPE_INTERRUPTED) (void)harpe_command_check_signal(error);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("plan", error);
 }
 
 int harpe_plan_command(int argc, char **argv) {
-    plan_arguments arguments = {.input = harpe_problem_input_defaults,
-                                .replicas = {.smooth = -1},
-                                .plans = "100",
-                                .with_plans = true};
+    harpe_plan_arguments arguments = {.input = harpe_problem_input_defaults,
+                                      .replicas = {.smooth = -1},
+                                      .plans = "100",
+                                      .with_plans = true};
     keep_command_line(&arguments, argc, argv);
     struct argp_state state = harpe_command_line_read(&command_line, argc, argv, &arguments);
     harpe_replica_input_check(&arguments.replicas, &state);
@@ -398,7 +308,7 @@ int harpe_plan_command(int argc, char **argv) {
     check_complete(&state, &arguments);
     harpe_error error;
     if (harpe_replica_input_is_given(&arguments.replicas)) {
-        harpe_status status = run_replicas(&arguments, &error);
+        harpe_status status = harpe_plan_replicas(&arguments, &error);
         return finish_command(&arguments, status, &error);
     }
     harpe_terminal_progress terminal;
@@ -406,7 +316,7 @@ int harpe_plan_command(int argc, char **argv) {
     harpe_directory directory = {0};
     harpe_plan_result result = {0};
     harpe_status status = HARPE_OK;
-    if (arguments.output_directory) status = open_output(&arguments, &directory, &error);
+    if (arguments.output_directory) status = harpe_plan_open_output(&arguments, &directory, &error);
     if (status == HARPE_OK) status = solve(&arguments, &progress, &result, &error);
     if (status == HARPE_OK && arguments.output_directory)
         status = write_output(&arguments, &result, &directory, &error);

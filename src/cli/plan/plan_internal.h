@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of this folder share: the input of a planning problem (problem_options.c), the
  * result of `harpe plan` (plan_result.c), how it is printed and written (plan_output.c,
- * plan_pictures.c), reading what was written (plan_directory.c), and the plans of all replicas
+ * plan_pictures.c) and read again (plan_result.c), and the plans of all replicas
  * (plan_replicas.c). */
 #ifndef HARPE_CLI_PLAN_PLAN_INTERNAL_H
 #define HARPE_CLI_PLAN_PLAN_INTERNAL_H
-
-#include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
 
 #include <harpe/graph.h>
 #include <harpe/plan.h>
 #include <harpe/replicas.h>
 
 #include "base/file.h"
-#include "base/text.h"
-#include "cli/command.h"
+#include "cli/cli.h"
 #include "plan/plan_file.h"
 
 /* ---- Rows of plans (plan_output.c) ----------------------------------------------------------- */
@@ -43,8 +38,6 @@ json_t *harpe_row_json(const harpe_frontier_row *row);
 
 /* Returns the number of decimals that gives about `digits` significant digits. */
 int harpe_row_decimals(double value, int digits);
-/* Formats seconds with about four digits ("3.478", "0.04215"). */
-void harpe_row_format_time(char *buffer, size_t size, double time_s);
 
 /* ---- The problem ----------------------------------------------------------------------------- */
 
@@ -110,10 +103,6 @@ json_t *harpe_problem_input_json(const harpe_problem_input *input);
 /* The first appends a line that describes the problem for people. The second prints this line. */
 void harpe_problem_input_describe(const harpe_problem_input *input, harpe_text *text);
 void harpe_problem_input_print(const harpe_problem_input *input);
-
-/* Writes the problem of a pipeline as a graph. Replaces an existing file only if `force` is set. */
-harpe_status harpe_graph_input_export(const harpe_problem *problem, const char *path, bool force,
-                                      harpe_error *error);
 
 /* ---- Plans with one clock -------------------------------------------------------------------- */
 
@@ -264,29 +253,11 @@ harpe_status harpe_plan_write_text(harpe_directory *directory, const char *name,
 /* Writes plan.json. `object` is released; NULL: there was no memory for it. */
 harpe_status harpe_plan_write_json(harpe_directory *directory, json_t *object, harpe_error *error);
 
-/* Writes bound.csv. */
-harpe_status harpe_plan_output_bound(harpe_directory *directory, const harpe_plan_result *result,
+/* Writes bound.csv, frontier.csv, the plan files and plan.json. `arguments` contains the command's
+ * arguments and is released; NULL: writes only bound.csv. */
+harpe_status harpe_plan_output_write(harpe_directory *directory, const harpe_problem_input *input,
+                                     const harpe_plan_result *result, json_t *arguments,
                                      harpe_error *error);
-/* Writes frontier.csv and the plan files. */
-harpe_status harpe_plan_output_plans(harpe_directory *directory, const harpe_problem_input *input,
-                                     const harpe_plan_result *result, harpe_error *error);
-/* Writes plan.json. `arguments` contains the command's arguments and is released. */
-harpe_status harpe_plan_output_json(harpe_directory *directory, const harpe_problem_input *input,
-                                    const harpe_plan_result *result, json_t *arguments,
-                                    harpe_error *error);
-
-/* The names of the directory and of the command in the report. */
-typedef struct harpe_plan_output_names {
-    const char *directory;
-    const char *const *arguments; /* the command line, beginning with the program's name */
-    size_t argument_count;
-} harpe_plan_output_names;
-
-/* Writes pictures and, if there are plans, report.html. */
-harpe_status harpe_plan_output_pictures(harpe_directory *directory,
-                                        const harpe_plan_output_names *names,
-                                        const harpe_problem_input *input,
-                                        const harpe_plan_result *result, harpe_error *error);
 
 /* ---- Replicas -------------------------------------------------------------------------------- */
 
@@ -303,44 +274,43 @@ typedef struct harpe_replica_input {
 extern const harpe_flag harpe_replica_flags[];
 /* Checks that the flags fit together. */
 void harpe_replica_input_check(const harpe_replica_input *input, const struct argp_state *state);
-
 /* Returns true if the command plans replicas. */
 bool harpe_replica_input_is_given(const harpe_replica_input *replicas);
-void harpe_replica_input_free(harpe_replica_input *replicas);
 
-/* What planning replicas needs of `harpe plan`. */
-typedef struct harpe_replica_command {
-    harpe_problem_input *input;
-    const harpe_replica_input *replicas;
-    const harpe_plan_request *limits; /* on power */
+/* The command line of `harpe plan`. */
+typedef struct harpe_plan_arguments {
+    harpe_problem_input input;
+    harpe_replica_input replicas;
     const char *output_directory;
-    int threads;
-    bool verify, json, quiet;
-} harpe_replica_command;
+    const char *export_path; /* --export-graph; NULL: none */
+    const char *plans;       /* as given */
+    bool plans_given;
+    bool with_plans;
+    harpe_plan_request request;
+    bool bound_only;
+    bool force;
+    bool verify;
+    bool json;
+    bool quiet;
+    bool no_pictures;
+    const char **command_line; /* as the user typed it, for the report; the array is owned */
+    size_t command_line_length;
+} harpe_plan_arguments;
 
-/* Everything that is known after planning. Initialise with zeros. */
-typedef struct harpe_replica_result {
-    harpe_replica_profiles *profiles;
-    harpe_replica_plans *plans;
-    double seconds; /* of the planning */
-    bool verified;
-} harpe_replica_result;
+/* plan_command.c: opens the output directory. _commit_output moves it to its place, unless `status`
+ * is a failure or a signal has arrived. */
+harpe_status harpe_plan_open_output(const harpe_plan_arguments *arguments,
+                                    harpe_directory *directory, harpe_error *error);
+harpe_status harpe_plan_commit_output(const harpe_plan_arguments *arguments,
+                                      harpe_directory *directory, harpe_status status,
+                                      harpe_error *error);
 
-/* Reads the profiles, and makes the plans. */
-harpe_status harpe_replica_result_make(const harpe_replica_command *command,
-                                       const harpe_progress *progress, harpe_replica_result *result,
-                                       harpe_error *error);
-void harpe_replica_result_free(harpe_replica_result *result);
-
-/* Writes job.py, a plan file for each replica, replicas.csv, bound.csv and plan.json. */
-harpe_status harpe_replica_output_write(const harpe_replica_command *command,
-                                        const harpe_replica_result *result,
-                                        harpe_directory *directory, json_t *arguments,
-                                        harpe_error *error);
-
-/* Prints the result, for people or as JSON. `arguments` is released. */
-harpe_status harpe_replica_output_print(const harpe_replica_command *command,
-                                        const harpe_replica_result *result, json_t *arguments,
-                                        harpe_error *error);
+/* Writes pictures and, if there are plans, report.html. */
+harpe_status harpe_plan_output_pictures(harpe_directory *directory,
+                                        const harpe_plan_arguments *arguments,
+                                        const harpe_plan_result *result, harpe_error *error);
+/* Does the work of the command for a job of several replicas. Writes job.py, a plan file for each
+ * replica, replicas.csv, bound.csv and plan.json, and prints the result. */
+harpe_status harpe_plan_replicas(harpe_plan_arguments *arguments, harpe_error *error);
 
 #endif

@@ -3,18 +3,11 @@
  * JSON, and notes about probable mistakes in its input. Writes bound.csv, frontier.csv, the plan
  * files and plan.json. src/plan defines the formats. plan_pictures.c writes the pictures. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <harpe/schedule.h>
 #include <harpe/version.h>
 
-#include "base/array.h"
-#include "base/error.h"
-#include "base/format.h"
 #include "base/possible.h"
-#include "cli/command.h"
 #include "cli/plan/plan_internal.h"
 #include "plan/graphs.h"
 #include "plan/plan_file.h"
@@ -31,10 +24,6 @@ int harpe_row_decimals(double value, int digits) {
     double magnitude = fabs(value) > 0 ? floor(log10(fabs(value))) : 0;
     double decimals = digits - 1 - magnitude;
     return decimals < 0 ? 0 : decimals > 9 ? 9 : (int)decimals;
-}
-
-void harpe_row_format_time(char *buffer, size_t size, double time_s) {
-    snprintf(buffer, size, "%.*f", harpe_row_decimals(time_s, 4), time_s);
 }
 
 /* Returns the percentage, or 0 if it would be printed as zero with a sign. */
@@ -184,8 +173,8 @@ static void note_blocking_power(const harpe_problem_input *input, harpe_text *te
     for (size_t i = 0; i < input->blocking_power_count; i++) {
         if (input->blocking_power_w[i] <= highest_w) continue;
         harpe_text_printf(text,
-                          "warning: --p2p-power %g: no instruction of %s draws more than %s W on "
-                          "a GPU; is it the watts of one GPU that waits?",
+                          "warning: --p2p-power %g: no instruction of %s draws more than %s W on a "
+                          "GPU; is it the watts of one GPU that waits?",
                           input->blocking_power_w[i], input->profile_path,
                           HARPE_DIGITS(highest_w, 4));
         return;
@@ -329,11 +318,10 @@ static void print_key_rows(const harpe_plan_result *result) {
     const harpe_frontier_row *named = &result->key_rows[HARPE_KEY_FASTEST].row;
     const harpe_frontier_row *fastest = result->rows;
     if (result->row_count > 0 && fastest->energy_j > named->energy_j * (1 + HIDDEN_SAVING))
-        printf(
-            "\nMeasured times vary by more than 0.1 %%: plan %d is shown in place of the fastest, "
-            "%d, which takes %.4f %% less time and %.2f %% more energy.\n",
-            named->plan, fastest->plan, 100 * (1 - fastest->time_s / named->time_s),
-            100 * (fastest->energy_j / named->energy_j - 1));
+        printf("\nMeasured times vary by more than 0.1 %%: plan %d is shown in place of the "
+               "fastest, %d, which takes %.4f %% less time and %.2f %% more energy.\n",
+               named->plan, fastest->plan, 100 * (1 - fastest->time_s / named->time_s),
+               100 * (fastest->energy_j / named->energy_j - 1));
 }
 
 void harpe_plan_summary_print(const harpe_problem_input *input, const harpe_plan_result *result,
@@ -388,8 +376,7 @@ static json_t *work_json(const harpe_plan_result *result) {
 
 json_t *harpe_plan_result_json(const harpe_problem_input *input, const harpe_plan_result *result,
                                json_t *arguments) {
-    json_t *profile =
-        input->profile_path ? harpe_command_json_text(input->profile_path) : json_null();
+    json_t *profile = harpe_command_json_text(input->profile_path);
     return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "program", HARPE_PLAN_JSON_PROGRAM,
                      "version", harpe_version(), "arguments", arguments, "profile", profile,
                      "problem", harpe_problem_input_json(input), "summary", summary_json(result),
@@ -430,8 +417,8 @@ harpe_status harpe_plan_write_json(harpe_directory *directory, json_t *object, h
     return status;
 }
 
-harpe_status harpe_plan_output_bound(harpe_directory *directory, const harpe_plan_result *result,
-                                     harpe_error *error) {
+static harpe_status write_bound(harpe_directory *directory, const harpe_plan_result *result,
+                                harpe_error *error) {
     size_t count = 0;
     const harpe_frontier_vertex *vertices = harpe_frontier_vertices(result->frontier, &count);
     harpe_text text = {0};
@@ -490,8 +477,8 @@ static double total_cost_j(const harpe_frontier_row *row, double blocking_power_
            blocking_power_w * row->time_s;
 }
 
-harpe_status harpe_plan_output_plans(harpe_directory *directory, const harpe_problem_input *input,
-                                     const harpe_plan_result *result, harpe_error *error) {
+static harpe_status write_plans(harpe_directory *directory, const harpe_problem_input *input,
+                                const harpe_plan_result *result, harpe_error *error) {
     harpe_text table = {0};
     harpe_frontier_csv_format(&table, result->rows, result->row_count);
     harpe_status status =
@@ -533,10 +520,9 @@ static json_t *option_list_json(const harpe_option_list *list) {
 static json_t *option_lists_json(const harpe_problem_input *input) {
     json_t *lists = json_array();
     size_t count = input->graph ? 0 : harpe_problem_option_list_count(input->problem);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         json_array_append_new(lists,
                               option_list_json(harpe_problem_option_list_at(input->problem, i)));
-    }
     return lists;
 }
 
@@ -547,9 +533,15 @@ static json_t *one_clock_rows_json(const harpe_one_clock_rows *of) {
     return rows;
 }
 
-harpe_status harpe_plan_output_json(harpe_directory *directory, const harpe_problem_input *input,
-                                    const harpe_plan_result *result, json_t *arguments,
-                                    harpe_error *error) {
+harpe_status harpe_plan_output_write(harpe_directory *directory, const harpe_problem_input *input,
+                                     const harpe_plan_result *result, json_t *arguments,
+                                     harpe_error *error) {
+    harpe_status status = write_bound(directory, result, error);
+    if (status == HARPE_OK && arguments) status = write_plans(directory, input, result, error);
+    if (status != HARPE_OK || !arguments) {
+        json_decref(arguments);
+        return status;
+    }
     json_t *object = harpe_plan_result_json(input, result, arguments);
     json_object_set_new(object, "one_clock", one_clock_rows_json(&result->one_clock));
     json_object_set_new(object, "options", option_lists_json(input));

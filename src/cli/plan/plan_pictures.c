@@ -3,17 +3,9 @@
  * src/draw draws them. In the picture of a graph, each resource has a lane. Activities without a
  * resource are in lanes below those of the resources. Lags and releases are not drawn. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <harpe/version.h>
 
-#include "base/array.h"
-#include "base/error.h"
-#include "base/format.h"
-#include "base/text.h"
-#include "cli/command.h"
 #include "cli/plan/plan_internal.h"
 #include "draw/draw.h"
 #include "plan/graphs.h"
@@ -223,14 +215,10 @@ static harpe_status collect_panel(pictures *p, const harpe_plan *plan, const cha
     if (!panel->title || !panel->detail) return harpe_fail_memory(error);
     size_t count = (size_t)p->problem->instruction_count;
     running r = {.problem = p->problem,
-                 .points = harpe_calloc(count, sizeof *r.points),
-                 .start_s = harpe_calloc(count, sizeof *r.start_s),
-                 .box_of = harpe_calloc(count, sizeof *r.box_of)};
-    harpe_status status = run_plan(&r, p, plan, panel, lane_count, error);
-    free(r.points);
-    free(r.start_s);
-    free(r.box_of);
-    return status;
+                 .points = harpe_arena_alloc(&p->arena, count, sizeof *r.points),
+                 .start_s = harpe_arena_alloc(&p->arena, count, sizeof *r.start_s),
+                 .box_of = harpe_arena_alloc(&p->arena, count, sizeof *r.box_of)};
+    return run_plan(&r, p, plan, panel, lane_count, error);
 }
 
 /* Names the lanes of a graph. */
@@ -442,7 +430,7 @@ static void collect_facts(const harpe_problem_input *input, const harpe_plan_res
                  "%s: kept by all plans; one clock and the highest clocks need not", limits);
 }
 
-static harpe_status write_report(harpe_directory *directory, const harpe_plan_output_names *names,
+static harpe_status write_report(harpe_directory *directory, const harpe_plan_arguments *arguments,
                                  pictures *p, harpe_error *error) {
     const harpe_plan_result *result = p->result;
     fact_list facts = {.count = 0};
@@ -455,11 +443,11 @@ static harpe_status write_report(harpe_directory *directory, const harpe_plan_ou
     harpe_report report = {
         .title = p->frontier.subtitle,
         .version = harpe_version(),
-        .directory = names->directory,
+        .directory = arguments->output_directory,
         .facts = facts.facts,
         .fact_count = facts.count,
-        .arguments = names->arguments,
-        .argument_count = names->argument_count,
+        .arguments = arguments->command_line,
+        .argument_count = arguments->command_line_length,
         .frontier = p->frontier,
         .problem = p->problem,
         .frequency_mhz = p->problem->graph ? NULL : frequency_mhz,
@@ -475,14 +463,14 @@ static harpe_status write_report(harpe_directory *directory, const harpe_plan_ou
 }
 
 harpe_status harpe_plan_output_pictures(harpe_directory *directory,
-                                        const harpe_plan_output_names *names,
-                                        const harpe_problem_input *input,
+                                        const harpe_plan_arguments *arguments,
                                         const harpe_plan_result *result, harpe_error *error) {
+    const harpe_problem_input *input = &arguments->input;
     pictures p = {.input = input, .problem = input->problem, .result = result};
     harpe_status status = collect(&p, error);
     if (status == HARPE_OK) status = write_images(directory, &p, error);
     if (status == HARPE_OK && result->row_count > 0)
-        status = write_report(directory, names, &p, error);
+        status = write_report(directory, arguments, &p, error);
     harpe_arena_free(&p.arena);
     return status;
 }

@@ -2,17 +2,10 @@
 /* Plans all pipeline replicas of a job: reads the flags and the profiles of the GPUs, makes the
  * plans, and prints and writes them. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <harpe/version.h>
 
-#include "base/array.h"
 #include "base/clock.h"
-#include "base/error.h"
-#include "base/format.h"
-#include "cli/command.h"
 #include "cli/plan/plan_internal.h"
 
 #define TIME_MAX_S 1e9
@@ -30,7 +23,7 @@ static void add_replica(void *into, struct argp_state *state, const char *flag, 
 }
 
 static void read_smooth(void *into, struct argp_state *state, const char *flag, char *text) {
-    *(double *)into = text ? harpe_flag_double(state, flag, text, 0, 1) : USUAL_DEVIATION;
+    *(double *)into = text ? harpe_flag_double(state, flag, text, 0, 1, false) : USUAL_DEVIATION;
 }
 
 const harpe_flag harpe_replica_flags[] = {
@@ -40,8 +33,7 @@ const harpe_flag harpe_replica_flags[] = {
      HARPE_INTO(harpe_replica_input, has_columns)},
     {"replica", 0, "FILE",
      "The profile of a further pipeline replica; give it once for each replica but the first, "
-     "whose "
-     "profile is --inst-profile",
+     "whose profile is --inst-profile",
      3, .read = add_replica},
     {"time", 0, "S",
      "An iteration of the job may take S seconds (default: the shortest time of the slowest "
@@ -59,8 +51,8 @@ const harpe_flag harpe_replica_flags[] = {
 
 void harpe_replica_input_check(const harpe_replica_input *input, const struct argp_state *state) {
     if (input->has_columns && input->more_count > 0)
-        harpe_flag_fail(state, "--replicas and --replica: give one file with the column "
-                               "replica, or a file for each replica");
+        harpe_flag_fail(state, "--replicas and --replica: give one file with the column replica, "
+                               "or a file for each replica");
     if (input->time_s > 0 && input->slowdown > 0)
         harpe_flag_fail(state, "--time and --slowdown: give one of them");
     if (!harpe_replica_input_is_given(input) &&
@@ -71,8 +63,6 @@ void harpe_replica_input_check(const harpe_replica_input *input, const struct ar
 bool harpe_replica_input_is_given(const harpe_replica_input *replicas) {
     return replicas->has_columns || replicas->more_count > 0;
 }
-
-void harpe_replica_input_free(harpe_replica_input *replicas) { free(replicas->more_paths); }
 
 /* ---- Profiles -------------------------------------------------------------------------------- */
 
@@ -99,9 +89,9 @@ static harpe_status check_blocking_power(const harpe_problem_input *input,
 
 /* Checks the profiles, and then prints the warnings about the first GPU that has any. `files`: the
  * profiles with the warnings; NULL: those in `read`. */
-static harpe_status check(const harpe_replica_command *command, const harpe_replica_profiles *read,
+static harpe_status check(const harpe_plan_arguments *command, const harpe_replica_profiles *read,
                           harpe_profile *const *files, harpe_error *error) {
-    harpe_status status = check_blocking_power(command->input, read, error);
+    harpe_status status = check_blocking_power(&command->input, read, error);
     int peers = harpe_replica_profiles_peer_count(read);
     int count = harpe_replica_profiles_replica_count(read) * peers;
     const char *warning = NULL;
@@ -117,15 +107,15 @@ static harpe_status check(const harpe_replica_command *command, const harpe_repl
 }
 
 /* Reads a profile for each replica, which then has one GPU for each stage. */
-static harpe_status read_files(const harpe_replica_command *command, harpe_replica_profiles **out,
+static harpe_status read_files(const harpe_plan_arguments *command, harpe_replica_profiles **out,
                                harpe_error *error) {
-    const harpe_replica_input *replicas = command->replicas;
+    const harpe_replica_input *replicas = &command->replicas;
     size_t count = replicas->more_count + 1;
     harpe_profile **profiles = harpe_calloc(count, sizeof(harpe_profile *));
     if (!profiles) return harpe_fail_memory(error);
     harpe_status status = HARPE_OK;
     for (size_t r = 0; r < count && status == HARPE_OK; r++) {
-        const char *path = r == 0 ? command->input->profile_path : replicas->more_paths[r - 1];
+        const char *path = r == 0 ? command->input.profile_path : replicas->more_paths[r - 1];
         status = harpe_profile_read_csv(path, &profiles[r], error);
         for (int s = 0; status == HARPE_OK && s < harpe_profile_stage_count(profiles[r]); s++)
             if (harpe_profile_gpu_count(profiles[r], s) > 1)
@@ -144,19 +134,19 @@ static harpe_status read_files(const harpe_replica_command *command, harpe_repli
     return status;
 }
 
-static harpe_status read_profiles(const harpe_replica_command *command,
-                                  harpe_replica_profiles **out, harpe_error *error) {
+static harpe_status read_profiles(const harpe_plan_arguments *command, harpe_replica_profiles **out,
+                                  harpe_error *error) {
     harpe_replica_profiles *read = NULL;
     harpe_status status = HARPE_OK;
-    if (command->replicas->has_columns) {
-        status = harpe_replica_profiles_read_csv(command->input->profile_path, &read, error);
+    if (command->replicas.has_columns) {
+        status = harpe_replica_profiles_read_csv(command->input.profile_path, &read, error);
         if (status == HARPE_OK) status = check(command, read, NULL, error);
     } else {
         status = read_files(command, &read, error);
     }
-    if (status == HARPE_OK && command->replicas->smooth >= 0) {
+    if (status == HARPE_OK && command->replicas.smooth >= 0) {
         harpe_replica_profiles *smooth = NULL;
-        status = harpe_replica_profiles_smooth(read, command->replicas->smooth, &smooth, error);
+        status = harpe_replica_profiles_smooth(read, command->replicas.smooth, &smooth, error);
         harpe_replica_profiles_free(read);
         read = smooth;
     }
@@ -180,21 +170,29 @@ static harpe_status make_schedule(harpe_problem_input *input,
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-harpe_status harpe_replica_result_make(const harpe_replica_command *command,
-                                       const harpe_progress *progress, harpe_replica_result *result,
-                                       harpe_error *error) {
-    harpe_problem_input *input = command->input;
-    harpe_replica_request request = {.time_s = command->replicas->time_s,
-                                     .slowdown = command->replicas->slowdown,
-                                     .threads = command->threads,
-                                     .max_peak_power_w = command->limits->max_peak_power_w,
-                                     .max_swing_w = command->limits->max_swing_w,
-                                     .max_swing_share = command->limits->max_swing_share};
+/* What is known after planning. */
+typedef struct replica_result {
+    harpe_replica_profiles *profiles;
+    harpe_replica_plans *plans;
+    double seconds; /* of the planning */
+    bool verified;
+} replica_result;
+
+/* Reads the profiles, and makes the plans. */
+static harpe_status make_result(harpe_plan_arguments *command, const harpe_progress *progress,
+                                replica_result *result, harpe_error *error) {
+    harpe_problem_input *input = &command->input;
+    harpe_replica_request request = {.time_s = command->replicas.time_s,
+                                     .slowdown = command->replicas.slowdown,
+                                     .threads = command->request.threads,
+                                     .max_peak_power_w = command->request.max_peak_power_w,
+                                     .max_swing_w = command->request.max_swing_w,
+                                     .max_swing_share = command->request.max_swing_share};
     harpe_status status = HARPE_OK;
     if (input->wait_powers_path)
-        status = harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                            "--wait-powers: plans for each GPU know one power for all waits; leave "
-                            "it out");
+        status = harpe_fail(
+            error, HARPE_INVALID_ARGUMENT,
+            "--wait-powers: plans for each GPU know one power for all waits; leave it out");
     if (status == HARPE_OK) status = read_profiles(command, &result->profiles, error);
     if (status == HARPE_OK) status = make_schedule(input, result->profiles, error);
     if (status == HARPE_OK) status = harpe_command_check_signal(error);
@@ -211,20 +209,14 @@ harpe_status harpe_replica_result_make(const harpe_replica_command *command,
     return status;
 }
 
-void harpe_replica_result_free(harpe_replica_result *result) {
-    harpe_replica_plans_free(result->plans);
-    harpe_replica_profiles_free(result->profiles);
-    *result = (harpe_replica_result){0};
-}
-
 static double gap_percent(double energy_j, double bound_j) {
     return 100 * (energy_j - bound_j) / fabs(bound_j);
 }
 
 /* Returns the row of a total. It is compared with the highest clocks, and with one clock for all
  * GPUs. */
-static harpe_frontier_row row_of(const harpe_replica_command *command,
-                                 const harpe_replica_result *result, harpe_replica_total total) {
+static harpe_frontier_row row_of(const harpe_plan_arguments *command, const replica_result *result,
+                                 harpe_replica_total total) {
     harpe_replica_job job = harpe_replica_plans_job(result->plans);
     double gpus = (double)job.replica_count * job.rank_count * job.peer_count;
     const harpe_plan highest = {.time_s = job.all_maximum.time_s,
@@ -233,7 +225,7 @@ static harpe_frontier_row row_of(const harpe_replica_command *command,
         .time_s = total.time_s,
         .energy_j = total.energy_j,
         .lower_bound_j = harpe_replica_plans_bound_at(result->plans, total.time_s),
-        .overhead_energy_j = command->input->overhead_power_w * job.replica_count * total.time_s,
+        .overhead_energy_j = command->input.overhead_power_w * job.replica_count * total.time_s,
     };
     plan.average_power_w = (plan.energy_j - plan.overhead_energy_j) / (plan.time_s * gpus);
     harpe_frontier_row row = harpe_frontier_row_of(&plan, -1, &highest);
@@ -244,8 +236,8 @@ static harpe_frontier_row row_of(const harpe_replica_command *command,
 }
 
 /* Returns the row of the best clock for all GPUs within a time. */
-static harpe_labelled_row one_clock_of(const harpe_replica_command *command,
-                                       const harpe_replica_result *result, double most_s) {
+static harpe_labelled_row one_clock_of(const harpe_plan_arguments *command,
+                                       const replica_result *result, double most_s) {
     int mhz;
     harpe_replica_total total = harpe_replica_plans_one_clock(result->plans, most_s, &mhz);
     harpe_frontier_row row = row_of(command, result, total);
@@ -255,7 +247,7 @@ static harpe_labelled_row one_clock_of(const harpe_replica_command *command,
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static json_t *total_json(const harpe_replica_command *command, const harpe_replica_result *result,
+static json_t *total_json(const harpe_plan_arguments *command, const replica_result *result,
                           harpe_replica_total total) {
     const harpe_frontier_row row = row_of(command, result, total);
     return harpe_row_json(&row);
@@ -270,8 +262,7 @@ static double worst_gap_percent(const harpe_replica_plans *plans) {
     return worst;
 }
 
-static json_t *summary_json(const harpe_replica_command *command,
-                            const harpe_replica_result *result) {
+static json_t *summary_json(const harpe_plan_arguments *command, const replica_result *result) {
     harpe_replica_job job = harpe_replica_plans_job(result->plans);
     bool has_one_plan = job.one_plan.time_s > 0;
     const harpe_labelled_row as_fast = one_clock_of(command, result, 0);
@@ -288,7 +279,7 @@ static json_t *summary_json(const harpe_replica_command *command,
         job.minimum_energy_s, "replicas", job.replica_count, "gpus_per_stage", job.peer_count,
         "ranks", job.rank_count, "distinct_replicas", job.distinct_count, "slowest_replica",
         job.slowest_replica, "seconds", result->seconds, "verified", result->verified,
-        "power_limits", harpe_plan_kept_limits_json(command->limits));
+        "power_limits", harpe_plan_kept_limits_json(&command->request));
 }
 
 static json_t *replica_json(const harpe_replica_plans *plans, int replica) {
@@ -301,15 +292,15 @@ static json_t *replica_json(const harpe_replica_plans *plans, int replica) {
 }
 
 /* Returns an object that owns `arguments`. */
-static json_t *result_json(const harpe_replica_command *command, const harpe_replica_result *result,
+static json_t *result_json(const harpe_plan_arguments *command, const replica_result *result,
                            json_t *arguments) {
     json_t *replicas = json_array();
     for (int r = 0; r < harpe_replica_plans_job(result->plans).replica_count; r++)
         json_array_append_new(replicas, replica_json(result->plans, r));
-    const harpe_schedule *schedule = command->input->schedule;
+    const harpe_schedule *schedule = command->input.schedule;
     return json_pack("{s:s, s:s, s:o, s:o, s:{s:s, s:i, s:i}, s:o, s:o}", "program",
                      HARPE_PLAN_JSON_PROGRAM, "version", harpe_version(), "arguments", arguments,
-                     "profile", harpe_command_json_text(command->input->profile_path), "problem",
+                     "profile", harpe_command_json_text(command->input.profile_path), "problem",
                      "schedule", harpe_schedule_name(schedule), "stages",
                      harpe_schedule_stage_count(schedule), "microbatches",
                      harpe_schedule_microbatch_count(schedule), "summary",
@@ -321,8 +312,9 @@ static json_t *result_json(const harpe_replica_command *command, const harpe_rep
 static harpe_status write_replicas_csv(const harpe_replica_plans *plans, harpe_directory *directory,
                                        harpe_error *error) {
     harpe_text text = {0};
-    harpe_text_printf(&text, "replica,time_s,energy_j,lower_bound_j,gap_percent,fastest_s,same_as,"
-                             "start_s,plan\n");
+    harpe_text_printf(
+        &text,
+        "replica,time_s,energy_j,lower_bound_j,gap_percent,fastest_s,same_as,start_s,plan\n");
     for (int r = 0; r < harpe_replica_plans_job(plans).replica_count; r++) {
         const harpe_replica_plan *plan = harpe_replica_plans_at(plans, r);
         double numbers[] = {plan->time_s, plan->energy_j, plan->lower_bound_j,
@@ -381,10 +373,10 @@ static harpe_status write_plans(const harpe_replica_plans *plans, const harpe_di
     return status;
 }
 
-harpe_status harpe_replica_output_write(const harpe_replica_command *command,
-                                        const harpe_replica_result *result,
-                                        harpe_directory *directory, json_t *arguments,
-                                        harpe_error *error) {
+/* Writes all files. */
+static harpe_status write_output(const harpe_plan_arguments *command, const replica_result *result,
+                                 harpe_directory *directory, json_t *arguments,
+                                 harpe_error *error) {
     json_t *object = result_json(command, result, arguments);
     harpe_status status = harpe_plan_write_json(directory, object, error);
     if (status == HARPE_OK) status = write_replicas_csv(result->plans, directory, error);
@@ -395,7 +387,7 @@ harpe_status harpe_replica_output_write(const harpe_replica_command *command,
 
 /* ---- Printing -------------------------------------------------------------------------------- */
 
-static void print_rows(const harpe_replica_command *command, const harpe_replica_result *result) {
+static void print_rows(const harpe_plan_arguments *command, const replica_result *result) {
     harpe_replica_job job = harpe_replica_plans_job(result->plans);
     harpe_replica_total bound = {job.own.time_s, job.lower_bound_j};
     harpe_labelled_row rows[6] = {
@@ -412,15 +404,15 @@ static void print_rows(const harpe_replica_command *command, const harpe_replica
     harpe_rows_print(rows, count);
 }
 
-static void print_people(const harpe_replica_command *command, const harpe_replica_result *result) {
+static void print_people(const harpe_plan_arguments *command, const replica_result *result) {
     harpe_replica_job job = harpe_replica_plans_job(result->plans);
-    const harpe_schedule *schedule = command->input->schedule;
+    const harpe_schedule *schedule = command->input.schedule;
     long gpus = (long)job.replica_count * job.rank_count * job.peer_count;
     int stages = harpe_schedule_stage_count(schedule);
     int microbatches = harpe_schedule_microbatch_count(schedule);
     printf("%s%s%s: %d replica%s x %d stage%s x %d GPU%s (%ld GPUs) x %d microbatch%s, schedule "
            "%s\n\n",
-           harpe_bold_start(), harpe_plan_name_of(command->input->profile_path), harpe_bold_end(),
+           harpe_bold_start(), harpe_plan_name_of(command->input.profile_path), harpe_bold_end(),
            job.replica_count, job.replica_count == 1 ? "" : "s", stages, stages == 1 ? "" : "s",
            job.peer_count, job.peer_count == 1 ? "" : "s", gpus, microbatches,
            microbatches == 1 ? "" : "es", harpe_schedule_name(schedule));
@@ -433,7 +425,7 @@ static void print_people(const harpe_replica_command *command, const harpe_repli
     printf("Slowest replica: %d, at least %s s\n", job.slowest_replica,
            HARPE_DIGITS(job.fastest_s, 4));
     printf("Written: %s%s%s\n", harpe_bold_start(), command->output_directory, harpe_bold_end());
-    harpe_plan_limits_print(command->limits);
+    harpe_plan_limits_print(&command->request);
     int later = 0;
     for (int r = 0; r < job.replica_count; r++)
         later += harpe_replica_plans_at(result->plans, r)->start_s > 0;
@@ -443,9 +435,9 @@ static void print_people(const harpe_replica_command *command, const harpe_repli
                later);
 }
 
-harpe_status harpe_replica_output_print(const harpe_replica_command *command,
-                                        const harpe_replica_result *result, json_t *arguments,
-                                        harpe_error *error) {
+/* Prints the result, for people or as JSON. `arguments` is released. */
+static harpe_status print_result(const harpe_plan_arguments *command, const replica_result *result,
+                                 json_t *arguments, harpe_error *error) {
     if (command->json) {
         json_t *object = result_json(command, result, arguments);
         json_object_set_new(object, "output_dir",
@@ -455,4 +447,42 @@ harpe_status harpe_replica_output_print(const harpe_replica_command *command,
     json_decref(arguments);
     print_people(command, result);
     return HARPE_OK;
+}
+
+/* ---- The command ----------------------------------------------------------------------------- */
+
+static json_t *arguments_json(const harpe_plan_arguments *arguments) {
+    const harpe_replica_input *replicas = &arguments->replicas;
+    json_t *object = harpe_problem_input_arguments(&arguments->input);
+    json_t *more = json_array();
+    for (size_t i = 0; i < replicas->more_count; i++)
+        json_array_append_new(more, harpe_command_json_text(replicas->more_paths[i]));
+    json_object_set_new(object, "replicas", json_boolean(replicas->has_columns));
+    json_object_set_new(object, "replica", more);
+    json_object_set_new(object, "time_s", json_real(replicas->time_s));
+    json_object_set_new(object, "slowdown", json_real(replicas->slowdown));
+    json_object_set_new(object, "smooth",
+                        replicas->smooth < 0 ? json_null() : json_real(replicas->smooth));
+    json_object_update_new(object, harpe_plan_limits_json(&arguments->request));
+    return object;
+}
+
+harpe_status harpe_plan_replicas(harpe_plan_arguments *arguments, harpe_error *error) {
+    harpe_terminal_progress terminal;
+    harpe_progress progress = harpe_terminal_progress_start(&terminal, arguments->quiet);
+    harpe_directory directory = {0};
+    replica_result result = {0};
+    harpe_status status = harpe_plan_open_output(arguments, &directory, error);
+    if (status == HARPE_OK) status = make_result(arguments, &progress, &result, error);
+    if (status == HARPE_OK) {
+        status = write_output(arguments, &result, &directory, arguments_json(arguments), error);
+        status = harpe_plan_commit_output(arguments, &directory, status, error);
+    }
+    harpe_terminal_progress_clear(&terminal);
+    harpe_directory_abort(&directory);
+    if (status == HARPE_OK)
+        status = print_result(arguments, &result, arguments_json(arguments), error);
+    harpe_replica_plans_free(result.plans);
+    harpe_replica_profiles_free(result.profiles);
+    return status;
 }

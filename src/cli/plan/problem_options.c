@@ -2,16 +2,6 @@
 /* The flags that describe a planning problem, and the problem made from them. The range of each
  * value is checked while the command line is read, before any file is opened. The library checks
  * the values that depend on files (for example the number of stages). */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/array.h"
-#include "base/error.h"
-#include "base/format.h"
-#include "base/number.h"
-#include "base/text.h"
-#include "cli/command.h"
 #include "cli/plan/plan_internal.h"
 #include "plan/problem.h"
 #include "plan/schedule.h"
@@ -38,10 +28,9 @@ static char **split_names(const struct argp_state *state, const char *flag, cons
     char *rest = copy;
     for (size_t i = 0; i < count; i++) {
         names[i] = strsep(&rest, ",");
-        if (!*names[i]) {
+        if (!*names[i])
             harpe_flag_fail(state, "%s: expected names separated by commas, found '%s'", flag,
                             text);
-        }
     }
     return names;
 }
@@ -69,7 +58,7 @@ static void read_blocking_power(void *into, struct argp_state *state, const char
     double *values = harpe_calloc(count, sizeof *values);
     if (!values) harpe_flag_fail(state, "out of memory");
     for (size_t i = 0; i < count; i++)
-        values[i] = harpe_flag_double(state, flag, parts[i], 0, BLOCKING_POWER_MAX_W);
+        values[i] = harpe_flag_double(state, flag, parts[i], 0, BLOCKING_POWER_MAX_W, false);
     free_names(parts);
     free(input->blocking_power_w);
     input->blocking_power_w = values;
@@ -88,10 +77,9 @@ static void read_schedule(void *into, struct argp_state *state, const char *flag
     }
     if (!is_built_in && !strpbrk(text, "./")) {
         const char *closest = harpe_closest_name(text, names);
-        if (closest) {
+        if (closest)
             harpe_flag_fail(state, "%s: there is no schedule '%s'; did you mean '%s'?", flag, text,
                             closest);
-        }
         (void)harpe_flag_choice(state, flag, text, names);
     }
     input->schedule_name = text;
@@ -194,14 +182,12 @@ void harpe_problem_input_check(const harpe_problem_input *input, const struct ar
         check_graph_alone(input, state);
         return;
     }
-    if (!input->profile_path || !*input->profile_path) {
+    if (!input->profile_path || !*input->profile_path)
         harpe_flag_fail(state, "--inst-profile is missing: name the CSV file with each "
                                "instruction's time and energy ('harpe synth' makes one to try)");
-    }
-    if (input->microbatches == 0 && !input->schedule_is_file) {
+    if (input->microbatches == 0 && !input->schedule_is_file)
         harpe_flag_fail(state,
                         "--num-mbs is missing: give the number of microbatches in an iteration");
-    }
 }
 
 enum { HELP_NAME_WIDTH = 26, HELP_WIDTH = 78 };
@@ -301,12 +287,12 @@ static harpe_status check_blocking_power(const harpe_problem_input *input, harpe
     if (input->blocking_power_w || has_usual_power(input)) return HARPE_OK;
     for (int stage = 0; stage < harpe_profile_stage_count(input->profile); stage++) {
         if (harpe_profile_blocking_power_w(input->profile, stage) > 0) continue;
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "--p2p-power is missing, and the profile has no blocking_power for stage "
-                          "%d: give the watts that one GPU draws while it waits for its neighbour "
-                          "(measure it on a blocked receive; an A100 draws 70 to 85 W; 0 leaves "
-                          "waiting out of the sum)",
-                          stage);
+        return harpe_fail(
+            error, HARPE_INVALID_ARGUMENT,
+            "--p2p-power is missing, and the profile has no blocking_power for stage %d: give the "
+            "watts that one GPU draws while it waits for its neighbour (measure it on a blocked "
+            "receive; an A100 draws 70 to 85 W; 0 leaves waiting out of the sum)",
+            stage);
     }
     return HARPE_OK;
 }
@@ -339,7 +325,7 @@ void harpe_flag_switch_latency(const struct argp_state *state, const char *flag,
         harpe_flag_fail(state,
                         "%s: expected a number of seconds, 'profile' or a file *.csv, found '%s'",
                         flag, text);
-    change->latency_s = harpe_flag_double(state, flag, text, 0, HARPE_SWITCH_LATENCY_MAX_S);
+    change->latency_s = harpe_flag_double(state, flag, text, 0, HARPE_SWITCH_LATENCY_MAX_S, false);
 }
 
 static harpe_status take_switch_table(harpe_problem_input *input, harpe_error *error) {
@@ -410,22 +396,21 @@ static json_t *numbers_json(const double *values, size_t count) {
 static json_t *given_or_null(int value) { return value ? json_integer(value) : json_null(); }
 
 json_t *harpe_problem_input_arguments(const harpe_problem_input *input) {
-    if (input->graph_path) {
+    if (input->graph_path)
         return json_pack("{s:o, s:f, s:s, s:f, s:f}", "graph",
                          harpe_command_json_text(input->graph_path), "overhead_power",
                          input->overhead_power_w, "cost_model", cost_models[input->cost_model],
                          "unit_time", input->unit_time_s, "noise_factor", input->noise_factor);
-    }
     return json_pack(
         "{s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o, s:o, s:o, s:b, s:o, s:o, s:s, s:f, s:f}",
         "inst_profile", harpe_command_json_text(input->profile_path), "num_mbs",
         given_or_null(input->microbatches), "num_stages", given_or_null(input->ranks),
         "gpus_per_stage", given_or_null(input->gpus_per_stage), "p2p_power",
         numbers_json(input->blocking_power_w, input->blocking_power_count), "wait_powers",
-        input->wait_powers_path ? harpe_command_json_text(input->wait_powers_path) : json_null(),
-        "overhead_power", input->overhead_power_w, "transfer_time", input->transfer_time_s,
-        "schedule", harpe_command_json_text(input->schedule_name), "chunks",
-        given_or_null(input->chunks), "microbatch_group_size", given_or_null(input->group_size),
+        harpe_command_json_text(input->wait_powers_path), "overhead_power", input->overhead_power_w,
+        "transfer_time", input->transfer_time_s, "schedule",
+        harpe_command_json_text(input->schedule_name), "chunks", given_or_null(input->chunks),
+        "microbatch_group_size", given_or_null(input->group_size),
         "overlap_moe_expert_parallel_comm", (int)input->overlaps_moe_expert_parallel_comm,
         "prologue", names_json(input->prologue), "epilogue", names_json(input->epilogue),
         "cost_model", cost_models[input->cost_model], "unit_time", input->unit_time_s,
@@ -541,14 +526,4 @@ void harpe_problem_input_print(const harpe_problem_input *input) {
         printf("%s%.*s%s%s\n", harpe_bold_start(), length, line.data, harpe_bold_end(),
                line.data + length);
     harpe_text_free(&line);
-}
-
-harpe_status harpe_graph_input_export(const harpe_problem *problem, const char *path, bool force,
-                                      harpe_error *error) {
-    harpe_graph *graph = NULL;
-    harpe_status status = harpe_command_check_output(path, force, error);
-    if (status == HARPE_OK) status = harpe_graph_of_problem(problem, &graph, error);
-    if (status == HARPE_OK) status = harpe_graph_write_json(graph, path, error);
-    harpe_graph_free(graph);
-    return status;
 }

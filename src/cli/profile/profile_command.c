@@ -5,19 +5,12 @@
  * n-th entry of this instruction in the round's schedule. A rank with an empty schedule ran at its
  * highest frequency. Times and energies are averaged for each rank. */
 #include <dirent.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <harpe/pfo.h>
 #include <harpe/profile.h>
 
-#include "base/array.h"
-#include "base/error.h"
 #include "base/file.h"
-#include "base/format.h"
-#include "base/terminal_progress.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "plan/profiles.h"
 
 typedef struct convert_request {
@@ -46,11 +39,6 @@ typedef struct conversion {
     size_t sum_count, sum_capacity;
     size_t rounds, iterations, skipped_iterations, iterations_without_energy;
 } conversion;
-
-static char *path_in(const conversion *self, const char *name) {
-    char *path = NULL;
-    return asprintf(&path, "%s/%s", self->directory, name) < 0 ? NULL : path;
-}
 
 /* ---- Sums ------------------------------------------------------------------------------------ */
 
@@ -192,11 +180,10 @@ static harpe_status add_results(conversion *self, const char *name,
         const harpe_frequency_schedule *schedule = NULL;
         for (size_t k = 0; k < schedule_count && !schedule; k++)
             schedule = schedules[k].rank == results[i].rank ? &schedules[k] : NULL;
-        if (!rank || !schedule) {
+        if (!rank || !schedule)
             return harpe_fail(error, HARPE_INVALID_INPUT, "%s/%s: rank %d is not in %s",
                               self->directory, name, results[i].rank,
                               rank ? "the round's schedules" : "ranks.json");
-        }
         size_t first = self->sum_count;
         for (size_t k = 0; k < results[i].time_breakdown_count; k++) {
             const harpe_breakdown *times = &results[i].time_breakdown[k];
@@ -212,7 +199,8 @@ static harpe_status add_results(conversion *self, const char *name,
 static harpe_status add_round(conversion *self, const char *name, harpe_error *error) {
     char schedule_name[300];
     snprintf(schedule_name, sizeof schedule_name, "%.*s.sched.json", (int)strcspn(name, "."), name);
-    char *result_path = path_in(self, name), *schedule_path = path_in(self, schedule_name);
+    char *result_path = harpe_path_join(self->directory, "/", name);
+    char *schedule_path = harpe_path_join(self->directory, "/", schedule_name);
     harpe_profiling_result *results = NULL;
     harpe_frequency_schedule *schedules = NULL;
     size_t count = 0, schedule_count = 0;
@@ -238,7 +226,7 @@ static bool is_result_name(const char *name) {
 static harpe_status read_all(conversion *self, harpe_error *error) {
     DIR *directory = opendir(self->directory);
     if (!directory) return harpe_fail_errno(error, errno, "%s", self->directory);
-    char *path = path_in(self, "ranks.json");
+    char *path = harpe_path_join(self->directory, "/", "ranks.json");
     harpe_status status = path ? harpe_ranks_load(path, &self->ranks, &self->rank_count, error)
                                : harpe_fail_memory(error);
     free(path);
@@ -254,22 +242,20 @@ static harpe_status read_all(conversion *self, harpe_error *error) {
 /* ---- The profile ----------------------------------------------------------------------------- */
 
 static harpe_status check(const conversion *self, harpe_error *error) {
-    if (self->rounds == 0) {
+    if (self->rounds == 0)
         return harpe_fail(error, HARPE_NOT_FOUND,
                           "%s: no K.prof.json here; has the job reported a result?",
                           self->directory);
-    }
     if (self->sum_count > 0) return HARPE_OK;
-    if (self->iterations_without_energy > 0) {
+    if (self->iterations_without_energy > 0)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "%s: the results hold no energies of instructions (energy_breakdown), "
                           "without which there is no profile; let the clients measure energy",
                           self->directory);
-    }
-    return harpe_fail(error, HARPE_INVALID_INPUT,
-                      "%s: no result holds times of instructions (time_breakdown) that fit its "
-                      "schedule",
-                      self->directory);
+    return harpe_fail(
+        error, HARPE_INVALID_INPUT,
+        "%s: no result holds times of instructions (time_breakdown) that fit its schedule",
+        self->directory);
 }
 
 static harpe_status print_rows(const conversion *self, harpe_text *text, harpe_error *error) {
@@ -283,13 +269,12 @@ static harpe_status print_rows(const conversion *self, harpe_text *text, harpe_e
                                  .time_s = sum->time_s / (double)sum->runs,
                                  .energy_j = sum->energy_j / (double)sum->runs};
         harpe_profile_field fault = harpe_profile_row_fault(&row, strlen(row.instruction));
-        if (fault != HARPE_FIELD_COUNT) {
+        if (fault != HARPE_FIELD_COUNT)
             return harpe_fail(error, HARPE_INVALID_INPUT,
                               "%s: rank %d, '%.63s' at %d MHz: mean time %s s, energy %s J: %s",
                               self->directory, row.rank, row.instruction, row.frequency_mhz,
                               HARPE_DIGITS(row.time_s, 6), HARPE_DIGITS(row.energy_j, 6),
                               harpe_profile_field_rule(fault));
-        }
         harpe_text_printf(text, "%d,%d,%s,%d,", row.stage, row.rank, row.instruction,
                           row.frequency_mhz);
         harpe_text_number(text, row.time_s);
@@ -315,12 +300,11 @@ static harpe_status write_out(const conversion *self, const convert_request *req
             (json_int_t)self->iterations_without_energy);
         return harpe_command_print_json(object, error);
     }
-    if (self->skipped_iterations + self->iterations_without_energy > 0) {
+    if (self->skipped_iterations + self->iterations_without_energy > 0)
         fprintf(stderr,
                 "harpe profile: of %zu lists of instructions %zu did not fit their schedule and "
                 "%zu had no energies; they are left out\n",
                 self->iterations, self->skipped_iterations, self->iterations_without_energy);
-    }
     return HARPE_OK;
 }
 
@@ -395,16 +379,14 @@ static const harpe_command_line command_line = {
     .is_in_order = true,
     .forms =
         "p2p [OPTION...]\nswitch [OPTION...] [-- COMMAND [ARG...]]\nconvert DIRECTORY [OPTION...]",
-    .about =
-        "Measure the power of a GPU that waits for a peer (p2p), measure how long a GPU takes to "
-        "change its clock (switch), or make a profile from a server's dump of a job "
-        "(convert).\vMore: harpe profile p2p --help, harpe profile switch --help, harpe profile "
-        "convert --help, man harpe-profile",
+    .about = "Measure the power of a GPU that waits for a peer (p2p), measure how long a GPU takes "
+             "to change its clock (switch), or make a profile from a server's dump of a job "
+             "(convert).\vMore: harpe profile p2p --help, harpe profile switch --help, harpe "
+             "profile convert --help, man harpe-profile",
 };
 
 int harpe_profile_command(int argc, char **argv) {
-    harpe_terminal_progress terminal;
-    (void)harpe_terminal_progress_start(&terminal, true);
+    harpe_command_catch_signals();
     int code =
         argc > 1 ? harpe_command_dispatch(subcommands, 3, "harpe profile", argc - 1, argv + 1) : -1;
     if (code >= 0) return code;

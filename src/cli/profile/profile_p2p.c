@@ -5,22 +5,15 @@
  * process sends only on request. Harpe itself does not compute on GPUs, and users who train with
  * pipelines usually have PyTorch. */
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <harpe/gpu.h>
 #include <harpe/monitor.h>
 
 #include "base/cleanup_process.h"
 #include "base/clock.h"
-#include "base/error.h"
-#include "base/terminal_progress.h"
 #include "base/wait.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "gpu/gpus.h"
 
 typedef struct p2p_request {
@@ -101,16 +94,12 @@ static int spawn(const char *python, int rank, int gpu, const char *path, int in
 static harpe_status start_both(torch_pair *pair, const char *python, const int gpus[2],
                                harpe_error *error) {
     int go[2] = {-1, -1}, lines[2] = {-1, -1};
-    if (pipe2(go, O_CLOEXEC) != 0) return harpe_fail_errno(error, errno, "making a pipe");
-    if (pipe2(lines, O_CLOEXEC) != 0) {
-        harpe_status status = harpe_fail_errno(error, errno, "making a pipe");
-        close(go[0]);
-        close(go[1]);
-        return status;
-    }
+    bool has_pipes = pipe2(go, O_CLOEXEC) == 0 && pipe2(lines, O_CLOEXEC) == 0;
+    int failed = has_pipes ? 0 : errno;
     pair->go = go[1];
     pair->lines = lines[0];
-    int failed = 0;
+    if (!has_pipes && go[0] >= 0) close(go[0]);
+    if (!has_pipes) return harpe_fail_errno(error, failed, "making a pipe");
     for (int rank = 0; rank < 2 && failed == 0; rank++) {
         failed = spawn(python, rank, gpus[rank], pair->path, go[0], lines[1], &pair->pids[rank]);
         if (failed != 0) pair->pids[rank] = 0;
@@ -127,11 +116,10 @@ static harpe_status start_both(torch_pair *pair, const char *python, const int g
 static harpe_status read_lines(torch_pair *pair, bool *is_waiting, harpe_error *error) {
     char text[1024];
     ssize_t length = read(pair->lines, text, sizeof text - 1);
-    if (length <= 0) {
+    if (length <= 0)
         return harpe_fail(
             error, HARPE_UNAVAILABLE,
             "the Python processes ended without a message; their output may show the reason");
-    }
     text[length] = '\0';
     char *failure = strstr(text, "error ");
     if (failure) {
@@ -188,12 +176,11 @@ static harpe_status start_pair(torch_pair *pair, const char *python, int gpu, in
     int64_t end_ns = harpe_clock_ns() + start_limit_ns;
     while (status == HARPE_OK && !is_waiting) {
         status = listen_once(pair, 100, &is_waiting, error);
-        if (status == HARPE_OK && !is_waiting && harpe_clock_ns() > end_ns) {
+        if (status == HARPE_OK && !is_waiting && harpe_clock_ns() > end_ns)
             status = harpe_fail(error, HARPE_UNAVAILABLE,
                                 "no transfer between GPU %d and GPU %d after %d s; NCCL_DEBUG=INFO "
                                 "shows what NCCL is doing",
                                 gpu, peer, (int)(start_limit_ns / 1000000000));
-        }
     }
     return after_a_signal(status, error);
 }
@@ -203,12 +190,9 @@ static bool has_ended(int *pid) {
     return *pid == 0;
 }
 
-/* Tells the processes to end, and kills them if they do not end. */
+/* Tells the processes to end, and kills them if they do not end. The pair is then of no use. */
 static void stop_pair(torch_pair *pair) {
-    if (pair->go >= 0) {
-        close(pair->go);
-        pair->go = -1;
-    }
+    if (pair->go >= 0) close(pair->go);
     /* If one process has ended, the other process waits forever. */
     bool is_alone = has_ended(&pair->pids[0]) || has_ended(&pair->pids[1]);
     int64_t end_ns = harpe_clock_ns() + (is_alone ? 0 : end_limit_ns);
@@ -219,21 +203,13 @@ static void stop_pair(torch_pair *pair) {
         if (has_ended(&pair->pids[i])) continue;
         kill(pair->pids[i], SIGKILL);
         (void)waitpid(pair->pids[i], NULL, 0);
-        pair->pids[i] = 0;
     }
-    if (pair->lines >= 0) {
-        close(pair->lines);
-        pair->lines = -1;
-    }
+    if (pair->lines >= 0) close(pair->lines);
     if (pair->path[0]) {
         *strrchr(pair->path, '/') = '\0';
         harpe_remove_flat_directory(pair->path);
-        pair->path[0] = '\0';
     }
-    if (pair->cleanup_pipe >= 0) {
-        close(pair->cleanup_pipe);
-        pair->cleanup_pipe = -1;
-    }
+    if (pair->cleanup_pipe >= 0) close(pair->cleanup_pipe);
 }
 
 static const double settling_s = 2; /* time after which clocks and power of the GPU are steady */
@@ -261,10 +237,10 @@ static harpe_status wait_on_emulator(harpe_gpus *gpus, int gpu, int waiting, har
     int code = wait ? wait((unsigned int)info->driver_index, waiting) : -1;
     if (library) dlclose(library);
     if (code == 0) return HARPE_OK;
-    return harpe_fail(error, HARPE_DRIVER_ERROR,
-                      "GPU %d: the emulator could not make it wait (%d); is %s the emulator of "
-                      "this version?",
-                      gpu, code, *path ? path : "the driver library");
+    return harpe_fail(
+        error, HARPE_DRIVER_ERROR,
+        "GPU %d: the emulator could not make it wait (%d); is %s the emulator of this version?",
+        gpu, code, *path ? path : "the driver library");
 }
 
 /* Waits for `time_s` seconds of GPU time. A signal or the end of a process ends the wait early. */
@@ -307,20 +283,17 @@ static harpe_status measure(wait_trial *trial, harpe_error *error) {
 
 static harpe_status check_gpus(const wait_trial *trial, int peer, harpe_error *error) {
     int gpu = trial->request->gpu, count = harpe_gpus_count(trial->gpus);
-    if (gpu >= count) {
+    if (gpu >= count)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT, "--gpu %d: there are %d GPUs visible here",
                           gpu, count);
-    }
     if (trial->is_built_in) return HARPE_OK;
-    if (count < 2) {
+    if (count < 2)
         return harpe_fail(error, HARPE_UNAVAILABLE,
                           "a GPU can only wait for another GPU, and only one is visible here; use "
                           "a machine with two GPUs of this kind, or 'harpe emulate'");
-    }
-    if (peer >= count || peer == gpu) {
+    if (peer >= count || peer == gpu)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "--peer %d: expected another GPU than %d, below %d", peer, gpu, count);
-    }
     return HARPE_OK;
 }
 
@@ -396,13 +369,12 @@ static const harpe_flag flags[] = {
 static const harpe_command_line command_line = {
     .parts = {{.flags = flags}},
     .refusal = "is not a flag",
-    .about =
-        "Measure the power of a GPU that is blocked on a peer: --p2p-power of harpe plan."
-        "\vOn real GPUs two processes of PyTorch (torch.distributed, NCCL) take part; emulated "
-        "GPUs need none.\n\nExamples:\n"
-        "  harpe profile p2p\n"
-        "  harpe emulate --gpus 2xA100 -- harpe profile p2p --duration 5\n\n"
-        "See also: man harpe-profile",
+    .about = "Measure the power of a GPU that is blocked on a peer: --p2p-power of harpe plan."
+             "\vOn real GPUs two processes of PyTorch (torch.distributed, NCCL) take part; "
+             "emulated GPUs need none.\n\nExamples:\n"
+             "  harpe profile p2p\n"
+             "  harpe emulate --gpus 2xA100 -- harpe profile p2p --duration 5\n\n"
+             "See also: man harpe-profile",
 };
 
 int harpe_profile_p2p_command(int argc, char **argv) {

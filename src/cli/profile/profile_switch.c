@@ -6,29 +6,20 @@
  * end, and SIGKILL if it does not end soon. */
 #include <dlfcn.h>
 #include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <harpe/frequency_controller.h>
 
-#include "base/array.h"
 #include "base/clock.h"
-#include "base/error.h"
-#include "base/file.h"
 #include "base/wait.h"
-#include "cli/commands.h"
-#include "cli/gpu_names.h"
+#include "cli/cli.h"
 #include "client/switch_learning.h"
 #include "gpu/gpus.h"
 
 enum { CLOCKS_MAX = 64 };
 
 typedef struct switch_request {
-    const char *gpu_name;      /* as a user names it (cli/gpu_names.h); NULL: GPU 0 */
+    const char *gpu_name;      /* as a user names it (cli/cli.h); NULL: GPU 0 */
     int clock_mhz[CLOCKS_MAX]; /* the clocks to measure */
     int clock_count;
     int spread_count; /* if no clocks are given: so many, evenly spread over those of the GPU */
@@ -69,10 +60,10 @@ static harpe_status start_work(busy_gpu *busy, const harpe_gpus *gpus, int gpu,
     void *address = busy->library ? dlsym(busy->library, "harpe_emulator_work") : NULL;
     memcpy(&busy->work, &address, sizeof busy->work);
     if (!busy->work)
-        return harpe_fail(error, HARPE_DRIVER_ERROR,
-                          "GPU %d: the emulator could not make it busy; is %s the emulator of this "
-                          "version?",
-                          gpu, *path ? path : "the driver library");
+        return harpe_fail(
+            error, HARPE_DRIVER_ERROR,
+            "GPU %d: the emulator could not make it busy; is %s the emulator of this version?", gpu,
+            *path ? path : "the driver library");
     int result = harpe_thread_start(&busy->thread, "harpe-work", work, busy);
     busy->has_thread = result == 0;
     return result == 0 ? HARPE_OK : harpe_fail_errno(error, result, "starting a thread");
@@ -108,10 +99,10 @@ static harpe_status start_busy(busy_gpu *busy, harpe_gpus *gpus, int gpu, char *
 static harpe_status check_busy(busy_gpu *busy, harpe_error *error) {
     if (busy->child == 0 || waitpid(busy->child, NULL, WNOHANG) == 0) return HARPE_OK;
     busy->child = 0;
-    return harpe_fail(error, HARPE_UNAVAILABLE,
-                      "'%s' ended before the measurement; it must keep the GPU busy until it is "
-                      "stopped",
-                      busy->program);
+    return harpe_fail(
+        error, HARPE_UNAVAILABLE,
+        "'%s' ended before the measurement; it must keep the GPU busy until it is stopped",
+        busy->program);
 }
 
 static void signal_child(const busy_gpu *busy, int signal) {
@@ -255,9 +246,8 @@ static harpe_status measure(trial *self, harpe_error *error) {
         if (self->clocks[i].samples == 0)
             status =
                 harpe_fail(error, HARPE_UNAVAILABLE,
-                           "GPU %d: no change to %d MHz was seen; it may be limited by its "
-                           "power, its temperature or an administrator, or this machine is too "
-                           "busy",
+                           "GPU %d: no change to %d MHz was seen; it may be limited by its power, "
+                           "its temperature or an administrator, or this machine is too busy",
                            self->gpu, self->clocks[i].mhz);
     return status;
 }

@@ -5,13 +5,10 @@
  */
 #include <inttypes.h>
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <harpe/profile.h>
 
-#include "base/error.h"
-#include "cli/commands.h"
+#include "cli/cli.h"
 #include "sim/sim.h"
 
 typedef struct emulate_arguments {

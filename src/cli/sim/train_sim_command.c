@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe train-sim`: runs a simulated training job (src/sim) and prints the report: measured and
  * predicted values side by side, then the run's events. docs/simulation.md describes the values. */
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <harpe/profile.h>
 
-#include "base/error.h"
-#include "base/number.h"
-#include "base/terminal_progress.h"
-#include "cli/commands.h"
-#include "cli/gpu_names.h"
-#include "cli/job_report.h"
+#include "cli/cli.h"
 #include "sim/sim.h"
 
 #define REAL_LIMIT_S 600.0
@@ -21,9 +13,10 @@
 
 enum { STEPS_MAX = HARPE_SIM_STEP_MAX / 2 };
 
-/* Parses an event, "[RANK@][+]STEP[=FACTOR]". */
-static void parse_event(const struct argp_state *state, const char *flag, const char *text,
-                        bool has_rank, bool has_factor, harpe_sim_event *event) {
+/* Reads an event, "[RANK@][+]STEP[=FACTOR]". */
+static void read_event(void *into, struct argp_state *state, const char *flag, char *text) {
+    bool has_factor = strcmp(flag, "--straggler") == 0;
+    bool has_rank = has_factor || strcmp(flag, "--kill-rank") == 0;
     const char *at = has_rank ? strchr(text, '@') : NULL;
     const char *equals = has_factor ? strchr(text, '=') : NULL;
     const char *step = at ? at + 1 : text;
@@ -42,27 +35,15 @@ static void parse_event(const struct argp_state *state, const char *flag, const 
                   harpe_parse_double(equals + 1, strlen(equals + 1), &factor) && factor >= 1 &&
                   factor <= 100;
     if (!is_good)
-        harpe_flag_fail(state,
-                        "%s: expected %s%s%s, found '%s'; a step such as +5 counts from the "
-                        "steady state",
-                        flag, has_rank ? "RANK@" : "", "STEP", has_factor ? "=FACTOR" : "", text);
-    *event = (harpe_sim_event){.is_given = true,
-                               .is_after_steady = is_after_steady,
-                               .rank = (int)rank,
-                               .step = (int)number,
-                               .factor = factor};
-}
-
-static void read_straggler(void *into, struct argp_state *state, const char *flag, char *text) {
-    parse_event(state, flag, text, true, true, into);
-}
-
-static void read_kill(void *into, struct argp_state *state, const char *flag, char *text) {
-    parse_event(state, flag, text, true, false, into);
-}
-
-static void read_restart(void *into, struct argp_state *state, const char *flag, char *text) {
-    parse_event(state, flag, text, false, false, into);
+        harpe_flag_fail(
+            state,
+            "%s: expected %s%s%s, found '%s'; a step such as +5 counts from the steady state", flag,
+            has_rank ? "RANK@" : "", "STEP", has_factor ? "=FACTOR" : "", text);
+    *(harpe_sim_event *)into = (harpe_sim_event){.is_given = true,
+                                                 .is_after_steady = is_after_steady,
+                                                 .rank = (int)rank,
+                                                 .step = (int)number,
+                                                 .factor = factor};
 }
 
 static void read_json(void *into, struct argp_state *state, const char *flag, char *text) {
@@ -143,11 +124,11 @@ static const harpe_flag flags[] = {
      HARPE_INTO(harpe_sim_options, learning_limit_s), 0, 1e6, .is_above = true},
     {"straggler", 0, "RANK@STEP=FACTOR",
      "Throttle the rank's GPU from this step on, and report it to the server", 3,
-     HARPE_READ(read_straggler, harpe_sim_options, straggler)},
+     HARPE_READ(read_event, harpe_sim_options, straggler)},
     {"kill-rank", 0, "RANK@STEP", "Kill the rank, and restart the job", 3,
-     HARPE_READ(read_kill, harpe_sim_options, kill_rank)},
+     HARPE_READ(read_event, harpe_sim_options, kill_rank)},
     {"restart-server", 0, "STEP", "Kill the server, and restart it with its store", 3,
-     HARPE_READ(read_restart, harpe_sim_options, restart_server)},
+     HARPE_READ(read_event, harpe_sim_options, restart_server)},
     {.help = "Output:", .group = 4},
     {"json", 0, NULL, "Print the result as JSON", 4, HARPE_INTO(harpe_sim_options, is_json)},
     {"log-steps", 0, "FILE", "Write a line of JSON to FILE after each step", 4,
@@ -159,14 +140,14 @@ static const harpe_flag flags[] = {
 
 static const harpe_command_line command_line = {
     .parts = {{.flags = flags}},
-    .about = "Train on emulated GPUs with everything else real: the optimizer of each rank, its "
-             "controller, the coordination server. They run in virtual time, in one process, and "
-             "print the same figures on every machine; --real-time runs them in processes of their "
-             "own. Prints the time and energy at the "
-             "highest clocks, the predictions of the plan, and the time and energy with the "
-             "optimizer.\vExamples:\n  harpe train-sim\n  harpe train-sim --inst-profile gpt3.csv "
-             "--p2p-power 84 --pp 8 --num-mbs 32 \\\n      --offline\n\n"
-             "See also: man harpe-train-sim",
+    .about =
+        "Train on emulated GPUs with everything else real: the optimizer of each rank, its "
+        "controller, the coordination server. They run in virtual time, in one process, and print "
+        "the same figures on every machine; --real-time runs them in processes of their own. "
+        "Prints the time and energy at the highest clocks, the predictions of the plan, and the "
+        "time and energy with the optimizer.\vExamples:\n  harpe train-sim\n  harpe train-sim "
+        "--inst-profile gpt3.csv --p2p-power 84 --pp 8 --num-mbs 32 \\\n      --offline\n\n"
+        "See also: man harpe-train-sim",
 };
 
 static void check_together(const struct argp_state *state, const harpe_sim_options *options) {
@@ -329,8 +310,7 @@ static void print_savings(const harpe_sim_run *run, const harpe_sim_summary *sum
     one_clock other = find_one_clock(run, highest, planned);
     double saved_more = savings_against(&other, planned->energy_j, highest->energy_j);
     printf("  One clock for all GPUs saves %.2f %% and takes %+.2f %% time, computed from the "
-           "profile. "
-           "Against it\n  the plan saves %.2f %%%s\n",
+           "profile. Against it\n  the plan saves %.2f %%%s\n",
            other.savings_percent, other.more_time_percent, saved_more,
            isfinite(uncertainty) && fabs(saved_more) <= uncertainty ? " (within noise)" : "");
 }
@@ -365,10 +345,9 @@ static void print_slow(const harpe_sim_run *run, const harpe_sim_summary *sums) 
     printf("  %d %s more than %g %% slower", slow->slow_steps,
            slow->slow_steps == 1 ? "step was" : "steps were", 100 * HARPE_SIM_SLOW_SHARE);
     if (run->options->is_real_time)
-        printf(
-            ". In %d of them this machine woke a rank late by more than\n  %g %% of a step (%.3f s "
-            "of GPU time in the slowest step); delays of controllers are not known",
-            slow->late_steps, 100 * HARPE_SIM_SLOW_SHARE, slow->late_s);
+        printf(". In %d of them this machine woke a rank late by more than\n  %g %% of a step "
+               "(%.3f s of GPU time in the slowest step); delays of controllers are not known",
+               slow->late_steps, 100 * HARPE_SIM_SLOW_SHARE, slow->late_s);
     printf("\n");
 }
 
@@ -550,9 +529,8 @@ static harpe_status print_report(const harpe_sim_run *run, harpe_error *error) {
 int harpe_train_sim_command(int argc, char **argv) {
     harpe_sim_options options;
     harpe_error error;
-    harpe_terminal_progress terminal;
     parse_options(argc, argv, &options);
-    (void)harpe_terminal_progress_start(&terminal, true); /* a signal now ends the run cleanly */
+    harpe_command_catch_signals(); /* a signal now ends the run cleanly */
     harpe_sim_staging staging = {.report = print_report};
     harpe_status status = harpe_sim_run_job(&options, &staging, &error);
     return status == HARPE_OK ? HARPE_EXIT_OK : harpe_command_fail("train-sim", &error);

@@ -192,11 +192,10 @@ char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_steering *steerin
 
 typedef struct harpe_events harpe_events;
 
-harpe_events *harpe_events_new(harpe_loop *loop, harpe_lead *lead); /* NULL: out of memory */
+/* `*lead` is NULL after harpe_routes_leave_engine. Returns NULL if memory runs out. */
+harpe_events *harpe_events_new(harpe_loop *loop, harpe_lead *const *lead);
 /* Frees the streams. Call it after harpe_http_free, which closes every stream. */
 void harpe_events_free(harpe_events *events);
-/* Does the same as harpe_routes_leave_engine, for streams. */
-void harpe_events_leave_engine(harpe_events *events);
 /* Opens a stream of one job, or of all jobs if `job_id` is NULL. Copies `job_id`. If no stream can
  * be opened, answers `request` at once. Otherwise the request's data belongs to the stream from
  * then on. */
@@ -220,18 +219,18 @@ void harpe_events_gone(void *data);
  * clients that train. */
 typedef struct harpe_long_answers harpe_long_answers;
 
-/* NULL: out of memory. */
-harpe_long_answers *harpe_long_answers_new(harpe_loop *loop, harpe_lead *lead,
+/* `lead` is as for harpe_events_new. Returns NULL if memory runs out. */
+harpe_long_answers *harpe_long_answers_new(harpe_loop *loop, harpe_lead *const *lead,
                                            harpe_latencies *latencies);
 /* Frees the answers. Call it after harpe_http_free, which ends every answer. */
 void harpe_long_answers_free(harpe_long_answers *answers);
-/* Does the same as harpe_routes_leave_engine, for long answers. */
-void harpe_long_answers_leave_engine(harpe_long_answers *answers);
+/* Answers 503. */
+void harpe_answer_out_of_memory(harpe_http_request *request);
 /* Answers `request` with the data that `call` asks for: HARPE_CALL_LIST with a limit in `round`, or
- * HARPE_CALL_SHOW. Uses only the kind, job_id, scope (both taken over), rank and round of `call`.
- * The request's data belongs to the answer from then on. */
+ * HARPE_CALL_SHOW. Takes over the texts of `call`, and copies `scope`. The request's data belongs
+ * to the answer from then on. */
 void harpe_long_answers_begin(harpe_long_answers *answers, harpe_http_request *request,
-                              const harpe_route *route, const harpe_call *call);
+                              const harpe_route *route, const char *scope, harpe_call *call);
 /* Returns true if `data`, the data of a request, belongs to a long answer. */
 bool harpe_long_answers_own(const void *data);
 /* The function `sent` of a harpe_http_handler. */

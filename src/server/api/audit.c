@@ -115,9 +115,8 @@ static char *understood(const harpe_route *route, const char *body, size_t lengt
         harpe_text_append(&text, body, harpe_cut_length(body, RAW_BYTES));
     json_decref(members);
     harpe_json_free(&json);
-    if (!text.failed) return text.data ? text.data : strdup("");
-    harpe_text_free(&text);
-    return NULL;
+    harpe_text_append(&text, "", 0);
+    return harpe_text_take(&text);
 }
 
 /* ---- The request: notes ---------------------------------------------------------------------- */
@@ -130,9 +129,9 @@ static char *path_of(harpe_http_request *request, const harpe_route *route) {
         harpe_text_printf(&text, "/%s", harpe_http_segment(request, i));
     if (group && route->call == HARPE_CALL_FLEET_DELETE_BUDGET)
         harpe_text_printf(&text, "?group=%s", group);
-    if (text.failed) harpe_text_free(&text);
-    if (text.data) text.data[harpe_cut_length(text.data, WHAT_BYTES)] = '\0';
-    return text.data;
+    char *path = harpe_text_take(&text);
+    if (path) path[harpe_cut_length(path, WHAT_BYTES)] = '\0';
+    return path;
 }
 
 bool harpe_audit_note_take(harpe_audit_note *note, harpe_http_request *request,
@@ -159,10 +158,12 @@ void harpe_audit_note_clear(harpe_audit_note *note) {
     *note = (harpe_audit_note){0};
 }
 
+/* ---- The file -------------------------------------------------------------------------------- */
+
 /* Appends to the file of the audit log, and reads its newest records. The file is opened for each
  * write, so it may be renamed at any time. A file that is too long is renamed to PATH.old. A file
- * process makes all calls on the files. The parts of its work are the path, the old path, and what
- * to append or how many records to read. */
+ * process makes all calls on the files. The parts of its work are the path, and what to append or
+ * how many records to read. */
 
 enum {
     TAIL_BYTES = 8 << 20,  /* of the file, that a reader looks at */
@@ -170,7 +171,7 @@ enum {
     APPENDS = -1,          /* in place of a limit of records to read */
 };
 
-enum { PATH, OLD_PATH, APPENDED, LIMIT, PART_COUNT };
+enum { PATH, APPENDED, LIMIT, PART_COUNT };
 
 /* ---- The file: appending --------------------------------------------------------------------- */
 
@@ -202,10 +203,10 @@ static int open_with_room(const char *path, const char *old_path, size_t length)
     return open_log(path);
 }
 
-static harpe_status append(const struct iovec *parts, harpe_error *error) {
-    const char *path = parts[PATH].iov_base;
-    int file = open_with_room(path, parts[OLD_PATH].iov_base, parts[APPENDED].iov_len);
-    int failure = file < 0 ? errno : append_to(file, &parts[APPENDED]);
+static harpe_status append(const char *path, const char *old_path, const struct iovec *text,
+                           harpe_error *error) {
+    int file = open_with_room(path, old_path, text->iov_len);
+    int failure = file < 0 ? errno : append_to(file, text);
     if (file >= 0 && close(file) != 0 && !failure) failure = errno;
     return failure ? harpe_fail_errno(error, failure, "audit_log: cannot append to %.300s", path)
                    : HARPE_OK;
@@ -263,11 +264,10 @@ static int take_newest(const char *path, const char *old_path, int limit, json_t
     return failure;
 }
 
-static harpe_status read_newest(const struct iovec *parts, int limit, harpe_text *answer,
-                                harpe_error *error) {
-    const char *path = parts[PATH].iov_base;
+static harpe_status read_newest(const char *path, const char *old_path, int limit,
+                                harpe_text *answer, harpe_error *error) {
     json_t *list = json_array();
-    int failure = list ? take_newest(path, parts[OLD_PATH].iov_base, limit, list) : 0;
+    int failure = list ? take_newest(path, old_path, limit, list) : 0;
     char *json = list && !failure ? json_dumps(list, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(list);
     if (failure) return harpe_fail_errno(error, failure, "audit_log: cannot read %.300s", path);
@@ -282,48 +282,17 @@ static harpe_status read_newest(const struct iovec *parts, int limit, harpe_text
 harpe_status harpe_audit_file_work(const struct iovec *parts, size_t count, harpe_text *answer,
                                    harpe_error *error) {
     int limit;
+    char *old_path;
+    const char *path = parts[PATH].iov_base;
     if (count != PART_COUNT || parts[LIMIT].iov_len != sizeof limit)
         return harpe_fail(error, HARPE_INTERNAL, "work on the audit log has the wrong size");
     memcpy(&limit, parts[LIMIT].iov_base, sizeof limit);
-    return limit < 0 ? append(parts, error) : read_newest(parts, limit, answer, error);
-}
-
-static harpe_status run(harpe_file_processes *files, const char *path, const char *old_path,
-                        struct iovec appended, int limit, harpe_text *answer, harpe_error *error) {
-    const struct iovec parts[PART_COUNT] = {[PATH] = {(void *)path, strlen(path)},
-                                            [OLD_PATH] = {(void *)old_path, strlen(old_path)},
-                                            [APPENDED] = appended,
-                                            [LIMIT] = {&limit, sizeof limit}};
-    return harpe_file_processes_run(files, path, harpe_audit_file_work, parts, PART_COUNT, answer,
-                                    error);
-}
-
-/* Appends the text and puts it on disk. First renames a file that would become too long to
- * `old_path`. */
-static harpe_status audit_file_append(harpe_file_processes *files, const char *path,
-                                      const char *old_path, const char *text, size_t length,
-                                      harpe_error *error) {
-    harpe_text answer = {0};
-    harpe_status status =
-        run(files, path, old_path, (struct iovec){(void *)text, length}, APPENDS, &answer, error);
-    harpe_text_free(&answer);
+    if (asprintf(&old_path, "%s.old", path) < 0) return harpe_fail_memory(error);
+    harpe_status status = limit < 0 ? append(path, old_path, &parts[APPENDED], error)
+                                    : read_newest(path, old_path, limit, answer, error);
+    free(old_path);
     return status;
 }
-
-/* Reads the newest `limit` (at least 0) records as a JSON list, newest first. `json` must be empty
- * before. */
-static harpe_status audit_file_read(harpe_file_processes *files, const char *path,
-                                    const char *old_path, int limit, harpe_text *json,
-                                    harpe_error *error) {
-    harpe_status status = run(files, path, old_path, (struct iovec){"", 0}, limit, json, error);
-    if (status == HARPE_OK && (json->failed || !json->data)) status = harpe_fail_memory(error);
-    if (status != HARPE_OK) harpe_text_free(json);
-    return status;
-}
-
-/* Makes the records of the audit log, and lets workers write and read them. Records that come while
- * a worker writes are written together afterwards. Records of tokens without the role operator are
- * limited. */
 
 enum { LATE_S = 5 /* a write that takes longer makes the server refuse what steers */ };
 
@@ -353,7 +322,6 @@ struct harpe_audit {
     harpe_workers *workers;
     harpe_file_processes *files;
     const char *path;
-    char *old_path; /* PATH.old */
     source *sources;
     size_t source_count, source_capacity;
     harpe_log log;
@@ -394,11 +362,24 @@ static bool is_left_out(source *from, const harpe_audit_note *note, int http_sta
 
 /* ---- Writing records ------------------------------------------------------------------------- */
 
+/* Appends the text and puts it on disk (`limit` is APPENDS), or reads the newest `limit` records as
+ * a JSON list, newest first. */
+static harpe_status run(const harpe_audit *audit, struct iovec appended, int limit,
+                        harpe_text *answer, harpe_error *error) {
+    const struct iovec parts[PART_COUNT] = {[PATH] = {(void *)audit->path, strlen(audit->path)},
+                                            [APPENDED] = appended,
+                                            [LIMIT] = {&limit, sizeof limit}};
+    return harpe_file_processes_run(audit->files, audit->path, harpe_audit_file_work, parts,
+                                    PART_COUNT, answer, error);
+}
+
 static void write_batch(void *user) {
     harpe_audit *audit = user;
     const harpe_text *text = &audit->writing.text;
-    audit->status = audit_file_append(audit->files, audit->path, audit->old_path, text->data,
-                                      text->length, &audit->error);
+    harpe_text nothing = {0};
+    audit->status =
+        run(audit, (struct iovec){text->data, text->length}, APPENDS, &nothing, &audit->error);
+    harpe_text_free(&nothing);
 }
 
 /* Calls what waits for a batch, in any order, and empties the batch. */
@@ -527,8 +508,7 @@ bool harpe_audit_fault(harpe_audit *audit, char *line, size_t size) {
 
 typedef struct reading {
     harpe_work work;
-    harpe_file_processes *files;
-    const char *path, *old_path;
+    const harpe_audit *audit;
     int limit;
     void (*done)(void *user, char *json, const harpe_error *error);
     void *user;
@@ -539,9 +519,11 @@ typedef struct reading {
 static void read_list(void *user) {
     reading *self = user;
     harpe_text json = {0};
-    if (audit_file_read(self->files, self->path, self->old_path, self->limit, &json,
-                        &self->error) == HARPE_OK)
-        self->json = json.data;
+    bool is_done =
+        run(self->audit, (struct iovec){"", 0}, self->limit, &json, &self->error) == HARPE_OK;
+    json.failed = json.failed || !is_done;
+    self->json = harpe_text_take(&json);
+    if (is_done && !self->json) (void)harpe_fail_memory(&self->error);
 }
 
 static void is_read(void *user) {
@@ -559,12 +541,7 @@ void harpe_audit_read(harpe_audit *audit, int limit,
         done(user, NULL, &error);
         return;
     }
-    *self = (reading){.files = audit->files,
-                      .path = audit->path,
-                      .old_path = audit->old_path,
-                      .limit = limit,
-                      .done = done,
-                      .user = user};
+    *self = (reading){.audit = audit, .limit = limit, .done = done, .user = user};
     self->work =
         (harpe_work){.work = read_list, .done = is_read, .user = self, .pool = HARPE_POOL_AUDIT};
     harpe_workers_submit(audit->workers, &self->work);
@@ -575,11 +552,8 @@ void harpe_audit_read(harpe_audit *audit, int limit,
 harpe_audit *harpe_audit_new(harpe_workers *workers, harpe_file_processes *files, const char *path,
                              harpe_log log) {
     harpe_audit *audit = harpe_calloc(1, sizeof *audit);
-    if (!audit) return NULL;
-    *audit = (harpe_audit){.workers = workers, .files = files, .path = path, .log = log};
-    if (asprintf(&audit->old_path, "%s.old", path) >= 0) return audit;
-    free(audit);
-    return NULL;
+    if (audit) *audit = (harpe_audit){.workers = workers, .files = files, .path = path, .log = log};
+    return audit;
 }
 
 void harpe_audit_free(harpe_audit *audit) {
@@ -589,6 +563,5 @@ void harpe_audit_free(harpe_audit *audit) {
     for (size_t i = 0; i < audit->source_count; i++)
         free(audit->sources[i].who);
     free(audit->sources);
-    free(audit->old_path);
     free(audit);
 }

@@ -27,18 +27,17 @@ typedef struct stream {
     harpe_events *events;
     struct stream *previous, *next;
     harpe_http_request *request;
-    harpe_text waiting; /* an event that waits until the piece before it was sent */
+    harpe_text waiting; /* events that wait until the text before them was sent */
     bool is_asking, has_begun, is_sending;
-    bool has_turn;               /* it may send the list of all jobs; the other streams wait */
-    bool is_over;                /* the stream ends when everything was sent */
-    bool is_in_event;            /* pieces of an event are still missing */
-    int64_t version;             /* version of the event whose pieces are sent */
-    harpe_timer *resume;         /* asks for the next piece */
-    harpe_call_answer held_rows; /* a first piece that waits like `waiting`; body NULL: none */
+    bool has_turn;       /* it may send the list of all jobs; the other streams wait */
+    bool is_over;        /* the stream ends when everything was sent */
+    bool is_in_event;    /* pieces of an event are still missing */
+    int64_t version;     /* version of the event whose pieces are sent */
+    harpe_timer *resume; /* asks for the next piece */
 } stream;
 
 struct harpe_events {
-    harpe_lead *lead; /* NULL: after leave_engine */
+    harpe_lead *const *lead;
     harpe_loop *loop;
     harpe_timer *alive_timer;
     stream *first;
@@ -88,19 +87,18 @@ static void free_stream(stream *self) {
     if (self->next) self->next->previous = self->previous;
     events->count--;
     harpe_timer_cancel(self->resume);
-    free(self->held_rows.body);
     harpe_text_free(&self->waiting);
-    free(self->call.job_id);
-    free(self->call.scope);
+    harpe_call_clear(&self->call);
     free(self);
 }
 
-/* Ends a stream that has begun. Otherwise answers with an error. */
-static void end(stream *self) {
+/* Ends a stream that has begun. Otherwise answers with an error. `breaks`: closes the connection in
+ * the middle of an event. The client then discards the event and connects again. */
+static void end(stream *self, bool breaks) {
     static char nothing[] = "{\"detail\":\"the server has no answer now: try again later\"}";
     harpe_http_set_data(self->request, NULL);
     if (self->has_begun)
-        harpe_http_stream_end(self->request);
+        (breaks ? harpe_http_stream_break : harpe_http_stream_end)(self->request);
     else
         harpe_http_answer(self->request, 503, "application/json", nothing, strlen(nothing), false,
                           NULL);
@@ -122,106 +120,51 @@ static void send_piece(stream *self, harpe_text *text) {
         {"x-accel-buffering", "no"},
         {"content-security-policy", "frame-ancestors 'none'"},
         {NULL, NULL}};
-    char *piece = text->data;
     size_t length = text->length;
-    *text = (harpe_text){0};
     self->has_begun = self->is_sending = true;
-    harpe_http_stream(self->request, "text/event-stream", piece, length, headers);
+    harpe_http_stream(self->request, "text/event-stream", harpe_text_take(text), length, headers);
 }
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
-static void put_event(harpe_text *text, const char *name, const harpe_call_answer *answer) {
-    harpe_text_printf(text, "event: %s\n", name);
-    if (answer->round >= 0) harpe_text_printf(text, "id: %lld\n", (long long)answer->round);
-    harpe_text_append(text, "data: ", strlen("data: "));
+/* Puts an event, or a piece of the event of all jobs, into the waiting text. */
+static void put_piece(stream *self, const char *name, const harpe_call_answer *answer) {
+    harpe_text *text = &self->waiting;
+    if (!self->is_in_event) {
+        harpe_text_printf(text, "event: %s\n", name);
+        if (answer->round >= 0) harpe_text_printf(text, "id: %lld\n", (long long)answer->round);
+        harpe_text_append(text, "data: ", strlen("data: "));
+        self->version = answer->round;
+    }
     harpe_text_append(text, answer->body, answer->length); /* JSON, in one line */
-    harpe_text_append(text, "\n\n", 2);
-}
-
-/* Closes the connection in the middle of an event. The client then discards the event and connects
- * again. */
-static void break_off(stream *self) {
-    harpe_http_set_data(self->request, NULL);
-    harpe_http_stream_break(self->request);
-    free_stream(self);
-}
-
-/* Sends a piece of the event of all jobs (harpe_jobs_piece). Nothing else is being sent or waits to
- * be sent. Takes the answer's body over. */
-static void send_rows(stream *self, const harpe_call_answer *answer) {
-    harpe_text text = {0};
-    const char *rows = memchr(answer->body, '\n', answer->length);
-    bool is_first = !self->is_in_event;
-    bool is_good =
-        rows && harpe_parse_int(answer->body, (size_t)(rows - answer->body), &self->call.rank);
-    if (is_good) {
-        rows++;
-        if (is_first) {
-            self->version = answer->round;
-            harpe_text_printf(&text, "event: jobs\nid: %lld\ndata: {\"whole\":true,\"jobs\":[",
-                              (long long)answer->round);
-        } else if (*rows) {
-            harpe_text_append(&text, ",", 1);
-        }
-        harpe_text_append(&text, rows, answer->length - (size_t)(rows - answer->body));
-        self->is_in_event = self->call.rank >= 0;
-        self->call.round = self->is_in_event ? -1 : self->version;
-        if (!self->is_in_event) harpe_text_printf(&text, "],\"gone\":[]}\n\n");
-    }
-    free(answer->body);
-    if (is_good && !text.failed) {
-        send_piece(self, &text);
-        return;
-    }
-    harpe_text_free(&text);
-    if (is_first)
-        end(self);
-    else
-        break_off(self);
-}
-
-/* Sends the piece, or keeps it while a comment is being sent. */
-static void take_rows(stream *self, const harpe_call_answer *answer) {
-    if (self->is_sending)
-        self->held_rows = *answer;
-    else
-        send_rows(self, answer);
+    self->is_in_event = self->call.rank >= 0;
+    if (!self->is_in_event) harpe_text_append(text, "\n\n", 2);
+    self->call.round = self->is_in_event ? -1 : self->version;
 }
 
 /* Sends an event or a piece, or keeps it for later. A stream that cannot continue sends the reason
  * and ends. Its client connects again. */
 static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
     stream *self = (stream *)call;
-    bool is_good = answer->http_status == 200 && answer->body;
+    bool is_good = answer->http_status == 200 && answer->body, is_later = self->is_in_event;
     self->is_asking = false;
-    if (!is_good && self->is_in_event) {
-        free(answer->body);
-        break_off(self);
-        return;
-    }
     if (!is_good && !self->has_begun && answer->body) {
         refuse(self, answer);
         return;
     }
-    if (is_good && !call->job_id && *answer->body != '{') {
-        take_rows(self, answer);
-        return;
-    }
-    if (answer->body)
-        put_event(&self->waiting, is_good ? call->job_id ? "job" : "jobs" : "end", answer);
+    if (answer->body && (is_good || !is_later))
+        put_piece(self, is_good ? call->job_id ? "job" : "jobs" : "end", answer);
     free(answer->body);
-    call->round = answer->round;
     self->is_over = !is_good || self->waiting.failed;
     if (self->is_sending) return;
     if (self->waiting.data && !self->waiting.failed)
         send_piece(self, &self->waiting);
     else
-        end(self);
+        end(self, is_later);
 }
 
 static void ask(stream *self) {
-    if (wants_all(self)) {
+    if (wants_all(self) && !self->is_in_event) {
         if (self->events->is_turn_taken) return;
         self->events->is_turn_taken = self->has_turn = true;
         harpe_timer_cancel(self->events->turn_timer);
@@ -230,49 +173,42 @@ static void ask(stream *self) {
                                &self->events->turn_timer, NULL);
     }
     self->is_asking = true;
-    if (self->events->lead)
-        harpe_lead_handle(self->events->lead, &self->call);
+    if (*self->events->lead)
+        harpe_lead_handle(*self->events->lead, &self->call);
     else
-        end(self);
+        end(self, self->is_in_event);
 }
 
 static void ask_for_piece(void *user) {
     stream *self = user;
     self->resume = NULL;
-    self->is_asking = true;
-    if (self->events->lead)
-        harpe_lead_handle(self->events->lead, &self->call);
-    else
-        break_off(self);
+    ask(self);
 }
 
 void harpe_events_sent(void *data) {
     stream *self = data;
     self->is_sending = false;
-    if (self->held_rows.body) {
-        harpe_call_answer rows = self->held_rows;
-        self->held_rows = (harpe_call_answer){0};
-        send_rows(self, &rows);
-        return;
-    }
-    if (self->is_in_event) {
+    if (self->waiting.data && !self->waiting.failed) {
+        send_piece(self, &self->waiting);
+    } else if (self->is_over) {
+        end(self, false);
+    } else if (self->is_in_event) {
         if (harpe_loop_after(self->events->loop, PIECE_AFTER_MS, ask_for_piece, self, &self->resume,
                              NULL))
-            break_off(self);
-        return;
+            end(self, true);
+    } else {
+        end_turn(self);
+        if (!self->is_asking) ask(self);
     }
-    end_turn(self);
-    if (self->waiting.data && !self->waiting.failed)
-        send_piece(self, &self->waiting);
-    else if (self->is_over)
-        end(self);
-    else if (!self->is_asking)
-        ask(self);
+}
+
+static void forget(stream *self) {
+    if (self->is_asking && *self->events->lead) harpe_lead_forget(*self->events->lead, &self->call);
 }
 
 void harpe_events_gone(void *data) {
     stream *self = data;
-    if (self->is_asking && self->events->lead) harpe_lead_forget(self->events->lead, &self->call);
+    forget(self);
     free_stream(self);
 }
 
@@ -304,20 +240,18 @@ static void show_life(void *user) {
 static stream *add_stream(harpe_events *events, harpe_http_request *request, const char *job_id,
                           const char *scope) {
     stream *self = harpe_calloc(1, sizeof *self);
-    char *id = job_id ? strdup(job_id) : NULL;
-    char *own_scope = scope ? strdup(scope) : NULL;
-    if (!self || (job_id && !id) || (scope && !own_scope)) {
-        free(self);
-        free(id);
-        free(own_scope);
-        return NULL;
-    }
+    if (!self) return NULL;
     self->call = (harpe_call){.kind = HARPE_CALL_CHANGES,
-                              .job_id = id,
-                              .scope = own_scope,
+                              .job_id = job_id ? strdup(job_id) : NULL,
+                              .scope = scope ? strdup(scope) : NULL,
                               .rank = -1,
                               .round = -1,
                               .answer = on_answer};
+    if ((job_id && !self->call.job_id) || (scope && !self->call.scope)) {
+        harpe_call_clear(&self->call);
+        free(self);
+        return NULL;
+    }
     self->events = events;
     self->request = request;
     self->next = events->first;
@@ -356,24 +290,18 @@ void harpe_events_check(harpe_events *events,
     for (stream *self = events->first, *next; self; self = next) {
         next = self->next;
         if (may_go_on(user, self->request, self->call.scope)) continue;
-        if (self->is_asking && events->lead) harpe_lead_forget(events->lead, &self->call);
-        self->is_asking = false;
-        if (self->has_begun)
-            break_off(self);
-        else
-            end(self);
+        forget(self);
+        end(self, true);
     }
 }
 
-harpe_events *harpe_events_new(harpe_loop *loop, harpe_lead *lead) {
+harpe_events *harpe_events_new(harpe_loop *loop, harpe_lead *const *lead) {
     harpe_events *events = harpe_calloc(1, sizeof *events);
     if (!events) return NULL;
     events->loop = loop;
     events->lead = lead;
     return events;
 }
-
-void harpe_events_leave_engine(harpe_events *events) { events->lead = NULL; }
 
 void harpe_events_free(harpe_events *events) {
     if (!events) return;

@@ -5,14 +5,11 @@
  * window. */
 #include "server/api/api_internal.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/text.h"
 
 enum { WINDOW_MS = 20 };
 static const int64_t window_ns = WINDOW_MS * INT64_C(1000000);
@@ -32,7 +29,7 @@ typedef struct long_answer {
 
 struct harpe_long_answers {
     harpe_loop *loop;
-    harpe_lead *lead; /* NULL: after leave_engine */
+    harpe_lead *const *lead;
     harpe_latencies *latencies;
     harpe_call_list waiting; /* for the next window */
     harpe_timer *timer;
@@ -53,13 +50,11 @@ static bool watch_window(harpe_long_answers *all) {
 
 static void free_answer(long_answer *self) {
     if (self->call.list == &self->all->waiting) harpe_calls_remove(&self->call);
-    free(self->call.job_id);
-    free(self->call.scope);
-    free(self->call.body);
+    harpe_call_clear(&self->call);
     free(self);
 }
 
-static void answer_out_of_memory(harpe_http_request *request) {
+void harpe_answer_out_of_memory(harpe_http_request *request) {
     static char detail[] = "{\"detail\":\"the server is out of memory: try again later\"}";
     harpe_http_answer(request, 503, JSON_TYPE, detail, strlen(detail), false, NULL);
 }
@@ -70,7 +65,7 @@ static void answer_once(long_answer *self, int status, char *body, size_t length
     if (body)
         harpe_http_answer(self->request, status, JSON_TYPE, body, length, true, NULL);
     else
-        answer_out_of_memory(self->request);
+        harpe_answer_out_of_memory(self->request);
     free_answer(self);
 }
 
@@ -83,84 +78,26 @@ static void break_off(long_answer *self) {
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */
 
-/* Writes the engine's piece of a list (harpe_jobs_list) as JSON, and changes the call so that it
- * asks for the next piece. Returns false if the piece cannot be read or memory runs out. */
-static bool take_rows(long_answer *self, const harpe_call_answer *answer, harpe_text *text) {
-    harpe_call *call = &self->call;
-    int64_t count, total;
-    int place_end = 0;
-    char place[64];
-    const char *rows = memchr(answer->body, '\n', answer->length);
-    // NOLINTNEXTLINE(cert-err34-c): the engine's own text
-    if (!rows || sscanf(answer->body, "%" SCNd64 " %" SCNd64 " %63s%n", &count, &total, place,
-                        &place_end) != 3)
-        return false;
-    const char *rest = answer->body + place_end;
-    size_t rest_length = (size_t)(rows - rest);
-    rows++;
-    if (!self->has_begun) harpe_text_printf(text, "{\"jobs\":[");
-    if (self->has_begun && count > 0) harpe_text_printf(text, ",");
-    harpe_text_append(text, rows, answer->length - (size_t)(rows - answer->body));
-    bool has_more = strcmp(place, "-") != 0;
-    call->round -= count;
-    call->rank = 0;
-    self->is_over = !has_more || call->round <= 0;
-    if (self->is_over) {
-        harpe_text_printf(text, "],\"count\":%" PRId64, total);
-        harpe_text_printf(text, has_more ? ",\"next\":\"%s\"" : ",\"next\":null", place);
-        harpe_text_append(text, rest, rest_length);
-        harpe_text_append(text, "}", 1);
-        return !text->failed;
-    }
-    free(call->job_id);
-    call->job_id = strdup(place);
-    return call->job_id && !text->failed;
-}
-
-/* Puts the piece into `text`. Takes the answer's body over. */
-static bool take_piece(long_answer *self, const harpe_call_answer *answer, harpe_text *text) {
-    if (self->call.kind == HARPE_CALL_LIST) {
-        bool is_good = take_rows(self, answer, text);
-        free(answer->body);
-        return is_good;
-    }
-    *text = (harpe_text){.data = answer->body, .length = answer->length};
-    self->call.rank = answer->round;
-    self->is_over = answer->round < 0;
-    return true;
-}
-
 static void on_answer(harpe_call *call, const harpe_call_answer *answer) {
     long_answer *self = (long_answer *)call;
     self->is_asking = false;
     if (!self->has_begun)
         harpe_latencies_add(self->all->latencies, self->route,
                             harpe_clock_ns() - harpe_http_arrived_ns(self->request));
-    if (answer->http_status != 200 || !answer->body) {
-        if (!self->has_begun) {
-            answer_once(self, answer->http_status, answer->body, answer->length);
-            return;
-        }
+    bool is_good = answer->http_status == 200 && answer->body;
+    if (!self->has_begun && (!is_good || answer->round < 0)) {
+        answer_once(self, answer->http_status, answer->body, answer->length);
+        return;
+    }
+    if (!is_good) {
         free(answer->body);
         break_off(self);
         return;
     }
-    harpe_text text = {0};
-    if (!take_piece(self, answer, &text)) {
-        harpe_text_free(&text);
-        if (self->has_begun)
-            break_off(self);
-        else
-            answer_once(self, 503, NULL, 0);
-        return;
-    }
-    if (!self->has_begun && self->is_over) {
-        answer_once(self, 200, text.data, text.length);
-        return;
-    }
     self->has_begun = true;
-    self->is_over = self->is_over || !harpe_http_wants_body(self->request);
-    harpe_http_stream(self->request, JSON_TYPE, text.data, text.length, NULL);
+    self->is_over = answer->round < 0 || !harpe_http_wants_body(self->request);
+    if (call->kind == HARPE_CALL_SHOW) call->rank = answer->round;
+    harpe_http_stream(self->request, JSON_TYPE, answer->body, answer->length, NULL);
 }
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
@@ -170,8 +107,8 @@ static void ask_now(long_answer *self) {
     harpe_long_answers *all = self->all;
     int64_t before_ns = harpe_clock_ns();
     self->is_asking = true;
-    if (all->lead) {
-        harpe_lead_handle(all->lead, &self->call);
+    if (*all->lead) {
+        harpe_lead_handle(*all->lead, &self->call);
     } else {
         harpe_call_answer none = {.http_status = 503, .round = -1};
         on_answer(&self->call, &none);
@@ -206,26 +143,17 @@ static void ask(long_answer *self) {
 /* ---- Answers --------------------------------------------------------------------------------- */
 
 void harpe_long_answers_begin(harpe_long_answers *answers, harpe_http_request *request,
-                              const harpe_route *route, const harpe_call *call) {
+                              const harpe_route *route, const char *scope, harpe_call *call) {
     long_answer *self = harpe_calloc(1, sizeof *self);
-    if (!self) {
-        free(call->job_id);
-        free(call->scope);
-        free(call->body);
-        answer_out_of_memory(request);
+    call->scope = scope ? strdup(scope) : NULL;
+    if (!self || (scope && !call->scope)) {
+        free(self);
+        harpe_call_clear(call);
+        harpe_answer_out_of_memory(request);
         return;
     }
-    self->call = (harpe_call){.kind = call->kind,
-                              .job_id = call->job_id,
-                              .scope = call->scope,
-                              .rank = call->rank,
-                              .round = call->round,
-                              .body = call->body,
-                              .length = call->length,
-                              .answer = on_answer};
-    self->all = answers;
-    self->route = route;
-    self->request = request;
+    *self = (long_answer){.call = *call, .all = answers, .route = route, .request = request};
+    self->call.answer = on_answer;
     harpe_http_set_data(request, self);
     harpe_http_set_whole(request);
     ask(self);
@@ -249,11 +177,11 @@ void harpe_long_answers_sent(void *data) {
 
 void harpe_long_answers_gone(void *data) {
     long_answer *self = data;
-    if (self->is_asking && self->all->lead) harpe_lead_forget(self->all->lead, &self->call);
+    if (self->is_asking && *self->all->lead) harpe_lead_forget(*self->all->lead, &self->call);
     free_answer(self);
 }
 
-harpe_long_answers *harpe_long_answers_new(harpe_loop *loop, harpe_lead *lead,
+harpe_long_answers *harpe_long_answers_new(harpe_loop *loop, harpe_lead *const *lead,
                                            harpe_latencies *latencies) {
     harpe_long_answers *answers = harpe_calloc(1, sizeof *answers);
     if (!answers) return NULL;
@@ -262,8 +190,6 @@ harpe_long_answers *harpe_long_answers_new(harpe_loop *loop, harpe_lead *lead,
     answers->latencies = latencies;
     return answers;
 }
-
-void harpe_long_answers_leave_engine(harpe_long_answers *answers) { answers->lead = NULL; }
 
 void harpe_long_answers_free(harpe_long_answers *answers) {
     if (!answers) return;

@@ -299,14 +299,10 @@ enum { PHASE_COUNT = sizeof PHASES / sizeof *PHASES };
 /* `label` NULL: no label besides the job's id. */
 static void append_sample(harpe_text *text, const char *name, const harpe_job *job,
                           const char *label, const char *label_value, double value) {
-    harpe_text_printf(text, "harpe_job_%s{", name);
-    harpe_metrics_text_label(text, "job_id", job->id);
-    if (label) {
-        harpe_text_append(text, ",", 1);
-        harpe_metrics_text_label(text, label, label_value);
-    }
-    harpe_text_append(text, "}", 1);
-    harpe_metrics_text_value(text, value); /* infinite: an uncertainty that is not known */
+    const char *const labels[] = {"job_id", job->id, label, label_value, NULL};
+    harpe_text_append(text, "harpe_job_", strlen("harpe_job_"));
+    /* infinite: an uncertainty that is not known */
+    harpe_metrics_text_sample(text, name, labels, value);
 }
 
 static void append_head(harpe_text *text, const char *name, const char *type, const char *help) {
@@ -342,25 +338,18 @@ static void append_infos(harpe_text *text, const harpe_jobs *jobs, const char *s
         (void)snprintf(name, sizeof name, "%.*s", (int)harpe_cut_length(metadata, NAME_BYTES),
                        metadata);
         (void)snprintf(gpus, sizeof gpus, "%d", job->info.world_size);
-        const struct {
-            const char *name, *value;
-        } labels[] = {
-            {"job_id", job->id},
-            {"name", name},
-            {"group", job->group},
-            {"user", job->words[HARPE_WORD_USER]},
-            {"slurm_job", job->words[HARPE_WORD_SLURM_JOB]},
-            {"node", job->words[HARPE_WORD_NODE]},
-            {"model", job->words[HARPE_WORD_MODEL]},
-            {"gpus", gpus},
-        };
-        harpe_text_printf(text, "harpe_job_info");
-        for (size_t l = 0; l < sizeof labels / sizeof *labels; l++) {
-            harpe_text_printf(text, "%c", l == 0 ? '{' : ',');
-            harpe_metrics_text_label(text, labels[l].name, labels[l].value ? labels[l].value : "");
-        }
-        harpe_text_printf(text, "}");
-        harpe_metrics_text_value(text, 1);
+        const char *labels[] = {"job_id",    job->id,
+                                "name",      name,
+                                "group",     job->group,
+                                "user",      job->words[HARPE_WORD_USER],
+                                "slurm_job", job->words[HARPE_WORD_SLURM_JOB],
+                                "node",      job->words[HARPE_WORD_NODE],
+                                "model",     job->words[HARPE_WORD_MODEL],
+                                "gpus",      gpus,
+                                NULL};
+        for (size_t l = 1; l < sizeof labels / sizeof *labels; l += 2)
+            if (!labels[l]) labels[l] = "";
+        harpe_metrics_text_sample(text, "harpe_job_info", labels, 1);
     }
 }
 
@@ -433,8 +422,7 @@ static void append(harpe_text *text, const metric *metrics, size_t count) {
         char name[64];
         (void)snprintf(name, sizeof name, "harpe_%s", it->name);
         harpe_metrics_text_head(text, name, it->type, it->help);
-        harpe_text_printf(text, "%s", name);
-        harpe_metrics_text_value(text, it->value);
+        harpe_metrics_text_sample(text, name, (const char *[]){NULL}, it->value);
     }
 }
 
@@ -449,10 +437,8 @@ static void append_server(harpe_text *text, bool is_healthy) {
          is_healthy},
     };
     harpe_metrics_text_head(text, "harpe_build_info", GAUGE, "1; the label is Harpe's version.");
-    harpe_text_printf(text, "harpe_build_info{");
-    harpe_metrics_text_label(text, "version", harpe_build_version());
-    harpe_text_printf(text, "}");
-    harpe_metrics_text_value(text, 1);
+    harpe_metrics_text_sample(text, "harpe_build_info",
+                              (const char *[]){"version", harpe_build_version(), NULL}, 1);
     APPEND(text, metrics);
 }
 
@@ -531,7 +517,5 @@ char *harpe_metrics_format(const harpe_jobs *jobs, const harpe_steering *steerin
     append_store(&text, store);
     if (http) append_http(&text, http);
     latencies_format(latencies, &text);
-    if (!text.failed) return text.data;
-    harpe_text_free(&text);
-    return NULL;
+    return harpe_text_take(&text);
 }

@@ -91,8 +91,6 @@ static void page_answer(harpe_http_request *request) {
                       takes_gzip ? file->compressed_length : file->length, true, headers);
 }
 
-/* ---- Requests -------------------------------------------------------------------------------- */
-
 /* ---- Clients of Zeus ------------------------------------------------------------------------- */
 
 /* Zeus makes its requests with httpx, which names itself in User-Agent. Harpe's client does not use
@@ -154,12 +152,10 @@ static const char JSON_TYPE[] = "application/json";
 
 static void answer_text(harpe_http_request *request, int status, const char *type, char *text,
                         const harpe_http_header_field *headers) {
-    if (text) {
+    if (text)
         harpe_http_answer(request, status, type, text, strlen(text), true, headers);
-        return;
-    }
-    char none[] = "{\"detail\":\"the server is out of memory: try again later\"}";
-    harpe_http_answer(request, 503, JSON_TYPE, none, strlen(none), false, NULL);
+    else
+        harpe_answer_out_of_memory(request);
 }
 
 static void answer_detail(harpe_http_request *request, int status, const char *detail,
@@ -177,12 +173,21 @@ static void answer_problems(harpe_http_request *request, harpe_problems *problem
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
+/* Returns NULL and answers the request if memory runs out. */
+static exchange *new_exchange(harpe_routes *routes, harpe_http_request *request,
+                              const harpe_route *route) {
+    exchange *self = harpe_calloc(1, sizeof *self);
+    if (self)
+        *self = (exchange){.routes = routes, .route = route, .request = request};
+    else
+        harpe_answer_out_of_memory(request);
+    return self;
+}
+
 static void free_exchange(exchange *self) {
     harpe_audit_note_clear(&self->note);
     free(self->answer.body);
-    free(self->call.job_id);
-    free(self->call.scope);
-    free(self->call.body);
+    harpe_call_clear(&self->call);
     free(self);
 }
 
@@ -414,8 +419,7 @@ static char *name_of(harpe_http_request *request, const harpe_route *route) {
         if (i > 0) harpe_text_append(&text, " ", 1);
         harpe_text_number(&text, value);
     }
-    if (text.failed) harpe_text_free(&text);
-    return text.data;
+    return harpe_text_take(&text);
 }
 
 /* Prepares the record of a request for the audit log, and the groups of the client. Returns false
@@ -429,21 +433,13 @@ static bool note_client(exchange *self, const harpe_client *client) {
 
 static void start_call(harpe_routes *routes, harpe_http_request *request, const harpe_route *route,
                        const harpe_client *client) {
-    exchange *self = harpe_calloc(1, sizeof *self);
-    if (!self) {
-        answer_text(request, 503, JSON_TYPE, NULL, NULL);
-        return;
-    }
-    self->routes = routes;
-    self->route = route;
-    self->request = request;
-    self->call.kind = route->call;
-    self->call.answer = on_answer;
-    self->call.gives_way = on_gives_way;
+    exchange *self = new_exchange(routes, request, route);
+    if (!self) return;
+    self->call = (harpe_call){.kind = route->call, .answer = on_answer, .gives_way = on_gives_way};
     bool has_name = route->job_segment >= 0 || route->call >= HARPE_CALL_FLEET_SHOW;
     if (has_name) self->call.job_id = name_of(request, route);
     if ((has_name && !self->call.job_id) || !note_client(self, client)) {
-        answer_text(request, 503, JSON_TYPE, NULL, NULL);
+        harpe_answer_out_of_memory(request);
     } else if (read_query(request, route, &self->call) && read_body(request, route, &self->call)) {
         if (route->call == HARPE_CALL_FLEET_PUT_MEMBER || route->call == HARPE_CALL_FLEET_REPORT)
             self->call.rank = client->watts;
@@ -472,21 +468,8 @@ static bool read_place(harpe_http_request *request, harpe_call *call) {
         return false;
     }
     call->job_id = strdup(after);
-    if (!call->job_id) answer_text(request, 503, JSON_TYPE, NULL, NULL);
+    if (!call->job_id) harpe_answer_out_of_memory(request);
     return call->job_id != NULL;
-}
-
-/* Begins a long answer with a copy of the scope. */
-static void begin_long_answer(harpe_routes *routes, harpe_http_request *request,
-                              const harpe_route *route, const char *scope, harpe_call *call) {
-    call->scope = scope ? strdup(scope) : NULL;
-    if (!scope || call->scope) {
-        harpe_long_answers_begin(routes->long_answers, request, route, call);
-        return;
-    }
-    free(call->job_id);
-    free(call->body);
-    answer_text(request, 503, JSON_TYPE, NULL, NULL);
 }
 
 /* Reads `sort` and `search` of the query. Returns false if memory runs out. */
@@ -517,9 +500,9 @@ static void begin_list(harpe_routes *routes, harpe_http_request *request, const 
     if (harpe_problems_count(&problems) > 0) {
         answer_problems(request, &problems);
     } else if (!is_read) {
-        answer_text(request, 503, JSON_TYPE, NULL, NULL);
+        harpe_answer_out_of_memory(request);
     } else if (read_place(request, &call)) {
-        begin_long_answer(routes, request, route, scope, &call);
+        harpe_long_answers_begin(routes->long_answers, request, route, scope, &call);
         return;
     }
     free(call.body);
@@ -530,9 +513,9 @@ static void begin_show(harpe_routes *routes, harpe_http_request *request, const 
     harpe_call call = {.kind = HARPE_CALL_SHOW, .round = -1};
     call.job_id = strdup(harpe_http_segment(request, route->job_segment));
     if (call.job_id)
-        begin_long_answer(routes, request, route, scope, &call);
+        harpe_long_answers_begin(routes->long_answers, request, route, scope, &call);
     else
-        answer_text(request, 503, JSON_TYPE, NULL, NULL);
+        harpe_answer_out_of_memory(request);
 }
 
 /* ---- Pages that need no call ----------------------------------------------------------------- */
@@ -615,12 +598,9 @@ static void answer_audit(harpe_routes *routes, harpe_http_request *request,
                       NULL);
         return;
     }
-    exchange *self = harpe_calloc(1, sizeof *self);
-    if (!self) {
-        answer_text(request, 503, JSON_TYPE, NULL, NULL);
-        return;
-    }
-    *self = (exchange){.routes = routes, .route = route, .request = request, .is_outside = true};
+    exchange *self = new_exchange(routes, request, route);
+    if (!self) return;
+    self->is_outside = true;
     harpe_http_set_data(request, self);
     harpe_audit_read(routes->audit, (int)limit, audit_is_read, self);
 }
@@ -632,9 +612,8 @@ static void answer_page(harpe_routes *routes, harpe_http_request *request, const
     case HARPE_PAGE_INFO: answer_info(routes, request); return;
     case HARPE_PAGE_HEALTH: answer_health(routes, request); return;
     case HARPE_PAGE_EVENTS:
-        harpe_events_open(routes->events, request,
-                          route->job_segment >= 0 ? harpe_http_segment(request, route->job_segment)
-                                                  : NULL,
+        /* If job_segment is -1, the id is NULL, which means all jobs. */
+        harpe_events_open(routes->events, request, harpe_http_segment(request, route->job_segment),
                           scope);
         return;
     case HARPE_PAGE_AUDIT: answer_audit(routes, request, route); return;
@@ -834,10 +813,10 @@ harpe_status harpe_routes_new(const harpe_routes_options *options, harpe_routes 
     if (!routes) return harpe_fail_memory(error);
     routes->options = *options;
     routes->latencies = harpe_latencies_new();
-    routes->events = harpe_events_new(options->loop, options->lead);
+    routes->events = harpe_events_new(options->loop, &routes->options.lead);
     if (routes->latencies)
         routes->long_answers =
-            harpe_long_answers_new(options->loop, options->lead, routes->latencies);
+            harpe_long_answers_new(options->loop, &routes->options.lead, routes->latencies);
     if (!routes->long_answers || !routes->events) {
         harpe_routes_free(routes);
         return harpe_fail_memory(error);
@@ -873,10 +852,7 @@ void harpe_routes_free(harpe_routes *routes) {
 }
 
 void harpe_routes_leave_engine(harpe_routes *routes) {
-    if (!routes) return;
-    routes->options.lead = NULL;
-    harpe_events_leave_engine(routes->events);
-    harpe_long_answers_leave_engine(routes->long_answers);
+    if (routes) routes->options.lead = NULL;
 }
 
 void harpe_routes_set_http(harpe_routes *routes, const harpe_http *http) { routes->http = http; }

@@ -30,6 +30,7 @@
 #include <harpe/status.h>
 
 #include "base/file_processes.h"
+#include "base/text.h"
 #include "http/loop.h"
 #include "pfo/models.h"
 #include "pfo/settings.h"
@@ -55,16 +56,22 @@ typedef enum harpe_call_kind {
      * answer's round: the first rank of the next piece, or -1. */
     HARPE_CALL_SHOW,
     HARPE_CALL_FRONTIER, /* job_id */
-    /* A piece of the list of jobs: see harpe_jobs_list. job_id: a place or NULL; rank: how many
-     * jobs to skip from there; round: how many to list at most; body: the query of a sorted list
-     * (harpe_jobs_query), or NULL. */
+    /* The list of all jobs as JSON, newest first, in pieces. job_id: a place of an earlier list,
+     * after which this one begins, or NULL; rank: how many jobs to skip from there; round: how many
+     * to list at most; body: the query of a sorted list (harpe_show_sorted), or NULL. If the
+     * answer's round is not -1, a piece follows: the engine has changed the call so that it asks
+     * for that piece.
+     *
+     * A place stays valid while jobs are added and evicted. A job that exists all the time is
+     * listed once. If another engine gave the place, for example before a restart, jobs that were
+     * registered in the same second may be listed again. */
     HARPE_CALL_LIST,
     HARPE_CALL_PIPELINE, /* job_id; round: the number of a plan, or a harpe_pipeline_of */
     /* Changes of one job, or of all. job_id, or NULL for all; round: the version that the client
-     * knows, or -1. The call is held until there is a newer version. The answer's round is that
-     * version. If the call is about all jobs and the client knows no version of this engine, the
-     * answer is a piece of the list of jobs (see harpe_jobs_piece). rank: where the piece begins,
-     * or -1. */
+     * knows, or -1; rank: -1. The call is held until there is a newer version. The answer's round
+     * is that version. If the call is about all jobs and the client knows no version of this
+     * engine, the answer is all jobs, in pieces: the engine sets `rank` to the place of the next
+     * piece, and to -1 with the last one. */
     HARPE_CALL_CHANGES,
     HARPE_CALL_END, /* job_id; body: {"rank": 3}: the training of this rank ends */
     /* Final reports of evicted jobs: see harpe_finished_answer. job_id, or NULL for a list; rank:
@@ -136,6 +143,8 @@ void harpe_calls_append(harpe_call_list *list, harpe_call *call);
 void harpe_calls_remove(harpe_call *call);
 /* Returns NULL if the list is empty. */
 harpe_call *harpe_calls_take_first(harpe_call_list *list);
+/* Frees the texts of a call that is in no list. */
+void harpe_call_clear(harpe_call *call);
 
 /* ---- Replies --------------------------------------------------------------------------------- */
 /* These answer a call. If `call` is NULL, its client is gone, and they do nothing. After the answer
@@ -143,6 +152,8 @@ harpe_call *harpe_calls_take_first(harpe_call_list *list);
 
 /* Takes over `body`, which may be NULL. */
 void harpe_reply(harpe_call *call, int http_status, char *body, size_t length, int64_t round);
+/* Answers 200 with the text, which is taken over, or 503 if an allocation has failed. */
+void harpe_reply_text(harpe_call *call, harpe_text *text, int64_t round);
 void harpe_reply_null(harpe_call *call, int64_t round);
 void harpe_reply_detail(harpe_call *call, int http_status, const char *format, ...)
     HARPE_PRINTF(3, 4);
@@ -267,25 +278,7 @@ double harpe_jobs_wall_s(const harpe_jobs *jobs);
 /* Returns the time of a clock that never jumps, in s. Its zero has no meaning. */
 double harpe_jobs_steady_s(const harpe_jobs *jobs);
 
-/* The two functions below show only jobs of the groups of `scope` (NULL: all jobs). */
-
-/* Returns a piece of the rows of all jobs, newest first. The text begins with the place of the next
- * piece (-1: there is no next piece) and a line feed. Then it contains the rows, with commas
- * between them. `from` is the place of this piece (-1: the place of the newest job). The text is
- * empty if `from` is a place of another engine. Returns NULL if memory runs out. */
-char *harpe_jobs_piece(const harpe_jobs *jobs, const char *scope, int64_t from);
-/* Returns a piece of the list of all jobs, newest first. The piece begins after the place `after`
- * (NULL: at the newest job) and skips `offset` jobs. It has at most `limit` jobs, and fewer if
- * their rows are long. A place stays valid while jobs are added and evicted. A job that exists all
- * the time is listed once. If another engine gave the place, for example before a restart, jobs
- * that were registered in the same second may be listed again.
- *
- * The text begins with a line "COUNT TOTAL PLACE": the number of rows in this piece, the number of
- * all jobs, and the place after these rows ("-" if no job follows). Then it contains the rows as
- * JSON objects, separated by commas. Free it with free(). Returns NULL if memory runs out. */
-char *harpe_jobs_list(const harpe_jobs *jobs, const char *scope, const char *after, size_t offset,
-                      size_t limit);
-/* Returns true if `text` can be a place. */
+/* Returns true if `text` can be a place in the list of jobs. */
 bool harpe_jobs_is_place(const char *text);
 
 /* The keys by which a list can be sorted. */

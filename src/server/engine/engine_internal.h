@@ -6,7 +6,6 @@
 #ifndef HARPE_SERVER_ENGINE_ENGINE_INTERNAL_H
 #define HARPE_SERVER_ENGINE_ENGINE_INTERNAL_H
 
-#include "base/text.h"
 #include "pfo/metadata.h"
 #include "pfo/rank_clocks.h"
 #include "server/engine/engine.h"
@@ -658,16 +657,12 @@ void harpe_show_job(const harpe_job *job, harpe_call *call);
  * without ranks. Returns NULL if memory runs out. */
 char *harpe_job_final_report(const harpe_job *job, int64_t evicted_s);
 
-/* Returns the rows of the jobs in which every word of the search occurs. `query` is the sort key, a
- * line feed, and the search. Jobs without a value for the key come last. Leaves out the first
- * `offset` jobs. Returns at most `limit` rows, and never more than HARPE_QUERY_ROWS. Shows only
- * jobs whose groups `scope` covers.
- *
- * The text is like that of harpe_jobs_list. Its first line is "COUNT TOTAL - REST": TOTAL counts
- * the jobs that match, and REST are members for the end of the answer: the number of all jobs, and
- * sums over the jobs that match. Returns NULL if memory runs out. */
-char *harpe_jobs_query(const harpe_jobs *jobs, const char *scope, const char *query, size_t offset,
-                       size_t limit);
+/* Answers a call of the kind HARPE_CALL_LIST without a query. */
+void harpe_show_list(const harpe_jobs *jobs, harpe_call *call);
+/* Answers a call of the kind HARPE_CALL_LIST with a query: the sort key, a line feed, and a search.
+ * Lists the jobs in which every word of the search occurs. Jobs without a value for the key come
+ * last. The answer also has the number of all jobs, and sums over the jobs that match. */
+void harpe_show_sorted(const harpe_jobs *jobs, harpe_call *call);
 
 /* Call this before the first job is made. */
 void harpe_changes_begin(harpe_jobs *jobs);

@@ -178,12 +178,7 @@ static void answer_list(const harpe_jobs *jobs, harpe_call *call) {
     harpe_text_printf(&text, "],\"count\":%zu", shown);
     harpe_figure_sums_append(&text, ",\"sums\":", &sums);
     harpe_text_append(&text, "}", 1);
-    if (text.failed) {
-        harpe_text_free(&text);
-        harpe_reply_out_of_memory(call);
-        return;
-    }
-    harpe_reply(call, 200, text.data, text.length, -1);
+    harpe_reply_text(call, &text, -1);
 }
 
 void harpe_finished_answer(const harpe_jobs *jobs, harpe_call *call) {
@@ -195,8 +190,9 @@ void harpe_finished_answer(const harpe_jobs *jobs, harpe_call *call) {
     for (size_t i = finished->count; i-- > 0;) {
         const harpe_finished_job *job = at(finished, i);
         if (strcmp(job->id, call->job_id) != 0 || !is_shown(jobs, job, call->scope)) continue;
-        char *text = strdup(job->text);
-        harpe_reply(call, text ? 200 : 503, text, text ? strlen(text) : 0, -1);
+        harpe_text text = {0};
+        harpe_text_append(&text, job->text, strlen(job->text));
+        harpe_reply_text(call, &text, -1);
         return;
     }
     harpe_reply_detail(call, 404,

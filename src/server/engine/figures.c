@@ -9,6 +9,7 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
+#include "pfo/json_tree.h"
 
 /* Computes how much energy a job used and saved. For every job, energy and time are summed over its
  * results. The sums are stored with each round that is handed out; after a restart, results.c
@@ -178,10 +179,6 @@ void harpe_job_append_figures(harpe_text *text, const harpe_job *job) {
  * that ran as planned, energy counters against integrated power, and energy per token. A member is
  * null if nothing is known. docs/online.md describes the members. */
 
-static void append_count(harpe_text *text, const char *name, int64_t value) {
-    harpe_text_printf(text, "%s%" PRId64, name, value);
-}
-
 static const char *word_of(bool value) { return value ? "true" : "false"; }
 
 /* ---- The report: savings --------------------------------------------------------------------- */
@@ -197,12 +194,12 @@ static void append_baseline(harpe_text *text, const harpe_figures *figures) {
     harpe_json_number(text, ",\"time_uncertainty\":", baseline->time_uncertainty_s);
     harpe_json_number(text, ",\"energy\":", baseline->energy_j);
     harpe_json_number(text, ",\"energy_uncertainty\":", baseline->energy_uncertainty_j);
-    append_count(text, ",\"iterations\":", baseline->iterations);
-    append_count(text, ",\"rounds\":", baseline->rounds);
-    append_count(text, ",\"between_rounds\":[", baseline->first_round);
-    append_count(text, ",", baseline->last_round);
-    append_count(text, "],\"measured_at\":[", baseline->first_wall_s);
-    append_count(text, ",", baseline->last_wall_s);
+    harpe_json_int(text, ",\"iterations\":", baseline->iterations);
+    harpe_json_int(text, ",\"rounds\":", baseline->rounds);
+    harpe_json_int(text, ",\"between_rounds\":[", baseline->first_round);
+    harpe_json_int(text, ",", baseline->last_round);
+    harpe_json_int(text, "],\"measured_at\":[", baseline->first_wall_s);
+    harpe_json_int(text, ",", baseline->last_wall_s);
     harpe_text_printf(text, "]}");
 }
 
@@ -223,8 +220,8 @@ static void append_last_spoiled(harpe_text *text, const harpe_conduct_sums *sums
         harpe_text_printf(text, ",\"last\":null");
         return;
     }
-    append_count(text, ",\"last\":{\"round\":", sums->last_round);
-    append_count(text, ",\"rank\":", sums->last_rank);
+    harpe_json_int(text, ",\"last\":{\"round\":", sums->last_round);
+    harpe_json_int(text, ",\"rank\":", sums->last_rank);
     harpe_text_printf(text, ",\"reasons\":[");
     const char *comma = "";
     for (int s = 0; s < HARPE_SPOILS; s++) {
@@ -236,11 +233,11 @@ static void append_last_spoiled(harpe_text *text, const harpe_conduct_sums *sums
 }
 
 static void append_rounds(harpe_text *text, const harpe_conduct_sums *sums) {
-    append_count(text, ",\"rounds\":{\"observed\":", sums->rounds);
-    append_count(text, ",\"spoiled\":", sums->spoiled_rounds);
+    harpe_json_int(text, ",\"rounds\":{\"observed\":", sums->rounds);
+    harpe_json_int(text, ",\"spoiled\":", sums->spoiled_rounds);
     for (int s = 0; s < HARPE_SPOILS; s++) {
         harpe_text_printf(text, ",\"%s\":", harpe_spoil_names[s]);
-        append_count(text, "", sums->spoiled[s]);
+        harpe_json_int(text, "", sums->spoiled[s]);
     }
     append_last_spoiled(text, sums);
     harpe_text_printf(text, "}");
@@ -252,19 +249,19 @@ static void append_steps(harpe_text *text, const harpe_conduct_sums *sums) {
         harpe_text_printf(text, "null");
         return;
     }
-    append_count(text, "{\"run\":", sums->steps);
-    append_count(text, ",\"as_planned\":", sums->as_planned);
+    harpe_json_int(text, "{\"run\":", sums->steps);
+    harpe_json_int(text, ",\"as_planned\":", sums->as_planned);
     harpe_json_number(text,
                       ",\"share_as_planned\":", (double)sums->as_planned / (double)sums->steps);
-    append_count(text, ",\"misfit\":", sums->misfits);
-    append_count(text, ",\"disobeyed\":", sums->disobeyed);
-    append_count(text, ",\"lost\":", sums->lost);
-    append_count(text, ",\"left_out\":", sums->left_out);
+    harpe_json_int(text, ",\"misfit\":", sums->misfits);
+    harpe_json_int(text, ",\"disobeyed\":", sums->disobeyed);
+    harpe_json_int(text, ",\"lost\":", sums->lost);
+    harpe_json_int(text, ",\"left_out\":", sums->left_out);
     harpe_text_printf(text, ",\"disobedience\":");
     if (sums->disobeyed > 0) {
-        append_count(text, "{\"rank\":", sums->disobedient_rank);
-        append_count(text, ",\"wanted_mhz\":", sums->wanted_mhz);
-        append_count(text, ",\"held_mhz\":", sums->held_mhz);
+        harpe_json_int(text, "{\"rank\":", sums->disobedient_rank);
+        harpe_json_int(text, ",\"wanted_mhz\":", sums->wanted_mhz);
+        harpe_json_int(text, ",\"held_mhz\":", sums->held_mhz);
         harpe_text_printf(text, "}}");
     } else {
         harpe_text_printf(text, "null}");
@@ -287,10 +284,10 @@ static void append_energy_check(harpe_text *text, const harpe_conduct_sums *sums
         harpe_text_printf(text, "null");
         return;
     }
-    append_count(text, "{\"ranks\":", sums->compared_ranks);
+    harpe_json_int(text, "{\"ranks\":", sums->compared_ranks);
     harpe_text_printf(text, ",");
     append_pair(text, &sums->all, 1);
-    append_count(text, ",\"worst\":{\"rank\":", sums->worst_rank);
+    harpe_json_int(text, ",\"worst\":{\"rank\":", sums->worst_rank);
     harpe_text_printf(text, ",");
     append_pair(text, &sums->worst, sums->compared_ranks);
     harpe_text_printf(text, "}}");
@@ -303,7 +300,7 @@ static void append_per_token(harpe_text *text, const harpe_figures *figures) {
         harpe_text_printf(text, "null}");
         return;
     }
-    append_count(text, "{\"tokens_per_step\":", figures->tokens_per_step);
+    harpe_json_int(text, "{\"tokens_per_step\":", figures->tokens_per_step);
     harpe_json_number(text, ",\"energy\":", figures->used_energy_j / tokens);
     double known = figures->has_savings ? 1 : NAN;
     harpe_json_number(text, ",\"saved\":", known * figures->saved_energy_j / tokens);

@@ -109,9 +109,6 @@ size_t harpe_job_coordinate(const harpe_job *job, const harpe_rank_info *rank) {
            (size_t)rank->tp_rank;
 }
 
-/* Makes and frees jobs, and derives the state of a job and of its ranks from their members. Other
- * files change these members, above all rounds.c. */
-
 /* ---- Jobs ------------------------------------------------------------------------------------ */
 
 harpe_job *harpe_job_new(harpe_jobs *jobs, char *id, harpe_job_info *info) {

@@ -163,9 +163,6 @@ void harpe_jobs_handle_again(harpe_jobs *jobs, harpe_call_list *calls) {
     if (jobs->again.first) have_drained(jobs);
 }
 
-/* The functions that callers of the engine use. They pass each call to its job and remove calls
- * whose client is gone. They also start and stop the engine, and count its jobs. */
-
 /* ---- The next step --------------------------------------------------------------------------- */
 
 /* Handles the waiting calls, advances the marked jobs, and then answers the watchers. Handling a
@@ -297,10 +294,7 @@ void harpe_jobs_handle(harpe_jobs *jobs, harpe_call *call) {
         return;
     }
     if (call->kind == HARPE_CALL_LIST) {
-        size_t offset = (size_t)call->rank, limit = (size_t)call->round;
-        char *list = call->body ? harpe_jobs_query(jobs, call->scope, call->body, offset, limit)
-                                : harpe_jobs_list(jobs, call->scope, call->job_id, offset, limit);
-        harpe_reply(call, list ? 200 : 503, list, list ? strlen(list) : 0, -1);
+        (call->body ? harpe_show_sorted : harpe_show_list)(jobs, call);
         return;
     }
     if (call->kind == HARPE_CALL_FINISHED) {

@@ -35,6 +35,21 @@ void harpe_reply(harpe_call *call, int http_status, char *body, size_t length, i
     call->answer(call, &answer);
 }
 
+void harpe_call_clear(harpe_call *call) {
+    free(call->job_id);
+    free(call->scope);
+    free(call->body);
+}
+
+void harpe_reply_text(harpe_call *call, harpe_text *text, int64_t round) {
+    size_t length = text->length;
+    char *body = harpe_text_take(text);
+    if (body)
+        harpe_reply(call, 200, body, length, round);
+    else
+        harpe_reply_out_of_memory(call);
+}
+
 void harpe_reply_null(harpe_call *call, int64_t round) {
     if (!call) return;
     harpe_reply(call, 200, strdup("null"), strlen("null"), round);

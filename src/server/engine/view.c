@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What clients that only read get: jobs as JSON, lists that are sorted and searched, and changes
- * as they happen. This file changes no job. */
+ * as they happen. A long text is written in pieces, because the loop cannot do other work while it
+ * writes. This file changes no job. */
 #include "server/engine/engine_internal.h"
 
 #include <inttypes.h>
@@ -19,26 +20,8 @@
 #include "base/number.h"
 #include "base/platform.h"
 #include "base/text.h"
+#include "pfo/json_tree.h"
 #include "rights/tokens.h"
-
-/* Writes jobs as JSON for clients that only read: the list of all jobs, and everything about one
- * job. A long text is written in pieces, because the loop cannot do other work while it writes.
- * This file changes no job. */
-
-/* Does not use snprintf, because snprintf would take most of the time: a job of 32,768 ranks has
- * 130,000 numbers. */
-static void append_int(harpe_text *text, const char *name, int64_t value) {
-    char digits[24];
-    char *first = digits + sizeof digits;
-    uint64_t left = value < 0 ? -(uint64_t)value : (uint64_t)value;
-    do {
-        *--first = (char)('0' + left % 10);
-        left /= 10;
-    } while (left > 0);
-    if (value < 0) *--first = '-';
-    harpe_json_raw(text, name);
-    harpe_text_append(text, first, (size_t)(digits + sizeof digits - first));
-}
 
 /* Writes at most `limit` bytes of the metadata, and a member that is true if the metadata is
  * longer. */
@@ -60,19 +43,19 @@ static void append_summary(harpe_text *text, const harpe_job *job, size_t metada
     const harpe_job_info *info = &job->info;
     harpe_json_string(text, "{\"job_id\":", job->id);
     harpe_json_string(text, ",\"state\":", harpe_job_state_name(harpe_job_state_of(job)));
-    append_int(text, ",\"world_size\":", info->world_size);
-    append_int(text, ",\"pp_degree\":", info->pp_degree);
-    append_int(text, ",\"dp_degree\":", info->dp_degree);
-    append_int(text, ",\"tp_degree\":", info->tp_degree);
+    harpe_json_int(text, ",\"world_size\":", info->world_size);
+    harpe_json_int(text, ",\"pp_degree\":", info->pp_degree);
+    harpe_json_int(text, ",\"dp_degree\":", info->dp_degree);
+    harpe_json_int(text, ",\"tp_degree\":", info->tp_degree);
     append_metadata(text, info->job_metadata, metadata_limit);
-    append_int(text, ",\"ranks_registered\":", job->registered);
-    append_int(text, ",\"ranks_waiting\":", job->asking);
-    append_int(text, ",\"ranks_reported\":", job->reported);
-    append_int(text, ",\"round\":", job->round);
-    append_int(text, ",\"registered_at\":", job->registered_s);
-    append_int(text, ",\"last_seen\":", harpe_job_seen_s(job));
+    harpe_json_int(text, ",\"ranks_registered\":", job->registered);
+    harpe_json_int(text, ",\"ranks_waiting\":", job->asking);
+    harpe_json_int(text, ",\"ranks_reported\":", job->reported);
+    harpe_json_int(text, ",\"round\":", job->round);
+    harpe_json_int(text, ",\"registered_at\":", job->registered_s);
+    harpe_json_int(text, ",\"last_seen\":", harpe_job_seen_s(job));
     if (harpe_job_is_out_of_contact(job))
-        append_int(text, ",\"no_contact_since\":", job->lost_s);
+        harpe_json_int(text, ",\"no_contact_since\":", job->lost_s);
     else
         harpe_json_raw(text, ",\"no_contact_since\":null");
     harpe_json_string(text, ",\"group\":", job->group);
@@ -90,16 +73,16 @@ static void append_summary(harpe_text *text, const harpe_job *job, size_t metada
 enum { PIECE_BYTES = 65536 };
 
 static void append_rank(harpe_text *text, const harpe_job *job, int rank) {
-    append_int(text, rank == 0 ? "{\"rank\":" : ",{\"rank\":", rank);
+    harpe_json_int(text, rank == 0 ? "{\"rank\":" : ",{\"rank\":", rank);
     harpe_json_raw(text, ",\"state\":\"");
     harpe_json_raw(text, harpe_rank_state_name(job, rank));
     harpe_json_raw(text, "\"");
     const harpe_rank *slot = harpe_job_rank(job, rank);
     if (slot && slot->is_registered) {
         const harpe_rank_info *info = &slot->info;
-        append_int(text, ",\"dp_rank\":", info->dp_rank);
-        append_int(text, ",\"pp_rank\":", info->pp_rank);
-        append_int(text, ",\"tp_rank\":", info->tp_rank);
+        harpe_json_int(text, ",\"dp_rank\":", info->dp_rank);
+        harpe_json_int(text, ",\"pp_rank\":", info->pp_rank);
+        harpe_json_int(text, ",\"tp_rank\":", info->tp_rank);
     }
     harpe_json_raw(text, "}");
 }
@@ -123,12 +106,7 @@ void harpe_show_job(const harpe_job *job, harpe_call *call) {
         append_rank(&text, job, rank);
     bool is_last = rank >= job->info.world_size;
     if (is_last) harpe_json_raw(&text, "]}");
-    if (text.failed) {
-        harpe_text_free(&text);
-        harpe_reply_out_of_memory(call);
-        return;
-    }
-    harpe_reply(call, 200, text.data, text.length, is_last ? -1 : rank);
+    harpe_reply_text(call, &text, is_last ? -1 : rank);
 }
 
 /* ---- Rows of a list -------------------------------------------------------------------------- */
@@ -150,8 +128,8 @@ static void append_range(rank_ranges *ranges, int first, int last) {
         harpe_json_raw(&ranges->text, ",...");
         return;
     }
-    append_int(&ranges->text, ranges->count > 1 ? "," : "", first);
-    if (last > first) append_int(&ranges->text, "-", last);
+    harpe_json_int(&ranges->text, ranges->count > 1 ? "," : "", first);
+    if (last > first) harpe_json_int(&ranges->text, "-", last);
 }
 
 /* Returns the last rank of the range that begins with `first` and in which all ranks have the same
@@ -211,20 +189,6 @@ static void job_append_row(harpe_text *text, const harpe_job *job) {
     harpe_json_raw(text, "}");
 }
 
-static char *finish(harpe_text *text) {
-    if (!text->failed) return text->data;
-    harpe_text_free(text);
-    return NULL;
-}
-
-/* Returns the head and then the rows, which are freed. */
-static char *put_together(harpe_text *head, harpe_text *rows) {
-    if (rows->length > 0) harpe_text_append(head, rows->data, rows->length);
-    head->failed = head->failed || rows->failed;
-    harpe_text_free(rows);
-    return finish(head);
-}
-
 /* Returns true if lists that a client with this scope gets contain the job. */
 static bool is_shown(const harpe_job *job, const char *scope) {
     return job->is_stored && harpe_job_is_in_scope(job, scope);
@@ -235,7 +199,7 @@ static char *finish_with_report(harpe_text *text, const harpe_job *job) {
     harpe_json_raw(text, ",\"report\":");
     harpe_job_append_report(text, job);
     harpe_json_raw(text, "}");
-    return finish(text);
+    return harpe_text_take(text);
 }
 
 /* Returns one job as JSON, with its report and with its ranks grouped by state. Returns NULL if
@@ -249,7 +213,7 @@ static char *job_row(const harpe_job *job) {
 char *harpe_job_final_report(const harpe_job *job, int64_t evicted_s) {
     harpe_text text = {0};
     append_row_beginning(&text, job);
-    append_int(&text, ",\"evicted_at\":", evicted_s);
+    harpe_json_int(&text, ",\"evicted_at\":", evicted_s);
     return finish_with_report(&text, job);
 }
 
@@ -285,7 +249,7 @@ static char *jobs_rows(const harpe_jobs *jobs, const char *scope, int64_t since)
     harpe_json_raw(&text, "],\"gone\":[");
     append_gone(&text, jobs, scope, since);
     harpe_json_raw(&text, "]}");
-    return finish(&text);
+    return harpe_text_take(&text);
 }
 
 /* ---- The list -------------------------------------------------------------------------------- */
@@ -339,46 +303,37 @@ static size_t count_shown(const harpe_jobs *jobs, const char *scope) {
     return count;
 }
 
-char *harpe_jobs_piece(const harpe_jobs *jobs, const char *scope, int64_t from) {
-    const harpe_job_table *table = &jobs->table;
-    if (from >= 0 && (from < table->first_serial || from > table->last_serial)) return strdup("");
-    const harpe_job *job = next_shown(table->newest, scope);
-    while (job && from >= 0 && job->serial > from)
-        job = next_shown(job->older, scope);
-    harpe_text rows = {0};
-    const char *comma = "";
-    for (; job && rows.length < PIECE_BYTES; job = next_shown(job->older, scope)) {
-        harpe_json_raw(&rows, comma);
-        job_append_row(&rows, job);
+void harpe_show_list(const harpe_jobs *jobs, harpe_call *call) {
+    const harpe_job *job = first_after(&jobs->table, call->scope, call->job_id), *last = NULL;
+    harpe_text text = {0};
+    char next[48] = "";
+    const char *comma = call->rank < 0 ? "," : ""; /* a later piece */
+    int64_t left = call->round;
+    if (call->rank >= 0) harpe_json_raw(&text, "{\"jobs\":[");
+    for (; job && call->rank > 0; call->rank--)
+        job = next_shown(job->older, call->scope);
+    for (; job && left > 0 && text.length < PIECE_BYTES; left--) {
+        harpe_json_raw(&text, comma);
+        append_summary(&text, job, ROW_METADATA_BYTES);
+        harpe_json_raw(&text, "}");
         comma = ",";
-    }
-    harpe_text text = {0};
-    harpe_text_printf(&text, "%" PRId64 "\n", job ? job->serial : -1);
-    return put_together(&text, &rows);
-}
-
-char *harpe_jobs_list(const harpe_jobs *jobs, const char *scope, const char *after, size_t offset,
-                      size_t limit) {
-    const harpe_job *job = first_after(&jobs->table, scope, after);
-    for (; job && offset > 0; offset--)
-        job = next_shown(job->older, scope);
-    harpe_text rows = {0};
-    const harpe_job *last = NULL;
-    size_t count = 0;
-    for (; job && count < limit && rows.length < PIECE_BYTES; job = next_shown(job->older, scope)) {
-        if (count++ > 0) harpe_json_raw(&rows, ",");
-        append_summary(&rows, job, ROW_METADATA_BYTES);
-        harpe_json_raw(&rows, "}");
         last = job;
+        job = next_shown(job->older, call->scope);
     }
-    harpe_text text = {0};
-    bool is_last = !job || count >= limit; /* only the last piece needs the number of all jobs */
-    harpe_text_printf(&text, "%zu %zu ", count, is_last ? count_shown(jobs, scope) : 0);
     if (job && last)
-        harpe_text_printf(&text, "%" PRId64 ".%" PRId64 "\n", last->registered_s, last->serial);
-    else
-        harpe_json_raw(&text, "-\n");
-    return put_together(&text, &rows);
+        (void)snprintf(next, sizeof next, "%" PRId64 ".%" PRId64, last->registered_s, last->serial);
+    bool is_over = !job || left == 0;
+    if (is_over) {
+        harpe_text_printf(&text, "],\"count\":%zu", count_shown(jobs, call->scope));
+        harpe_text_printf(&text, *next ? ",\"next\":\"%s\"}" : ",\"next\":null}", next);
+    } else {
+        free(call->job_id);
+        call->job_id = strdup(next);
+        call->rank = -1;
+        call->round = left;
+        text.failed = text.failed || !call->job_id;
+    }
+    harpe_reply_text(call, &text, is_over ? -1 : left);
 }
 
 /* ---- Queries: the key ------------------------------------------------------------------------ */
@@ -530,48 +485,46 @@ static void add_sums(harpe_figure_sums *sums, const harpe_job *job) {
                           figures->energy_baseline_j);
 }
 
-static char *write_page(const row *rows, size_t count, size_t all, const harpe_figure_sums *sums,
-                        size_t offset, size_t limit) {
-    harpe_text text = {0};
+static void write_page(harpe_text *text, const row *rows, size_t count, size_t offset,
+                       size_t limit) {
     size_t first = offset < count ? offset : count;
     size_t shown = count - first < limit ? count - first : limit;
     if (shown > QUERY_ROWS) shown = QUERY_ROWS;
-    harpe_text_printf(&text, "%zu %zu - ,\"all\":%zu", shown, count, all);
-    harpe_figure_sums_append(&text, ",\"sums\":", sums);
-    harpe_text_append(&text, "\n", 1);
+    harpe_json_raw(text, "{\"jobs\":[");
     for (size_t i = first; i < first + shown; i++) {
-        if (i > first) harpe_text_append(&text, ",", 1);
-        job_append_row(&text, rows[i].job);
+        if (i > first) harpe_json_raw(text, ",");
+        job_append_row(text, rows[i].job);
     }
-    if (text.failed) harpe_text_free(&text);
-    return text.data;
+    harpe_text_printf(text, "],\"count\":%zu,\"next\":null", count);
 }
 
-char *harpe_jobs_query(const harpe_jobs *jobs, const char *scope, const char *query, size_t offset,
-                       size_t limit) {
-    const char *line = strchrnul(query, '\n');
-    int key = key_of(query, line);
-    bool reverses = *query == '-';
+void harpe_show_sorted(const harpe_jobs *jobs, harpe_call *call) {
+    const char *line = strchrnul(call->body, '\n');
+    int key = key_of(call->body, line);
+    bool reverses = *call->body == '-';
     search found = {0};
     harpe_figure_sums sums = {0};
+    harpe_text text = {0};
     size_t all = 0, count = 0;
     row *rows = harpe_calloc(jobs->counts.jobs + 1, sizeof *rows);
-    char *page = NULL;
-    if (rows && begin_search(&found, *line ? line + 1 : "")) {
-        for (const harpe_job *job = jobs->table.newest; job; job = job->older) {
-            if (!job->is_stored || !harpe_scope_covers(jobs->groups, scope, job->group)) continue;
-            all++;
-            if (!matches(&found, job)) continue;
-            add_sums(&sums, job);
-            rows[count++] = row_of(job, key < 0 ? BY_START : (sort_key)key);
-        }
-        qsort_r(rows, count, sizeof *rows, compare, &reverses);
-        if (!found.text.failed) page = write_page(rows, count, all, &sums, offset, limit);
+    text.failed = !rows || !begin_search(&found, *line ? line + 1 : "");
+    for (const harpe_job *job = jobs->table.newest; job && !text.failed; job = job->older) {
+        if (!is_shown(job, call->scope)) continue;
+        all++;
+        if (!matches(&found, job)) continue;
+        add_sums(&sums, job);
+        rows[count++] = row_of(job, key < 0 ? BY_START : (sort_key)key);
     }
+    if (count > 0) qsort_r(rows, count, sizeof *rows, compare, &reverses);
+    write_page(&text, rows, count, (size_t)call->rank, (size_t)call->round);
+    harpe_text_printf(&text, " ,\"all\":%zu", all);
+    harpe_figure_sums_append(&text, ",\"sums\":", &sums);
+    harpe_json_raw(&text, "}");
+    text.failed = text.failed || found.text.failed;
     harpe_text_free(&found.text);
     free(found.copy);
     free(rows);
-    return page;
+    harpe_reply_text(call, &text, -1);
 }
 
 /* ---- Watchers -------------------------------------------------------------------------------- */
@@ -636,13 +589,26 @@ static int64_t version_of(const harpe_jobs *jobs, const harpe_job *job) {
 /* Answers with a piece of the list of all jobs. Only clients that have just connected ask for it,
  * so the text is not kept for other watchers. */
 static void reply_piece(const harpe_jobs *jobs, harpe_call *call) {
-    char *piece = harpe_jobs_piece(jobs, call->scope, call->rank);
-    if (piece && !*piece) {
-        free(piece);
+    const harpe_job_table *table = &jobs->table;
+    int64_t from = call->rank;
+    if (from >= 0 && (from < table->first_serial || from > table->last_serial)) {
         harpe_reply_detail(call, 503, "another server leads now: ask again");
         return;
     }
-    harpe_reply(call, piece ? 200 : 503, piece, piece ? strlen(piece) : 0, jobs->version);
+    const harpe_job *job = next_shown(table->newest, call->scope);
+    while (job && from >= 0 && job->serial > from)
+        job = next_shown(job->older, call->scope);
+    harpe_text text = {0};
+    const char *comma = from < 0 ? "" : ",";
+    if (from < 0) harpe_json_raw(&text, "{\"whole\":true,\"jobs\":[");
+    for (; job && text.length < PIECE_BYTES; job = next_shown(job->older, call->scope)) {
+        harpe_json_raw(&text, comma);
+        job_append_row(&text, job);
+        comma = ",";
+    }
+    if (!job) harpe_json_raw(&text, "],\"gone\":[]}");
+    call->rank = job ? job->serial : -1;
+    harpe_reply_text(call, &text, jobs->version);
 }
 
 static void free_telling(telling *told) {

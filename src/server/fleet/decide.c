@@ -28,21 +28,15 @@
 
 harpe_fleet_price harpe_decide_price(const harpe_fleet_state *state, double at_s) {
     const harpe_fleet_prices *prices = &state->prices;
-    const harpe_fleet_file_price *point = harpe_price_at(prices->points, prices->count, at_s);
-    if (!point) return (harpe_fleet_price){0};
-    return (harpe_fleet_price){.energy_per_kwh = point->energy_per_kwh,
-                               .carbon_g_per_kwh = point->carbon_g_per_kwh,
-                               .carbon_per_kg = prices->carbon_per_kg,
-                               .value_per_s = prices->value_per_s};
+    return harpe_price_at(prices->points, prices->count, at_s, prices->carbon_per_kg,
+                          prices->value_per_s);
 }
 
 void harpe_decide_free(harpe_fleet_state *state) {
     harpe_fleet_free(state->solver);
-    free(state->solver_watts);
     free(state->solver_group_of);
     free(state->removed);
     state->solver = NULL;
-    state->solver_watts = NULL;
     state->solver_group_of = state->removed = NULL;
     state->removed_count = state->removed_capacity = 0;
 }
@@ -52,10 +46,8 @@ void harpe_decide_free(harpe_fleet_state *state) {
 /* Makes a solver with the groups and without jobs. */
 static harpe_status renew_solver(harpe_fleet_state *state, harpe_error *error) {
     harpe_fleet *solver = NULL;
-    double *watts = harpe_calloc(state->group_count, sizeof *watts);
     int *number_of = harpe_calloc(state->group_count, sizeof *number_of);
-    harpe_status status =
-        watts && number_of ? harpe_fleet_new(&solver, error) : harpe_fail_memory(error);
+    harpe_status status = number_of ? harpe_fleet_new(&solver, error) : harpe_fail_memory(error);
     /* A parent may have a higher number than its child, so groups are added when their parents have
      * been, level by level. */
     size_t added = 1;
@@ -71,23 +63,17 @@ static harpe_status renew_solver(harpe_fleet_state *state, harpe_error *error) {
     }
     if (status != HARPE_OK) {
         harpe_fleet_free(solver);
-        free(watts);
         free(number_of);
         return status;
     }
     harpe_decide_free(state);
     state->solver = solver;
-    state->solver_watts = watts;
     state->solver_group_of = number_of;
-    for (size_t g = 0; g < state->group_count; g++)
-        watts[g] = NAN;
     for (size_t i = 0; i < state->member_count; i++) {
         state->members[i]->solver_job = -1;
         state->members[i]->is_dirty = true;
     }
     state->needs_solver = false;
-    state->must_solve = true;
-    state->solver_price = (harpe_fleet_price){0};
     return HARPE_OK;
 }
 
@@ -96,17 +82,9 @@ static harpe_status set_limits(harpe_fleet_state *state, harpe_error *error) {
     for (size_t g = 0; g < state->group_count && status == HARPE_OK; g++) {
         double limit_w = state->groups[g].ahead_w;
         harpe_fleet_budget budget = {.watts = isfinite(limit_w) ? limit_w : -1, .overhead = 1};
-        if (state->solver_watts[g] == budget.watts) continue;
-        state->solver_watts[g] = budget.watts;
-        state->must_solve = true;
         status = harpe_fleet_set_budget(state->solver, state->solver_group_of[g], &budget, error);
     }
     return status;
-}
-
-static bool are_equal(const harpe_fleet_price *a, const harpe_fleet_price *b) {
-    return a->energy_per_kwh == b->energy_per_kwh && a->carbon_g_per_kwh == b->carbon_g_per_kwh &&
-           a->carbon_per_kg == b->carbon_per_kg && a->value_per_s == b->value_per_s;
 }
 
 static harpe_status set_price(harpe_fleet_state *state, double at_s, harpe_error *error) {
@@ -115,12 +93,7 @@ static harpe_status set_price(harpe_fleet_state *state, double at_s, harpe_error
     price.carbon_g_per_kwh *= state->groups[0].budget.overhead;
     /* What lost time is worth is not known, so it cannot be weighed against energy. */
     if (!(price.value_per_s > 0)) price = (harpe_fleet_price){0};
-    if (are_equal(&price, &state->solver_price)) return HARPE_OK;
-    harpe_status status = harpe_fleet_set_price(state->solver, &price, error);
-    if (status != HARPE_OK) return status;
-    state->solver_price = price;
-    state->must_solve = true;
-    return HARPE_OK;
+    return harpe_fleet_set_price(state->solver, &price, error);
 }
 
 /* Describes a member that can follow. `plans` has room for all of its plans. */
@@ -162,7 +135,6 @@ static harpe_status put_member(harpe_fleet_state *state, harpe_member *member, h
     if (status != HARPE_OK) return status;
     member->has_target = false;
     member->is_dirty = false;
-    state->must_solve = true;
     return HARPE_OK;
 }
 
@@ -174,7 +146,6 @@ static bool has_new_power(const harpe_member *member) {
 
 static harpe_status put_members(harpe_fleet_state *state, harpe_error *error) {
     harpe_status status = HARPE_OK;
-    if (state->removed_count > 0) state->must_solve = true; /* their power is free */
     for (size_t i = 0; i < state->removed_count && status == HARPE_OK; i++)
         status = harpe_fleet_remove(state->solver, state->removed[i], error);
     state->removed_count = 0;
@@ -196,6 +167,7 @@ bool harpe_decide_prepare(harpe_fleet_state *state, harpe_fleet_now now) {
     if (status == HARPE_OK) status = set_price(state, now.wall_s, error);
     if (status == HARPE_OK) status = put_members(state, error);
     state->solve_status = status;
+    if (status == HARPE_OK && !harpe_fleet_is_solved(state->solver)) state->must_solve = true;
     /* The solver may lack a part of the data, so the next attempt begins with a new one. */
     if (status != HARPE_OK) state->needs_solver = true;
     return status == HARPE_OK && state->must_solve;

@@ -255,9 +255,7 @@ typedef struct harpe_fleet_state {
     bool is_solving, must_solve;
     int *removed; /* jobs of the solver whose members are gone */
     size_t removed_count, removed_capacity;
-    double *solver_watts; /* [group] the limit in the solver; NAN: not set yet */
     int *solver_group_of; /* [group] */
-    harpe_fleet_price solver_price;
     harpe_fleet_split split;
     harpe_status solve_status;
     harpe_error solve_error;
@@ -481,6 +479,8 @@ harpe_status harpe_notes_apply(harpe_fleet_state *state, const char *key, const 
 /* Makes a note. Its key is `prefix` followed by `id`, and its text is that of `object`, which the
  * function takes over (NULL: memory ran out). Returns false if memory runs out. */
 bool harpe_notes_make(const char *prefix, const char *id, json_t *object, harpe_fleet_note *out);
+/* Does the same with a text, which the function takes over. */
+bool harpe_notes_of_text(const char *prefix, const char *id, char *text, harpe_fleet_note *out);
 /* These functions make notes of the present state. They return false if memory runs out. */
 bool harpe_notes_of_cap(const harpe_member *member, harpe_fleet_note *out);
 bool harpe_notes_of_plans(const harpe_member *member, harpe_fleet_note *out);

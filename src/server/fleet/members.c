@@ -17,6 +17,7 @@
 #include "base/number.h"
 #include "base/possible.h"
 #include "base/text.h"
+#include "pfo/metadata.h"
 
 /* A member is silent if it does not answer for SILENT_S, or for SILENT_ROUNDS of its rounds. */
 #define SILENT_S 30.0
@@ -122,35 +123,27 @@ harpe_member_terms harpe_member_told(const harpe_fleet_state *state, const char 
     return harpe_member_no_terms();
 }
 
-/* Reads one word, such as fleet_weight=2. */
-static void read_word(const char *word, size_t length, harpe_member_terms *terms, char *name) {
-    const char *equals = memchr(word, '=', length);
-    if (strncmp(word, "fleet_", 6) != 0 || !equals) return;
-    const char *key = word + 6, *text = equals + 1;
-    size_t key_length = (size_t)(equals - key), text_length = length - (size_t)(text - word);
-    double value;
-    if (key_length == 4 && memcmp(key, "name", 4) == 0 && text_length > 0 &&
-        text_length <= HARPE_FLEET_TEXT_MAX) {
-        (void)snprintf(name, text_length + 1, "%s", text);
+/* The words are fleet_name=NAME, and the terms, such as fleet_weight=2. */
+harpe_member_terms harpe_member_read_words(const char *metadata, char *name) {
+    harpe_member_terms terms = harpe_member_no_terms();
+    const char *text, *place = metadata ? metadata : "";
+    size_t length;
+    name[0] = '\0';
+    while ((text = harpe_metadata_next(&place, "fleet_name", &length))) {
+        if (length == 0 || length > HARPE_FLEET_TEXT_MAX) continue;
+        (void)snprintf(name, length + 1, "%s", text);
         harpe_clean_in_place(name);
     }
     for (size_t i = 0; i < HARPE_TERM_COUNT; i++) {
         const harpe_term *term = &harpe_terms[i];
-        if (strlen(term->name) == key_length && memcmp(key, term->name, key_length) == 0 &&
-            harpe_parse_double(text, text_length, &value) && value >= term->least &&
-            value <= term->most)
-            *harpe_term_in(terms, term) = value;
-    }
-}
-
-harpe_member_terms harpe_member_read_words(const char *metadata, char *name) {
-    static const char separators[] = " \t,;+";
-    harpe_member_terms terms = harpe_member_no_terms();
-    const char *word = metadata ? metadata : "";
-    name[0] = '\0';
-    for (; *word; word += strcspn(word, separators)) {
-        word += strspn(word, separators);
-        read_word(word, strcspn(word, separators), &terms, name);
+        char key[32];
+        double value;
+        (void)snprintf(key, sizeof key, "fleet_%s", term->name);
+        place = metadata ? metadata : "";
+        while ((text = harpe_metadata_next(&place, key, &length)))
+            if (harpe_parse_double(text, length, &value) && value >= term->least &&
+                value <= term->most)
+                *harpe_term_in(&terms, term) = value;
     }
     return terms;
 }

@@ -178,12 +178,14 @@ static harpe_status apply_override(harpe_fleet_state *state, const char *id, con
     return HARPE_OK;
 }
 
-static void remove_member(harpe_fleet_state *state, harpe_member_kind kind, const char *id) {
+static harpe_status remove_member(harpe_fleet_state *state, harpe_member_kind kind,
+                                  const char *id) {
     for (size_t i = 0; i < state->member_count; i++) {
         if (state->members[i]->kind != kind || strcmp(state->members[i]->id, id) != 0) continue;
         harpe_member_remove(state, i);
-        return;
+        break;
     }
+    return HARPE_OK;
 }
 
 static harpe_member *need_member(harpe_fleet_state *state, harpe_member_kind kind, const char *id) {
@@ -193,10 +195,7 @@ static harpe_member *need_member(harpe_fleet_state *state, harpe_member_kind kin
 
 static harpe_status apply_load(harpe_fleet_state *state, const char *id, const json_t *object,
                                harpe_error *error) {
-    if (!object) {
-        remove_member(state, HARPE_MEMBER_LOAD, id);
-        return HARPE_OK;
-    }
+    if (!object) return remove_member(state, HARPE_MEMBER_LOAD, id);
     harpe_member *member = need_member(state, HARPE_MEMBER_LOAD, id);
     if (!member) return harpe_fail_memory(error);
     member->measured_w = number_of(object, "watts", 0);
@@ -208,10 +207,7 @@ static harpe_status apply_load(harpe_fleet_state *state, const char *id, const j
 
 static harpe_status apply_declared(harpe_fleet_state *state, const char *id, const json_t *object,
                                    harpe_error *error) {
-    if (!object) {
-        remove_member(state, HARPE_MEMBER_DECLARED, id);
-        return HARPE_OK;
-    }
+    if (!object) return remove_member(state, HARPE_MEMBER_DECLARED, id);
     size_t count;
     harpe_fleet_plan *plans = plans_of(json_object_get(object, "plans"), &count);
     harpe_member *member = plans ? need_member(state, HARPE_MEMBER_DECLARED, id) : NULL;
@@ -325,8 +321,8 @@ static harpe_status apply_energy(harpe_fleet_state *state, const char *id, const
 
 static harpe_status load_cap(harpe_fleet_state *state, harpe_member_kind kind, const char *id,
                              const json_t *object, harpe_error *error) {
-    harpe_member *member = need_member(state, kind, id);
-    if (!member) return harpe_fail_memory(error);
+    harpe_member *member = object ? need_member(state, kind, id) : NULL;
+    if (!member) return object ? harpe_fail_memory(error) : HARPE_OK;
     read_numbers(object, cap_fields, COUNT(cap_fields), member);
     member->stored_w = member->cap_w;
     member->most_w = fmax(member->cap_w, member->most_w);
@@ -340,19 +336,16 @@ static harpe_status load_cap(harpe_fleet_state *state, harpe_member_kind kind, c
 
 static harpe_status apply_cap(harpe_fleet_state *state, const char *id, const json_t *object,
                               harpe_error *error) {
-    if (!object) return HARPE_OK;
     return load_cap(state, HARPE_MEMBER_JOB, id, object, error);
 }
 
 static harpe_status apply_declared_cap(harpe_fleet_state *state, const char *id,
                                        const json_t *object, harpe_error *error) {
-    if (!object) return HARPE_OK;
     return load_cap(state, HARPE_MEMBER_DECLARED, id, object, error);
 }
 
 static harpe_status apply_plans(harpe_fleet_state *state, const char *id, const json_t *object,
                                 harpe_error *error) {
-    if (!object) return HARPE_OK;
     size_t count;
     harpe_fleet_plan *plans = plans_of(json_object_get(object, "plans"), &count);
     harpe_member *member = plans ? need_member(state, HARPE_MEMBER_JOB, id) : NULL;
@@ -410,7 +403,7 @@ harpe_status harpe_notes_apply(harpe_fleet_state *state, const char *key, const 
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-static bool finish(const char *prefix, const char *id, char *text, harpe_fleet_note *out) {
+bool harpe_notes_of_text(const char *prefix, const char *id, char *text, harpe_fleet_note *out) {
     *out = (harpe_fleet_note){.text = text};
     if (asprintf(&out->key, "%s%s", prefix, id) < 0) out->key = NULL;
     if (out->key && out->text) return true;
@@ -421,11 +414,11 @@ static bool finish(const char *prefix, const char *id, char *text, harpe_fleet_n
 bool harpe_notes_make(const char *prefix, const char *id, json_t *object, harpe_fleet_note *out) {
     char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
-    return finish(prefix, id, text, out);
+    return harpe_notes_of_text(prefix, id, text, out);
 }
 
 bool harpe_notes_of_nothing(const char *prefix, const char *id, harpe_fleet_note *out) {
-    return finish(prefix, id, strdup(""), out);
+    return harpe_notes_of_text(prefix, id, strdup(""), out);
 }
 
 bool harpe_notes_of_cap(const harpe_member *member, harpe_fleet_note *out) {

@@ -539,17 +539,10 @@ typedef struct metric {
     const char *name, *type, *help;
 } metric;
 
-/* Appends a sample, if the value is finite. `labels`: pairs of a name and a value, up to a NULL. */
+/* Appends a sample, if the value is finite. */
 static void append_sample(harpe_text *text, const char *name, const char *const *labels,
                           double value) {
-    if (!isfinite(value)) return;
-    harpe_json_raw(text, name);
-    for (size_t i = 0; labels[i]; i += 2) {
-        harpe_json_raw(text, i == 0 ? "{" : ",");
-        harpe_metrics_text_label(text, labels[i], labels[i + 1]);
-    }
-    if (*labels) harpe_json_raw(text, "}");
-    harpe_metrics_text_value(text, value);
+    if (isfinite(value)) harpe_metrics_text_sample(text, name, labels, value);
 }
 
 static void append_head(harpe_text *text, const metric *one) {

@@ -215,12 +215,8 @@ static void keep_sums(harpe_steering *self) {
     harpe_text text = {0};
     keep_energy(self);
     harpe_fleet_history_save(self->history, &text);
-    note = (harpe_fleet_note){strdup("history"), text.failed ? NULL : text.data};
-    if (text.failed) harpe_text_free(&text);
-    if (note.key && note.text)
+    if (harpe_notes_of_text("history", "", harpe_text_take(&text), &note))
         store_note(self, &note, NULL, NULL);
-    else
-        harpe_fleet_note_clear(&note);
 }
 
 /* ---- Caps ------------------------------------------------------------------------------------ */
@@ -569,15 +565,6 @@ static void wake(harpe_steering *self) {
 
 /* ---- Settings -------------------------------------------------------------------------------- */
 
-static void answer_text(harpe_call *call, harpe_text *text) {
-    if (text->failed) {
-        harpe_text_free(text);
-        harpe_reply_out_of_memory(call);
-        return;
-    }
-    harpe_reply(call, 200, text->data, text->length, -1);
-}
-
 /* The answer about a budget that is stored waits for plans. The call gets the name of its group. */
 static void wait_for_plans(harpe_steering *self, const harpe_fleet_note *note, harpe_call *call) {
     free(call->job_id);
@@ -611,7 +598,7 @@ static void setting_is_stored(harpe_steering *self, const harpe_fleet_note *note
     if (call->kind == HARPE_CALL_FLEET_POST_EVENT) {
         harpe_fleet_show_event_answer(&self->state, strtoll(note->key + strlen("event/"), NULL, 10),
                                       &text);
-        answer_text(call, &text);
+        harpe_reply_text(call, &text, -1);
         return;
     }
     if (call->kind == HARPE_CALL_FLEET_PUT_BUDGET && !self->is_stopping) {
@@ -733,7 +720,7 @@ static void answer_budgets(harpe_steering *self) {
     for (harpe_call *call; (call = harpe_calls_take_first(&self->budgets));) {
         harpe_text text = {0};
         harpe_fleet_show_budget_answer(&self->state, call->job_id, &text);
-        answer_text(call, &text);
+        harpe_reply_text(call, &text, -1);
     }
 }
 
@@ -751,7 +738,7 @@ static void post_event(harpe_steering *self, harpe_call *call) {
 static void show(harpe_steering *self, harpe_call *call) {
     harpe_text text = {0};
     harpe_fleet_show(&self->state, call->scope, now_of(self), &text);
-    answer_text(call, &text);
+    harpe_reply_text(call, &text, -1);
 }
 
 static void show_history(const harpe_steering *self, harpe_call *call) {
@@ -763,7 +750,7 @@ static void show_history(const harpe_steering *self, harpe_call *call) {
     double points = end ? strtod(end, &end) : 0;
     harpe_fleet_history_show(self->history, from_s, to_s > 0 ? to_s : now_s,
                              points > 0 && points < 1e6 ? (size_t)points : 0, &text);
-    answer_text(call, &text);
+    harpe_reply_text(call, &text, -1);
 }
 
 /* A declared member says what it does, and gets its plan. A cap that is higher than the last stored
@@ -786,7 +773,7 @@ static void take_report(harpe_steering *self, harpe_call *call) {
     }
     harpe_member_follow(member, plan, power_w, now);
     harpe_fleet_show_plan(member, fmin(member->cap_w, member->stored_w), &text);
-    answer_text(call, &text);
+    harpe_reply_text(call, &text, -1);
 }
 
 bool harpe_steering_takes(const harpe_steering *self, const harpe_call *call) {

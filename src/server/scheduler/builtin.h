@@ -28,6 +28,8 @@ void harpe_perseus_figures(const void *state, harpe_figures *out);
 /* Implements harpe_scheduler_take_file for an online scheduler's state. */
 void harpe_perseus_take_file(void *state, harpe_scheduler_file *out);
 
+/* Makes an online scheduler's state store these sums, and read them again. They must outlive it. */
+void harpe_perseus_keep_conduct(void *state, harpe_conduct_sums *sums);
 /* Tells an online scheduler's state what the ranks report of their clocks, for the next call of
  * observe. `clocks` has one element per rank of that call, and must live until it returns. */
 void harpe_perseus_tell_clocks(void *state, const harpe_rank_clocks *clocks);
@@ -192,7 +194,8 @@ json_t *harpe_stored_save(const harpe_stored *table, const void *from);
  * its bounds. */
 bool harpe_stored_load(const harpe_stored *table, void *to, const json_t *saved);
 
-/* The same for structures of which there can be many: a row is a list without names. */
+/* The same for structures of which there can be many: a row is a list without names. If a row does
+ * not match the table, its first members may have been read already. */
 json_t *harpe_stored_save_row(const harpe_stored *table, const void *from);
 bool harpe_stored_load_row(const harpe_stored *table, void *to, const json_t *saved);
 json_t *harpe_stored_save_rows(const harpe_stored *table, const void *first, size_t count);

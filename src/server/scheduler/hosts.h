@@ -16,8 +16,8 @@
 
 /* ---- Programs with pipes --------------------------------------------------------------------- */
 
-/* A program with pipes for its standard input and output. A supervisor runs the program, and ends
- * it together with all processes that the program has started. */
+/* A child is a program with pipes for its standard input and output. A supervisor runs the program,
+ * and ends it together with all processes that the program has started. */
 
 struct harpe_child;
 struct harpe_cancelled;
@@ -40,29 +40,6 @@ void harpe_children_kill(harpe_children *children);
  * harpe_children_forget. Can be called on any thread. */
 void harpe_children_cancel(harpe_children *children, const char *job_id);
 void harpe_children_forget(harpe_children *children, const char *job_id);
-
-typedef struct harpe_child {
-    harpe_children *all;
-    const char *job_id;                  /* belongs to the owner; "" if the child has no job */
-    struct harpe_child *previous, *next; /* in `all` while it runs */
-    int leash;                           /* socket to its supervisor; -1: not running */
-    int input, output;                   /* its standard input and output; -1: not running */
-} harpe_child;
-
-void harpe_child_init(harpe_child *self, harpe_children *all, const char *job_id);
-bool harpe_child_is_running(const harpe_child *self);
-/* Runs `command` with sh -c. */
-harpe_status harpe_child_start(harpe_child *self, const char *command, harpe_error *error);
-/* Closes the program's input. A short time later the supervisor kills the processes that still run.
- * This function does not wait. It does nothing if the child does not run. */
-void harpe_child_stop(harpe_child *self);
-/* Returns true if the server starts no more programs, or none for the child's job. */
-bool harpe_child_is_refused(const harpe_child *self);
-/* Waits until the program has ended, for at most `timeout_ms`. Then kills it and waits until it has
- * ended. Describes the end in `how`: "exit status 3" or "signal 11 (Segmentation fault)", and then
- * a colon and the last line of the program's standard error. `how` is "" if this function killed
- * the program, or if the cause of the end is not known. */
-void harpe_child_end(harpe_child *self, int timeout_ms, char *how, size_t size);
 
 /* ---- Supervisors ----------------------------------------------------------------------------- */
 

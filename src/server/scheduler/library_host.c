@@ -189,31 +189,24 @@ static harpe_status load(host *self, const char *hex, harpe_error *error) {
     return status;
 }
 
-static harpe_status put_json(json_t *answer, harpe_status status, char *json, const char *what,
-                             harpe_error *error) {
+static harpe_status look(host *self, const json_t *question, json_t *answer, harpe_error *error) {
+    const harpe_scheduler_class *class = self->class;
+    const json_t *number = json_object_get(question, "pipeline");
+    bool is_pipeline = number && class->pipeline;
+    char *json = NULL;
+    if (!is_pipeline && !(class->frontier && json_object_get(question, "frontier")))
+        return harpe_fail(error, HARPE_NOT_SUPPORTED, "%s has no such function", class->name);
+    harpe_status status =
+        is_pipeline ? class->pipeline(self->state, json_integer_value(number), &json, error)
+                    : class->frontier(self->state, &json, error);
     if (status != HARPE_OK) return status;
     json_t *text = json ? json_string(json) : NULL;
     free(json);
     if (!text)
-        return harpe_fail(error, HARPE_INVALID_INPUT, "%s of the scheduler is not UTF-8", what);
+        return harpe_fail(error, HARPE_INVALID_INPUT, "the %s of the scheduler is not UTF-8",
+                          is_pipeline ? "pipeline" : "frontier");
     (void)json_object_set_new(answer, "text", text);
     return HARPE_OK;
-}
-
-static harpe_status look(host *self, const json_t *question, json_t *answer, harpe_error *error) {
-    const harpe_scheduler_class *class = self->class;
-    const json_t *number = json_object_get(question, "pipeline");
-    char *json = NULL;
-    if (number && class->pipeline) {
-        harpe_status status =
-            class->pipeline(self->state, json_integer_value(number), &json, error);
-        return put_json(answer, status, json, "the pipeline", error);
-    }
-    if (class->frontier && json_object_get(question, "frontier")) {
-        harpe_status status = class->frontier(self->state, &json, error);
-        return put_json(answer, status, json, "the frontier", error);
-    }
-    return harpe_fail(error, HARPE_NOT_SUPPORTED, "%s has no such function", class->name);
 }
 
 static harpe_status answer_question(host *self, const json_t *question, json_t *answer,

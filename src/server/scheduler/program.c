@@ -5,22 +5,32 @@
  * program answers each line with one line {"schedules": [...]} or {"error": "..."} within a time
  * limit. If an answer has no schedules, or has "finished": true, the last schedules are used in all
  * later rounds. A program that dies or does not answer is lost. The server can start a new process,
- * which gets the results of all rounds again (src/server/engine/turns.c). */
+ * which gets the results of all rounds again (src/server/engine/turns.c).
+ *
+ * The server starts a supervisor for each program, and connects it with non-blocking pipes. A
+ * socket (the leash) tells the supervisor to end the program. supervisor.c is the other side. */
 #include "server/scheduler/hosts.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/helper_process.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "base/wait.h"
 #include "server/scheduler/builtin.h"
@@ -33,8 +43,270 @@ enum {
     LINE_LIMIT_MAX_BYTES = 256 << 20,
     READ_BYTES = 1 << 16,
     HOW_SIZE = 700,
-    END_TIMEOUT_MS = 2000, /* from the end of a program's output to its own end */
+    END_TIMEOUT_MS = 2000,  /* from the end of a program's output to its own end */
+    HIGH_DESCRIPTOR = 10,   /* higher than all descriptors of a supervisor */
+    REPORT_LIMIT_MS = 2000, /* time for a killed program to end */
 };
+
+typedef struct harpe_child {
+    harpe_children *all;
+    const char *job_id;       /* belongs to the owner; "" if the child has no job */
+    struct harpe_child *next; /* in `all` while it runs */
+    int leash;                /* socket to its supervisor; -1: not running */
+    int input, output;        /* its standard input and output; -1: not running */
+} harpe_child;
+
+typedef struct harpe_cancelled {
+    struct harpe_cancelled *next;
+    char job_id[];
+} harpe_cancelled;
+
+static void close_fd(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
+/* ---- All of them ----------------------------------------------------------------------------- */
+
+void harpe_children_init(harpe_children *children) {
+    *children = (harpe_children){.first = NULL};
+    pthread_mutex_init(&children->mutex, NULL);
+}
+
+void harpe_children_destroy(harpe_children *children) {
+    for (harpe_cancelled *next, *one = children->cancelled; one; one = next) {
+        next = one->next;
+        free(one);
+    }
+    pthread_mutex_destroy(&children->mutex);
+}
+
+/* Call it with the mutex locked. A thread that waits for the child notices that the leash is
+ * closed, even if the supervisor does not answer. */
+static void kill_child(const harpe_child *child) {
+    (void)send(child->leash, HARPE_SUPERVISOR_KILL, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)shutdown(child->leash, SHUT_RDWR);
+}
+
+void harpe_children_kill(harpe_children *children) {
+    harpe_lock(&children->mutex);
+    children->is_over = true;
+    for (const harpe_child *child = children->first; child; child = child->next)
+        kill_child(child);
+    harpe_unlock(&children->mutex);
+}
+
+void harpe_children_cancel(harpe_children *children, const char *job_id) {
+    size_t size = strlen(job_id) + 1;
+    harpe_cancelled *cancelled = malloc(sizeof *cancelled + size);
+    harpe_lock(&children->mutex);
+    if (cancelled) { /* NULL: a child that is now being started runs until it answers */
+        memcpy(cancelled->job_id, job_id, size);
+        cancelled->next = children->cancelled;
+        children->cancelled = cancelled;
+    }
+    for (const harpe_child *child = children->first; child; child = child->next)
+        if (strcmp(child->job_id, job_id) == 0) kill_child(child);
+    harpe_unlock(&children->mutex);
+}
+
+void harpe_children_forget(harpe_children *children, const char *job_id) {
+    harpe_lock(&children->mutex);
+    for (harpe_cancelled **at = &children->cancelled; *at;) {
+        harpe_cancelled *one = *at;
+        if (strcmp(one->job_id, job_id) == 0) {
+            *at = one->next;
+            free(one);
+        } else {
+            at = &one->next;
+        }
+    }
+    harpe_unlock(&children->mutex);
+}
+
+/* Call it with the mutex locked. */
+static bool is_refused(const harpe_child *self) {
+    if (self->all->is_over) return true;
+    for (const harpe_cancelled *one = self->all->cancelled; one; one = one->next)
+        if (strcmp(one->job_id, self->job_id) == 0) return true;
+    return false;
+}
+
+/* Returns true if the server starts no more programs, or none for the child's job. */
+static bool is_child_refused(const harpe_child *self) {
+    harpe_lock(&self->all->mutex);
+    bool refused = is_refused(self);
+    harpe_unlock(&self->all->mutex);
+    return refused;
+}
+
+static void leave(harpe_child *self) {
+    harpe_lock(&self->all->mutex);
+    harpe_child **at = &self->all->first;
+    while (*at != self)
+        at = &(*at)->next;
+    *at = self->next;
+    harpe_unlock(&self->all->mutex);
+}
+
+/* ---- The end of one -------------------------------------------------------------------------- */
+
+/* Closes the program's input. A short time later the supervisor kills the processes that still run.
+ * This function does not wait. It does nothing if the child does not run. */
+static void stop_child(harpe_child *self) {
+    close_fd(&self->input);
+    close_fd(&self->output);
+    if (self->leash < 0) return;
+    leave(self);
+    close_fd(&self->leash);
+}
+
+static void describe(const harpe_supervisor_report *report, bool was_killed, char *how,
+                     size_t size) {
+    int status = report->wait_status, number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    const char *before = *report->last_line ? ": " : "";
+    if (number == SIGKILL && was_killed) return;
+    if (number > 0)
+        (void)snprintf(how, size, "signal %d (%s)%s%s", number, sigdescr_np(number), before,
+                       report->last_line);
+    else
+        (void)snprintf(how, size, "exit status %d%s%s", WEXITSTATUS(status), before,
+                       report->last_line);
+}
+
+/* Waits until the program has ended, for at most `timeout_ms`. Then kills it and waits until it has
+ * ended. Describes the end in `how`: "exit status 3" or "signal 11 (Segmentation fault)", and then
+ * a colon and the last line of the program's standard error. `how` is "" if this function killed
+ * the program, or if the cause of the end is not known. */
+static void end_child(harpe_child *self, int timeout_ms, char *how, size_t size) {
+    harpe_supervisor_report report;
+    struct pollfd event = {.fd = self->leash, .events = POLLIN};
+    *how = '\0';
+    if (self->leash < 0) return;
+    bool is_reported = harpe_poll(&event, 1, timeout_ms * INT64_C(1000000)) > 0;
+    if (!is_reported) {
+        (void)send(self->leash, HARPE_SUPERVISOR_KILL, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        close_fd(&self->input);
+        close_fd(&self->output);
+        (void)harpe_poll(&event, 1, REPORT_LIMIT_MS * INT64_C(1000000));
+    }
+    ssize_t count = recv(self->leash, &report, sizeof report, MSG_DONTWAIT);
+    if (count == (ssize_t)sizeof report) {
+        report.last_line[sizeof report.last_line - 1] = '\0';
+        report.last_line[harpe_cut_length(report.last_line, sizeof report.last_line - 2)] = '\0';
+        describe(&report, !is_reported, how, size);
+    }
+    stop_child(self);
+}
+
+/* ---- The start of one ------------------------------------------------------------------------ */
+
+/* The descriptors that a supervisor gets: ends of pipes and of the leash, and a pidfd of the
+ * server.
+ */
+typedef struct handed {
+    int input, output, leash, server;
+} handed;
+
+static int moved_up(int *fd) {
+    int moved = fcntl(*fd, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
+    close_fd(fd);
+    return moved;
+}
+
+static int spawn(const char *program, const char *command, const handed *given, pid_t *process) {
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, defaults;
+    sigemptyset(&none);
+    sigemptyset(&defaults);
+    sigaddset(&defaults, SIGCHLD);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    posix_spawn_file_actions_adddup2(&actions, given->input, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, given->output, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, given->leash, HARPE_SUPERVISOR_LEASH);
+    if (given->server >= 0)
+        posix_spawn_file_actions_adddup2(&actions, given->server, HARPE_SUPERVISOR_SERVER);
+    posix_spawn_file_actions_addclosefrom_np(
+        &actions, given->server >= 0 ? HARPE_SUPERVISOR_SERVER + 1 : HARPE_SUPERVISOR_SERVER);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    char *const arguments[] = {"harpe", HARPE_SUPERVISOR_ARGUMENT, (char *)command, NULL};
+    int problem = posix_spawn(process, program, &actions, &attributes, arguments, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    return problem;
+}
+
+/* Holds the mutex until the child is in the list, so that harpe_children_kill also kills this
+ * child. */
+static int spawn_and_enter(harpe_child *self, const char *program, const char *command,
+                           const handed *given) {
+    pid_t process = 0;
+    int outcome = 0;
+    harpe_lock(&self->all->mutex);
+    int problem = is_refused(self) ? ECANCELED : spawn(program, command, given, &process);
+    if (!problem) {
+        self->next = self->all->first;
+        self->all->first = self;
+    }
+    harpe_unlock(&self->all->mutex);
+    if (problem) return problem;
+    /* The supervisor forks at once, and its first process, which is a child of this process,
+     * ends. */
+    pid_t waited;
+    while ((waited = waitpid(process, &outcome, 0)) < 0 && errno == EINTR)
+        continue;
+    if (waited == process && outcome != 0) {
+        leave(self);
+        return EAGAIN;
+    }
+    return 0;
+}
+
+static int connect_child(harpe_child *self, const char *program, const char *command) {
+    int to[2] = {-1, -1}, from[2] = {-1, -1}, leash[2] = {-1, -1};
+    int server = harpe_process_open(harpe_process_self());
+    int problem = 0;
+    if (pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC) ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, leash))
+        problem = errno;
+    handed given = {moved_up(&to[0]), moved_up(&from[1]), moved_up(&leash[1]), moved_up(&server)};
+    if (!problem && (given.input < 0 || given.output < 0 || given.leash < 0)) problem = EMFILE;
+    self->leash = leash[0];
+    if (!problem) problem = spawn_and_enter(self, program, command, &given);
+    close_fd(&given.input);
+    close_fd(&given.output);
+    close_fd(&given.leash);
+    close_fd(&given.server);
+    if (problem) {
+        close_fd(&to[1]);
+        close_fd(&from[0]);
+        close_fd(&self->leash);
+        return problem;
+    }
+    (void)fcntl(to[1], F_SETFL, O_NONBLOCK);
+    (void)fcntl(from[0], F_SETFL, O_NONBLOCK);
+    self->input = to[1];
+    self->output = from[0];
+    return 0;
+}
+
+/* Runs `command` with sh -c. */
+static harpe_status start_child(harpe_child *self, const char *command, harpe_error *error) {
+    char *program = NULL;
+    harpe_status status =
+        harpe_helper_process_program("the supervisor of scheduler programs", &program, error);
+    if (status != HARPE_OK) return status;
+    int problem = connect_child(self, program, command);
+    free(program);
+    if (!problem) return HARPE_OK;
+    return harpe_fail_errno(error, problem, "cannot start the scheduler program '%.200s'", command);
+}
+
+/* ---- Programs -------------------------------------------------------------------------------- */
 
 typedef struct program {
     const harpe_scheduler_job *job; /* NULL: the process only examines a shared object */
@@ -52,14 +324,10 @@ typedef struct program {
 
 static harpe_status fail_died(program *self, harpe_error *error) {
     char how[HOW_SIZE];
-    harpe_child_end(&self->child, END_TIMEOUT_MS, how, sizeof how);
-    if (*how)
-        return harpe_fail(error, HARPE_IO_ERROR, "the %s '%.200s' ended without an answer (%s)",
-                          self->what, self->name, how);
-    return harpe_fail(error, HARPE_IO_ERROR,
-                      "the %s '%.200s' ended without an answer: see its standard "
-                      "error",
-                      self->what, self->name);
+    end_child(&self->child, END_TIMEOUT_MS, how, sizeof how);
+    return harpe_fail(error, HARPE_IO_ERROR, "the %s '%.200s' ended without an answer%s%s%s",
+                      self->what, self->name, *how ? " (" : ": see its standard error", how,
+                      *how ? ")" : "");
 }
 
 static harpe_status fail_lines(const program *self, harpe_error *error) {
@@ -203,13 +471,13 @@ static harpe_status take_schedules(program *self, const json_t *answer, harpe_er
     json_decref(self->schedules);
     self->schedules = json_array_size(schedules) > 0 ? json_incref(schedules) : NULL;
     self->is_finished = !self->schedules || json_is_true(json_object_get(answer, "finished"));
-    if (self->is_finished) harpe_child_stop(&self->child); /* no more questions follow */
+    if (self->is_finished) stop_child(&self->child); /* no more questions follow */
     return HARPE_OK;
 }
 
 static harpe_status ask_once(program *self, const char *question, size_t length, harpe_text *answer,
                              harpe_error *error) {
-    if (!harpe_child_is_running(&self->child)) return fail_died(self, error);
+    if (self->child.leash < 0) return fail_died(self, error);
     if (harpe_events_now(self->child.output, POLLIN) & POLLIN) return fail_lines(self, error);
     int64_t deadline_ns = harpe_clock_ns() + (int64_t)self->timeout_s * 1000000000;
     harpe_status status = send_line(self, question, length, deadline_ns, error);
@@ -227,7 +495,7 @@ static harpe_status ask(program *self, harpe_text *question, json_t **answer, ha
                               : ask_once(self, question->data, question->length, &said, error);
     if (status != HARPE_OK && !question->failed) {
         char how[HOW_SIZE];
-        harpe_child_end(&self->child, 0, how, sizeof how);
+        end_child(&self->child, 0, how, sizeof how);
     }
     if (status == HARPE_OK) status = parse_answer(self, &said, answer, error);
     harpe_text_free(question);
@@ -316,7 +584,7 @@ static harpe_status tell(program *self, harpe_text question, harpe_error *error)
 /* ---- The process of a job -------------------------------------------------------------------- */
 
 static void free_program(program *self) {
-    harpe_child_stop(&self->child);
+    stop_child(&self->child);
     json_decref(self->schedules);
     free(self);
 }
@@ -326,8 +594,9 @@ static harpe_status new_program(const program *from, harpe_children *children, c
     program *self = harpe_calloc(1, sizeof *self);
     if (!self) return harpe_fail_memory(error);
     *self = *from;
-    harpe_child_init(&self->child, children, job_id);
-    harpe_status status = harpe_child_start(&self->child, self->command, error);
+    self->child =
+        (harpe_child){.all = children, .job_id = job_id, .leash = -1, .input = -1, .output = -1};
+    harpe_status status = start_child(&self->child, self->command, error);
     if (status != HARPE_OK)
         free_program(self);
     else
@@ -409,12 +678,12 @@ static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, ha
 }
 
 bool harpe_program_is_running(const void *state) {
-    return harpe_child_is_running(&((const program *)state)->child);
+    return ((const program *)state)->child.leash >= 0;
 }
 
 bool harpe_program_is_lost(const void *state) {
     const program *self = state;
-    return !harpe_child_is_running(&self->child) && !harpe_child_is_refused(&self->child);
+    return self->child.leash < 0 && !is_child_refused(&self->child);
 }
 
 static bool is_finished(const void *state) {

@@ -367,6 +367,11 @@ static void tell_wrong_word(const harpe_scheduler *scheduler) {
                        harpe_clean_text(shown, sizeof shown, word), maximum);
 }
 
+static bool is_online(const harpe_scheduler *scheduler) {
+    const harpe_scheduler_class *class = scheduler->kind->class;
+    return class == &harpe_perseus_scheduler || class == &harpe_instruction_profiler;
+}
+
 static harpe_status start(harpe_scheduler *scheduler, harpe_error *error) {
     const harpe_scheduler_kind *kind = scheduler->kind;
     tell_wrong_word(scheduler);
@@ -389,6 +394,8 @@ static harpe_status start(harpe_scheduler *scheduler, harpe_error *error) {
     }
     harpe_status status = kind->class->create(&scheduler->seen.base, &scheduler->state, error);
     scheduler->is_created = status == HARPE_OK;
+    if (scheduler->is_created && is_online(scheduler))
+        harpe_perseus_keep_conduct(scheduler->state, &scheduler->conduct);
     return status;
 }
 
@@ -470,11 +477,6 @@ harpe_status harpe_scheduler_next(harpe_scheduler *scheduler,
     return HARPE_OK;
 }
 
-static bool is_online(const harpe_scheduler *scheduler) {
-    const harpe_scheduler_class *class = scheduler->kind->class;
-    return class == &harpe_perseus_scheduler || class == &harpe_instruction_profiler;
-}
-
 harpe_status harpe_scheduler_observe(harpe_scheduler *scheduler,
                                      const harpe_profiling_result *results, size_t count,
                                      harpe_error *error) {
@@ -539,43 +541,12 @@ bool harpe_scheduler_needs_history(const harpe_scheduler *scheduler) {
     return class->observe && !class->save && !harpe_scheduler_is_finished(scheduler);
 }
 
-/* Adds the conduct to the JSON object that an online scheduler has saved. The scheduler ignores
- * this member. */
-static harpe_status save_conduct(const harpe_scheduler *scheduler, char **text, size_t *length,
-                                 harpe_error *error) {
-    json_t *json = harpe_conduct_sums_save(&scheduler->conduct);
-    char *conduct = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    harpe_text whole = {0};
-    json_decref(json);
-    harpe_text_append(&whole, *text, *length - 1); /* without the brace at its end */
-    harpe_text_printf(&whole, ",\"conduct\":%s}", conduct ? conduct : "null");
-    bool is_made = conduct && !whole.failed;
-    free(conduct);
-    free(is_made ? *text : whole.data);
-    if (!is_made) {
-        free(*text);
-        *text = NULL;
-        return harpe_fail_memory(error);
-    }
-    *text = whole.data;
-    *length = whole.length;
-    return HARPE_OK;
-}
-
-static void load_conduct(harpe_scheduler *scheduler, const char *text, size_t length) {
-    json_t *json = json_loadb(text, length, 0, NULL);
-    (void)harpe_conduct_sums_load(&scheduler->conduct, json_object_get(json, "conduct"));
-    json_decref(json);
-}
-
 harpe_status harpe_scheduler_save(const harpe_scheduler *scheduler, char **text, size_t *length,
                                   harpe_error *error) {
     const harpe_scheduler_class *class = scheduler->kind->class;
     if (!class->save)
         return harpe_fail(error, HARPE_NOT_SUPPORTED, "%s has no state to save", class->name);
-    harpe_status status = class->save(scheduler->state, text, length, error);
-    if (status != HARPE_OK || !is_online(scheduler)) return status;
-    return save_conduct(scheduler, text, length, error);
+    return class->save(scheduler->state, text, length, error);
 }
 
 harpe_status harpe_scheduler_load(harpe_scheduler *scheduler, const char *text, size_t length,
@@ -583,9 +554,7 @@ harpe_status harpe_scheduler_load(harpe_scheduler *scheduler, const char *text, 
     const harpe_scheduler_class *class = scheduler->kind->class;
     if (!class->load)
         return harpe_fail(error, HARPE_NOT_SUPPORTED, "%s has no state to load", class->name);
-    harpe_status status = class->load(scheduler->state, text, length, error);
-    if (status == HARPE_OK && is_online(scheduler)) load_conduct(scheduler, text, length);
-    return status;
+    return class->load(scheduler->state, text, length, error);
 }
 
 harpe_status harpe_scheduler_handle_request(harpe_scheduler *scheduler,

@@ -5,7 +5,6 @@
 #include "server/scheduler/builtin.h"
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

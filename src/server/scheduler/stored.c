@@ -78,7 +78,7 @@ json_t *harpe_stored_save_clocks(const int *mhz, size_t count) {
 
 /* ---- Loading --------------------------------------------------------------------------------- */
 
-/* These functions only check the JSON if the structure is NULL. */
+/* load_number and load_member only check the JSON if there is no place for the number. */
 
 static bool load_number(const harpe_stored_member *member, void *at, const json_t *saved) {
     bool is_double = member->kind == HARPE_STORED_DOUBLE;
@@ -111,29 +111,21 @@ static bool load_member(const harpe_stored_member *member, void *to, const json_
     return true;
 }
 
-static bool load_row(const harpe_stored *table, void *to, const json_t *saved) {
+bool harpe_stored_load_row(const harpe_stored *table, void *to, const json_t *saved) {
     if (json_array_size(saved) != table->count) return false;
     for (size_t m = 0; m < table->count; m++)
         if (!load_member(&table->members[m], to, json_array_get(saved, m))) return false;
     return true;
 }
 
-static bool load_rows(const harpe_stored *table, void *first, size_t count, const json_t *saved) {
-    if (!json_is_array(saved) || json_array_size(saved) != count) return false;
-    for (size_t i = 0; i < count; i++)
-        if (!load_row(table, first ? (char *)first + i * table->size : NULL,
-                      json_array_get(saved, i)))
-            return false;
-    return true;
-}
-
-bool harpe_stored_load_row(const harpe_stored *table, void *to, const json_t *saved) {
-    return load_row(table, NULL, saved) && load_row(table, to, saved);
-}
-
 bool harpe_stored_load_rows(const harpe_stored *table, void *first, size_t count,
                             const json_t *saved) {
-    return load_rows(table, NULL, count, saved) && load_rows(table, first, count, saved);
+    if (!json_is_array(saved) || json_array_size(saved) != count) return false;
+    for (size_t i = 0; i < count; i++)
+        if (!harpe_stored_load_row(table, (char *)first + i * table->size,
+                                   json_array_get(saved, i)))
+            return false;
+    return true;
 }
 
 bool harpe_stored_load(const harpe_stored *table, void *to, const json_t *saved) {

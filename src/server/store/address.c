@@ -161,9 +161,7 @@ char *harpe_store_address_shown(const char *where) {
         harpe_text_printf(&text, "%.*s***", (int)(scheme - where) + 3, where);
     else
         harpe_text_printf(&text, "%s", where);
-    if (!text.failed) return text.data;
-    harpe_text_free(&text);
-    return NULL;
+    return harpe_text_take(&text);
 }
 
 /* ---- A password from elsewhere --------------------------------------------------------------- */
@@ -187,10 +185,6 @@ harpe_status harpe_store_address_with_password(const char *where, const char *pa
             append_pair(&text, o->keyword, o->val);
     PQconninfoFree(options);
     append_pair(&text, "password", password);
-    if (text.failed) {
-        harpe_text_free(&text);
-        return harpe_fail_memory(error);
-    }
-    *out = text.data;
-    return HARPE_OK;
+    *out = harpe_text_take(&text);
+    return *out ? HARPE_OK : harpe_fail_memory(error);
 }

@@ -177,13 +177,18 @@ static bool send_query(PGconn *connection, const char *sql, const pg_values *giv
                              given->values, given->lengths, PARAMETER_FORMATS, 1) == 1;
 }
 
-/* Runs one or more statements without parameters whose rows are not needed. */
-static harpe_status pg_execute(PGconn *connection, const char *sql, harpe_error *error) {
+/* Waits for the answers to what was sent. Their rows are not needed. */
+static harpe_status finish(PGconn *connection, bool is_sent, harpe_error *error) {
     PGresult *result = NULL;
-    if (PQsendQuery(connection, sql) != 1) return pg_fail(connection, error);
+    if (!is_sent) return pg_fail(connection, error);
     harpe_status status = take_last(connection, &result, error);
     PQclear(result);
     return status;
+}
+
+/* Runs one or more statements without parameters whose rows are not needed. */
+static harpe_status pg_execute(PGconn *connection, const char *sql, harpe_error *error) {
+    return finish(connection, PQsendQuery(connection, sql) == 1, error);
 }
 
 /* Runs one statement and returns its rows in binary form. Its parameters are the members of
@@ -199,11 +204,7 @@ static harpe_status pg_query(PGconn *connection, const char *sql, const harpe_ch
 
 static harpe_status pg_prepare(PGconn *connection, const char *name, const char *sql, int count,
                                const Oid *types, harpe_error *error) {
-    PGresult *result = NULL;
-    if (PQsendPrepare(connection, name, sql, count, types) != 1) return pg_fail(connection, error);
-    harpe_status status = take_last(connection, &result, error);
-    PQclear(result);
-    return status;
+    return finish(connection, PQsendPrepare(connection, name, sql, count, types) == 1, error);
 }
 
 /* Reads the remaining answers of a pipeline and leaves pipeline mode. Returns the first error. */

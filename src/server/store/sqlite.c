@@ -467,13 +467,19 @@ static int bind(const harpe_sqlite_statement *statement, const harpe_change *cha
                                SQLITE_STATIC);
 }
 
+/* Runs a statement without rows. `bound` is the result of binding its parameters. */
+static harpe_status run(const harpe_sqlite *store, sqlite3_stmt *statement, int bound,
+                        harpe_error *error) {
+    int result = bound == SQLITE_OK ? sqlite3_step(statement) : bound;
+    harpe_status status = result == SQLITE_DONE ? HARPE_OK : harpe_sqlite_fail(store, error);
+    (void)sqlite3_reset(statement);
+    return status;
+}
+
 static harpe_status write_one(const harpe_sqlite *store, const harpe_sqlite_statement *statement,
                               const harpe_change *change, harpe_error *error) {
     int result = bind(statement, change);
-    if (result == SQLITE_OK) result = sqlite3_step(statement->prepared);
-    harpe_status status = result == SQLITE_DONE ? HARPE_OK : harpe_sqlite_fail(store, error);
-    (void)sqlite3_reset(statement->prepared);
-    return status;
+    return run(store, statement->prepared, result, error);
 }
 
 static harpe_status write_changes(const harpe_sqlite *store, const harpe_change *changes,
@@ -490,10 +496,7 @@ static harpe_status write_changes(const harpe_sqlite *store, const harpe_change 
 
 static harpe_status count_commit(const harpe_sqlite *store, harpe_error *error) {
     (void)sqlite3_bind_int64(store->count, 1, store->record.commits + 1);
-    int result = sqlite3_step(store->count);
-    harpe_status status = result == SQLITE_DONE ? HARPE_OK : harpe_sqlite_fail(store, error);
-    (void)sqlite3_reset(store->count);
-    return status;
+    return run(store, store->count, SQLITE_OK, error);
 }
 
 static harpe_status write_transaction(harpe_sqlite *store, const harpe_change *changes,

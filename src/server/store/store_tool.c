@@ -258,6 +258,12 @@ static harpe_status count(const harpe_store_file *file, harpe_store_report *repo
     return status;
 }
 
+static harpe_status check_missing(const harpe_store_file *file, harpe_error *error) {
+    if (file->is_in_use) return HARPE_OK;
+    harpe_sqlite view = file->view;
+    return harpe_sqlite_admit(&view, file->had_log, error);
+}
+
 /* Reports faults that make a server refuse to start. check_pages reports rows that cannot be read,
  * so this function does not. */
 static void check_commits(const harpe_store_file *file, harpe_store_report *report) {
@@ -266,9 +272,7 @@ static void check_commits(const harpe_store_file *file, harpe_store_report *repo
     bool in_use = false;
     (void)harpe_sqlite_read_record(&file->view, &record, &in_use, NULL);
     report->commits = record.commits;
-    if (file->is_in_use) return;
-    harpe_sqlite view = file->view;
-    if (harpe_sqlite_admit(&view, file->had_log, &fault)) add_problem(report, "%s", fault.message);
+    if (check_missing(file, &fault)) add_problem(report, "%s", fault.message);
 }
 
 /* Counts the records and looks for problems. */
@@ -544,12 +548,6 @@ static harpe_status copy_and_check(const harpe_store_file *file, const char *tem
     if (status == HARPE_OK) status = refuse_problems(file->view.name, report, error);
     report->is_in_use = file->is_in_use;
     return status;
-}
-
-static harpe_status check_missing(const harpe_store_file *file, harpe_error *error) {
-    if (file->is_in_use) return HARPE_OK;
-    harpe_sqlite view = file->view;
-    return harpe_sqlite_admit(&view, file->had_log, error);
 }
 
 /* Does the work of harpe_store_backup, and reads the record of the copy. */

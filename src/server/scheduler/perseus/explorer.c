@@ -13,7 +13,6 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/online_internal.h"
 
 enum { MISSES_MAX = 3 };
 
@@ -46,41 +45,27 @@ enum { MISSES_MAX = 3 };
 
 /* ---- Clocks ---------------------------------------------------------------------------------- */
 
-/* Returns true if all ranks of a pipeline rank have the frequency. */
-static bool all_have_frequency(const harpe_rank_info *ranks, int rank_count, int pipeline_rank,
-                               int frequency_mhz) {
-    for (int r = 0; r < rank_count; r++)
-        if (ranks[r].pp_rank == pipeline_rank &&
-            !harpe_rank_has_frequency(&ranks[r], frequency_mhz))
-            return false;
-    return true;
-}
-
-static const harpe_rank_info *first_of(const harpe_rank_info *ranks, int rank_count,
-                                       int pipeline_rank) {
-    for (int r = 0; r < rank_count; r++)
-        if (ranks[r].pp_rank == pipeline_rank) return &ranks[r];
-    return NULL;
-}
-
 static int compare_falling(const void *a, const void *b) {
     int x = *(const int *)a, y = *(const int *)b;
     return (x < y) - (x > y);
 }
 
+/* Finds the clocks that all ranks of a pipeline rank have. */
 static harpe_status find_clocks(harpe_explorer *explorer, const harpe_rank_info *ranks, int stride,
                                 int pipeline_rank, harpe_error *error) {
-    const harpe_rank_info *first = first_of(ranks, explorer->rank_count, pipeline_rank);
-    size_t available = first ? first->available_frequency_count : 0;
-    int *common = harpe_calloc(available, sizeof *common);
-    if (!common) return harpe_fail_memory(error);
-    explorer->clocks[pipeline_rank].mhz = common;
+    int *common = NULL;
     size_t count = 0, kept = 0;
-    for (size_t i = 0; i < available; i++) {
-        int mhz = first->available_frequencies_mhz[i];
-        if (mhz > 0 && mhz <= HARPE_FREQUENCY_MAX_MHZ &&
-            all_have_frequency(ranks, explorer->rank_count, pipeline_rank, mhz))
-            common[count++] = mhz;
+    for (int r = 0; r < explorer->rank_count; r++) {
+        if (ranks[r].pp_rank != pipeline_rank) continue;
+        const int *offered = common ? common : ranks[r].available_frequencies_mhz;
+        size_t offered_count = common ? count : ranks[r].available_frequency_count;
+        if (!common) common = harpe_arena_alloc(&explorer->arena, offered_count, sizeof *common);
+        if (!common) return harpe_fail_memory(error);
+        count = 0;
+        for (size_t i = 0; i < offered_count; i++)
+            if (offered[i] > 0 && offered[i] <= HARPE_FREQUENCY_MAX_MHZ &&
+                harpe_rank_has_frequency(&ranks[r], offered[i]))
+                common[count++] = offered[i];
     }
     if (count == 0)
         return harpe_fail(error, HARPE_INVALID_INPUT,
@@ -94,40 +79,41 @@ static harpe_status find_clocks(harpe_explorer *explorer, const harpe_rank_info 
         last = common[i];
         if (distinct++ % (size_t)stride == 0) common[kept++] = last;
     }
-    explorer->clocks[pipeline_rank].count = kept;
+    explorer->clocks[pipeline_rank] = (harpe_tried_clocks){common, kept};
     if (kept > explorer->clock_count) explorer->clock_count = kept;
     return HARPE_OK;
 }
 
 /* ---- Making it ------------------------------------------------------------------------------- */
 
-static const harpe_tried_clocks *clocks_of(const harpe_explorer *explorer, int entry) {
-    return &explorer->clocks[explorer->pipeline->entries[entry].pipeline_rank];
-}
-
 static harpe_status make_entries(harpe_explorer *explorer, harpe_error *error) {
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
         harpe_explorer_entry *entry = &explorer->entries[e];
-        const harpe_tried_clocks *clocks = clocks_of(explorer, (int)e);
-        entry->points = harpe_calloc(clocks->count, sizeof *entry->points);
-        if (!harpe_clock_curve_init(&entry->curve, clocks->mhz, clocks->count) || !entry->points)
+        const harpe_tried_clocks *clocks =
+            &explorer->clocks[explorer->pipeline->entries[e].pipeline_rank];
+        entry->points = harpe_arena_alloc(&explorer->arena, clocks->count, sizeof *entry->points);
+        if (!harpe_clock_curve_init(&entry->curve, clocks->mhz, clocks->count))
             return harpe_fail_memory(error);
     }
-    return HARPE_OK;
+    explorer->known =
+        harpe_arena_alloc(&explorer->arena, explorer->clock_count, sizeof *explorer->known);
+    return explorer->arena.has_failed ? harpe_fail_memory(error) : HARPE_OK;
 }
 
 static harpe_status make(harpe_explorer *made, const harpe_rank_info *ranks, int stride,
                          harpe_error *error) {
     const harpe_online_pipeline *pipeline = made->pipeline;
     size_t rank_count = (size_t)pipeline->rank_count, count = pipeline->instruction_count;
-    made->clocks = harpe_calloc(rank_count, sizeof *made->clocks);
-    made->waiting = harpe_calloc(rank_count, sizeof *made->waiting);
-    made->entries = harpe_calloc(pipeline->entry_count, sizeof *made->entries);
-    made->frequency_mhz = harpe_calloc(count, sizeof *made->frequency_mhz);
-    made->next_mhz = harpe_calloc(count, sizeof *made->next_mhz);
-    if (!made->clocks || !made->waiting || !made->entries || !made->frequency_mhz ||
-        !made->next_mhz)
-        return harpe_fail_memory(error);
+    harpe_arena *arena = &made->arena;
+    made->clocks = harpe_arena_alloc(arena, rank_count, sizeof *made->clocks);
+    made->waiting = harpe_arena_alloc(arena, rank_count, sizeof *made->waiting);
+    made->entries = harpe_arena_alloc(arena, pipeline->entry_count, sizeof *made->entries);
+    made->frequency_mhz = harpe_arena_alloc(arena, count, sizeof *made->frequency_mhz);
+    made->next_mhz = harpe_arena_alloc(arena, count, sizeof *made->next_mhz);
+    made->ran_mhz = harpe_arena_alloc(arena, count, sizeof *made->ran_mhz);
+    made->seen = harpe_arena_alloc(arena, pipeline->entry_count, sizeof *made->seen);
+    made->ratios = harpe_arena_alloc(arena, pipeline->entry_count, sizeof *made->ratios);
+    if (arena->has_failed) return harpe_fail_memory(error);
     harpe_status status = HARPE_OK;
     for (int p = 0; p < pipeline->rank_count && status == HARPE_OK; p++)
         status = find_clocks(made, ranks, stride, p, error);
@@ -158,27 +144,22 @@ harpe_status harpe_explorer_new(const harpe_online_pipeline *pipeline, const har
 
 void harpe_explorer_free(harpe_explorer *explorer) {
     if (!explorer) return;
-    for (size_t e = 0; explorer->entries && e < explorer->pipeline->entry_count; e++) {
+    for (size_t e = 0; explorer->entries && e < explorer->pipeline->entry_count; e++)
         harpe_clock_curve_free(&explorer->entries[e].curve);
-        free(explorer->entries[e].points);
-    }
-    for (int p = 0; explorer->clocks && p < explorer->pipeline->rank_count; p++)
-        free(explorer->clocks[p].mhz);
     harpe_online_latencies_free(explorer->latencies);
-    free(explorer->clocks);
-    free(explorer->waiting);
-    free(explorer->entries);
-    free(explorer->frequency_mhz);
-    free(explorer->next_mhz);
+    harpe_arena_free(&explorer->arena);
     free(explorer);
 }
 
 /* ---- Beginning ------------------------------------------------------------------------------- */
 
+static int highest_mhz(const harpe_explorer *explorer, size_t instruction) {
+    return explorer->entries[explorer->pipeline->entry_of[instruction]].curve.mhz[0];
+}
+
 void harpe_explorer_run_highest(harpe_explorer *explorer) {
     for (size_t i = 0; i < explorer->pipeline->instruction_count; i++)
-        explorer->next_mhz[i] =
-            harpe_explorer_highest_mhz(explorer, explorer->pipeline->entry_of[i]);
+        explorer->next_mhz[i] = highest_mhz(explorer, i);
     explorer->next_promised_s = explorer->fastest_s;
 }
 
@@ -189,17 +170,8 @@ void harpe_explorer_begin_round(harpe_explorer *explorer) {
 }
 
 void harpe_explorer_begin(harpe_explorer *explorer) {
-    harpe_explorer begun = {.pipeline = explorer->pipeline,
-                            .rank_count = explorer->rank_count,
-                            .rises_to_stop = explorer->rises_to_stop,
-                            .clocks = explorer->clocks,
-                            .clock_count = explorer->clock_count,
-                            .latencies = explorer->latencies,
-                            .entries = explorer->entries,
-                            .waiting = explorer->waiting,
-                            .frequency_mhz = explorer->frequency_mhz,
-                            .next_mhz = explorer->next_mhz};
-    *explorer = begun;
+    size_t kept = offsetof(harpe_explorer, position);
+    memset((char *)explorer + kept, 0, sizeof *explorer - kept);
     memset(explorer->waiting, 0,
            (size_t)explorer->pipeline->rank_count * sizeof *explorer->waiting);
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
@@ -224,7 +196,7 @@ void harpe_explorer_restart(harpe_explorer *explorer) {
 /* ---- Noise ----------------------------------------------------------------------------------- */
 
 double harpe_explorer_noise_of(const harpe_explorer *explorer) {
-    const harpe_explorer_noise *noise = &explorer->noise;
+    const harpe_noise *noise = &explorer->noise;
     double own = noise->freedom > 0 ? sqrt(noise->squares / noise->freedom) : USUAL_NOISE;
     return harpe_online_latencies_are_late(explorer->latencies) ? fmax(own, USUAL_NOISE_MIN) : own;
 }
@@ -243,7 +215,7 @@ static double noise_of_round(const harpe_online_clock_runs *runs, size_t count, 
     return *freedom > 0 ? sqrt(squares / *freedom) : 0;
 }
 
-static void learn_noise(harpe_explorer_noise *noise, double own, double freedom) {
+static void learn_noise(harpe_noise *noise, double own, double freedom) {
     noise->squares += freedom * own * own;
     noise->freedom += freedom;
     if (noise->freedom <= NOISE_FREEDOM_MAX) return;
@@ -286,48 +258,34 @@ static double weight_of_runs(const harpe_clock_estimate *known, const harpe_onli
     return is_possible ? 1 : DOUBT_WEIGHT;
 }
 
-static harpe_status take_runs(harpe_explorer *explorer, const harpe_online_clock_runs *runs,
-                              double weight, harpe_error *error) {
+/* Adds an observation. If the run was at several clocks (`mixed`), its main clock must have nearly
+ * all of the time. Otherwise an error in the shares would make this clock look fast. */
+static void take_runs(harpe_explorer *explorer, const harpe_online_clock_runs *runs,
+                      const harpe_run_clocks *mixed, double weight) {
     harpe_explorer_entry *entry = &explorer->entries[runs->entry];
     harpe_clock_curve *curve = &entry->curve;
-    double noise = harpe_explorer_noise_of(explorer);
-    harpe_clock_share share = {harpe_clock_curve_find(curve, runs->frequency_mhz), 1};
-    if (share.clock == curve->count || !(runs->mean.time_s > 0)) return HARPE_OK;
-    /* A probe measures latencies; a clock so near to the highest one does not show the curve. */
-    if (!explorer->is_exploring && share.clock > 0) return HARPE_OK;
-    harpe_online_clock_runs own = *runs;
-    own.mean.time_s /= entry->time_ratio; /* curves do not contain drift */
-    own.mean.energy_j /= entry->energy_ratio;
-    harpe_clock_estimate *known = harpe_calloc(curve->count, sizeof *known);
-    if (!known) return harpe_fail_memory(error);
-    if (explorer->is_exploring && harpe_clock_curve_estimate(curve, noise, 0, known))
-        weight *= weight_of_runs(&known[share.clock], &own, noise);
-    free(known);
-    harpe_clock_curve_observe(curve, &share, 1, own.mean.time_s, own.mean.energy_j,
-                              weight * (double)(runs->run_count * runs->iteration_count), noise);
-    return HARPE_OK;
-}
-
-/* A run that was at several clocks is an observation, too, if it was at one of them for nearly all
- * of its time. Otherwise an error in the shares would make this clock look fast. */
-static void take_mixed_run(harpe_explorer *explorer, const harpe_online_clock_runs *runs,
-                           const harpe_run_clocks *clocks, double weight) {
-    harpe_explorer_entry *entry = &explorer->entries[runs->entry];
-    harpe_clock_curve *curve = &entry->curve;
-    harpe_clock_share shares[HARPE_CLOCK_PARTS];
-    double largest = 0;
+    const harpe_run_clocks one = {.count = 1, .parts = {{runs->frequency_mhz, 1}}};
+    const harpe_run_clocks *clocks = mixed ? mixed : &one;
+    harpe_clock_share shares[HARPE_CLOCK_PARTS] = {0};
+    double noise = harpe_explorer_noise_of(explorer), largest = 0;
     for (int i = 0; i < clocks->count; i++) {
         shares[i] = (harpe_clock_share){harpe_clock_curve_find(curve, clocks->parts[i].mhz),
                                         clocks->parts[i].share};
         if (shares[i].clock == curve->count) return;
         largest = fmax(largest, shares[i].share);
     }
-    if (largest < HARPE_MAIN_SHARE_MIN || clocks->count <= 0 || !(runs->mean.time_s > 0)) return;
-    harpe_clock_curve_observe(curve, shares, (size_t)clocks->count,
-                              runs->mean.time_s / entry->time_ratio,
-                              runs->mean.energy_j / entry->energy_ratio,
-                              weight * (double)(runs->run_count * runs->iteration_count),
-                              harpe_explorer_noise_of(explorer));
+    if (largest < HARPE_MAIN_SHARE_MIN || !(runs->mean.time_s > 0)) return;
+    /* A probe measures latencies; a clock so near to the highest one does not show the curve. */
+    if (!explorer->is_exploring && (mixed || shares[0].clock > 0)) return;
+    harpe_online_clock_runs own = *runs;
+    own.mean.time_s /= entry->time_ratio; /* curves do not contain drift */
+    own.mean.energy_j /= entry->energy_ratio;
+    if (explorer->is_exploring && !mixed &&
+        harpe_clock_curve_estimate(curve, noise, 0, explorer->known))
+        weight *= weight_of_runs(&explorer->known[shares[0].clock], &own, noise);
+    harpe_clock_curve_observe(curve, shares, (size_t)clocks->count, own.mean.time_s,
+                              own.mean.energy_j,
+                              weight * (double)(runs->run_count * runs->iteration_count), noise);
 }
 
 /* Compares a round at the highest clocks with the curves, and scales the times of the entries that
@@ -365,15 +323,6 @@ bool harpe_explorer_ran_probe(const harpe_explorer *explorer) {
     return !explorer->is_exploring && !ran_highest(explorer);
 }
 
-/* Returns the ranks' reports of their clocks. Returns NULL if clocks did not change or if changes
- * are immediate. */
-static const harpe_rank_clocks *told_clocks(const harpe_explorer *explorer,
-                                            const harpe_online_reports *reports) {
-    bool may_be_late = harpe_online_latencies_are_late(explorer->latencies) ||
-                       harpe_online_latencies_are_unknown(explorer->latencies);
-    return may_be_late && !ran_highest(explorer) ? reports->clocks : NULL;
-}
-
 static harpe_status explore(harpe_explorer *explorer, const harpe_online_round *round,
                             const harpe_online_reports *reports, const harpe_explorer_terms *terms,
                             harpe_error *error) {
@@ -384,31 +333,24 @@ static harpe_status explore(harpe_explorer *explorer, const harpe_online_round *
         return HARPE_OK;
     }
     harpe_online_reports told = *reports;
-    told.clocks = told_clocks(explorer, reports);
+    if (!harpe_explorer_may_be_late(explorer) || ran_highest(explorer)) told.clocks = NULL;
     harpe_online_clock_runs *runs;
     size_t run_count;
-    int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
-    if (!ran_mhz) return harpe_fail_memory(error);
-    harpe_find_real_clocks(pipeline, &told, explorer->frequency_mhz, HARPE_MAIN_SHARE_MIN, ran_mhz);
-    harpe_status status =
-        harpe_online_round_read_clocks(pipeline, &told, ran_mhz, &runs, &run_count, error);
-    free(ran_mhz);
+    harpe_find_real_clocks(pipeline, &told, explorer->frequency_mhz, HARPE_MAIN_SHARE_MIN,
+                           explorer->ran_mhz);
+    harpe_status status = harpe_online_round_read_clocks(pipeline, &told, explorer->ran_mhz, &runs,
+                                                         &run_count, error);
     if (status != HARPE_OK) return status;
     double freedom, own_noise = noise_of_round(runs, run_count, &freedom);
     double weight = weight_of_round(explorer, round, own_noise, terms);
     if (weight >= 0.5) learn_noise(&explorer->noise, own_noise, freedom);
-    for (size_t k = 0; k < run_count && status == HARPE_OK; k++) {
-        const harpe_run_clocks *mixed =
-            harpe_real_clocks_of_run(pipeline, &told, runs[k].frequency_mhz);
-        if (mixed && explorer->is_exploring)
-            take_mixed_run(explorer, &runs[k], mixed, weight);
-        else if (!mixed)
-            status = take_runs(explorer, &runs[k], weight, error);
-    }
+    for (size_t k = 0; k < run_count; k++)
+        take_runs(explorer, &runs[k],
+                  harpe_real_clocks_of_run(pipeline, &told, runs[k].frequency_mhz), weight);
     free(runs);
     explorer->rounds++;
     if (!explorer->is_exploring && !harpe_explorer_ran_probe(explorer)) explorer->highest_rounds++;
-    return status;
+    return HARPE_OK;
 }
 
 /* ---- Cost ------------------------------------------------------------------------------------ */
@@ -420,7 +362,7 @@ static void add_waiting(harpe_explorer_waiting *to, const harpe_explorer_waiting
 }
 
 static void count_waiting(harpe_explorer *explorer, const harpe_online_round *round) {
-    int gpus = explorer->rank_count / explorer->pipeline->rank_count; /* of a stage */
+    int gpus = harpe_explorer_gpus_per_stage(explorer);
     if (!round->tells_waiting) return;
     for (int p = 0; p < explorer->pipeline->rank_count; p++) {
         harpe_explorer_waiting own = {round->waiting[p].time_s, round->waiting[p].energy_j,
@@ -449,8 +391,10 @@ void harpe_explorer_count(harpe_explorer *explorer, const harpe_online_round *ro
     count_waiting(explorer, round);
 }
 
-harpe_status harpe_explorer_miss(harpe_explorer *explorer, const harpe_online_round *round,
-                                 harpe_error *error) {
+/* Counts a round with missing values. After a few such rounds in a row, learning ends with the
+ * values that were measured. Fails if no value was measured. */
+static harpe_status miss(harpe_explorer *explorer, const harpe_online_round *round,
+                         harpe_error *error) {
     if (++explorer->misses < MISSES_MAX) return HARPE_OK;
     if (explorer->position > 0) {
         explorer->position = explorer->clock_count;
@@ -503,32 +447,25 @@ static void sweep(harpe_explorer *explorer, const harpe_online_round *round) {
 
 /* ---- All rounds ------------------------------------------------------------------------------ */
 
-/* Finds the points of an entry. A sweep has one observation of each clock, which is its point. */
-static harpe_status find_points(const harpe_explorer *explorer, harpe_explorer_entry *entry,
-                                harpe_error *error) {
-    const harpe_clock_curve *curve = &entry->curve;
-    harpe_clock_estimate *known = harpe_calloc(curve->count, sizeof *known);
-    if (!known) return harpe_fail_memory(error);
-    size_t count = 0;
-    bool is_known = harpe_clock_curve_estimate(curve, harpe_explorer_noise_of(explorer), 0, known);
-    for (size_t c = 0; is_known && c < curve->count; c++) {
-        const harpe_clock_point *own = &curve->points[c];
-        if (!(own->weight >= 1 || (c == 0 && own->weight > 0))) continue;
-        bool is_swept = explorer->rises_to_stop > 0;
-        entry->points[count++] =
-            (harpe_profile_point){curve->mhz[c], is_swept ? own->time_s : known[c].time_s,
-                                  is_swept ? own->energy_j : known[c].energy_j};
+/* Finds the points of all entries. In a sweep, a clock's only observation is its point. */
+static void find_points(const harpe_explorer *explorer) {
+    double noise = harpe_explorer_noise_of(explorer);
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
+        harpe_explorer_entry *entry = &explorer->entries[e];
+        const harpe_clock_curve *curve = &entry->curve;
+        const harpe_clock_estimate *known = explorer->known;
+        size_t count = 0;
+        if (!harpe_clock_curve_estimate(curve, noise, 0, explorer->known)) continue;
+        for (size_t c = 0; c < curve->count; c++) {
+            const harpe_clock_point *own = &curve->points[c];
+            if (!(own->weight >= 1 || (c == 0 && own->weight > 0))) continue;
+            bool is_swept = explorer->rises_to_stop > 0;
+            entry->points[count++] =
+                (harpe_profile_point){curve->mhz[c], is_swept ? own->time_s : known[c].time_s,
+                                      is_swept ? own->energy_j : known[c].energy_j};
+        }
+        if (count > 0) entry->count = count;
     }
-    if (count > 0) entry->count = count;
-    free(known);
-    return HARPE_OK;
-}
-
-static harpe_status find_all_points(const harpe_explorer *explorer, harpe_error *error) {
-    harpe_status status = HARPE_OK;
-    for (size_t e = 0; e < explorer->pipeline->entry_count && status == HARPE_OK; e++)
-        status = find_points(explorer, &explorer->entries[e], error);
-    return status;
 }
 
 static bool measured_all(const harpe_explorer *explorer, const harpe_online_round *round) {
@@ -542,14 +479,15 @@ harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online
                                     const harpe_explorer_terms *terms, harpe_error *error) {
     bool sweeps = explorer->rises_to_stop > 0;
     if (sweeps ? !measured_all(explorer, round) : round->problem[0] != '\0')
-        return harpe_explorer_miss(explorer, round, error);
+        return miss(explorer, round, error);
     explorer->misses = 0;
-    if (sweeps) {
+    harpe_status status = HARPE_OK;
+    if (sweeps)
         sweep(explorer, round);
-        return find_all_points(explorer, error);
-    }
-    harpe_status status = explore(explorer, round, reports, terms, error);
-    return status == HARPE_OK ? find_all_points(explorer, error) : status;
+    else
+        status = explore(explorer, round, reports, terms, error);
+    if (status == HARPE_OK) find_points(explorer);
+    return status;
 }
 
 /* ---- What was learnt ------------------------------------------------------------------------- */
@@ -558,28 +496,10 @@ bool harpe_explorer_is_over(const harpe_explorer *explorer) {
     return explorer->position >= explorer->clock_count;
 }
 
-int harpe_explorer_highest_mhz(const harpe_explorer *explorer, int entry) {
-    return clocks_of(explorer, entry)->mhz[0];
-}
-
 bool harpe_explorer_are_highest(const harpe_explorer *explorer, const int *frequency_mhz) {
     for (size_t i = 0; i < explorer->pipeline->instruction_count; i++)
-        if (frequency_mhz[i] !=
-            harpe_explorer_highest_mhz(explorer, explorer->pipeline->entry_of[i]))
-            return false;
+        if (frequency_mhz[i] != highest_mhz(explorer, i)) return false;
     return true;
-}
-
-int harpe_explorer_common_mhz(const harpe_explorer *explorer) {
-    int common_mhz = 0;
-    if (harpe_explorer_is_over(explorer)) return 0;
-    for (int p = 0; p < explorer->pipeline->rank_count; p++) {
-        const harpe_tried_clocks *clocks = &explorer->clocks[p];
-        int mhz = explorer->position < clocks->count ? clocks->mhz[explorer->position] : 0;
-        if (mhz == 0 || (p > 0 && mhz != common_mhz)) return 0;
-        common_mhz = mhz;
-    }
-    return common_mhz;
 }
 
 size_t harpe_explorer_measured(const harpe_explorer *explorer) {
@@ -590,16 +510,14 @@ size_t harpe_explorer_measured(const harpe_explorer *explorer) {
     return measured;
 }
 
-double harpe_explorer_extra_time_s(const harpe_explorer *explorer) {
+harpe_online_mean harpe_explorer_extra(const harpe_explorer *explorer) {
     const harpe_explorer_cost *cost = &explorer->cost;
-    if (!(cost->first_time_s > 0)) return 0;
-    return cost->time_s - (double)cost->timed_iterations * cost->first_time_s;
-}
-
-double harpe_explorer_extra_energy_j(const harpe_explorer *explorer) {
-    const harpe_explorer_cost *cost = &explorer->cost;
-    if (!(cost->first_energy_j > 0)) return 0;
-    return cost->energy_j - (double)cost->metered_iterations * cost->first_energy_j;
+    harpe_online_mean extra = {0, 0};
+    if (cost->first_time_s > 0)
+        extra.time_s = cost->time_s - (double)cost->timed_iterations * cost->first_time_s;
+    if (cost->first_energy_j > 0)
+        extra.energy_j = cost->energy_j - (double)cost->metered_iterations * cost->first_energy_j;
+    return extra;
 }
 
 static bool have_same_clocks(const harpe_tried_clocks *a, const harpe_tried_clocks *b) {
@@ -638,31 +556,31 @@ bool harpe_explorer_point(const harpe_explorer *explorer, int entry, int frequen
     return false;
 }
 
-static bool are_possible(const double *blocking_power_w, int count) {
-    for (int p = 0; p < count; p++)
-        if (!(blocking_power_w[p] > 0 && blocking_power_w[p] <= BLOCKING_POWER_MAX_W)) return false;
-    return true;
+harpe_measurement harpe_explorer_row(const harpe_explorer *explorer, size_t entry,
+                                     harpe_profile_point point, int gpu_count) {
+    return (harpe_measurement){.stage = explorer->pipeline->entries[entry].stage,
+                               .rank = -1,
+                               .instruction = explorer->pipeline->entries[entry].instruction,
+                               .frequency_mhz = point.frequency_mhz,
+                               .time_s = point.time_s,
+                               .energy_j = point.energy_j,
+                               .gpu_count = gpu_count};
 }
 
 harpe_status harpe_explorer_rows(const harpe_explorer *explorer, int gpu_count,
-                                 harpe_measurement **out, size_t *out_count, harpe_error *error) {
+                                 const double *blocking_power_w, harpe_measurement **out,
+                                 size_t *out_count, harpe_error *error) {
     size_t entries = explorer->pipeline->entry_count, count = 0;
     harpe_measurement *rows = harpe_calloc(entries * explorer->clock_count, sizeof *rows);
     if (!rows) return harpe_fail_memory(error);
     for (size_t e = 0; e < entries; e++) {
-        const harpe_online_entry *entry = &explorer->pipeline->entries[e];
         for (size_t i = 0; i < explorer->entries[e].count; i++) {
-            harpe_profile_point point = corrected(&explorer->entries[e], i);
-            rows[count++] = (harpe_measurement){
-                .stage = entry->stage,
-                .rank = -1,
-                .instruction = entry->instruction,
-                .frequency_mhz = point.frequency_mhz,
-                .time_s = point.time_s,
-                .energy_j = point.energy_j,
-                .gpu_count = gpu_count,
-                .switch_latency_s = harpe_online_latencies_planned_s(
-                    explorer->latencies, entry->pipeline_rank, point.frequency_mhz)};
+            harpe_measurement *row = &rows[count++];
+            *row = harpe_explorer_row(explorer, e, corrected(&explorer->entries[e], i), gpu_count);
+            int p = explorer->pipeline->entries[e].pipeline_rank;
+            row->switch_latency_s =
+                harpe_online_latencies_planned_s(explorer->latencies, p, row->frequency_mhz);
+            row->blocking_power_w = blocking_power_w ? blocking_power_w[p] : 0;
         }
     }
     *out = rows;
@@ -673,15 +591,14 @@ harpe_status harpe_explorer_rows(const harpe_explorer *explorer, int gpu_count,
 harpe_status harpe_explorer_profile(const harpe_explorer *explorer, const double *blocking_power_w,
                                     harpe_profile **out, harpe_error *error) {
     harpe_measurement *rows;
-    size_t count, at = 0;
-    int gpus = explorer->rank_count / explorer->pipeline->rank_count; /* of a stage */
-    bool has_power = are_possible(blocking_power_w, explorer->pipeline->rank_count);
-    harpe_status status = harpe_explorer_rows(explorer, gpus, &rows, &count, error);
+    size_t count;
+    bool has_power = true;
+    for (int p = 0; p < explorer->pipeline->rank_count; p++)
+        has_power &= blocking_power_w[p] > 0 && blocking_power_w[p] <= BLOCKING_POWER_MAX_W;
+    harpe_status status =
+        harpe_explorer_rows(explorer, harpe_explorer_gpus_per_stage(explorer),
+                            has_power ? blocking_power_w : NULL, &rows, &count, error);
     if (status != HARPE_OK) return status;
-    for (size_t e = 0; e < explorer->pipeline->entry_count && has_power; e++)
-        for (size_t i = 0; i < explorer->entries[e].count; i++)
-            rows[at++].blocking_power_w =
-                blocking_power_w[explorer->pipeline->entries[e].pipeline_rank];
     status = harpe_profile_new(rows, count, out, error);
     free(rows);
     return status;
@@ -781,7 +698,7 @@ bool harpe_explorer_load(harpe_explorer *explorer, const json_t *saved) {
         json_array_size(curves) == entries;
     for (size_t e = 0; e < entries && is_good; e++)
         is_good = harpe_clock_curve_load(&explorer->entries[e].curve, json_array_get(curves, e));
-    is_good = is_good && find_all_points(explorer, NULL) == HARPE_OK;
+    if (is_good) find_points(explorer);
     for (size_t e = 0; e < entries && is_good; e++)
         is_good = is_possible(explorer, &explorer->entries[e]);
     return is_good &&

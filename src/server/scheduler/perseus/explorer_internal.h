@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search of clocks while a job runs: curves over the clock, the explorer, its trials, and the
- * curves of replicas. Several sources define these functions. */
+/* The search of clocks while a job runs: curves over the clock, the explorer, and its trials.
+ * Several sources define these functions. */
 #ifndef HARPE_SERVER_SCHEDULER_PERSEUS_EXPLORER_INTERNAL_H
 #define HARPE_SERVER_SCHEDULER_PERSEUS_EXPLORER_INTERNAL_H
 
@@ -196,15 +196,11 @@ typedef struct harpe_explorer_cost {
     harpe_explorer_waiting waiting;      /* of all ranks */
 } harpe_explorer_cost;
 
-/* A noise that is pooled over many measurements: its variance is squares / freedom. */
-typedef struct harpe_explorer_noise {
-    double squares, freedom;
-} harpe_explorer_noise;
-
 typedef struct harpe_explorer {
     const harpe_online_pipeline *pipeline;
     int rank_count;                    /* number of the job's ranks */
     int rises_to_stop;                 /* for a sweep; 0: this is an exploration */
+    harpe_arena arena;                 /* of the lists below */
     harpe_tried_clocks *clocks;        /* one per pipeline rank */
     size_t clock_count;                /* of the longest list of clocks */
     harpe_online_latencies *latencies; /* of changes to these clocks */
@@ -212,14 +208,21 @@ typedef struct harpe_explorer {
     harpe_explorer_waiting *waiting;   /* one per pipeline rank */
     int *frequency_mhz;                /* of the present round, one per instruction */
     int *next_mhz;                     /* of the next round */
+    harpe_online_mean *seen;           /* of a round that ran a plan, for people; one per entry */
+    /* Working memory, whose contents do not outlive the handling of a round. */
+    int *ran_mhz;                /* one per instruction */
+    harpe_online_mean *ratios;   /* one per entry */
+    harpe_clock_estimate *known; /* one per clock of the longest list */
+    /* What follows is 0 when learning begins. */
+
     /* In a sweep, the index of the present clock. In an exploration, 0 until a lower clock was
      * tried, then 1. In both, clock_count when learning is over. */
     size_t position;
     int misses; /* rounds in a row with missing measurements */
     harpe_explorer_cost cost;
-    harpe_explorer_noise noise; /* of the time of one run, over all instructions */
-    size_t rounds;              /* observed rounds since the start, or since the last request */
-    size_t highest_rounds;      /* those of `rounds` that ran no lower clock, at the start */
+    harpe_noise noise;     /* of the time of one run, over all instructions */
+    size_t rounds;         /* observed rounds since the start, or since the last request */
+    size_t highest_rounds; /* those of `rounds` that ran no lower clock, at the start */
     size_t spoiled_rounds;
     int surprises;                        /* rounds in a row that took longer than promised */
     int restarts;                         /* how often all observations were forgotten */
@@ -242,9 +245,12 @@ typedef struct harpe_explorer_terms {
     harpe_online_outside outside;
     double undisturbed_s;           /* 0: the fastest time */
     const double *blocking_power_w; /* of a GPU of each pipeline rank; 0: not known */
-    int gpus_per_stage;
     const int *ran_mhz; /* clock of each instruction now; NULL: that of the present round */
 } harpe_explorer_terms;
+
+static inline int harpe_explorer_gpus_per_stage(const harpe_explorer *explorer) {
+    return explorer->rank_count / explorer->pipeline->rank_count;
+}
 
 /* Makes an explorer whose first round has the highest clocks. `ranks` has the `rank_count` ranks of
  * the job; every `stride`th clock is tried. `rises_to_stop` is 0 for an exploration. Returns
@@ -261,26 +267,18 @@ void harpe_explorer_free(harpe_explorer *explorer);
 void harpe_explorer_begin_round(harpe_explorer *explorer);
 /* Gives the next round the highest clocks. */
 void harpe_explorer_run_highest(harpe_explorer *explorer);
-/* Returns the highest clock of an entry. */
-int harpe_explorer_highest_mhz(const harpe_explorer *explorer, int entry);
 /* Returns true if each instruction has its highest clock in `frequency_mhz`. */
 bool harpe_explorer_are_highest(const harpe_explorer *explorer, const int *frequency_mhz);
 /* Returns true if the present round is a probe: a round at the highest clocks in which some blocks
  * run at lower clocks. */
 bool harpe_explorer_ran_probe(const harpe_explorer *explorer);
-/* Returns the clock of this round of a sweep if all pipeline ranks try the same clock, and
- * otherwise 0. */
-int harpe_explorer_common_mhz(const harpe_explorer *explorer);
 bool harpe_explorer_is_over(const harpe_explorer *explorer);
 
 /* Counts the cost of a round of learning. */
 void harpe_explorer_count(harpe_explorer *explorer, const harpe_online_round *round);
-/* Counts a round with missing values. After a few such rounds in a row, learning ends with the
- * values that were measured. Fails if no value was measured. */
-harpe_status harpe_explorer_miss(harpe_explorer *explorer, const harpe_online_round *round,
-                                 harpe_error *error);
 /* Learns from the results of the present round. `round` was read from `reports`. In a sweep, also
- * chooses the clocks of the next round. */
+ * chooses the clocks of the next round. After a few rounds in a row with missing values, learning
+ * ends with the values that were measured; the function fails if there are none. */
 harpe_status harpe_explorer_observe(harpe_explorer *explorer, const harpe_online_round *round,
                                     const harpe_online_reports *reports,
                                     const harpe_explorer_terms *terms, harpe_error *error);
@@ -303,11 +301,10 @@ void harpe_explorer_forget_straggler(harpe_explorer *explorer);
 double harpe_explorer_noise_of(const harpe_explorer *explorer);
 /* Counts the clocks of all entries that were measured. */
 size_t harpe_explorer_measured(const harpe_explorer *explorer);
-/* These functions return the additional time and energy of learning: the time or energy of its
- * iterations, minus that of as many iterations at the highest clocks. They return 0 if the result
- * is not known. The additional energy is usually negative. */
-double harpe_explorer_extra_time_s(const harpe_explorer *explorer);
-double harpe_explorer_extra_energy_j(const harpe_explorer *explorer);
+/* Returns the additional time and energy of learning: the time or energy of its iterations, minus
+ * that of as many iterations at the highest clocks; 0: not known. The additional energy is usually
+ * negative. */
+harpe_online_mean harpe_explorer_extra(const harpe_explorer *explorer);
 /* Returns the blocking power of a GPU of a pipeline rank, computed from the time and energy of
  * iterations outside of their instructions. Pipeline ranks with the same list of clocks have GPUs
  * of the same model, so the sums over these pipeline ranks are used. If these GPUs wait too little,
@@ -317,15 +314,26 @@ double harpe_explorer_blocking_power_w(const harpe_explorer *explorer, int pipel
  * the clock was not measured. */
 bool harpe_explorer_point(const harpe_explorer *explorer, int entry, int frequency_mhz,
                           harpe_profile_point *out);
+/* Returns a point of an entry as a row of a profile. A stage has `gpu_count` GPUs. */
+harpe_measurement harpe_explorer_row(const harpe_explorer *explorer, size_t entry,
+                                     harpe_profile_point point, int gpu_count);
 /* Writes the rows of a profile: all points, entry by entry, corrected by their ratios. `gpu_count`
- * is the number of GPUs of a stage. The caller frees `*out` with free(). */
+ * is the number of GPUs of a stage. `blocking_power_w` NULL: not known. The caller frees `*out`
+ * with free(). */
 harpe_status harpe_explorer_rows(const harpe_explorer *explorer, int gpu_count,
-                                 harpe_measurement **out, size_t *out_count, harpe_error *error);
+                                 const double *blocking_power_w, harpe_measurement **out,
+                                 size_t *out_count, harpe_error *error);
 /* Makes the profile of all points, corrected by their entries' ratios. `blocking_power_w` has the
  * blocking power of a GPU of each pipeline rank. If one of these values is not possible (0:
  * not known), the profile has no blocking power. */
 harpe_status harpe_explorer_profile(const harpe_explorer *explorer, const double *blocking_power_w,
                                     harpe_profile **out, harpe_error *error);
+
+/* Returns true if changes of clocks are late, or may be late. */
+static inline bool harpe_explorer_may_be_late(const harpe_explorer *explorer) {
+    return harpe_online_latencies_are_late(explorer->latencies) ||
+           harpe_online_latencies_are_unknown(explorer->latencies);
+}
 
 /* These functions save and load the state of an explorer, so that a server that was killed
  * continues with the same round. `save` returns NULL if memory runs out. `load` reads into an
@@ -342,87 +350,5 @@ bool harpe_explorer_load(harpe_explorer *explorer, const json_t *saved);
  * enough for a plan under these terms; the schedule then does not change. */
 harpe_status harpe_explorer_plan(harpe_explorer *explorer, const harpe_explorer_terms *terms,
                                  bool *is_finished, harpe_error *error);
-
-/* ---- Curves of replicas ---------------------------------------------------------------------- */
-
-/* Keeps the measurements of the GPUs of each data parallel replica: a curve of time and energy over
- * the clock for each (replica, stage, instruction). Decides whether the GPUs of a stage differ
- * between replicas. The tensor parallel GPUs of one stage and replica work in step and count as
- * one GPU. This code makes no plans. docs/online.md ("Replicas that differ") has the tests and
- * their certainty. */
-
-/* The probability that equal GPUs seem to differ in one comparison of all GPUs. */
-#define HARPE_REPLICA_FALSE_ALARM 0.001
-
-/* The GPUs of one stage of one replica. */
-typedef struct harpe_replica_gpu {
-    double rounds;   /* number of rounds at known clocks since the GPU's last change */
-    int streak;      /* number of rounds in a row in which the GPU was clearly slower than before;
-                      * negative: faster */
-    bool differs;    /* the GPU differs from those of the same stage in the other replicas */
-    double time_log; /* log of: the GPU's time divided by that of the other replicas' GPUs */
-    double planned_log;  /* time_log for which the present plans of replicas were made */
-    double energy_log;   /* log of: the GPU's energy divided by that of the other replicas' GPUs */
-    double round_log;    /* log of: the time in the last round divided by that of the curve */
-    bool is_round_known; /* round_log was measured */
-} harpe_replica_gpu;
-
-typedef struct harpe_replica_curves {
-    const harpe_online_pipeline *pipeline;
-    int replica_count, rank_count; /* rank_count: pipeline ranks */
-    harpe_clock_curve *curves;     /* [replica][entry] */
-    double *change;                /* [replica][entry][2]: logs of the last round's change */
-    harpe_replica_gpu *gpus;       /* [replica][pipeline rank] */
-    /* The pooled variances of a GPU's time and energy from round to round, and of runs. */
-    harpe_explorer_noise time_noise, energy_noise, run_noise;
-    int patience; /* doubles the rounds after which a GPU counts as slower */
-    double calm;  /* rounds since the patience changed */
-} harpe_replica_curves;
-
-/* Makes curves without observations. The clocks are copied from the explorer; `pipeline` must
- * outlive the curves. Free with harpe_replica_curves_free. */
-harpe_status harpe_replica_curves_new(const harpe_online_pipeline *pipeline,
-                                      const harpe_explorer *explorer, int replica_count,
-                                      harpe_replica_curves **out, harpe_error *error);
-void harpe_replica_curves_free(harpe_replica_curves *self);
-
-/* The results of one replica in a round: its runs at each clock. */
-typedef struct harpe_replica_runs {
-    harpe_online_clock_runs *runs;
-    size_t count;
-} harpe_replica_runs;
-
-/* Learns from a round. `round` has the runs of each replica. Returns true if the time of a GPU has
- * changed by more than noise explains. This function has then put the new time into the curves of
- * this GPU. */
-bool harpe_replica_curves_observe(harpe_replica_curves *self, const harpe_replica_runs *round);
-
-/* Estimates time (in s) and energy (in J) of one run of an instruction on a replica at a measured
- * clock, and writes both to `*out`. `entry` is the number of the instruction in the pipeline. The
- * estimate is the explorer's mean over all replicas, times the usual ratio of this replica to the
- * mean. If this replica was measured at this clock, and the measurement clearly differs from the
- * estimate, `*out` receives the measurement instead. harpe_replica_profiles_smooth removes noise in
- * the same way. Returns false if the clock was not measured. */
-bool harpe_replica_curves_point(const harpe_replica_curves *self, const harpe_explorer *explorer,
-                                int replica, int entry, int frequency_mhz,
-                                harpe_profile_point *out);
-
-/* Compares the GPUs of each stage at the clocks `frequency_mhz`, one for each instruction, and sets
- * the member `differs` of each GPU. A GPU counts as different until its difference falls below half
- * of the threshold. Returns true if any GPU differs. */
-bool harpe_replica_curves_compare(harpe_replica_curves *self, const harpe_explorer *explorer,
-                                  const int *frequency_mhz);
-
-/* Returns the relative standard error of a GPU's time. */
-double harpe_replica_curves_error(const harpe_replica_curves *self, int replica, int rank);
-
-static inline harpe_replica_gpu *harpe_replica_gpu_at(const harpe_replica_curves *curves,
-                                                      int replica, int rank) {
-    return &curves->gpus[(size_t)replica * (size_t)curves->rank_count + (size_t)rank];
-}
-
-json_t *harpe_replica_curves_save(const harpe_replica_curves *self);
-/* Returns false if the data does not fit the job. */
-bool harpe_replica_curves_load(harpe_replica_curves *self, const json_t *json);
 
 #endif

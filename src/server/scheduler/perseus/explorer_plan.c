@@ -89,16 +89,6 @@ typedef struct solution {
     double fastest_s;
 } solution;
 
-static void free_solution(solution *self) {
-    harpe_problem_free(self->problem);
-    free(self->frequency_mhz);
-}
-
-static bool may_be_late(const harpe_explorer *explorer) {
-    return harpe_online_latencies_are_late(explorer->latencies) ||
-           harpe_online_latencies_are_unknown(explorer->latencies);
-}
-
 static const harpe_clock_curve *curve_of(const planning *self, size_t entry) {
     return &self->explorer->entries[entry].curve;
 }
@@ -156,13 +146,9 @@ static harpe_status make_profile(const planning *self, bool only_measured, harpe
             if ((only_measured && !is_measured) || !(time_s <= TIME_MAX_S) ||
                 !(energy_j <= ENERGY_MAX_J))
                 continue;
-            rows[count++] = (harpe_measurement){.stage = pipeline->entries[e].stage,
-                                                .rank = -1,
-                                                .instruction = pipeline->entries[e].instruction,
-                                                .frequency_mhz = curve->mhz[c],
-                                                .time_s = time_s,
-                                                .energy_j = energy_j,
-                                                .gpu_count = self->terms->gpus_per_stage};
+            rows[count++] = harpe_explorer_row(
+                self->explorer, e, (harpe_profile_point){curve->mhz[c], time_s, energy_j},
+                harpe_explorer_gpus_per_stage(self->explorer));
         }
     }
     harpe_status status = harpe_profile_new(rows, count, out, error);
@@ -202,42 +188,33 @@ static harpe_status find_allowed(planning *self, const harpe_profile *profile, d
     return status;
 }
 
-static harpe_status solve_profile(planning *self, const harpe_profile *profile, solution *made,
-                                  harpe_error *error) {
+/* Makes one of the two plans. Free `made->problem` in any case. */
+static harpe_status solve(planning *self, bool only_measured, solution *made, harpe_error *error) {
     const harpe_online_pipeline *pipeline = self->explorer->pipeline;
     harpe_problem_options options = {.blocking_power_w = self->terms->blocking_power_w,
                                      .blocking_power_count = (size_t)pipeline->rank_count};
+    harpe_profile *profile = NULL;
     harpe_plan all;
-    harpe_status status =
-        harpe_problem_new(profile, pipeline->schedule, &options, &made->problem, error);
-    if (status != HARPE_OK) return status;
-    if ((size_t)made->problem->instruction_count != pipeline->instruction_count)
-        return harpe_fail(error, HARPE_NOT_SUPPORTED,
-                          "the planner divides instructions of this schedule");
-    made->frequency_mhz = harpe_calloc(pipeline->instruction_count, sizeof *made->frequency_mhz);
-    if (!made->frequency_mhz) return harpe_fail_memory(error);
-    status = harpe_plan_all_maximum(made->problem, &all, error);
-    made->fastest_s = all.time_s;
-    if (status == HARPE_OK) status = find_allowed(self, profile, all.time_s, error);
+    harpe_status status = make_profile(self, only_measured, &profile, error);
+    if (status == HARPE_OK)
+        status = harpe_problem_new(profile, pipeline->schedule, &options, &made->problem, error);
+    if (status == HARPE_OK &&
+        (size_t)made->problem->instruction_count != pipeline->instruction_count)
+        status = harpe_fail(error, HARPE_NOT_SUPPORTED,
+                            "the planner divides instructions of this schedule");
+    made->frequency_mhz =
+        harpe_arena_alloc(&self->arena, pipeline->instruction_count, sizeof *made->frequency_mhz);
+    if (status == HARPE_OK && !made->frequency_mhz) status = harpe_fail_memory(error);
+    if (status == HARPE_OK) status = harpe_plan_all_maximum(made->problem, &all, error);
+    if (status == HARPE_OK) {
+        made->fastest_s = all.time_s;
+        status = find_allowed(self, profile, all.time_s, error);
+    }
     if (status == HARPE_OK)
         status = harpe_quick_plan_make(made->problem, self->allowed_s, made->frequency_mhz,
                                        &made->plan, error);
-    return status;
-}
-
-static harpe_status solve(planning *self, bool only_measured, solution *out, harpe_error *error) {
-    harpe_profile *profile;
-    harpe_status status = make_profile(self, only_measured, &profile, error);
-    if (status != HARPE_OK) return status;
-    solution made = {0};
-    status = solve_profile(self, profile, &made, error);
     harpe_profile_free(profile);
-    if (status != HARPE_OK) {
-        free_solution(&made);
-        return status;
-    }
-    *out = made;
-    return HARPE_OK;
+    return status;
 }
 
 /* ---- What is wanted -------------------------------------------------------------------------- */
@@ -435,7 +412,7 @@ static harpe_status compose(planning *self, const harpe_problem *problem, harpe_
                                   .first_entry = explorer->rounds % pipeline->entry_count,
                                   .planned = self->clocks,
                                   .rank_count = pipeline->rank_count,
-                                  .is_late = may_be_late(explorer),
+                                  .is_late = harpe_explorer_may_be_late(explorer),
                                   .rank_offset = pipeline->rank_offset,
                                   .latency_s = self->bound_s,
                                   .usual_s = self->usual_s,
@@ -464,7 +441,7 @@ static bool is_stale(harpe_explorer *explorer) {
     bool is_new = measured > explorer->measured_before;
     explorer->stale_rounds = is_new ? 0 : explorer->stale_rounds + 1;
     explorer->measured_before = measured;
-    return may_be_late(explorer) && explorer->stale_rounds >= STALE_ROUNDS;
+    return harpe_explorer_may_be_late(explorer) && explorer->stale_rounds >= STALE_ROUNDS;
 }
 
 static harpe_status explore(planning *self, bool *is_finished, harpe_error *error) {
@@ -485,8 +462,8 @@ static harpe_status explore(planning *self, bool *is_finished, harpe_error *erro
         if (!may_end && !is_over) status = compose(self, target.problem, error);
         *is_finished = self->trials.placed == 0 && !self->is_blocked;
     }
-    free_solution(&target);
-    free_solution(&measured);
+    harpe_problem_free(target.problem);
+    harpe_problem_free(measured.problem);
     return status;
 }
 
@@ -505,9 +482,7 @@ static bool begin(planning *self) {
     self->latency_s =
         harpe_arena_alloc(&self->arena, 2 * self->late_count, sizeof *self->latency_s);
     self->bound_s = harpe_arena_alloc(&self->arena, 2 * ranks, sizeof *self->bound_s);
-    if (!self->known || !estimates || !flags || !self->choices || !self->clocks ||
-        !self->latency_s || !self->bound_s)
-        return false;
+    if (self->arena.has_failed) return false;
     self->usual_s = self->bound_s + ranks;
     for (size_t p = 0; p < ranks; p++) {
         self->bound_s[p] = self->latency_s + p * self->explorer->clock_count;
@@ -517,14 +492,15 @@ static bool begin(planning *self) {
         size_t clocks = curve_of(self, e)->count;
         int p = pipeline->entries[e].pipeline_rank;
         self->known[e] = estimates + at;
-        self->choices[e] = (harpe_trial_choices){.rank = p,
-                                                 .count = clocks,
-                                                 .estimates = self->known[e],
-                                                 .waiting_w = self->terms->blocking_power_w[p] *
-                                                              self->terms->gpus_per_stage,
-                                                 .is_wanted = flags,
-                                                 .is_wanted_most = flags + clocks,
-                                                 .is_placed = flags + 2 * clocks};
+        self->choices[e] =
+            (harpe_trial_choices){.rank = p,
+                                  .count = clocks,
+                                  .estimates = self->known[e],
+                                  .waiting_w = self->terms->blocking_power_w[p] *
+                                               harpe_explorer_gpus_per_stage(self->explorer),
+                                  .is_wanted = flags,
+                                  .is_wanted_most = flags + clocks,
+                                  .is_placed = flags + 2 * clocks};
         at += clocks;
         flags += 3 * clocks;
     }
@@ -581,14 +557,13 @@ static bool needs_probe(const harpe_explorer *explorer) {
 static harpe_status make_probe(planning *self, harpe_error *error) {
     solution highest = {0};
     harpe_status status = solve(self, true, &highest, error);
-    if (status != HARPE_OK) return status;
     self->fastest_s = highest.fastest_s;
     self->probes = true;
-    if (self->explorer->looks > 0)
+    if (status == HARPE_OK && self->explorer->looks > 0)
         self->explorer->undisturbed_s = highest.fastest_s;
-    else
+    else if (status == HARPE_OK)
         status = compose(self, highest.problem, error);
-    free_solution(&highest);
+    harpe_problem_free(highest.problem);
     return status;
 }
 

@@ -28,15 +28,14 @@ typedef struct harpe_online_entry {
     int pipeline_rank; /* the pipeline rank that runs it */
     const char *instruction;
     size_t run_count; /* in one iteration */
+    size_t name;      /* index of the name */
 } harpe_online_entry;
 
 /* All runs of one name on one pipeline rank, in the order in which they run. If the rank has
  * several stages, these are the runs of all its stages. */
 typedef struct harpe_online_name {
     const char *instruction;
-    size_t run_count;
-    const int *entry_of_run;
-    int first_entry, entry_count; /* entries of one name follow one another */
+    size_t run_count, first_run;
 } harpe_online_name;
 
 typedef struct harpe_online_pipeline {
@@ -45,11 +44,11 @@ typedef struct harpe_online_pipeline {
     size_t instruction_count;
     size_t *rank_offset; /* [rank_count + 1]: first instruction of each rank */
     int *entry_of;       /* [instruction_count], rank by rank */
+    size_t *run_of;      /* [instruction_count]: index of its run; runs are in the order of names */
     size_t entry_count, entry_capacity;
     harpe_online_entry *entries;
-    size_t *name_offset; /* [rank_count + 1]: first name of each rank */
-    size_t name_capacity;
-    harpe_online_name *names;
+    size_t name_count, name_capacity;
+    harpe_online_name *names; /* rank by rank */
     harpe_arena arena;
 } harpe_online_pipeline;
 
@@ -59,6 +58,7 @@ typedef struct harpe_online_reports {
     const harpe_profiling_result *results;
     const harpe_rank_clocks *clocks; /* NULL: no rank reports its clocks, or they changed at once */
     size_t count;
+    int only_replica; /* its data parallel rank + 1: only its runs and clocks are read; 0: all */
 } harpe_online_reports;
 
 /* The schedule of an online job. */
@@ -116,7 +116,8 @@ typedef struct harpe_online_latencies {
     bool is_told;    /* a rank reports its clocks. If not, all changes count as immediate */
     bool can_change; /* a pipeline rank has several clocks */
     int rank_count;
-    size_t *offset; /* [rank_count + 1]: first clock of each pipeline rank */
+    harpe_arena arena; /* of the lists below */
+    size_t *offset;    /* [rank_count + 1]: first clock of each pipeline rank */
     int *mhz;
     harpe_online_latency *latency; /* one per clock */
     double shortest_s;             /* time of the shortest instruction so far; 0: not known */
@@ -210,7 +211,8 @@ void harpe_online_round_free(harpe_online_round *round);
 /* The runs of one entry at one clock. */
 typedef struct harpe_online_clock_runs {
     int entry, frequency_mhz;
-    size_t run_count;       /* in an iteration */
+    size_t run_count; /* in an iteration */
+    size_t first_run, end_run;
     size_t iteration_count; /* the smallest number of a rank */
     harpe_online_mean mean; /* of one run; both values are 0 if they were not measured */
     double spread;          /* relative standard deviation of the time of one run; 0: not known */
@@ -276,11 +278,6 @@ void harpe_online_plans_free(harpe_online_plans *plans);
 harpe_status harpe_online_plans_evaluate(const harpe_online_plans *plans, const int *frequency_mhz,
                                          harpe_plan *out, harpe_error *error);
 
-/* Returns the plan with one clock for all GPUs that needs the least energy of those that are as
- * fast as a plan, or as the highest clocks if these are slower. */
-const harpe_plan *harpe_online_plans_one_clock(const harpe_online_plans *plans,
-                                               const harpe_plan *plan);
-
 /* The job requests; 0: none. */
 typedef struct harpe_online_requests {
     double slowdown, iteration_time_s; /* a straggler: at most one of the two is set */
@@ -297,8 +294,7 @@ typedef struct harpe_online_outside {
 /* Returns the iteration time that a straggler allows, or 0 without a straggler. Like the times of
  * plans, it does not include `outside`. A slowdown is relative to undisturbed_s and not to a newer
  * T_min, because the straggler may have caused the change since then. */
-double harpe_online_straggler_time_s(const harpe_online_plans *plans,
-                                     const harpe_online_requests *requests,
+double harpe_online_straggler_time_s(double undisturbed_s, const harpe_online_requests *requests,
                                      harpe_online_outside outside);
 
 /* Returns the time that job requests allow a plan: the time of the requested plan, or `slowdown`
@@ -359,11 +355,10 @@ typedef struct harpe_baseline {
     int64_t first_wall_s, last_wall_s; /* the times at which these rounds ended */
 } harpe_baseline;
 
-/* The relative noise of iterations within a round, pooled over all rounds in which it can be
- * measured. */
-typedef struct harpe_savings_noise {
+/* A relative noise that is pooled over many measurements: its variance is squares / freedom. */
+typedef struct harpe_noise {
     double squares, freedom;
-} harpe_savings_noise;
+} harpe_noise;
 
 /* Sums over the iterations of all rounds that are compared with the baseline. */
 typedef struct harpe_savings_sum {
@@ -384,7 +379,7 @@ typedef struct harpe_savings {
     int64_t iterations; /* of the baseline, and of the rounds compared with it */
     double used[HARPE_QUANTITIES];
     harpe_baseline baseline;
-    harpe_savings_noise noise[HARPE_QUANTITIES];
+    harpe_noise noise[HARPE_QUANTITIES];         /* of iterations within a round */
     harpe_savings_sum sum[HARPE_QUANTITIES];     /* rounds with lower clocks */
     harpe_savings_sum waiting[HARPE_QUANTITIES]; /* those that wait for a new baseline */
     bool is_waiting;                             /* the job has changed since the baseline */

@@ -17,14 +17,6 @@
 /* Times that differ by less are taken as equal, because additions and subtractions round them. */
 #define ROUNDING 1e-9
 
-static harpe_status check_fit(const harpe_online_pipeline *pipeline, const harpe_problem *problem,
-                              harpe_error *error) {
-    if (harpe_problem_instruction_count(problem) == pipeline->instruction_count) return HARPE_OK;
-    return harpe_fail(error, HARPE_INTERNAL,
-                      "the planner sees %zu instructions where the schedule has %zu",
-                      harpe_problem_instruction_count(problem), pipeline->instruction_count);
-}
-
 /* Late changes may make a plan longer by this share. With a smaller share, even a latency of some
  * ms costs much of what a plan saves. */
 #define LATE_SHARE 0.004
@@ -168,34 +160,31 @@ static harpe_status repair_all(const repair *self, const harpe_plan_set *few, ha
 static harpe_status plan_late(const harpe_online_plans *plans, harpe_error *error) {
     size_t count = harpe_problem_instruction_count(plans->problem), times = plans->set->count;
     size_t nodes = (size_t)plans->problem->dag.node_count;
+    harpe_arena arena = {0};
+    double *times_s = harpe_arena_alloc(&arena, times, sizeof *times_s);
     repair self = {.plans = plans,
                    .problem = plans->problem,
                    .count = count,
-                   .parts = harpe_calloc(count, sizeof *self.parts),
-                   .time_s = harpe_calloc(3 * nodes + times, sizeof *self.time_s),
-                   .mhz = harpe_calloc(2 * count, sizeof *self.mhz)};
-    harpe_status status =
-        self.parts && self.time_s && self.mhz ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK) {
-        self.end_s = self.time_s + nodes;
-        self.tail_s = self.end_s + nodes;
-        self.immediate_mhz = self.mhz + count;
-        double *times_s = self.tail_s + nodes;
-        for (size_t k = 0; k < times; k++)
-            times_s[k] = plans->set->plans[k].time_s;
-        harpe_plan_request request = {.choice = HARPE_PLANS_AT,
-                                      .times_s = times_s,
-                                      .time_count = times,
-                                      .clock_switch = {.takes_profile = true},
-                                      .threads = 1};
-        harpe_plan_set *few = NULL;
+                   .parts = harpe_arena_alloc(&arena, count, sizeof *self.parts),
+                   .time_s = harpe_arena_alloc(&arena, nodes, sizeof *self.time_s),
+                   .end_s = harpe_arena_alloc(&arena, nodes, sizeof *self.end_s),
+                   .tail_s = harpe_arena_alloc(&arena, nodes, sizeof *self.tail_s),
+                   .mhz = harpe_arena_alloc(&arena, count, sizeof *self.mhz),
+                   .immediate_mhz = harpe_arena_alloc(&arena, count, sizeof *self.mhz)};
+    harpe_plan_request request = {.choice = HARPE_PLANS_AT,
+                                  .times_s = times_s,
+                                  .time_count = times,
+                                  .clock_switch = {.takes_profile = true},
+                                  .threads = 1};
+    harpe_plan_set *few = NULL;
+    harpe_status status = arena.has_failed ? harpe_fail_memory(error) : HARPE_OK;
+    for (size_t k = 0; k < times && status == HARPE_OK; k++)
+        times_s[k] = plans->set->plans[k].time_s;
+    if (status == HARPE_OK)
         status = harpe_plan_set_new(plans->problem, &request, NULL, NULL, &few, error);
-        if (status == HARPE_OK) status = repair_all(&self, few, error);
-        harpe_plan_set_free(few);
-    }
-    free(self.parts);
-    free(self.time_s);
-    free(self.mhz);
+    if (status == HARPE_OK) status = repair_all(&self, few, error);
+    harpe_plan_set_free(few);
+    harpe_arena_free(&arena);
     return status;
 }
 
@@ -224,7 +213,11 @@ harpe_status harpe_online_plans_new(const harpe_online_pipeline *pipeline,
     harpe_plan_request request = {.choice = HARPE_PLANS_SPREAD, .count = plan_count, .threads = 1};
     harpe_status status =
         harpe_problem_new(profile, pipeline->schedule, &options, &plans->problem, error);
-    if (status == HARPE_OK) status = check_fit(pipeline, plans->problem, error);
+    size_t count = status == HARPE_OK ? harpe_problem_instruction_count(plans->problem) : 0;
+    if (status == HARPE_OK && count != pipeline->instruction_count)
+        status = harpe_fail(error, HARPE_INTERNAL,
+                            "the planner sees %zu instructions where the schedule has %zu", count,
+                            pipeline->instruction_count);
     if (status == HARPE_OK)
         status = harpe_plan_all_maximum(plans->problem, &plans->all_maximum, error);
     if (status == HARPE_OK)
@@ -253,11 +246,6 @@ void harpe_online_plans_free(harpe_online_plans *plans) {
     free(plans);
 }
 
-const harpe_plan *harpe_online_plans_one_clock(const harpe_online_plans *plans,
-                                               const harpe_plan *plan) {
-    return harpe_plan_set_within(plans->one_clock, fmax(plan->time_s, plans->all_maximum.time_s));
-}
-
 /* ---- Choosing -------------------------------------------------------------------------------- */
 
 /* Returns the time of an iteration that is `slowdown` times longer. The slowdown also applies to
@@ -267,23 +255,17 @@ static double stretched_s(double fastest_s, double slowdown, harpe_online_outsid
     return slowdown * (fastest_s + outside.time_s) - outside.time_s;
 }
 
-static double straggler_s(double undisturbed_s, const harpe_online_requests *requests,
-                          harpe_online_outside outside) {
+double harpe_online_straggler_time_s(double undisturbed_s, const harpe_online_requests *requests,
+                                     harpe_online_outside outside) {
     if (requests->slowdown > 0) return stretched_s(undisturbed_s, requests->slowdown, outside);
     return requests->iteration_time_s > 0 ? requests->iteration_time_s - outside.time_s : 0;
-}
-
-double harpe_online_straggler_time_s(const harpe_online_plans *plans,
-                                     const harpe_online_requests *requests,
-                                     harpe_online_outside outside) {
-    return straggler_s(plans->undisturbed_s, requests, outside);
 }
 
 double harpe_online_allowed_s(double fastest_s, double undisturbed_s, double slowdown,
                               const harpe_online_requests *requests, harpe_online_outside outside) {
     double allowed_s = requests->plan_time_s > 0 ? requests->plan_time_s - outside.time_s
                                                  : stretched_s(fastest_s, slowdown, outside);
-    double until_s = straggler_s(undisturbed_s, requests, outside);
+    double until_s = harpe_online_straggler_time_s(undisturbed_s, requests, outside);
     return until_s > allowed_s ? until_s : allowed_s;
 }
 
@@ -314,63 +296,61 @@ size_t harpe_online_plans_choose(const harpe_online_plans *plans, double slowdow
 /* Connects a schedule with measurements. Clients report values by instruction name. If a rank has
  * several stages, the order of the runs determines the stage of each value. */
 
-/* ---- Making it ------------------------------------------------------------------------------- */
-
-static int find_name(const harpe_online_pipeline *pipeline, size_t first, size_t end,
-                     const char *instruction) {
-    for (size_t n = first; n < end; n++)
+/* Returns the index of a name; -1: out of memory. Searches the names from `first` on, and adds the
+ * name if it is not there. */
+static int name_for(harpe_online_pipeline *pipeline, size_t first, const char *instruction) {
+    for (size_t n = first; n < pipeline->name_count; n++)
         if (strcmp(pipeline->names[n].instruction, instruction) == 0) return (int)n;
-    return -1;
+    if (!HARPE_ARRAY_RESERVE(pipeline->names, pipeline->name_capacity, pipeline->name_count + 1))
+        return -1;
+    pipeline->names[pipeline->name_count] = (harpe_online_name){.instruction = instruction};
+    return (int)pipeline->name_count++;
 }
 
-/* Counts the runs of each name. */
-static harpe_status add_names(harpe_online_pipeline *pipeline, int rank,
-                              const harpe_instruction *list, size_t count, harpe_error *error) {
-    size_t first = pipeline->name_offset[rank], end = first;
-    for (size_t i = 0; i < count; i++) {
-        int n = find_name(pipeline, first, end, list[i].name);
-        if (n < 0) {
-            if (!HARPE_ARRAY_RESERVE(pipeline->names, pipeline->name_capacity, end + 1))
-                return harpe_fail_memory(error);
-            n = (int)end++;
-            pipeline->names[n] = (harpe_online_name){.instruction = list[i].name};
-        }
-        pipeline->names[n].run_count++;
-    }
-    pipeline->name_offset[rank + 1] = end;
-    return HARPE_OK;
-}
-
-/* Returns the index of the entry; -1: out of memory. */
-static int entry_for(harpe_online_pipeline *pipeline, harpe_online_name *name, int rank,
+/* Returns the index of an entry; -1: out of memory. Searches the entries from `first` on, and adds
+ * the entry if it is not there. */
+static int entry_for(harpe_online_pipeline *pipeline, size_t first, size_t name, int rank,
                      int stage) {
-    for (int e = name->first_entry; e < name->first_entry + name->entry_count; e++)
-        if (pipeline->entries[e].stage == stage) return e;
+    for (size_t e = first; e < pipeline->entry_count; e++)
+        if (pipeline->entries[e].stage == stage) return (int)e;
     if (!HARPE_ARRAY_RESERVE(pipeline->entries, pipeline->entry_capacity,
                              pipeline->entry_count + 1))
         return -1;
-    int e = (int)pipeline->entry_count++;
-    name->entry_count++;
-    pipeline->entries[e] = (harpe_online_entry){stage, rank, name->instruction, 0};
-    return e;
+    pipeline->entries[pipeline->entry_count] = (harpe_online_entry){
+        stage, rank, pipeline->names[name].instruction, .run_count = 0, .name = name};
+    return (int)pipeline->entry_count++;
 }
 
-static harpe_status add_entries(harpe_online_pipeline *pipeline, int rank, size_t n,
-                                const harpe_instruction *list, size_t count, harpe_error *error) {
+/* Adds the runs of a name, and the entries of its stages. */
+static harpe_status add_runs(harpe_online_pipeline *pipeline, int rank, size_t n,
+                             const harpe_instruction *list, size_t count, harpe_error *error) {
     harpe_online_name *name = &pipeline->names[n];
-    int *runs = harpe_arena_alloc(&pipeline->arena, name->run_count, sizeof *runs);
-    if (!runs) return harpe_fail_memory(error);
-    name->first_entry = (int)pipeline->entry_count;
-    name->entry_of_run = runs;
+    size_t first = pipeline->entry_count, run = n > 0 ? name[-1].first_run + name[-1].run_count : 0;
+    name->first_run = run;
     for (size_t i = 0; i < count; i++) {
         if (strcmp(list[i].name, name->instruction) != 0) continue;
-        int entry = entry_for(pipeline, name, rank, list[i].actions[0].stage);
+        int entry = entry_for(pipeline, first, n, rank, list[i].actions[0].stage);
         if (entry < 0) return harpe_fail_memory(error);
         pipeline->entries[entry].run_count++;
         pipeline->entry_of[pipeline->rank_offset[rank] + i] = entry;
-        *runs++ = entry;
+        pipeline->run_of[pipeline->rank_offset[rank] + i] = run++;
     }
     return HARPE_OK;
+}
+
+static harpe_status add_rank(harpe_online_pipeline *pipeline, int rank, harpe_error *error) {
+    size_t count, first = pipeline->name_count;
+    const harpe_instruction *list = harpe_schedule_rank(pipeline->schedule, rank, &count);
+    pipeline->rank_offset[rank + 1] = pipeline->rank_offset[rank] + count;
+    for (size_t i = 0; i < count; i++) {
+        int n = name_for(pipeline, first, list[i].name);
+        if (n < 0) return harpe_fail_memory(error);
+        pipeline->names[n].run_count++;
+    }
+    harpe_status status = HARPE_OK;
+    for (size_t n = first; n < pipeline->name_count && status == HARPE_OK; n++)
+        status = add_runs(pipeline, rank, n, list, count, error);
+    return status;
 }
 
 static harpe_status fill(harpe_online_pipeline *pipeline, harpe_error *error) {
@@ -379,31 +359,12 @@ static harpe_status fill(harpe_online_pipeline *pipeline, harpe_error *error) {
     harpe_arena *arena = &pipeline->arena;
     pipeline->instruction_count = total;
     pipeline->rank_offset = harpe_arena_alloc(arena, ranks + 1, sizeof *pipeline->rank_offset);
-    pipeline->name_offset = harpe_arena_alloc(arena, ranks + 1, sizeof *pipeline->name_offset);
-    pipeline->entry_of = harpe_arena_alloc(arena, total + 1, sizeof *pipeline->entry_of);
-    if (!pipeline->rank_offset || !pipeline->name_offset || !pipeline->entry_of)
-        return harpe_fail_memory(error);
-    harpe_status status = HARPE_OK;
-    for (int rank = 0; rank < pipeline->rank_count && status == HARPE_OK; rank++) {
-        size_t count;
-        const harpe_instruction *list = harpe_schedule_rank(pipeline->schedule, rank, &count);
-        pipeline->rank_offset[rank + 1] = pipeline->rank_offset[rank] + count;
-        status = add_names(pipeline, rank, list, count, error);
-        for (size_t n = pipeline->name_offset[rank];
-             status == HARPE_OK && n < pipeline->name_offset[rank + 1]; n++)
-            status = add_entries(pipeline, rank, n, list, count, error);
-    }
+    pipeline->entry_of = harpe_arena_alloc(arena, total, sizeof *pipeline->entry_of);
+    pipeline->run_of = harpe_arena_alloc(arena, total, sizeof *pipeline->run_of);
+    harpe_status status = arena->has_failed ? harpe_fail_memory(error) : HARPE_OK;
+    for (int rank = 0; rank < pipeline->rank_count && status == HARPE_OK; rank++)
+        status = add_rank(pipeline, rank, error);
     return status;
-}
-
-static harpe_status check_lags(const harpe_online_schedule *which, const harpe_schedule *schedule,
-                               harpe_error *error) {
-    if (!harpe_schedule_has_lag(schedule)) return HARPE_OK;
-    return harpe_fail(
-        error, HARPE_NOT_SUPPORTED,
-        "%.200s has lags, which only harpe plan and harpe evaluate take into account: "
-        "leave the plus signs and the times after them out",
-        which->csv_path);
 }
 
 static harpe_status read_schedule(const harpe_online_schedule *which, int ranks,
@@ -416,7 +377,12 @@ static harpe_status read_schedule(const harpe_online_schedule *which, int ranks,
         status = harpe_fail(error, HARPE_INVALID_INPUT,
                             "%.200s has %d ranks, but this job has %d pipeline ranks",
                             which->csv_path, harpe_schedule_rank_count(schedule), ranks);
-    if (status == HARPE_OK) status = check_lags(which, schedule, error);
+    if (status == HARPE_OK && harpe_schedule_has_lag(schedule))
+        status = harpe_fail(
+            error, HARPE_NOT_SUPPORTED,
+            "%.200s has lags, which only harpe plan and harpe evaluate take into account: "
+            "leave the plus signs and the times after them out",
+            which->csv_path);
     if (status == HARPE_OK)
         status = harpe_schedule_surround(schedule, which->prologue, which->epilogue, error);
     if (status != HARPE_OK) {
@@ -444,7 +410,7 @@ harpe_status harpe_online_schedule_make(const harpe_online_schedule *which, int 
 static harpe_status check_stages(const harpe_schedule *schedule, harpe_error *error) {
     int *owner = harpe_calloc((size_t)harpe_schedule_stage_count(schedule), sizeof *owner);
     if (!owner) return harpe_fail_memory(error);
-    int stage = harpe_schedule_shared_stage(schedule, owner);
+    int stage = harpe_schedule_shared_stage(schedule, owner, NULL);
     free(owner);
     if (stage < 0) return HARPE_OK;
     return harpe_fail(
@@ -626,12 +592,9 @@ harpe_status harpe_online_count_microbatches(const char *name, int pipeline_rank
     votes all = {0};
     harpe_status status = forwards_per_microbatch(name, pipeline_ranks, &each, error);
     if (status == HARPE_OK) status = collect_votes(reports, each, &all, error);
-    if (status != HARPE_OK) {
-        free(all.items);
-        return status;
-    }
-    size_t forwards = elect(&all, &first, &second);
+    size_t forwards = status == HARPE_OK ? elect(&all, &first, &second) : 0;
     free(all.items);
+    if (status != HARPE_OK) return status;
     if (forwards == 0)
         return harpe_fail(error, HARPE_INVALID_INPUT,
                           "as many iterations of the ranks ran 'forward' %zu times as %zu times: "

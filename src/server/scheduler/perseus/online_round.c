@@ -12,7 +12,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
@@ -24,87 +23,150 @@
 #define RUN_MIN_J 1e-12
 #define RUN_MAX_J 1e9
 
-enum { MEDIAN_OF_AT_LEAST = 3 };
-
 /* A run counts as a run at one clock if it has at least this share. */
 #define PURE_SHARE 0.98
 /* Ranks agree if the shares of their clocks differ by at most this from those of the first rank. */
 #define SAME_SHARE 0.03
 
-/* Some runs of an entry. */
-typedef struct chosen_runs {
-    const harpe_online_name *name; /* entry_of_run has the entry for these runs alone */
-    int entry;
-    size_t count;
-    size_t first, end; /* the part of the name's runs that has all of them */
-} chosen_runs;
+typedef struct reading {
+    const harpe_online_pipeline *pipeline;
+    harpe_online_clock_runs *groups; /* groups of runs; a group has runs of one entry */
+    size_t group_count;
+    size_t *group_of; /* [run]: the group of each run, as run_of numbers the runs */
+    double *scratch;  /* has two elements for each iteration of the longest list */
+    harpe_online_round *round;
+    bool tells_time, tells_energy, tells_waiting;
+} reading;
 
-/* ---- Values ---------------------------------------------------------------------------------- */
+/* The group of runs that are not read. */
+#define NO_GROUP SIZE_MAX
 
-/* Returns the median, or the mean of fewer than three values; 0 if there are none. Sorts the
- * values. */
-static double typical_value(double *values, size_t count) {
-    if (count == 0) return 0;
-    if (count >= MEDIAN_OF_AT_LEAST) {
-        qsort(values, count, sizeof *values, harpe_compare_doubles);
-        return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
-    }
-    return count == 1 ? values[0] : 0.5 * (values[0] + values[1]);
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+static size_t longest_of(const harpe_breakdown *list, size_t count, size_t longest) {
+    for (size_t b = 0; b < count; b++)
+        if (list[b].iteration_count > longest) longest = list[b].iteration_count;
+    return longest;
 }
 
-/* Returns the number of iterations of the longest list: the functions below need scratch for so
- * many values. */
-static size_t longest_list(const harpe_profiling_result *results, size_t count) {
+/* Returns the number of iterations of the longest list. */
+static size_t longest_list(const harpe_online_reports *reports) {
     size_t longest = 0;
-    for (size_t r = 0; r < count; r++) {
-        const harpe_profiling_result *result = &results[r];
-        size_t own = result->iteration_time_count > result->iteration_energy_count
-                         ? result->iteration_time_count
-                         : result->iteration_energy_count;
-        for (size_t b = 0; b < result->time_breakdown_count; b++)
-            if (result->time_breakdown[b].iteration_count > own)
-                own = result->time_breakdown[b].iteration_count;
-        for (size_t b = 0; b < result->energy_breakdown_count; b++)
-            if (result->energy_breakdown[b].iteration_count > own)
-                own = result->energy_breakdown[b].iteration_count;
-        if (own > longest) longest = own;
+    for (size_t r = 0; r < reports->count; r++) {
+        const harpe_profiling_result *result = &reports->results[r];
+        if (result->iteration_time_count > longest) longest = result->iteration_time_count;
+        if (result->iteration_energy_count > longest) longest = result->iteration_energy_count;
+        longest = longest_of(result->time_breakdown, result->time_breakdown_count, longest);
+        longest = longest_of(result->energy_breakdown, result->energy_breakdown_count, longest);
     }
     return longest;
 }
 
+/* Returns false if memory runs out. Free with end_reading in any case. */
+static bool begin_reading(reading *self, const harpe_online_pipeline *pipeline, size_t longest) {
+    size_t runs = pipeline->instruction_count;
+    *self = (reading){.pipeline = pipeline,
+                      .groups = harpe_calloc(runs, sizeof *self->groups),
+                      .group_of = harpe_calloc(runs, sizeof *self->group_of),
+                      .scratch = harpe_calloc(2 * longest + 1, sizeof *self->scratch),
+                      .tells_time = true,
+                      .tells_energy = true,
+                      .tells_waiting = true};
+    return self->groups && self->group_of && self->scratch;
+}
+
+static void end_reading(reading *self) {
+    free(self->groups);
+    free(self->group_of);
+    free(self->scratch);
+}
+
+/* ---- Groups ---------------------------------------------------------------------------------- */
+
+static void add_group(reading *self, int entry, int mhz) {
+    self->groups[self->group_count++] = (harpe_online_clock_runs){
+        .entry = entry, .frequency_mhz = mhz, .iteration_count = SIZE_MAX};
+}
+
+/* Adds an instruction to a group. The instructions of a group are added in their order. */
+static void add_to_group(reading *self, size_t k, size_t instruction) {
+    harpe_online_clock_runs *group = &self->groups[k];
+    size_t run = self->pipeline->run_of[instruction];
+    if (group->run_count++ == 0) group->first_run = run;
+    group->end_run = run + 1;
+    self->group_of[run] = k;
+}
+
+/* Makes a group for each entry, with the entry's number. */
+static void group_by_entry(reading *self) {
+    for (size_t e = 0; e < self->pipeline->entry_count; e++)
+        add_group(self, (int)e, 0);
+    for (size_t i = 0; i < self->pipeline->instruction_count; i++)
+        add_to_group(self, (size_t)self->pipeline->entry_of[i], i);
+}
+
+/* Returns the group of an entry's runs at a clock. Searches the groups from `first` on, and adds a
+ * group if none fits. */
+static size_t find_group(reading *self, size_t first, int entry, int mhz) {
+    size_t k = first;
+    while (k < self->group_count &&
+           (self->groups[k].entry != entry || self->groups[k].frequency_mhz != mhz))
+        k++;
+    if (k == self->group_count) add_group(self, entry, mhz);
+    return k;
+}
+
+/* Makes a group for each clock of each entry. There are few clocks, and a negative one occurs once.
+ * The groups of a pipeline rank follow one another, those of negative clocks last. */
+static void group_by_clock(reading *self, const int *frequency_mhz) {
+    const harpe_online_pipeline *pipeline = self->pipeline;
+    for (int p = 0; p < pipeline->rank_count; p++) {
+        size_t start = pipeline->rank_offset[p], end = pipeline->rank_offset[p + 1];
+        size_t first = self->group_count;
+        for (size_t i = start; i < end; i++) {
+            self->group_of[pipeline->run_of[i]] = NO_GROUP;
+            if (frequency_mhz[i] <= 0) continue;
+            add_to_group(self, find_group(self, first, pipeline->entry_of[i], frequency_mhz[i]), i);
+        }
+        for (size_t i = start; i < end; i++) {
+            if (frequency_mhz[i] >= 0) continue;
+            add_group(self, pipeline->entry_of[i], frequency_mhz[i]);
+            add_to_group(self, self->group_count - 1, i);
+        }
+    }
+}
+
 /* ---- Runs ------------------------------------------------------------------------------------ */
 
-/* Returns the sum of the values of `entry` (-1: of all entries) in an iteration, or -1 if a value
- * is invalid. */
-static double sum_of_runs(const double *values, size_t count, const int *entry_of_run, int entry) {
+/* Returns the sum of the values of a group, or -1 if one of them is invalid. `group_of` NULL: all
+ * values count. */
+static double sum_of_runs(const double *values, size_t count, const size_t *group_of,
+                          size_t group) {
     double sum = 0;
     for (size_t k = 0; k < count; k++) {
-        if (entry >= 0 && entry_of_run[k] != entry) continue;
+        if (group_of && group_of[k] != group) continue;
         if (!(values[k] >= 0 && values[k] <= RUN_MAX_J)) return -1;
         sum += values[k];
     }
     return sum;
 }
 
-/* Writes the mean value of the runs in each good iteration. Returns the number of iterations. */
-static size_t collect_runs(const harpe_breakdown *breakdown, const chosen_runs *chosen,
-                           double minimum, double maximum, double *scratch) {
-    size_t good = 0, first = chosen->first;
-    for (size_t i = 0; i < breakdown->iteration_count; i++) {
-        if (breakdown->counts[i] != chosen->name->run_count) continue;
+/* Writes the mean value of a group's runs in each good iteration, and returns their number. */
+static size_t collect_runs(const reading *self, const harpe_breakdown *breakdown, size_t k,
+                           double minimum, double maximum) {
+    const harpe_online_pipeline *pipeline = self->pipeline;
+    const harpe_online_clock_runs *group = &self->groups[k];
+    const harpe_online_name *name = &pipeline->names[pipeline->entries[group->entry].name];
+    size_t good = 0, first = group->first_run, count = group->end_run - first;
+    for (size_t i = 0; breakdown && i < breakdown->iteration_count; i++) {
+        if (breakdown->counts[i] != name->run_count) continue;
+        const double *values = breakdown->values + breakdown->offsets[i];
         double sum =
-            sum_of_runs(breakdown->values + breakdown->offsets[i] + first, chosen->end - first,
-                        chosen->name->entry_of_run + first, chosen->entry);
-        double mean = sum / (double)chosen->count;
-        if (mean >= minimum && mean <= maximum) scratch[good++] = mean;
+            sum_of_runs(values + (first - name->first_run), count, self->group_of + first, k);
+        double mean = sum / (double)group->run_count;
+        if (mean >= minimum && mean <= maximum) self->scratch[good++] = mean;
     }
     return good;
-}
-
-/* Returns the typical value of one run, or 0. */
-static double typical_run(const harpe_breakdown *breakdown, const chosen_runs *chosen,
-                          double minimum, double maximum, double *scratch) {
-    return typical_value(scratch, collect_runs(breakdown, chosen, minimum, maximum, scratch));
 }
 
 /* Returns the typical sum of all runs of a name in an iteration, or 0. */
@@ -112,65 +174,70 @@ static double typical_total(const harpe_breakdown *breakdown, double *scratch) {
     size_t good = 0;
     for (size_t i = 0; i < breakdown->iteration_count; i++) {
         double sum =
-            sum_of_runs(breakdown->values + breakdown->offsets[i], breakdown->counts[i], NULL, -1);
+            sum_of_runs(breakdown->values + breakdown->offsets[i], breakdown->counts[i], NULL, 0);
         if (sum > 0) scratch[good++] = sum;
     }
-    return typical_value(scratch, good);
+    return harpe_median(scratch, good);
 }
 
-/* Returns the typical time and energy of one of the runs on one rank. Both are 0 if there is no
- * run.
- */
-static harpe_online_mean read_runs(const harpe_profiling_result *result, const chosen_runs *chosen,
-                                   double *scratch) {
-    const char *instruction = chosen->name->instruction;
-    const harpe_breakdown *times =
-        harpe_find_breakdown(result->time_breakdown, result->time_breakdown_count, instruction);
-    const harpe_breakdown *energies =
-        harpe_find_breakdown(result->energy_breakdown, result->energy_breakdown_count, instruction);
-    harpe_online_mean mean = {0, 0};
-    if (times) mean.time_s = typical_run(times, chosen, RUN_MIN_S, RUN_MAX_S, scratch);
-    if (energies) mean.energy_j = typical_run(energies, chosen, RUN_MIN_J, RUN_MAX_J, scratch);
-    return mean;
+static const harpe_breakdown *times_of(const harpe_profiling_result *result, const char *name) {
+    return harpe_find_breakdown(result->time_breakdown, result->time_breakdown_count, name);
 }
 
-/* Writes the mean time of the runs in each iteration that counts. Returns the number of iterations.
- */
-static size_t times_of_runs(const harpe_profiling_result *result, const chosen_runs *chosen,
-                            double *times_s) {
-    const harpe_breakdown *times = harpe_find_breakdown(
-        result->time_breakdown, result->time_breakdown_count, chosen->name->instruction);
-    return times ? collect_runs(times, chosen, RUN_MIN_S, RUN_MAX_S, times_s) : 0;
+static const harpe_breakdown *energies_of(const harpe_profiling_result *result, const char *name) {
+    return harpe_find_breakdown(result->energy_breakdown, result->energy_breakdown_count, name);
 }
 
-/* Adds a rank's value to the mean of an entry: the mean has the longest time and the sum of the
- * energies. The entry is measured only if all ranks of the stage have measured it; this function
- * returns whether this rank and those before have. A negative `energy_j` marks an entry that is not
- * measured. */
-static bool add_to_mean(harpe_online_mean *mean, harpe_online_mean own) {
-    if (own.time_s > 0 && own.energy_j > 0 && mean->energy_j >= 0) {
-        if (own.time_s > mean->time_s) mean->time_s = own.time_s;
-        mean->energy_j += own.energy_j;
-        return true;
+/* Returns the typical time and energy of one run of a group on one rank; 0: not measured. Also
+ * updates the mean of the group: its time is the longest of all ranks, and its energy is their sum.
+ * If a rank has not measured the group, the energy of the mean is negative. */
+static harpe_online_mean read_group(const reading *self, const harpe_profiling_result *result,
+                                    size_t k) {
+    harpe_online_clock_runs *group = &self->groups[k];
+    const char *name = self->pipeline->entries[group->entry].instruction;
+    harpe_online_mean own, *mean = &group->mean;
+    size_t good = collect_runs(self, times_of(result, name), k, RUN_MIN_S, RUN_MAX_S);
+    own.time_s = harpe_median(self->scratch, good);
+    double spread = harpe_robust_spread(self->scratch, good) * sqrt((double)group->run_count);
+    if (own.time_s > 0) group->spread = fmax(group->spread, spread / own.time_s);
+    if (good < group->iteration_count) group->iteration_count = good;
+    good = collect_runs(self, energies_of(result, name), k, RUN_MIN_J, RUN_MAX_J);
+    own.energy_j = harpe_median(self->scratch, good);
+    bool is_measured = own.time_s > 0 && own.energy_j > 0 && mean->energy_j >= 0;
+    mean->energy_j = is_measured ? mean->energy_j + own.energy_j : -1;
+    if (is_measured) mean->time_s = fmax(mean->time_s, own.time_s);
+    return own;
+}
+
+/* Returns true if a report is of a pipeline rank, and of the only replica if there is one. */
+static bool is_of(const harpe_online_reports *reports, size_t r, int pipeline_rank) {
+    const harpe_rank_info *rank = &reports->ranks[r];
+    return rank->pp_rank == pipeline_rank &&
+           (reports->only_replica == 0 || rank->dp_rank + 1 == reports->only_replica);
+}
+
+harpe_status harpe_online_round_read_clocks(const harpe_online_pipeline *pipeline,
+                                            const harpe_online_reports *reports,
+                                            const int *frequency_mhz, harpe_online_clock_runs **out,
+                                            size_t *out_count, harpe_error *error) {
+    reading self;
+    if (!begin_reading(&self, pipeline, longest_list(reports))) {
+        end_reading(&self);
+        return harpe_fail_memory(error);
     }
-    mean->energy_j = -1;
-    return false;
-}
-
-typedef struct reading {
-    const harpe_online_pipeline *pipeline;
-    harpe_online_round *round;
-    double *scratch; /* has one element for each iteration of the longest list */
-    bool tells_time, tells_energy, tells_waiting;
-} reading;
-
-/* ---- Numbers --------------------------------------------------------------------------------- */
-
-static size_t good_of_list(const double *values, size_t count, double maximum, double *good) {
-    size_t kept = 0;
-    for (size_t i = 0; i < count; i++)
-        if (values[i] > 0 && values[i] <= maximum) good[kept++] = values[i];
-    return kept;
+    group_by_clock(&self, frequency_mhz);
+    for (size_t k = 0; k < self.group_count; k++) {
+        harpe_online_mean *mean = &self.groups[k].mean;
+        int pipeline_rank = pipeline->entries[self.groups[k].entry].pipeline_rank;
+        for (size_t r = 0; r < reports->count; r++)
+            if (is_of(reports, r, pipeline_rank)) (void)read_group(&self, &reports->results[r], k);
+        if (!(mean->energy_j > 0)) *mean = (harpe_online_mean){0, 0};
+    }
+    *out = self.groups;
+    *out_count = self.group_count;
+    self.groups = NULL;
+    end_reading(&self);
+    return HARPE_OK;
 }
 
 /* ---- What is missing ------------------------------------------------------------------------- */
@@ -197,35 +264,30 @@ static void tell_problem(harpe_online_round *round, int rank, const char *what,
     }
 }
 
+/* ---- One rank -------------------------------------------------------------------------------- */
+
 /* Returns the typical value of a list, and its sum. */
 static double read_list(const reading *self, const double *values, size_t count, double maximum,
                         double *total) {
-    size_t good = good_of_list(values, count, maximum, self->scratch);
+    size_t good = 0;
     *total = 0;
-    for (size_t i = 0; i < good; i++)
-        *total += self->scratch[i];
-    return typical_value(self->scratch, good);
+    for (size_t i = 0; i < count; i++) {
+        if (!(values[i] > 0 && values[i] <= maximum)) continue;
+        *total += values[i];
+        self->scratch[good++] = values[i];
+    }
+    return harpe_median(self->scratch, good);
 }
 
-/* ---- One rank -------------------------------------------------------------------------------- */
-
-static void read_entry(reading *self, const harpe_profiling_result *result,
-                       const harpe_online_name *name, int entry) {
-    chosen_runs all = {.name = name,
-                       .entry = entry,
-                       .count = self->pipeline->entries[entry].run_count,
-                       .end = name->run_count};
-    harpe_online_mean own = read_runs(result, &all, self->scratch);
-    if (add_to_mean(&self->round->entries[entry], own)) return;
-    if (!(own.time_s > 0)) {
-        tell_problem(self->round, result->rank, "time", name,
-                     harpe_find_breakdown(result->time_breakdown, result->time_breakdown_count,
-                                          name->instruction));
-    } else if (!(own.energy_j > 0)) {
+static void read_entry(const reading *self, const harpe_profiling_result *result, size_t entry) {
+    const harpe_online_pipeline *pipeline = self->pipeline;
+    const harpe_online_name *name = &pipeline->names[pipeline->entries[entry].name];
+    harpe_online_mean own = read_group(self, result, entry);
+    if (!(own.time_s > 0))
+        tell_problem(self->round, result->rank, "time", name, times_of(result, name->instruction));
+    else if (!(own.energy_j > 0))
         tell_problem(self->round, result->rank, "energy", name,
-                     harpe_find_breakdown(result->energy_breakdown, result->energy_breakdown_count,
-                                          name->instruction));
-    }
+                     energies_of(result, name->instruction));
 }
 
 /* Reads the waiting time and energy: the time and energy of an iteration minus all values of the
@@ -236,8 +298,7 @@ static void read_waiting(reading *self, const harpe_profiling_result *result, in
                           result->time_breakdown_count == result->energy_breakdown_count;
     for (size_t b = 0; b < result->time_breakdown_count && self->tells_waiting; b++) {
         const harpe_breakdown *times = &result->time_breakdown[b];
-        const harpe_breakdown *energies = harpe_find_breakdown(
-            result->energy_breakdown, result->energy_breakdown_count, times->instruction);
+        const harpe_breakdown *energies = energies_of(result, times->instruction);
         self->tells_waiting = energies != NULL;
         if (!energies) return;
         time_s -= typical_total(times, self->scratch);
@@ -250,12 +311,8 @@ static void read_waiting(reading *self, const harpe_profiling_result *result, in
 static void read_rank(reading *self, const harpe_profiling_result *result, int pipeline_rank) {
     const harpe_online_pipeline *pipeline = self->pipeline;
     harpe_online_round *round = self->round;
-    for (size_t n = pipeline->name_offset[pipeline_rank];
-         n < pipeline->name_offset[pipeline_rank + 1]; n++) {
-        const harpe_online_name *name = &pipeline->names[n];
-        for (int e = name->first_entry; e < name->first_entry + name->entry_count; e++)
-            read_entry(self, result, name, e);
-    }
+    for (size_t e = 0; e < pipeline->entry_count; e++)
+        if (pipeline->entries[e].pipeline_rank == pipeline_rank) read_entry(self, result, e);
     double total_s, total_j;
     double time_s = read_list(self, result->iteration_time_s, result->iteration_time_count,
                               RUN_MAX_S, &total_s);
@@ -301,9 +358,9 @@ static void read_spread(harpe_online_round *round, const harpe_profiling_result 
 static void settle(reading *self) {
     harpe_online_round *round = self->round;
     for (size_t e = 0; e < self->pipeline->entry_count; e++) {
-        harpe_online_mean *mean = &round->entries[e];
+        const harpe_online_mean *mean = &self->groups[e].mean;
         bool is_good = mean->time_s > 0 && mean->energy_j > 0 && mean->energy_j <= RUN_MAX_J;
-        if (!is_good) *mean = (harpe_online_mean){0, 0};
+        if (is_good) round->entries[e] = *mean;
         if (!is_good && !round->problem[0])
             (void)snprintf(round->problem, sizeof round->problem,
                            "stage %d has no usable time and energy of '%.64s'",
@@ -317,156 +374,33 @@ static void settle(reading *self) {
         round->waiting[p] = (harpe_online_mean){0, 0};
 }
 
-harpe_status harpe_online_round_read(const harpe_online_pipeline *pipeline,
-                                     const harpe_online_reports *reports, harpe_online_round *out,
-                                     harpe_error *error) {
-    harpe_online_round round = {
-        .entries = harpe_calloc(pipeline->entry_count, sizeof *round.entries),
-        .waiting = harpe_calloc((size_t)pipeline->rank_count, sizeof *round.waiting)};
-    size_t longest = longest_list(reports->results, reports->count);
-    double *scratch = harpe_calloc(2 * longest + 1, sizeof *scratch);
-    if (!round.entries || !round.waiting || !scratch) {
-        harpe_online_round_free(&round);
-        free(scratch);
-        return harpe_fail_memory(error);
-    }
-    reading self = {pipeline, &round, scratch, true, true, true};
-    for (size_t r = 0; r < reports->count; r++)
-        read_rank(&self, &reports->results[r], reports->ranks[r].pp_rank);
-    settle(&self);
-    read_spread(&round, reports->results, reports->count, scratch, scratch + longest);
-    free(scratch);
-    *out = round;
-    return HARPE_OK;
-}
-
-/* ---- Freeing --------------------------------------------------------------------------------- */
-
 void harpe_online_round_free(harpe_online_round *round) {
     free(round->entries);
     free(round->waiting);
     *round = (harpe_online_round){0};
 }
 
-/* ---- Runs at clocks -------------------------------------------------------------------------- */
-
-/* Writes a list of the entries and clocks that occur. Returns their number. There are few clocks,
- * and a negative one occurs once. */
-static size_t list_clocks(const harpe_online_pipeline *pipeline, const int *frequency_mhz,
-                          harpe_online_clock_runs *runs) {
-    size_t listed = 0;
-    for (int p = 0; p < pipeline->rank_count; p++) {
-        size_t first = listed; /* of this pipeline rank */
-        size_t start = pipeline->rank_offset[p], end = pipeline->rank_offset[p + 1];
-        for (size_t i = start; i < end; i++) {
-            size_t k = first;
-            if (frequency_mhz[i] <= 0) continue;
-            while (k < listed && (runs[k].entry != pipeline->entry_of[i] ||
-                                  runs[k].frequency_mhz != frequency_mhz[i]))
-                k++;
-            if (k == listed)
-                runs[listed++] = (harpe_online_clock_runs){.entry = pipeline->entry_of[i],
-                                                           .frequency_mhz = frequency_mhz[i],
-                                                           .iteration_count = SIZE_MAX};
-            runs[k].run_count++;
-        }
-        for (size_t i = start; i < end; i++)
-            if (frequency_mhz[i] < 0)
-                runs[listed++] = (harpe_online_clock_runs){.entry = pipeline->entry_of[i],
-                                                           .frequency_mhz = frequency_mhz[i],
-                                                           .run_count = 1,
-                                                           .iteration_count = SIZE_MAX};
-    }
-    return listed;
-}
-
-static const harpe_online_name *name_of(const harpe_online_pipeline *pipeline, int entry) {
-    int p = pipeline->entries[entry].pipeline_rank;
-    for (size_t n = pipeline->name_offset[p]; n < pipeline->name_offset[p + 1]; n++) {
-        const harpe_online_name *name = &pipeline->names[n];
-        if (entry >= name->first_entry && entry < name->first_entry + name->entry_count)
-            return name;
-    }
-    return NULL;
-}
-
-/* Chooses the runs of an entry at a clock. Fills in entry_of_run for them; -1: another run. */
-static chosen_runs choose_clock(const harpe_online_pipeline *pipeline,
-                                const harpe_online_name *name, const int *frequency_mhz,
-                                const size_t *run_of, const harpe_online_clock_runs *runs,
-                                int *entry_of_run) {
-    int p = pipeline->entries[runs->entry].pipeline_rank, mhz = runs->frequency_mhz;
-    if (mhz < 0) {
-        size_t run = run_of[-(mhz + 1)];
-        entry_of_run[run] = runs->entry;
-        return (chosen_runs){name, runs->entry, 1, run, run + 1};
-    }
-    for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++) {
-        int entry = pipeline->entry_of[i];
-        if (entry < name->first_entry || entry >= name->first_entry + name->entry_count) continue;
-        bool is_wanted = entry == runs->entry && frequency_mhz[i] == mhz;
-        entry_of_run[run_of[i]] = is_wanted ? entry : -1;
-    }
-    return (chosen_runs){name, runs->entry, runs->run_count, 0, name->run_count};
-}
-
-/* Finds the number of each instruction among the runs of its name. */
-static void number_runs(const harpe_online_pipeline *pipeline, size_t *run_of) {
-    for (int p = 0; p < pipeline->rank_count; p++) {
-        for (size_t n = pipeline->name_offset[p]; n < pipeline->name_offset[p + 1]; n++) {
-            int first = pipeline->names[n].first_entry,
-                end = first + pipeline->names[n].entry_count;
-            size_t run = 0;
-            for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++)
-                if (pipeline->entry_of[i] >= first && pipeline->entry_of[i] < end)
-                    run_of[i] = run++;
-        }
-    }
-}
-
-static void read_clock(const harpe_profiling_result *result, const chosen_runs *chosen,
-                       harpe_online_clock_runs *runs, double *scratch) {
-    harpe_online_mean own = read_runs(result, chosen, scratch);
-    (void)add_to_mean(&runs->mean, own);
-    size_t good = times_of_runs(result, chosen, scratch);
-    if (good < runs->iteration_count) runs->iteration_count = good;
-    double spread = harpe_robust_spread(scratch, good) * sqrt((double)runs->run_count);
-    if (own.time_s > 0 && spread / own.time_s > runs->spread) runs->spread = spread / own.time_s;
-}
-
-harpe_status harpe_online_round_read_clocks(const harpe_online_pipeline *pipeline,
-                                            const harpe_online_reports *reports,
-                                            const int *frequency_mhz, harpe_online_clock_runs **out,
-                                            size_t *out_count, harpe_error *error) {
-    size_t longest = longest_list(reports->results, reports->count);
-    double *scratch = harpe_calloc(longest + 1, sizeof *scratch);
-    int *entry_of_run = harpe_calloc(pipeline->instruction_count, sizeof *entry_of_run);
-    size_t *run_of = harpe_calloc(pipeline->instruction_count, sizeof *run_of);
-    harpe_online_clock_runs *runs = harpe_calloc(pipeline->instruction_count, sizeof *runs);
-    if (!scratch || !entry_of_run || !run_of || !runs) {
-        free(scratch);
-        free(entry_of_run);
-        free(run_of);
-        free(runs);
+harpe_status harpe_online_round_read(const harpe_online_pipeline *pipeline,
+                                     const harpe_online_reports *reports, harpe_online_round *out,
+                                     harpe_error *error) {
+    harpe_online_round round = {
+        .entries = harpe_calloc(pipeline->entry_count, sizeof *round.entries),
+        .waiting = harpe_calloc((size_t)pipeline->rank_count, sizeof *round.waiting)};
+    size_t longest = longest_list(reports);
+    reading self;
+    if (!begin_reading(&self, pipeline, longest) || !round.entries || !round.waiting) {
+        harpe_online_round_free(&round);
+        end_reading(&self);
         return harpe_fail_memory(error);
     }
-    size_t listed = list_clocks(pipeline, frequency_mhz, runs);
-    number_runs(pipeline, run_of);
-    for (size_t k = 0; k < listed; k++) {
-        harpe_online_name name = *name_of(pipeline, runs[k].entry);
-        chosen_runs chosen =
-            choose_clock(pipeline, &name, frequency_mhz, run_of, &runs[k], entry_of_run);
-        name.entry_of_run = entry_of_run;
-        for (size_t r = 0; r < reports->count; r++)
-            if (reports->ranks[r].pp_rank == pipeline->entries[runs[k].entry].pipeline_rank)
-                read_clock(&reports->results[r], &chosen, &runs[k], scratch);
-        if (!(runs[k].mean.energy_j > 0)) runs[k].mean = (harpe_online_mean){0, 0};
-    }
-    free(scratch);
-    free(entry_of_run);
-    free(run_of);
-    *out = runs;
-    *out_count = listed;
+    self.round = &round;
+    group_by_entry(&self);
+    for (size_t r = 0; r < reports->count; r++)
+        read_rank(&self, &reports->results[r], reports->ranks[r].pp_rank);
+    settle(&self);
+    read_spread(&round, reports->results, reports->count, self.scratch, self.scratch + longest);
+    end_reading(&self);
+    *out = round;
     return HARPE_OK;
 }
 
@@ -499,47 +433,34 @@ static double mean_mhz(const harpe_run_clocks *run) {
     return sum;
 }
 
-static bool agree(const harpe_run_clocks *a, const harpe_run_clocks *b) {
-    for (int i = 0; i < a->count; i++)
-        if (fabs(a->parts[i].share - harpe_run_share(b, a->parts[i].mhz)) > SAME_SHARE)
+/* Returns true if `other` has about the same share of each clock of `run`. */
+static bool has_shares_of(const harpe_run_clocks *other, const harpe_run_clocks *run) {
+    for (int i = 0; i < run->count; i++)
+        if (fabs(run->parts[i].share - harpe_run_share(other, run->parts[i].mhz)) > SAME_SHARE)
             return false;
-    for (int i = 0; i < b->count; i++)
-        if (fabs(b->parts[i].share - harpe_run_share(a, b->parts[i].mhz)) > SAME_SHARE)
-            return false;
-    return a->count > 0 && b->count > 0;
+    return run->count > 0;
 }
 
 /* ---- Stages ---------------------------------------------------------------------------------- */
 
-static size_t first_of(const harpe_rank_info *ranks, int pipeline_rank) {
-    size_t r = 0;
-    while (ranks[r].pp_rank != pipeline_rank)
-        r++;
-    return r;
-}
-
-static double main_share(const harpe_run_clocks *run) {
+static int real_mhz(const harpe_run_clocks *run, size_t instruction, int asked_mhz,
+                    double share_min) {
     double most = 0;
     for (int i = 0; i < run->count; i++)
         most = fmax(most, run->parts[i].share);
-    return most;
-}
-
-static int real_mhz(const harpe_run_clocks *run, size_t instruction, int asked_mhz,
-                    double share_min) {
-    if (run->count < 0 || main_share(run) < share_min) return 0;
+    if (run->count < 0 || most < share_min) return 0;
     return harpe_run_share(run, asked_mhz) >= PURE_SHARE ? asked_mhz : -(int)instruction - 1;
 }
 
 enum { NOBODY = -1, DIFFERENT = -2 };
 
-/* Takes the report of one more rank. `whose` has the rank whose report counts for each instruction,
- * NOBODY before the first one, and DIFFERENT if the ranks do not agree. */
+/* Takes the report of one more rank; `first` is the first rank of its pipeline rank. `whose` has
+ * the rank whose report counts for each instruction, NOBODY before the first one, and DIFFERENT if
+ * the ranks do not agree. */
 static void take_rank(const int *asked_mhz, const harpe_online_pipeline *pipeline,
-                      const harpe_online_reports *reports, size_t rank, int *whose) {
+                      const harpe_online_reports *reports, size_t first, size_t rank, int *whose) {
     const harpe_rank_clocks *clocks = reports->clocks;
     int p = reports->ranks[rank].pp_rank;
-    size_t first = first_of(reports->ranks, p);
     for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++) {
         if (whose[i] == DIFFERENT) continue;
         size_t best = whose[i] == NOBODY ? rank : (size_t)whose[i];
@@ -547,7 +468,8 @@ static void take_rank(const int *asked_mhz, const harpe_online_pipeline *pipelin
         harpe_run_clocks lowest = clocks_of(pipeline, p, i, &clocks[best], asked_mhz[i]);
         harpe_run_clocks own = clocks_of(pipeline, p, i, &clocks[rank], asked_mhz[i]);
         if (mean_mhz(&own) < mean_mhz(&lowest)) best = rank;
-        whose[i] = agree(&firsts, &own) ? (int)best : DIFFERENT;
+        whose[i] =
+            has_shares_of(&firsts, &own) && has_shares_of(&own, &firsts) ? (int)best : DIFFERENT;
     }
 }
 
@@ -558,9 +480,13 @@ void harpe_find_real_clocks(const harpe_online_pipeline *pipeline,
     int *whose = ran_mhz; /* until it is replaced by the clocks */
     for (size_t i = 0; i < pipeline->instruction_count; i++)
         whose[i] = NOBODY;
-    for (size_t r = 0; clocks && r < reports->count; r++)
-        take_rank(asked_mhz, pipeline, reports, r, whose);
     for (int p = 0; p < pipeline->rank_count; p++) {
+        size_t first = reports->count;
+        for (size_t r = 0; clocks && r < reports->count; r++) {
+            if (!is_of(reports, r, p)) continue;
+            if (first == reports->count) first = r;
+            take_rank(asked_mhz, pipeline, reports, first, r, whose);
+        }
         for (size_t i = pipeline->rank_offset[p]; i < pipeline->rank_offset[p + 1]; i++) {
             int rank = whose[i];
             harpe_run_clocks run = {.count = -1};

@@ -27,7 +27,6 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/format.h"
 #include "plan/schedule.h"
 #include "server/scheduler/builtin.h"
@@ -88,11 +87,6 @@ static harpe_status check_others(const char *scheduler, const json_t *args, harp
     return HARPE_OK;
 }
 
-static int whole(const json_t *args, const char *name, int otherwise) {
-    const json_t *value = json_object_get(args, name);
-    return value ? (int)json_integer_value(value) : otherwise;
-}
-
 static double number(const json_t *args, const char *name, double otherwise) {
     const json_t *value = json_object_get(args, name);
     return value ? json_number_value(value) : otherwise;
@@ -100,17 +94,16 @@ static double number(const json_t *args, const char *name, double otherwise) {
 
 /* Returns the names of a list, ended by NULL. They last as long as `list`. Returns NULL if memory
  * runs out. */
-static const char **names_of(const json_t *list) {
+static const char **names_of(harpe_arena *arena, const json_t *list) {
     size_t count = json_array_size(list);
-    const char **names = harpe_calloc(count + 1, sizeof *names);
+    const char **names = harpe_arena_alloc(arena, count + 1, sizeof *names);
     for (size_t i = 0; names && i < count; i++)
         names[i] = json_string_value(json_array_get(list, i));
     return names;
 }
 
 static void free_args(harpe_perseus_args *args) {
-    free(args->prologue);
-    free(args->epilogue);
+    harpe_arena_free(&args->arena);
     json_decref(args->json);
     *args = (harpe_perseus_args){0};
 }
@@ -130,30 +123,26 @@ static harpe_status read_args(const char *scheduler, bool plans, const char *arg
         return status;
     }
     const json_t *schedule = json_object_get(args, "schedule");
-    const json_t *blocking_power = json_object_get(args, "blocking_power");
     const char *learning = json_string_value(json_object_get(args, "learning"));
     *out = (harpe_perseus_args){
         .json = args,
         .schedule = {.name = json_string_value(schedule),
                      .csv_path = json_string_value(json_object_get(schedule, "csv"))},
-        .prologue = names_of(json_object_get(args, "prologue")),
-        .epilogue = names_of(json_object_get(args, "epilogue")),
         .profile_path = json_string_value(json_object_get(args, "profile_path")),
-        .num_microbatches = whole(args, "num_microbatches", 0),
-        .frequency_stride = whole(args, "frequency_stride", 1),
-        .rises_to_stop = whole(args, "rises_to_stop", 5),
-        .plans = whole(args, "plans", 100),
-        .rounds_to_drift = whole(args, "rounds_to_drift", 2),
-        .blocking_power_w = json_is_number(blocking_power) ? json_number_value(blocking_power) : -1,
-        .blocking_powers = json_is_array(blocking_power) ? blocking_power : NULL,
+        .num_microbatches = (int)number(args, "num_microbatches", 0),
+        .frequency_stride = (int)number(args, "frequency_stride", 1),
+        .rises_to_stop = (int)number(args, "rises_to_stop", 5),
+        .plans = (int)number(args, "plans", 100),
+        .rounds_to_drift = (int)number(args, "rounds_to_drift", 2),
+        .blocking_power = json_object_get(args, "blocking_power"),
         .slowdown = number(args, "slowdown", 1),
         .learns_by_sweep = !plans || (learning && strcmp(learning, "sweep") == 0),
         .exploration_slowdown = number(args, "exploration_slowdown", 0.01),
         .drift_tolerance = number(args, "drift_tolerance", 0.05),
     };
-    out->schedule.prologue = out->prologue;
-    out->schedule.epilogue = out->epilogue;
-    if (out->prologue && out->epilogue) return HARPE_OK;
+    out->schedule.prologue = names_of(&out->arena, json_object_get(args, "prologue"));
+    out->schedule.epilogue = names_of(&out->arena, json_object_get(args, "epilogue"));
+    if (!out->arena.has_failed) return HARPE_OK;
     free_args(out);
     return harpe_fail_memory(error);
 }
@@ -161,21 +150,12 @@ static harpe_status read_args(const char *scheduler, bool plans, const char *arg
 /* Checks that arguments with a value for each pipeline rank fit a job. */
 static harpe_status check_ranks(const char *scheduler, const harpe_perseus_args *args,
                                 int pipeline_ranks, harpe_error *error) {
-    size_t given = json_array_size(args->blocking_powers);
-    if (!args->blocking_powers || given == (size_t)pipeline_ranks) return HARPE_OK;
+    size_t given = json_array_size(args->blocking_power);
+    if (!json_is_array(args->blocking_power) || given == (size_t)pipeline_ranks) return HARPE_OK;
     return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                       "scheduler_args: blocking_power of %s has %zu numbers, but this job has %d "
                       "pipeline ranks",
                       scheduler, given, pipeline_ranks);
-}
-
-bool harpe_perseus_args_have_blocking_power(const harpe_perseus_args *args) {
-    return args->blocking_powers || args->blocking_power_w >= 0;
-}
-
-double harpe_perseus_args_blocking_power_w(const harpe_perseus_args *args, int pipeline_rank) {
-    if (!args->blocking_powers) return args->blocking_power_w;
-    return json_number_value(json_array_get(args->blocking_powers, (size_t)pipeline_rank));
 }
 
 /* The number of a job's stages is not known at the start of the server. The name of a schedule can
@@ -261,6 +241,11 @@ static harpe_status create_online(const harpe_scheduler_job *job, const char *na
 
 /* ---- Schedules ------------------------------------------------------------------------------- */
 
+/* Returns true if the present round runs the running plan. */
+static bool runs_running_plan(const harpe_perseus *self) {
+    return self->phase == HARPE_PERSEUS_PLAN && !self->explores && !self->runs_highest;
+}
+
 static harpe_status write_rank(const harpe_perseus *self, const harpe_rank_info *rank,
                                const int *plan_mhz, harpe_schedule_writer *writer,
                                harpe_error *error) {
@@ -288,7 +273,7 @@ static harpe_status next_schedule(void *state, harpe_schedule_writer *writer, ha
             self->runs_highest_next && !self->explores && harpe_perseus_may_run_highest(self);
         self->told = self->requests;
     }
-    bool runs_plan = harpe_perseus_runs_plan(self);
+    bool runs_plan = runs_running_plan(self);
     if (self->phase == HARPE_PERSEUS_PLAN && !self->explores) {
         plan_mhz = harpe_perseus_running_plan(self)->frequency_mhz;
     } else {
@@ -388,7 +373,7 @@ static bool counts_again(harpe_perseus *self) {
     harpe_perseus_log(self, HARPE_LOG_WARNING,
                       "counted %d microbatches instead of %d: measures again for these",
                       microbatches, pipeline->microbatches);
-    harpe_perseus_put_measuring_off(self);
+    harpe_perseus_put_off(&self->measuring, self->round);
     status = harpe_perseus_begin(self, microbatches, &error);
     if (status != HARPE_OK) {
         harpe_perseus_log(self, HARPE_LOG_WARNING, "cannot begin anew: %s", error.message);
@@ -418,8 +403,9 @@ static void check_straggler(harpe_perseus *self, const harpe_online_round *round
     if (explorer->straggler_rounds-- == STRAGGLER_ROUNDS) return;
     harpe_online_outside outside = harpe_perseus_outside(self);
     /* A power cap or a plan time may have chosen a slower plan. */
-    double allowed_s = fmax(harpe_online_straggler_time_s(self->plans, &self->requests, outside),
-                            harpe_plan_set_at(self->plans->set, self->running)->time_s);
+    double allowed_s =
+        fmax(harpe_online_straggler_time_s(self->plans->undisturbed_s, &self->requests, outside),
+             harpe_plan_set_at(self->plans->set, self->running)->time_s);
     if (!(round->iteration_time_s > (allowed_s + outside.time_s) * (1 + STRAGGLER_TOLERANCE)))
         return;
     explorer->straggler_rounds = 0;
@@ -451,6 +437,13 @@ static const int *asked_mhz(const harpe_perseus *self) {
     return harpe_perseus_running_plan(self)->frequency_mhz;
 }
 
+/* Keeps the measurements of a round that ran a plan, for people. */
+static void see(harpe_perseus *self, const harpe_online_round *round) {
+    self->seen = (harpe_perseus_seen){true, self->round - 1, self->running};
+    memcpy(self->explorer->seen, round->entries,
+           self->pipeline->entry_count * sizeof *round->entries);
+}
+
 /* Counts the savings of a round. Call it before the round changes any state on which savings
  * depend. */
 static void count_savings(harpe_perseus *self, const harpe_online_round *round,
@@ -458,7 +451,7 @@ static void count_savings(harpe_perseus *self, const harpe_online_round *round,
     if (harpe_perseus_is_learning(self)) {
         harpe_perseus_count_learning(self, round, measured->round);
     } else if (self->phase == HARPE_PERSEUS_PLAN && !self->is_plan_new) {
-        if (harpe_perseus_runs_plan(self)) harpe_perseus_see(self, round);
+        if (runs_running_plan(self)) see(self, round);
         harpe_perseus_count_planned(self, asked_mhz(self), round, measured);
     } else {
         harpe_savings_round own = harpe_perseus_savings_round(round, measured->round);
@@ -497,6 +490,11 @@ static harpe_status observe_round(harpe_perseus *self, harpe_error *error) {
     return status;
 }
 
+void harpe_perseus_keep_conduct(void *state, harpe_conduct_sums *sums) {
+    harpe_perseus *self = state;
+    self->conduct = sums;
+}
+
 void harpe_perseus_tell_clocks(void *state, const harpe_rank_clocks *clocks) {
     harpe_perseus *self = state;
     self->reports.clocks = clocks;
@@ -513,7 +511,10 @@ static harpe_status observe(void *state, const harpe_profiling_result *results, 
                             harpe_error *error) {
     harpe_perseus *self = state;
     harpe_error reason = {0};
-    self->reports = (harpe_online_reports){self->job->ranks, results, self->reports.clocks, count};
+    self->reports = (harpe_online_reports){.ranks = self->job->ranks,
+                                           .results = results,
+                                           .clocks = self->reports.clocks,
+                                           .count = count};
     harpe_status status = observe_round(self, &reason);
     self->reports = (harpe_online_reports){0};
     if (status == HARPE_OK) return HARPE_OK;
@@ -548,6 +549,20 @@ static void log_job_request(const harpe_perseus *self) {
             HARPE_DIGITS((plan->energy_j + outside.energy_j) / (plan->time_s + outside.time_s), 4));
 }
 
+/* Call it when the straggler is gone. If the exploration has measured the job only with the
+ * straggler, the exploration begins again. */
+static void end_straggler(harpe_perseus *self) {
+    harpe_explorer *explorer = self->explorer;
+    if (!explorer || self->args.learns_by_sweep) return;
+    bool has_straggler_only = self->phase == HARPE_PERSEUS_EXPLORE &&
+                              !(explorer->undisturbed_s > 0) &&
+                              harpe_explorer_measured(explorer) > 0;
+    harpe_explorer_forget_straggler(explorer);
+    if (!has_straggler_only) return;
+    harpe_explorer_restart(explorer);
+    explorer->looks = 1; /* the present round is not counted */
+}
+
 /* Sets the straggler. It may have caused the measured change of the time and energy outside of the
  * pipeline, so this change is dropped. */
 static void tell_straggler(harpe_perseus *self, double slowdown, double iteration_time_s) {
@@ -555,7 +570,7 @@ static void tell_straggler(harpe_perseus *self, double slowdown, double iteratio
         slowdown != self->requests.slowdown || iteration_time_s != self->requests.iteration_time_s;
     bool is_gone = slowdown == 0 && iteration_time_s == 0;
     if (is_gone) harpe_perseus_forget_drift(self);
-    if (is_gone && is_new) harpe_perseus_end_straggler(self);
+    if (is_gone && is_new) end_straggler(self);
     bool is_planned = self->phase == HARPE_PERSEUS_PLAN;
     bool explores = self->explorer && !self->args.learns_by_sweep;
     if (explores && is_new)

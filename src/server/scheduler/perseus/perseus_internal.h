@@ -17,23 +17,18 @@
 /* ---- Arguments: perseus.c -------------------------------------------------------------------- */
 
 typedef struct harpe_perseus_args {
-    json_t *json; /* owns the texts below */
+    json_t *json;      /* owns the texts below */
+    harpe_arena arena; /* owns the lists of the schedule */
     harpe_online_schedule schedule;
-    const char **prologue, **epilogue; /* of the schedule, owned */
-    const char *profile_path;          /* NULL: in the job's directory */
-    int num_microbatches;              /* 0: the scheduler counts them */
-    bool learns_by_sweep;              /* false: by exploration */
-    double exploration_slowdown;       /* the most additional time of an exploration, as a share */
+    const char *profile_path;    /* NULL: in the job's directory */
+    int num_microbatches;        /* 0: the scheduler counts them */
+    bool learns_by_sweep;        /* false: by exploration */
+    double exploration_slowdown; /* the most additional time of an exploration, as a share */
     int frequency_stride, rises_to_stop, plans, rounds_to_drift;
-    double blocking_power_w;       /* per GPU; negative: see blocking_powers, otherwise measured */
-    const json_t *blocking_powers; /* a number for each pipeline rank; NULL: not given */
+    /* Per GPU: a number, or a list with one for each pipeline rank; NULL: it is measured. */
+    const json_t *blocking_power;
     double slowdown, drift_tolerance;
 } harpe_perseus_args;
-
-/* Returns true if the blocking power is given. */
-bool harpe_perseus_args_have_blocking_power(const harpe_perseus_args *args);
-/* Returns the blocking power that is given for a pipeline rank, per GPU. */
-double harpe_perseus_args_blocking_power_w(const harpe_perseus_args *args, int pipeline_rank);
 
 /* ---- The state ------------------------------------------------------------------------------- */
 
@@ -72,9 +67,9 @@ typedef struct harpe_perseus_backoff {
     int64_t since; /* the round in which the level last changed */
 } harpe_perseus_backoff;
 
-/* The measurements of the last round that ran a plan, for people. The store does not keep them. */
+/* The round and the plan of the measurements in explorer->seen. The store does not keep them. */
 typedef struct harpe_perseus_seen {
-    harpe_online_mean *entries; /* one per entry; NULL: no round ran these plans */
+    bool is_known; /* a round ran these plans; the explorer has its measurements */
     int64_t round;
     size_t plan;
 } harpe_perseus_seen;
@@ -84,8 +79,9 @@ typedef struct harpe_perseus_replicas harpe_perseus_replicas;
 
 typedef struct harpe_perseus {
     const harpe_scheduler_job *job;
-    const char *name; /* name of the scheduler */
-    bool makes_plans; /* false: InstructionProfiler */
+    const char *name;            /* name of the scheduler */
+    harpe_conduct_sums *conduct; /* belong to the owner, and are stored with this state */
+    bool makes_plans;            /* false: InstructionProfiler */
     harpe_perseus_args args;
     harpe_perseus_phase phase;
     char hold_reason[HARPE_ERROR_MESSAGE_SIZE]; /* "": no failure */
@@ -137,7 +133,6 @@ static inline int64_t harpe_perseus_first_kept(const harpe_perseus *self) {
 }
 /* Returns the time and energy outside of the pipeline, for job requests. Both are 0 or more. */
 harpe_online_outside harpe_perseus_outside(const harpe_perseus *self);
-int harpe_perseus_gpus_per_stage(const harpe_perseus *self);
 
 void harpe_perseus_log(const harpe_perseus *self, harpe_log_level level, const char *format, ...)
     HARPE_PRINTF(3, 4);
@@ -173,10 +168,6 @@ void harpe_perseus_keep_plan(harpe_perseus *self, const char *reason);
  * failure. */
 void harpe_perseus_hand_over_profile(harpe_perseus *self);
 
-/* Returns true if the present round runs the running plan. */
-static inline bool harpe_perseus_runs_plan(const harpe_perseus *self) {
-    return self->phase == HARPE_PERSEUS_PLAN && !self->explores && !self->runs_highest;
-}
 static inline bool harpe_perseus_is_learning(const harpe_perseus *self) {
     return self->phase == HARPE_PERSEUS_SWEEP || self->phase == HARPE_PERSEUS_EXPLORE;
 }
@@ -187,9 +178,6 @@ harpe_status harpe_perseus_learn(harpe_perseus *self, const harpe_online_round *
 harpe_status harpe_perseus_explore_on(harpe_perseus *self, harpe_error *error);
 /* Adapts the exploration to new job requests, or begins an exploration if the requests need one. */
 void harpe_perseus_explore_request(harpe_perseus *self);
-/* Call it when the straggler is gone. If the exploration has measured the job only with the
- * straggler, the exploration begins again. */
-void harpe_perseus_end_straggler(harpe_perseus *self);
 
 /* Compares a round that ran a plan with the plan. If there is drift, corrects the profile and the
  * plans. */
@@ -201,7 +189,6 @@ void harpe_perseus_forget_drift(harpe_perseus *self);
 /* Returns true if the job may be measured again. After each measurement, the next one must wait
  * longer. */
 bool harpe_perseus_may_measure(const harpe_perseus *self);
-void harpe_perseus_put_measuring_off(harpe_perseus *self);
 void harpe_perseus_put_off(harpe_perseus_backoff *backoff, int64_t round);
 /* Returns time and energy of an iteration of the running plan. Writes to `*predicted` the time and
  * energy that are predicted for this round. They include the time and energy outside of the
@@ -262,10 +249,6 @@ bool harpe_perseus_replicas_load(harpe_perseus *self, const json_t *json);
 json_t *harpe_perseus_replicas_show(const harpe_perseus *self);
 
 /* ---- What people see: perseus_report.c ------------------------------------------------------- */
-
-/* These functions keep and drop the measurements of a round that ran a plan. */
-void harpe_perseus_see(harpe_perseus *self, const harpe_online_round *round);
-void harpe_perseus_forget_seen(harpe_perseus *self);
 
 harpe_status harpe_perseus_pipeline(const void *state, int64_t number, char **json,
                                     harpe_error *error);

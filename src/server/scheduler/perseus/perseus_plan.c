@@ -23,7 +23,6 @@
 #include "base/text.h"
 #include "plan/profiles.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/explorer_internal.h"
 
 /* After this many rounds in a row that took longer than promised, the measurements are of no use:
  * the job has changed. If it changes all the time, the exploration goes on with what there is. */
@@ -53,12 +52,8 @@ harpe_online_outside harpe_perseus_outside(const harpe_perseus *self) {
                                   self->outside_energy_j > 0 ? self->outside_energy_j : 0};
 }
 
-int harpe_perseus_gpus_per_stage(const harpe_perseus *self) {
-    return self->job->job->dp_degree * self->job->job->tp_degree;
-}
-
 void harpe_perseus_forget(harpe_perseus *self) {
-    harpe_perseus_forget_seen(self);
+    self->seen.is_known = false;
     harpe_perseus_replicas_free(self->replicas);
     harpe_online_plans_free(self->plans);
     harpe_explorer_free(self->explorer);
@@ -79,11 +74,12 @@ void harpe_perseus_begin_learning(harpe_perseus *self) {
 
 void harpe_perseus_find_blocking_power(harpe_perseus *self) {
     int ranks = self->job->job->pp_degree;
-    bool is_given = harpe_perseus_args_have_blocking_power(&self->args);
+    const json_t *given = self->args.blocking_power;
     double sum_w = 0;
     for (int p = 0; p < ranks; p++) {
-        self->blocking_powers_w[p] = is_given ? harpe_perseus_args_blocking_power_w(&self->args, p)
-                                              : harpe_explorer_blocking_power_w(self->explorer, p);
+        const json_t *own = json_is_array(given) ? json_array_get(given, (size_t)p) : given;
+        self->blocking_powers_w[p] =
+            own ? json_number_value(own) : harpe_explorer_blocking_power_w(self->explorer, p);
         sum_w += self->blocking_powers_w[p];
     }
     self->blocking_power_w = sum_w / ranks;
@@ -118,65 +114,46 @@ harpe_online_reports harpe_perseus_late_reports(const harpe_perseus *self) {
 
 void harpe_perseus_log_learnt(const harpe_perseus *self) {
     const harpe_explorer_cost *cost = &self->explorer->cost;
-    double extra_j = harpe_explorer_extra_energy_j(self->explorer);
-    double extra_s = harpe_explorer_extra_time_s(self->explorer);
+    harpe_online_mean extra = harpe_explorer_extra(self->explorer);
     bool sweeps = self->phase == HARPE_PERSEUS_SWEEP;
     harpe_perseus_log(self, HARPE_LOG_INFO,
                       "%s finished: %zu rounds, %zu iterations, %zu clocks measured; it took %s %s "
                       "and %s %s than at the highest frequency",
                       sweeps ? "sweep" : "exploration", cost->rounds, cost->iterations,
-                      harpe_explorer_measured(self->explorer), HARPE_TIME(fabs(extra_s)),
-                      extra_s > 0 ? "longer" : "less", HARPE_ENERGY(fabs(extra_j)),
-                      extra_j > 0 ? "more" : "less");
+                      harpe_explorer_measured(self->explorer), HARPE_TIME(fabs(extra.time_s)),
+                      extra.time_s > 0 ? "longer" : "less", HARPE_ENERGY(fabs(extra.energy_j)),
+                      extra.energy_j > 0 ? "more" : "less");
 }
 
 /* ---- The profile ----------------------------------------------------------------------------- */
 
-static harpe_status name_file(const harpe_perseus *self, harpe_scheduler_file *file,
-                              harpe_error *error) {
-    const char *directory = self->args.profile_path ? NULL : self->job->directory;
-    if (directory) file->directory = strdup(directory);
-    int length = self->args.profile_path
-                     ? asprintf(&file->path, "%s", self->args.profile_path)
-                     : asprintf(&file->path, "%s/profile.csv", self->job->directory);
-    if (length < 0) file->path = NULL;
-    if (!file->path || (directory && !file->directory)) return harpe_fail_memory(error);
-    return HARPE_OK;
-}
-
-static harpe_status print_profile(const harpe_perseus *self, harpe_scheduler_file *file,
-                                  harpe_error *error) {
-    harpe_profile *profile;
-    harpe_text text = {0};
-    harpe_status status =
-        harpe_explorer_profile(self->explorer, self->blocking_powers_w, &profile, error);
-    if (status != HARPE_OK) return status;
-    harpe_profile_print_csv(profile, &text);
-    harpe_profile_free(profile);
-    if (text.failed) {
-        harpe_text_free(&text);
-        return harpe_fail_memory(error);
-    }
-    file->text = text.data;
-    file->length = text.length;
-    return HARPE_OK;
-}
-
 void harpe_perseus_hand_over_profile(harpe_perseus *self) {
-    harpe_scheduler_file file = {0};
+    const char *directory = self->args.profile_path ? NULL : self->job->directory;
+    harpe_profile *profile = NULL;
+    harpe_text path = {0}, text = {0};
     harpe_error error = {0};
-    if (!self->args.profile_path && !self->job->directory) return;
+    if (!self->args.profile_path && !directory) return;
     harpe_perseus_find_blocking_power(self);
-    harpe_status status = name_file(self, &file, &error);
-    if (status == HARPE_OK) status = print_profile(self, &file, &error);
+    harpe_text_printf(&path, "%s%s", directory ? directory : self->args.profile_path,
+                      directory ? "/profile.csv" : "");
+    harpe_status status =
+        harpe_explorer_profile(self->explorer, self->blocking_powers_w, &profile, &error);
+    if (status == HARPE_OK) harpe_profile_print_csv(profile, &text);
+    harpe_profile_free(profile);
+    harpe_scheduler_file file = {.path = path.data,
+                                 .text = text.data,
+                                 .length = text.length,
+                                 .directory = directory ? strdup(directory) : NULL};
+    if (path.failed || text.failed || (directory && !file.directory))
+        status = harpe_fail_memory(&error);
     self->is_profile_made = status == HARPE_OK;
-    if (status != HARPE_OK) {
-        harpe_scheduler_file_free(&file);
-        harpe_perseus_log(self, HARPE_LOG_WARNING, "the profile is not made: %s", error.message);
+    if (status == HARPE_OK) {
+        harpe_scheduler_file_free(&self->file);
+        self->file = file;
         return;
     }
-    harpe_scheduler_file_free(&self->file);
-    self->file = file;
+    harpe_scheduler_file_free(&file);
+    harpe_perseus_log(self, HARPE_LOG_WARNING, "the profile is not made: %s", error.message);
 }
 
 void harpe_perseus_take_file(void *state, harpe_scheduler_file *out) {
@@ -200,7 +177,7 @@ harpe_status harpe_perseus_make_plans(harpe_perseus *self, double undisturbed_s,
                                     self->args.plans, undisturbed_s, &plans, error);
     harpe_profile_free(profile);
     if (status != HARPE_OK) return status;
-    harpe_perseus_forget_seen(self);
+    self->seen.is_known = false;
     harpe_online_plans_free(self->plans);
     self->plans = plans;
     self->plans_number++;
@@ -313,10 +290,6 @@ bool harpe_perseus_may_measure(const harpe_perseus *self) {
            self->round - self->measuring.since >= rounds_to_measure(self);
 }
 
-void harpe_perseus_put_measuring_off(harpe_perseus *self) {
-    harpe_perseus_put_off(&self->measuring, self->round);
-}
-
 const harpe_plan *harpe_perseus_running_plan(const harpe_perseus *self) {
     if (self->runs_highest) return &self->plans->all_maximum;
     return harpe_plan_set_at(self->plans->set, self->running);
@@ -328,8 +301,8 @@ const harpe_plan *harpe_perseus_running_plan(const harpe_perseus *self) {
  */
 static double straggler_wait_s(const harpe_perseus *self, const harpe_plan *plan,
                                double measured_s) {
-    double allowed_s =
-        harpe_online_straggler_time_s(self->plans, &self->requests, harpe_perseus_outside(self));
+    double allowed_s = harpe_online_straggler_time_s(self->plans->undisturbed_s, &self->requests,
+                                                     harpe_perseus_outside(self));
     double inside_s = measured_s - self->outside_time_s - self->shift_time_s;
     double wait_s = fmin(inside_s, allowed_s) - plan->time_s;
     return wait_s > 0 ? wait_s : 0;
@@ -391,28 +364,25 @@ static bool predict_run(const harpe_perseus *self, size_t instruction, int ran_m
  * that ran. It is 1 for an entry with a run whose frequency is not known. Each replica that runs
  * its own plan was measured at the clocks of the shared plan. */
 static harpe_status find_ratios(const harpe_perseus *self, const harpe_online_round *round,
-                                const int *frequency_mhz, harpe_online_mean *ratios,
-                                harpe_error *error) {
+                                const int *frequency_mhz, harpe_error *error) {
     const harpe_online_pipeline *pipeline = self->pipeline;
     harpe_online_reports reports = harpe_perseus_late_reports(self);
     if (harpe_perseus_replicas_lowest(self)) reports.clocks = NULL;
-    int *ran_mhz = harpe_calloc(pipeline->instruction_count, sizeof *ran_mhz);
-    if (!ran_mhz) return harpe_fail_memory(error);
+    int *ran_mhz = self->explorer->ran_mhz;
+    harpe_online_mean *ratios = self->explorer->ratios;
+    memset(ratios, 0, pipeline->entry_count * sizeof *ratios);
     harpe_find_real_clocks(pipeline, &reports, frequency_mhz, 0, ran_mhz);
     for (size_t i = 0; i < pipeline->instruction_count; i++) {
         harpe_online_mean *sum = &ratios[pipeline->entry_of[i]];
         harpe_profile_point point;
         bool is_known = predict_run(self, i, ran_mhz[i], &point);
-        if (!is_known && ran_mhz[i] == frequency_mhz[i]) {
-            free(ran_mhz);
+        if (!is_known && ran_mhz[i] == frequency_mhz[i])
             return harpe_fail(error, HARPE_INTERNAL, "a plan runs '%.64s' at %d MHz, unmeasured",
                               pipeline->entries[pipeline->entry_of[i]].instruction,
                               frequency_mhz[i]);
-        }
         sum->time_s += is_known ? point.time_s : NAN;
         sum->energy_j += is_known ? point.energy_j : NAN;
     }
-    free(ran_mhz);
     for (size_t e = 0; e < pipeline->entry_count; e++) {
         double runs = (double)pipeline->entries[e].run_count;
         bool is_known = !isnan(ratios[e].time_s);
@@ -423,8 +393,8 @@ static harpe_status find_ratios(const harpe_perseus *self, const harpe_online_ro
 }
 
 /* Returns the entry that has changed most since it was measured. */
-static size_t find_largest(const harpe_explorer *explorer, const harpe_online_mean *ratios,
-                           double *largest) {
+static size_t find_largest(const harpe_explorer *explorer, double *largest) {
+    const harpe_online_mean *ratios = explorer->ratios;
     size_t where = 0;
     *largest = 0;
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
@@ -460,44 +430,42 @@ static harpe_status measure_again(harpe_perseus *self, const harpe_online_entry 
                       "drift: '%.64s' of stage %d changed by %.0f %%, too much to correct: "
                       "measures again",
                       entry->instruction, entry->stage, 100 * change);
-    harpe_perseus_put_measuring_off(self);
+    harpe_perseus_put_off(&self->measuring, self->round);
     harpe_explorer_begin(self->explorer);
     harpe_perseus_begin_learning(self);
     harpe_perseus_renew_baseline(self);
     return HARPE_OK;
 }
 
-/* Exchanges the ratios of the profile with `ratios`. */
-static void exchange_ratios(harpe_explorer *explorer, harpe_online_mean *ratios) {
+/* Exchanges the ratios of each entry with those in explorer->ratios. */
+static void exchange_ratios(harpe_explorer *explorer) {
     for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
         harpe_explorer_entry *list = &explorer->entries[e];
         harpe_online_mean before = {list->time_ratio, list->energy_ratio};
-        list->time_ratio = ratios[e].time_s;
-        list->energy_ratio = ratios[e].energy_j;
-        ratios[e] = before;
+        list->time_ratio = explorer->ratios[e].time_s;
+        list->energy_ratio = explorer->ratios[e].energy_j;
+        explorer->ratios[e] = before;
     }
 }
 
-/* Makes plans with these ratios. If that fails, nothing changes. */
-static harpe_status plan_with_ratios(harpe_perseus *self, harpe_online_mean *ratios,
-                                     harpe_error *error) {
-    exchange_ratios(self->explorer, ratios);
+/* Makes plans with the ratios in explorer->ratios. If this fails, the entries keep theirs. */
+static harpe_status plan_with_ratios(harpe_perseus *self, harpe_error *error) {
+    exchange_ratios(self->explorer);
     harpe_status status = harpe_perseus_make_plans(self, self->plans->undisturbed_s, error);
     if (status != HARPE_OK)
-        exchange_ratios(self->explorer, ratios);
+        exchange_ratios(self->explorer);
     else
         harpe_perseus_hand_over_profile(self);
     return status;
 }
 
 static harpe_status plan_again(harpe_perseus *self, const harpe_online_round *round,
-                               const int *frequency_mhz, harpe_online_mean *ratios,
-                               harpe_error *error) {
+                               const int *frequency_mhz, harpe_error *error) {
     for (size_t e = 0; e < self->pipeline->entry_count; e++) {
-        ratios[e].time_s *= self->explorer->entries[e].time_ratio;
-        ratios[e].energy_j *= self->explorer->entries[e].energy_ratio;
+        self->explorer->ratios[e].time_s *= self->explorer->entries[e].time_ratio;
+        self->explorer->ratios[e].energy_j *= self->explorer->entries[e].energy_ratio;
     }
-    harpe_status status = plan_with_ratios(self, ratios, error);
+    harpe_status status = plan_with_ratios(self, error);
     if (status != HARPE_OK) return status;
     calibrate_shift(self, round, frequency_mhz);
     const harpe_plan *fastest = harpe_plan_set_at(self->plans->set, 0);
@@ -512,55 +480,40 @@ static harpe_status plan_again(harpe_perseus *self, const harpe_online_round *ro
 
 static harpe_status correct(harpe_perseus *self, const harpe_online_round *round,
                             harpe_error *error) {
-    size_t count = self->pipeline->instruction_count;
-    harpe_online_mean *ratios = harpe_calloc(self->pipeline->entry_count, sizeof *ratios);
+    size_t count = self->pipeline->instruction_count, where = 0;
     int *frequency_mhz = harpe_calloc(count, sizeof *frequency_mhz); /* the old plans are freed */
-    harpe_status status = ratios && frequency_mhz ? HARPE_OK : harpe_fail_memory(error);
-    if (status == HARPE_OK) {
-        memcpy(frequency_mhz, harpe_perseus_running_plan(self)->frequency_mhz,
-               count * sizeof *frequency_mhz);
-        status = find_ratios(self, round, frequency_mhz, ratios, error);
-    }
-    if (status == HARPE_OK) {
-        double largest;
-        size_t where = find_largest(self->explorer, ratios, &largest);
-        if (largest > CORRECTION_MAX && harpe_perseus_may_measure(self))
-            status = measure_again(self, &self->pipeline->entries[where], largest, error);
-        else
-            status = plan_again(self, round, frequency_mhz, ratios, error);
-    }
-    free(ratios);
+    if (!frequency_mhz) return harpe_fail_memory(error);
+    memcpy(frequency_mhz, harpe_perseus_running_plan(self)->frequency_mhz,
+           count * sizeof *frequency_mhz);
+    double largest = 0;
+    harpe_status status = find_ratios(self, round, frequency_mhz, error);
+    if (status == HARPE_OK) where = find_largest(self->explorer, &largest);
+    if (status == HARPE_OK && largest > CORRECTION_MAX && harpe_perseus_may_measure(self))
+        status = measure_again(self, &self->pipeline->entries[where], largest, error);
+    else if (status == HARPE_OK)
+        status = plan_again(self, round, frequency_mhz, error);
     free(frequency_mhz);
     return status;
 }
 
-/* Returns ratios of 1 for all entries, or NULL if memory runs out. Sets `*are_new` to true if the
- * profile has other ratios. */
-static harpe_online_mean *no_drift(const harpe_perseus *self, bool *are_new) {
-    size_t count = self->pipeline->entry_count;
-    harpe_online_mean *ratios = harpe_calloc(count, sizeof *ratios);
-    *are_new = false;
-    for (size_t e = 0; ratios && e < count; e++) {
-        const harpe_explorer_entry *entry = &self->explorer->entries[e];
-        *are_new = *are_new || entry->time_ratio != 1 || entry->energy_ratio != 1;
-        ratios[e] = (harpe_online_mean){1, 1};
+/* Sets explorer->ratios to 1. Returns true if an entry has another ratio. */
+static bool prepare_no_drift(const harpe_explorer *explorer) {
+    bool are_new = false;
+    for (size_t e = 0; e < explorer->pipeline->entry_count; e++) {
+        const harpe_explorer_entry *entry = &explorer->entries[e];
+        are_new = are_new || entry->time_ratio != 1 || entry->energy_ratio != 1;
+        explorer->ratios[e] = (harpe_online_mean){1, 1};
     }
-    return ratios;
+    return are_new;
 }
 
 void harpe_perseus_forget_drift(harpe_perseus *self) {
     harpe_error reason = {0};
-    bool has_drifted;
-    if (!self->plans) return;
-    harpe_online_mean *ratios = no_drift(self, &has_drifted);
-    harpe_status status = ratios ? HARPE_OK : harpe_fail_memory(&reason);
-    if (status == HARPE_OK && has_drifted) {
-        status = plan_with_ratios(self, ratios, &reason);
-        self->is_plan_new = self->is_plan_new || status == HARPE_OK;
-        self->drift_rounds = 0;
-    }
-    free(ratios);
-    if (status != HARPE_OK)
+    if (!self->plans || !prepare_no_drift(self->explorer)) return;
+    self->drift_rounds = 0;
+    if (plan_with_ratios(self, &reason) == HARPE_OK)
+        self->is_plan_new = true;
+    else
         harpe_perseus_log(self, HARPE_LOG_WARNING, "drift is not forgotten: %s", reason.message);
 }
 
@@ -568,14 +521,11 @@ void harpe_perseus_forget_drift(harpe_perseus *self) {
  * first, because later measurements are compared with them, and then plans with the straggler. */
 static void plan_beside_straggler(harpe_perseus *self) {
     harpe_error reason = {0};
-    bool is_slow;
-    harpe_online_mean *ratios = no_drift(self, &is_slow);
-    if (ratios && is_slow) exchange_ratios(self->explorer, ratios);
-    if (harpe_perseus_plan_learnt(self) && ratios && is_slow &&
-        plan_with_ratios(self, ratios, &reason) != HARPE_OK)
+    bool is_slow = prepare_no_drift(self->explorer);
+    if (is_slow) exchange_ratios(self->explorer);
+    if (harpe_perseus_plan_learnt(self) && is_slow && plan_with_ratios(self, &reason) != HARPE_OK)
         harpe_perseus_log(self, HARPE_LOG_WARNING, "the straggler is not in the plans: %s",
                           reason.message);
-    free(ratios);
 }
 
 /* ---- Watching -------------------------------------------------------------------------------- */
@@ -638,7 +588,6 @@ static harpe_explorer_terms terms_of(const harpe_perseus *self) {
         .outside = outside_of(self),
         .undisturbed_s = self->plans ? self->plans->undisturbed_s : self->explorer->undisturbed_s,
         .blocking_power_w = self->blocking_powers_w,
-        .gpus_per_stage = harpe_perseus_gpus_per_stage(self),
         .ran_mhz = running_mhz(self),
     };
 }
@@ -671,14 +620,6 @@ static harpe_status plan_more(harpe_perseus *self, harpe_error *error) {
                       harpe_explorer_measured(self->explorer),
                       harpe_plan_set_count(self->plans->set));
     return HARPE_OK;
-}
-
-/* Drops all measurements, because the job has changed. */
-static void begin_anew(harpe_perseus *self) {
-    harpe_perseus_log(self, HARPE_LOG_WARNING,
-                      "%d rounds in a row took longer than the measurements permit: measures again",
-                      self->explorer->surprises);
-    harpe_explorer_restart(self->explorer);
 }
 
 static harpe_status advance(harpe_perseus *self, harpe_error *error) {
@@ -715,7 +656,11 @@ harpe_status harpe_perseus_explore_on(harpe_perseus *self, harpe_error *error) {
         return HARPE_OK;
     }
     if (has_changed && self->explorer->restarts < RESTARTS_MAX) {
-        begin_anew(self);
+        harpe_perseus_log(
+            self, HARPE_LOG_WARNING,
+            "%d rounds in a row took longer than the measurements permit: measures again",
+            self->explorer->surprises);
+        harpe_explorer_restart(self->explorer);
         return HARPE_OK;
     }
     harpe_error reason = {0};
@@ -724,18 +669,6 @@ harpe_status harpe_perseus_explore_on(harpe_perseus *self, harpe_error *error) {
     if (self->plans) return harpe_fail(error, status, "%s", reason.message);
     harpe_perseus_hold(self, reason.message);
     return HARPE_OK;
-}
-
-void harpe_perseus_end_straggler(harpe_perseus *self) {
-    harpe_explorer *explorer = self->explorer;
-    if (!explorer || self->args.learns_by_sweep) return;
-    bool has_straggler_only = self->phase == HARPE_PERSEUS_EXPLORE &&
-                              !(explorer->undisturbed_s > 0) &&
-                              harpe_explorer_measured(explorer) > 0;
-    harpe_explorer_forget_straggler(explorer);
-    if (!has_straggler_only) return;
-    harpe_explorer_restart(explorer);
-    explorer->looks = 1; /* the present round is not counted */
 }
 
 void harpe_perseus_explore_request(harpe_perseus *self) {

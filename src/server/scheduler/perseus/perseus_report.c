@@ -3,13 +3,11 @@
  * /metrics and the lists of jobs; the frontier; and one plan as a pipeline, with start, duration,
  * clock and power of every instruction, one critical path, and the measurements of each (stage,
  * instruction) from the last round that ran the plan. Every saving has an uncertainty. This file
- * changes no state but what it keeps of that round. */
+ * changes no state. */
 #include "server/scheduler/perseus/perseus_internal.h"
 
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -35,7 +33,9 @@ static void figures_of_plan(const harpe_perseus *self, harpe_figures *out) {
     out->plan = (int64_t)self->running;
     out->plan_count = (int64_t)harpe_plan_set_count(self->plans->set);
     const harpe_plan *highest = &self->plans->all_maximum;
-    const harpe_plan *one_clock = harpe_online_plans_one_clock(self->plans, plan);
+    /* As fast as the plan, or as the highest clocks if these are slower. */
+    const harpe_plan *one_clock =
+        harpe_plan_set_within(self->plans->one_clock, fmax(plan->time_s, highest->time_s));
     double more_s = self->outside_time_s + self->shift_time_s;
     double more_j = self->outside_energy_j + self->shift_energy_j;
     out->plan_time_s = plan->time_s + more_s;
@@ -45,22 +45,6 @@ static void figures_of_plan(const harpe_perseus *self, harpe_figures *out) {
     out->one_clock_mhz = harpe_plan_one_clock_mhz(self->plans->problem, one_clock->frequency_mhz);
     out->one_clock_time_s = one_clock->time_s + more_s;
     out->one_clock_energy_j = one_clock->energy_j + more_j;
-}
-
-static void find_baseline(const harpe_savings *savings, harpe_figures_baseline *out) {
-    const harpe_baseline *baseline = &savings->baseline;
-    harpe_estimate time = harpe_savings_baseline(savings, HARPE_TIME);
-    harpe_estimate energy = harpe_savings_baseline(savings, HARPE_ENERGY);
-    *out = (harpe_figures_baseline){.time_s = time.value,
-                                    .time_uncertainty_s = time.uncertainty,
-                                    .energy_j = energy.value,
-                                    .energy_uncertainty_j = energy.uncertainty,
-                                    .iterations = (int64_t)baseline->mean[HARPE_TIME].iterations,
-                                    .rounds = (int64_t)baseline->mean[HARPE_TIME].rounds,
-                                    .first_round = baseline->first_round,
-                                    .last_round = baseline->last_round,
-                                    .first_wall_s = baseline->first_wall_s,
-                                    .last_wall_s = baseline->last_wall_s};
 }
 
 void harpe_perseus_figures(const void *state, harpe_figures *out) {
@@ -80,7 +64,20 @@ void harpe_perseus_figures(const void *state, harpe_figures *out) {
     out->saved_energy_uncertainty_j = energy.uncertainty;
     out->lost_time_s = 0.0 - time.value;
     out->lost_time_uncertainty_s = time.uncertainty;
-    find_baseline(&self->savings, &out->baseline);
+    const harpe_baseline *baseline = &all->baseline;
+    time = harpe_savings_baseline(all, HARPE_TIME);
+    energy = harpe_savings_baseline(all, HARPE_ENERGY);
+    out->baseline =
+        (harpe_figures_baseline){.time_s = time.value,
+                                 .time_uncertainty_s = time.uncertainty,
+                                 .energy_j = energy.value,
+                                 .energy_uncertainty_j = energy.uncertainty,
+                                 .iterations = (int64_t)baseline->mean[HARPE_TIME].iterations,
+                                 .rounds = (int64_t)baseline->mean[HARPE_TIME].rounds,
+                                 .first_round = baseline->first_round,
+                                 .last_round = baseline->last_round,
+                                 .first_wall_s = baseline->first_wall_s,
+                                 .last_wall_s = baseline->last_wall_s};
 }
 
 static json_t *show_baseline(const harpe_figures *figures) {
@@ -175,21 +172,20 @@ static json_t *show_recent(const harpe_perseus *self) {
                      harpe_estimate_is_significant(share[HARPE_TIME]));
 }
 
-static bool is_significant(double value, double uncertainty) {
-    return harpe_estimate_is_significant((harpe_estimate){value, uncertainty});
-}
-
 static json_t *show_saved(const harpe_perseus *self, const harpe_figures *figures) {
-    double within_j = figures->has_savings ? figures->saved_energy_uncertainty_j : INFINITY;
-    double within_s = figures->has_savings ? figures->lost_time_uncertainty_s : INFINITY;
+    harpe_estimate energy = {0, INFINITY}, time = {0, INFINITY};
+    if (figures->has_savings) {
+        energy = (harpe_estimate){figures->saved_energy_j, figures->saved_energy_uncertainty_j};
+        time = (harpe_estimate){figures->lost_time_s, figures->lost_time_uncertainty_s};
+    }
     return json_pack("{s:I,s:f,s:o,s:b,s:f,s:f,s:o,s:b,s:f,s:f,s:o}", "iterations",
-                     (json_int_t)figures->iterations, "energy", figures->saved_energy_j,
-                     "energy_uncertainty", number_or_null(within_j), "energy_is_significant",
-                     is_significant(figures->saved_energy_j, within_j), "energy_baseline",
-                     figures->energy_baseline_j, "time", figures->lost_time_s, "time_uncertainty",
-                     number_or_null(within_s), "time_is_significant",
-                     is_significant(figures->lost_time_s, within_s), "time_baseline",
-                     figures->time_baseline_s, "confidence", 0.95, "recent", show_recent(self));
+                     (json_int_t)figures->iterations, "energy", energy.value, "energy_uncertainty",
+                     number_or_null(energy.uncertainty), "energy_is_significant",
+                     harpe_estimate_is_significant(energy), "energy_baseline",
+                     figures->energy_baseline_j, "time", time.value, "time_uncertainty",
+                     number_or_null(time.uncertainty), "time_is_significant",
+                     harpe_estimate_is_significant(time), "time_baseline", figures->time_baseline_s,
+                     "confidence", 0.95, "recent", show_recent(self));
 }
 
 /* ---- The frontier ---------------------------------------------------------------------------- */
@@ -201,12 +197,26 @@ static json_t *show_history(const harpe_perseus *self) {
     return list;
 }
 
+/* Returns the clock of this round of a sweep if all pipeline ranks try the same clock, and
+ * otherwise 0. */
+static int common_mhz(const harpe_explorer *explorer) {
+    int common = 0;
+    if (harpe_explorer_is_over(explorer)) return 0;
+    for (int p = 0; p < explorer->pipeline->rank_count; p++) {
+        const harpe_tried_clocks *clocks = &explorer->clocks[p];
+        int mhz = explorer->position < clocks->count ? clocks->mhz[explorer->position] : 0;
+        if (mhz == 0 || (p > 0 && mhz != common)) return 0;
+        common = mhz;
+    }
+    return common;
+}
+
 static json_t *show_sweep(const harpe_explorer *explorer) {
-    int mhz = harpe_explorer_common_mhz(explorer);
+    int mhz = common_mhz(explorer);
+    harpe_online_mean extra = harpe_explorer_extra(explorer);
     return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:o}", "rounds", (json_int_t)explorer->cost.rounds,
                      "iterations", (json_int_t)explorer->cost.iterations, "extra_time",
-                     harpe_explorer_extra_time_s(explorer), "extra_energy",
-                     harpe_explorer_extra_energy_j(explorer), "frequencies",
+                     extra.time_s, "extra_energy", extra.energy_j, "frequencies",
                      (json_int_t)explorer->clock_count, "done", (json_int_t)explorer->position,
                      "frequency", mhz > 0 ? json_integer(mhz) : json_null());
 }
@@ -305,16 +315,12 @@ harpe_status harpe_perseus_frontier(const void *state, char **text, harpe_error 
 typedef struct layout {
     const harpe_perseus *self;
     harpe_plan plan;
+    harpe_arena arena;
     double *start_s, *duration_s, *energy_j;
     int *frequency_mhz;
 } layout;
 
 /* ---- Laying out ------------------------------------------------------------------------------ */
-
-static void free_layout(layout *self) {
-    free(self->start_s);
-    free(self->frequency_mhz);
-}
 
 static harpe_status find_plan(const harpe_perseus *self, int64_t number, const harpe_plan **out,
                               harpe_error *error) {
@@ -335,45 +341,31 @@ static harpe_status find_plan(const harpe_perseus *self, int64_t number, const h
     return HARPE_OK;
 }
 
-static harpe_status fill_layout(layout *self, const int *frequency_mhz, harpe_error *error) {
+/* Free `self->arena` in any case. */
+static harpe_status make_layout(layout *self, int64_t number, harpe_error *error) {
+    const harpe_plan *plan = NULL;
     const harpe_online_pipeline *pipeline = self->self->pipeline;
-    for (size_t i = 0; i < pipeline->instruction_count; i++) {
+    harpe_status status = find_plan(self->self, number, &plan, error);
+    if (status != HARPE_OK) return status;
+    size_t count = pipeline->instruction_count;
+    self->start_s = harpe_arena_alloc(&self->arena, count, sizeof *self->start_s);
+    self->duration_s = harpe_arena_alloc(&self->arena, count, sizeof *self->duration_s);
+    self->energy_j = harpe_arena_alloc(&self->arena, count, sizeof *self->energy_j);
+    self->frequency_mhz = harpe_arena_alloc(&self->arena, count, sizeof *self->frequency_mhz);
+    if (self->arena.has_failed) return harpe_fail_memory(error);
+    for (size_t i = 0; i < count; i++) {
         harpe_profile_point point;
-        if (!harpe_explorer_point(self->self->explorer, pipeline->entry_of[i], frequency_mhz[i],
-                                  &point))
+        if (!harpe_explorer_point(self->self->explorer, pipeline->entry_of[i],
+                                  plan->frequency_mhz[i], &point))
             return harpe_fail(error, HARPE_INTERNAL, "a plan runs '%.64s' at %d MHz, unmeasured",
                               pipeline->entries[pipeline->entry_of[i]].instruction,
-                              frequency_mhz[i]);
+                              plan->frequency_mhz[i]);
         self->duration_s[i] = point.time_s;
         self->energy_j[i] = point.energy_j;
         self->frequency_mhz[i] = point.frequency_mhz;
     }
     return harpe_plan_evaluate(self->self->plans->problem, self->frequency_mhz, &self->plan,
                                self->start_s, error);
-}
-
-static harpe_status make_layout(const harpe_perseus *self, int64_t number, layout *out,
-                                harpe_error *error) {
-    const harpe_plan *plan = NULL;
-    harpe_status status = find_plan(self, number, &plan, error);
-    if (status != HARPE_OK) return status;
-    size_t count = self->pipeline->instruction_count;
-    layout made = {.self = self};
-    made.start_s = harpe_calloc(3 * count, sizeof *made.start_s);
-    made.frequency_mhz = harpe_calloc(count, sizeof *made.frequency_mhz);
-    if (made.start_s && made.frequency_mhz) {
-        made.duration_s = made.start_s + count;
-        made.energy_j = made.duration_s + count;
-        status = fill_layout(&made, plan->frequency_mhz, error);
-    } else {
-        status = harpe_fail_memory(error);
-    }
-    if (status != HARPE_OK) {
-        free_layout(&made);
-        return status;
-    }
-    *out = made;
-    return HARPE_OK;
 }
 
 /* ---- The critical path ----------------------------------------------------------------------- */
@@ -400,9 +392,9 @@ static int32_t waited_for_longest(const layout *self, int32_t node) {
 
 /* Lists the instructions of a critical path in the order of time. The search begins at the end of
  * the path. */
-static json_t *show_critical_path(const layout *self) {
+static json_t *show_critical_path(layout *self) {
     int32_t first = self->self->plans->problem->instruction_count;
-    int32_t *nodes = harpe_calloc((size_t)first, sizeof *nodes);
+    int32_t *nodes = harpe_arena_alloc(&self->arena, (size_t)first, sizeof *nodes);
     if (!nodes) return NULL;
     size_t end = (size_t)first;
     for (int32_t node = last_to_end(self); node >= 0; node = waited_for_longest(self, node))
@@ -410,7 +402,6 @@ static json_t *show_critical_path(const layout *self) {
     json_t *path = json_array();
     for (size_t i = (size_t)first; i < end; i++)
         json_array_append_new(path, json_integer(nodes[i]));
-    free(nodes);
     return path;
 }
 
@@ -436,17 +427,17 @@ static json_t *show_rank(const layout *self, int rank) {
 
 /* Shows time and energy of each (stage, instruction) in one iteration of the plan, and in the last
  * round that ran the plan (null: not measured). */
-static json_t *show_entries(const layout *self, const harpe_perseus_seen *seen) {
+static json_t *show_entries(layout *self, const harpe_perseus_seen *seen) {
     const harpe_online_pipeline *pipeline = self->self->pipeline;
     json_t *list = json_array();
-    double *sums = harpe_calloc(2 * pipeline->entry_count, sizeof *sums);
+    double *sums = harpe_arena_alloc(&self->arena, 2 * pipeline->entry_count, sizeof *sums);
     for (size_t i = 0; sums && i < pipeline->instruction_count; i++) {
         sums[2 * pipeline->entry_of[i]] += self->duration_s[i];
         sums[2 * pipeline->entry_of[i] + 1] += self->energy_j[i];
     }
     for (size_t e = 0; sums && e < pipeline->entry_count; e++) {
         const harpe_online_entry *entry = &pipeline->entries[e];
-        const harpe_online_mean *mean = seen ? &seen->entries[e] : NULL;
+        const harpe_online_mean *mean = seen ? &self->self->explorer->seen[e] : NULL;
         double runs = (double)entry->run_count;
         json_t *measured = mean && mean->time_s > 0
                                ? json_pack("[f,f]", mean->time_s * runs, mean->energy_j * runs)
@@ -457,17 +448,17 @@ static json_t *show_entries(const layout *self, const harpe_perseus_seen *seen) 
                                               (json_int_t)entry->run_count, "predicted",
                                               sums[2 * e], sums[2 * e + 1], "measured", measured));
     }
-    free(sums);
     return list;
 }
 
-static json_t *show_layout(const layout *self, const harpe_perseus_seen *seen) {
+static json_t *show_layout(layout *self, const harpe_perseus_seen *seen) {
     json_t *ranks = json_array();
     for (int r = 0; r < self->self->pipeline->rank_count; r++)
         json_array_append_new(ranks, show_rank(self, r));
     return json_pack(
         "{s:f,s:f,s:f,s:o,s:o,s:o,s:o}", "time", self->plan.time_s, "energy", self->plan.energy_j,
-        "blocking_power", self->self->blocking_power_w * harpe_perseus_gpus_per_stage(self->self),
+        "blocking_power",
+        self->self->blocking_power_w * harpe_explorer_gpus_per_stage(self->self->explorer),
         "measured_round", seen ? json_integer(seen->round) : json_null(), "entries",
         show_entries(self, seen), "ranks", ranks, "critical", show_critical_path(self));
 }
@@ -475,34 +466,18 @@ static json_t *show_layout(const layout *self, const harpe_perseus_seen *seen) {
 harpe_status harpe_perseus_pipeline(const void *state, int64_t number, char **json,
                                     harpe_error *error) {
     const harpe_perseus *self = state;
-    layout laid_out;
-    harpe_status status = make_layout(self, number, &laid_out, error);
-    if (status != HARPE_OK) return status;
+    layout laid_out = {.self = self};
+    harpe_status status = make_layout(&laid_out, number, error);
     size_t index = number >= 0 ? (size_t)number : self->running;
     bool was_run =
-        self->seen.entries && self->seen.plan == index && number != HARPE_PIPELINE_ALL_MAXIMUM;
-    json_t *shown = show_layout(&laid_out, was_run ? &self->seen : NULL);
-    free_layout(&laid_out);
+        self->seen.is_known && self->seen.plan == index && number != HARPE_PIPELINE_ALL_MAXIMUM;
+    json_t *shown = NULL;
+    if (status == HARPE_OK) shown = show_layout(&laid_out, was_run ? &self->seen : NULL);
+    harpe_arena_free(&laid_out.arena);
+    if (status != HARPE_OK) return status;
     char *text = shown ? json_dumps(shown, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(shown);
     if (!text) return harpe_fail_memory(error);
     *json = text;
     return HARPE_OK;
-}
-
-/* ---- What was seen --------------------------------------------------------------------------- */
-
-void harpe_perseus_see(harpe_perseus *self, const harpe_online_round *round) {
-    size_t count = self->pipeline->entry_count;
-    harpe_perseus_seen *seen = &self->seen;
-    if (!seen->entries) seen->entries = harpe_calloc(count, sizeof *seen->entries);
-    if (!seen->entries) return; /* there was no memory; the entries are not shown */
-    memcpy(seen->entries, round->entries, count * sizeof *seen->entries);
-    seen->round = self->round - 1;
-    seen->plan = self->running;
-}
-
-void harpe_perseus_forget_seen(harpe_perseus *self) {
-    free(self->seen.entries);
-    self->seen = (harpe_perseus_seen){0};
 }

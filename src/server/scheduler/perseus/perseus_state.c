@@ -3,9 +3,7 @@
  * state contains the measurements, and the plans are computed again. */
 #include "server/scheduler/perseus/perseus_internal.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -66,13 +64,6 @@ static json_t *save_history(const harpe_perseus *self) {
     return list;
 }
 
-static void save_pipeline(const harpe_perseus *self, json_t **json) {
-    harpe_stored_add(json, "microbatches", json_integer(self->pipeline->microbatches));
-    harpe_stored_add(json, "learnt", harpe_explorer_save(self->explorer));
-    if (self->before) harpe_stored_add(json, "before", json_incref(self->before));
-    if (self->replicas) harpe_stored_add(json, "replicas", harpe_perseus_replicas_save(self));
-}
-
 harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
                                 harpe_error *error) {
     const harpe_perseus *self = state;
@@ -85,7 +76,13 @@ harpe_status harpe_perseus_save(const void *state, char **text, size_t *length,
                      json_real(self->plans ? self->plans->undisturbed_s : 0));
     harpe_stored_add(&json, "measured", save_history(self));
     harpe_stored_add(&json, "savings", harpe_savings_save(&self->savings));
-    if (self->pipeline) save_pipeline(self, &json);
+    if (self->pipeline) {
+        harpe_stored_add(&json, "microbatches", json_integer(self->pipeline->microbatches));
+        harpe_stored_add(&json, "learnt", harpe_explorer_save(self->explorer));
+    }
+    if (self->before) harpe_stored_add(&json, "before", json_incref(self->before));
+    if (self->replicas) harpe_stored_add(&json, "replicas", harpe_perseus_replicas_save(self));
+    harpe_stored_add(&json, "conduct", harpe_conduct_sums_save(self->conduct));
     char *made = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
     if (!made) return harpe_fail_memory(error);
@@ -194,7 +191,10 @@ harpe_status harpe_perseus_load(void *state, const char *text, size_t length, ha
     harpe_perseus *self = state;
     json_t *json = json_loadb(text, length, 0, NULL);
     harpe_status status = load(self, json, error);
-    if (status == HARPE_OK) hand_over_again(self);
+    if (status == HARPE_OK) {
+        hand_over_again(self);
+        (void)harpe_conduct_sums_load(self->conduct, json_object_get(json, "conduct"));
+    }
     json_decref(json);
     return status;
 }

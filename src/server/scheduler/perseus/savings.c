@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The statistics of savings. The error of a baseline is the same in all rounds that are compared
- * with it, so more rounds do not make it smaller. But more rounds make the effect of noise smaller.
- * Uncertainties are half-widths of 95 % confidence intervals. */
+/* Measures savings. Rounds at the highest clocks are the baseline of the rounds that run a plan.
+ * The baseline is valid as long as the job does not change. When rounds of a plan become clearly
+ * different, a new baseline begins: the next round runs at the highest clocks on purpose.
+ *
+ * The error of a baseline is the same in all rounds that are compared with it, so more rounds do
+ * not make it smaller. But more rounds make the effect of noise smaller. Uncertainties are
+ * half-widths of 95 % confidence intervals. docs/online.md ("Savings") has the formulas. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "server/scheduler/builtin.h"
-#include "server/scheduler/perseus/online_internal.h"
 #include "server/scheduler/perseus/perseus_internal.h"
 
 /* The factor from a median absolute deviation to a standard deviation, for normally distributed
@@ -72,9 +74,9 @@ static double variance_between(const harpe_savings_mean *mean) {
     return mean->squares / (mean->rounds - 1) / (mean->mean * mean->mean);
 }
 
-/* Returns the relative variance of one iteration. */
+/* Returns the relative variance of one iteration, or INFINITY if it is not known. */
 static double variance_of(const harpe_savings *savings, int quantity) {
-    const harpe_savings_noise *noise = &savings->noise[quantity];
+    const harpe_noise *noise = &savings->noise[quantity];
     const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
     if (noise->freedom > 0) return HARPE_MEDIAN_VARIANCE * noise->squares / noise->freedom;
     return mean->rounds >= 2 ? variance_between(mean) : INFINITY;
@@ -149,11 +151,6 @@ bool harpe_savings_has_baseline(const harpe_savings *savings, int quantity) {
     return savings->baseline.mean[quantity].rounds > 0;
 }
 
-/* Returns the relative standard deviation of one iteration, or INFINITY if it is not known. */
-static double relative_noise(const harpe_savings *savings, int quantity) {
-    return sqrt(variance_of(savings, quantity));
-}
-
 harpe_estimate harpe_savings_baseline(const harpe_savings *savings, int quantity) {
     const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
     if (mean->rounds < 1) return (harpe_estimate){0, INFINITY};
@@ -210,11 +207,11 @@ bool harpe_estimate_is_significant(harpe_estimate estimate) {
 /* ---- Baselines ------------------------------------------------------------------------------- */
 
 /* What is known of the noise holds for the next baseline too. */
-static harpe_savings_noise noise_of(const harpe_savings *savings, int quantity) {
+static harpe_noise noise_of(const harpe_savings *savings, int quantity) {
     const harpe_savings_mean *mean = &savings->baseline.mean[quantity];
-    harpe_savings_noise noise = savings->noise[quantity];
+    harpe_noise noise = savings->noise[quantity];
     if (noise.freedom > 0 || mean->rounds < 2) return noise;
-    return (harpe_savings_noise){variance_between(mean) * (mean->rounds - 1), mean->rounds - 1};
+    return (harpe_noise){variance_between(mean) * (mean->rounds - 1), mean->rounds - 1};
 }
 
 /* Begins a new baseline. The savings of the rounds before are closed: they no longer change. */
@@ -305,11 +302,6 @@ bool harpe_savings_load(harpe_savings *savings, const json_t *json) {
 
 /* ---- Savings of a job ------------------------------------------------------------------------ */
 
-/* Measures savings. Rounds at the highest clocks are the baseline of the rounds that run a plan.
- * The baseline is valid as long as the job does not change. When rounds of a plan become clearly
- * different, a new baseline begins: the next round runs at the highest clocks on purpose.
- * docs/online.md ("Savings") has the formulas. This file changes no plan. */
-
 /* A change is clear if it exceeds this number of standard errors ... */
 #define CLEARLY 3.5
 /* ... and this share. */
@@ -398,7 +390,7 @@ static double clear_change(const harpe_perseus *self, const harpe_savings_round 
     const harpe_perseus_usual *usual = &self->usual;
     double largest = 0;
     for (int q = 0; q < HARPE_QUANTITIES; q++) {
-        double noise = relative_noise(&self->savings, q);
+        double noise = sqrt(variance_of(&self->savings, q));
         if (!isfinite(noise)) noise = self->args.drift_tolerance / CLEARLY;
         double error = noise * sqrt((1 + 1 / fmax(1, usual->rounds)) / own->iterations);
         double change = fabs(own->value[q] / usual->value[q] - 1);

@@ -34,16 +34,17 @@ harpe_online_latencies *harpe_online_latencies_new(const harpe_tried_clocks *clo
                                                    int rank_count) {
     harpe_online_latencies *self = harpe_calloc(1, sizeof *self);
     if (!self) return NULL;
+    size_t count = 0;
     self->rank_count = rank_count;
-    self->offset = harpe_calloc((size_t)rank_count + 1, sizeof *self->offset);
-    for (int p = 0; self->offset && p < rank_count; p++)
-        self->offset[p + 1] = self->offset[p] + clocks[p].count;
-    for (int p = 0; p < rank_count; p++)
+    self->offset = harpe_arena_alloc(&self->arena, (size_t)rank_count + 1, sizeof *self->offset);
+    for (int p = 0; self->offset && p < rank_count; p++) {
+        count += clocks[p].count;
+        self->offset[p + 1] = count;
         self->can_change |= clocks[p].count > 1;
-    size_t count = self->offset ? self->offset[rank_count] : 0;
-    self->mhz = harpe_calloc(count, sizeof *self->mhz);
-    self->latency = harpe_calloc(count, sizeof *self->latency);
-    if (!self->offset || !self->mhz || !self->latency) {
+    }
+    self->mhz = harpe_arena_alloc(&self->arena, count, sizeof *self->mhz);
+    self->latency = harpe_arena_alloc(&self->arena, count, sizeof *self->latency);
+    if (self->arena.has_failed) {
         harpe_online_latencies_free(self);
         return NULL;
     }
@@ -56,9 +57,7 @@ harpe_online_latencies *harpe_online_latencies_new(const harpe_tried_clocks *clo
 
 void harpe_online_latencies_free(harpe_online_latencies *self) {
     if (!self) return;
-    free(self->offset);
-    free(self->mhz);
-    free(self->latency);
+    harpe_arena_free(&self->arena);
     free(self);
 }
 

@@ -364,14 +364,12 @@ static harpe_status begin(placing *self, harpe_trials *trials, double limit_s, h
     *self = (placing){.trials = trials};
     double **seconds[] = {&self->time_s,     &self->end_s,     &self->tail_s,
                           &self->old_time_s, &self->new_end_s, &self->new_tail_s};
-    for (size_t k = 0; k < sizeof seconds / sizeof *seconds; k++) {
+    for (size_t k = 0; k < sizeof seconds / sizeof *seconds; k++)
         *seconds[k] = harpe_arena_alloc(&self->arena, count, sizeof **seconds[k]);
-        if (!*seconds[k]) return harpe_fail_memory(error);
-    }
     self->old_clock = harpe_arena_alloc(&self->arena, count, sizeof *self->old_clock);
     self->is_trial = harpe_arena_alloc(&self->arena, count, sizeof *self->is_trial);
     self->was_tried = harpe_arena_alloc(&self->arena, count, sizeof *self->was_tried);
-    if (!self->old_clock || !self->is_trial || !self->was_tried) return harpe_fail_memory(error);
+    if (self->arena.has_failed) return harpe_fail_memory(error);
     for (size_t i = 0; i < count; i++) {
         trials->clock[i] = 0;
         self->time_s[i] = own_s(choices_of(self, i), 0);

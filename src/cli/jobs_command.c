@@ -3,21 +3,12 @@
  * prints the address of the dashboard. The jobs are read page by page, so that only one page is in
  * memory at a time. jobs_view.c makes the texts. */
 #include <limits.h>
-#include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "base/array.h"
 #include "base/clock.h"
-#include "base/error.h"
-#include "base/terminal_progress.h"
 #include "base/token.h"
 #include "base/wait.h"
-#include "cli/commands.h"
-#include "cli/jobs/jobs_view.h"
-#include "cli/server_client.h"
+#include "cli/cli.h"
 
 /* Set `client`, and `query` and `limit` if needed, and leave the other members 0. */
 typedef struct job_pages {
@@ -39,9 +30,7 @@ static bool is_list(const json_t *jobs) {
     size_t index;
     const json_t *job;
     bool is_good = json_is_array(jobs);
-    json_array_foreach(jobs, index, job) {
-        is_good &= json_is_string(json_object_get(job, "job_id"));
-    }
+    json_array_foreach(jobs, index, job) is_good &= json_is_string(json_object_get(job, "job_id"));
     return is_good;
 }
 
@@ -63,9 +52,9 @@ static harpe_status look_ahead(job_pages *pages, size_t count, harpe_error *erro
         return harpe_fail(error, HARPE_NOT_SUPPORTED,
                           "the server cannot sort and search: it has an older version");
     if (place && strlen(place) >= sizeof pages->after)
-        return harpe_fail(error, HARPE_INVALID_INPUT,
-                          "the answer's \"next\" is too long: is harpe serve running at the "
-                          "address?");
+        return harpe_fail(
+            error, HARPE_INVALID_INPUT,
+            "the answer's \"next\" is too long: is harpe serve running at the address?");
     (void)snprintf(pages->after, sizeof pages->after, "%s", place ? place : "");
     return HARPE_OK;
 }
@@ -108,9 +97,9 @@ static harpe_status next_page(job_pages *pages, const json_t **jobs, harpe_error
 
 typedef struct search {
     const char *id;
-    char *match;   /* the first id that begins with `id`, or `id` itself */
-    char *fitting; /* the first id of which `id` may be the shortened form */
-    char *closest; /* the id most similar to `id`, if there is no match */
+    json_t *match;   /* the first id that begins with `id`, or `id` itself */
+    json_t *fitting; /* the first id of which `id` may be the shortened form */
+    json_t *closest; /* the id most similar to `id`, if there is no match */
     size_t matches, fits;
     bool is_exact;
 } search;
@@ -131,6 +120,11 @@ static bool is_shortened(const char *shown, const char *name) {
     return false;
 }
 
+static void keep(json_t **kept, json_t *id) {
+    json_decref(*kept);
+    *kept = json_incref(id);
+}
+
 /* Stores the id that is most similar to the requested one, among all pages so far. */
 static harpe_status note_closest(search *self, const json_t *jobs, harpe_error *error) {
     size_t count = json_array_size(jobs);
@@ -138,13 +132,12 @@ static harpe_status note_closest(search *self, const json_t *jobs, harpe_error *
     if (!names) return harpe_fail_memory(error);
     for (size_t i = 0; i < count; i++)
         names[i] = json_string_value(json_object_get(json_array_get(jobs, i), "job_id"));
-    names[count] = self->closest;
+    names[count] = json_string_value(self->closest);
     const char *closest = harpe_closest_name(self->id, names);
-    char *copy = closest ? strdup(closest) : NULL;
+    for (size_t i = 0; closest && i < count; i++)
+        if (names[i] == closest)
+            keep(&self->closest, json_object_get(json_array_get(jobs, i), "job_id"));
     free(names);
-    if (closest && !copy) return harpe_fail_memory(error);
-    free(self->closest);
-    self->closest = copy;
     return HARPE_OK;
 }
 
@@ -152,55 +145,44 @@ static harpe_status search_page(search *self, const json_t *jobs, harpe_error *e
     size_t index;
     const json_t *job;
     json_array_foreach(jobs, index, job) {
-        const char *name = json_string_value(json_object_get(job, "job_id"));
-        if (is_shortened(self->id, name) && self->fits++ == 0) {
-            self->fitting = strdup(name);
-            if (!self->fitting) return harpe_fail_memory(error);
-        }
+        json_t *id = json_object_get(job, "job_id");
+        const char *name = json_string_value(id);
+        if (is_shortened(self->id, name) && self->fits++ == 0) keep(&self->fitting, id);
         if (strncmp(name, self->id, strlen(self->id)) != 0) continue;
         self->is_exact = strcmp(name, self->id) == 0;
-        if (self->matches++ == 0 || self->is_exact) {
-            free(self->match);
-            self->match = strdup(name);
-            if (!self->match) return harpe_fail_memory(error);
-        }
+        if (self->matches++ == 0 || self->is_exact) keep(&self->match, id);
         if (self->is_exact) return HARPE_OK;
     }
     return self->matches == 0 ? note_closest(self, jobs, error) : HARPE_OK;
 }
 
-static harpe_status tell_found(search *self, const char *lister, char **found, harpe_error *error) {
+static harpe_status tell_found(const search *self, const char *lister, json_t **found,
+                               harpe_error *error) {
     if (self->matches == 0 && self->fits > 1)
-        return harpe_fail(error, HARPE_INVALID_ARGUMENT,
-                          "%zu jobs fit '%.200s'; give more of the id (%s --quiet prints "
-                          "whole ids)",
-                          self->fits, self->id, lister);
-    if (self->matches == 0 && self->fits == 1) {
-        *found = self->fitting;
-        self->fitting = NULL;
-        return HARPE_OK;
-    }
-    if (self->matches == 0 && self->closest)
+        return harpe_fail(
+            error, HARPE_INVALID_ARGUMENT,
+            "%zu jobs fit '%.200s'; give more of the id (%s --quiet prints whole ids)", self->fits,
+            self->id, lister);
+    if (self->matches == 0 && self->fits == 0 && self->closest)
         return harpe_fail(error, HARPE_NOT_FOUND, "there is no job '%.200s'; did you mean '%s'?",
-                          self->id, self->closest);
-    if (self->matches == 0)
+                          self->id, json_string_value(self->closest));
+    if (self->matches == 0 && self->fits == 0)
         return harpe_fail(error, HARPE_NOT_FOUND, "there is no job '%.200s'; %s lists them",
                           self->id, lister);
     if (self->matches > 1 && !self->is_exact)
         return harpe_fail(error, HARPE_INVALID_ARGUMENT,
                           "%zu jobs begin with '%.200s'; give more of the id", self->matches,
                           self->id);
-    *found = self->match;
-    self->match = NULL;
+    *found = json_incref(self->matches == 0 ? self->fitting : self->match);
     return HARPE_OK;
 }
 
 /* Finds the job `id`, or the only job whose id begins with `id`, or the only job whose shortened
- * form `id` may be. The caller frees `*found` with free(). Returns HARPE_NOT_FOUND if there is no
+ * form `id` may be. The caller releases `*found`. Returns HARPE_NOT_FOUND if there is no
  * such job; the message names a similar id. Returns HARPE_INVALID_ARGUMENT if there are several
  * such jobs. */
 static harpe_status find_job(harpe_server_client *client, bool is_finished, const char *id,
-                             char **found, harpe_error *error) {
+                             json_t **found, harpe_error *error) {
     job_pages pages = {.client = client, .is_finished = is_finished};
     search self = {.id = id};
     const json_t *jobs;
@@ -213,9 +195,9 @@ static harpe_status find_job(harpe_server_client *client, bool is_finished, cons
         status =
             tell_found(&self, is_finished ? "harpe jobs finished" : "harpe jobs", found, error);
     json_decref(pages.answer);
-    free(self.match);
-    free(self.fitting);
-    free(self.closest);
+    json_decref(self.match);
+    json_decref(self.fitting);
+    json_decref(self.closest);
     return status;
 }
 
@@ -275,10 +257,9 @@ static const harpe_command_line command_line = {
     .forms = "[list]\nlink\nshow ID\nwatch ID\nevict ID\nfinished [ID]",
     .about =
         "Show the jobs of a coordination server (harpe serve), or evict a job. link prints the "
-        "dashboard's address. finished lists the final reports of evicted jobs, or shows one. "
-        "ID may be the beginning of an id if only one id begins with it.\v"
-        "Examples:\n  harpe jobs --server http://head-node:7787\n  harpe jobs show "
-        "2026-01-31\n\n"
+        "dashboard's address. finished lists the final reports of evicted jobs, or shows one. ID "
+        "may be the beginning of an id if only one id begins with it.\v"
+        "Examples:\n  harpe jobs --server http://head-node:7787\n  harpe jobs show 2026-01-31\n\n"
         "See also: man harpe-jobs",
 };
 
@@ -311,12 +292,6 @@ static harpe_status print_text(harpe_text *text, harpe_error *error) {
 
 /* ---- List, show, evict ----------------------------------------------------------------------- */
 
-static harpe_status print_page(harpe_jobs_table *table, const json_t *jobs, harpe_error *error) {
-    harpe_text text = {0};
-    harpe_jobs_view_page(table, jobs, &text);
-    return print_text(&text, error);
-}
-
 static harpe_status print_pages(const jobs_arguments *arguments, job_pages pages,
                                 harpe_error *error) {
     harpe_jobs_table table = {.quiet = arguments->quiet, .columns = harpe_command_columns()};
@@ -325,8 +300,10 @@ static harpe_status print_pages(const jobs_arguments *arguments, job_pages pages
     harpe_status status = next_page(&pages, &jobs, error);
     for (bool is_first = true; status == HARPE_OK && jobs; is_first = false) {
         count = count_all(&pages);
+        harpe_text text = {0};
+        if (!arguments->json) harpe_jobs_view_page(&table, jobs, &text);
         status = arguments->json ? harpe_command_print_json_rows("jobs", jobs, is_first, error)
-                                 : print_page(&table, jobs, error);
+                                 : print_text(&text, error);
         if (status == HARPE_OK) status = next_page(&pages, &jobs, error);
     }
     if (status == HARPE_OK && arguments->json)
@@ -516,8 +493,7 @@ static harpe_status watch(const jobs_arguments *arguments, harpe_server_client *
     bool is_capable = isatty(STDOUT_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
     watching watch = {.arguments = arguments,
                       .is_display = is_capable && !arguments->json && !arguments->quiet};
-    harpe_terminal_progress progress;
-    (void)harpe_terminal_progress_start(&progress, true);
+    harpe_command_catch_signals();
     harpe_status status = follow(&watch, client, id, error);
     harpe_text_free(&watch.before);
     return status;
@@ -558,17 +534,18 @@ static harpe_status run(const jobs_arguments *arguments, harpe_server_client *cl
         (arguments->action == ACTION_FINISHED && !arguments->id))
         return list(arguments, client, error);
     if (arguments->action == ACTION_LINK) return print_link(arguments, client, error);
-    char *id = NULL;
+    json_t *found = NULL;
     harpe_status status =
-        find_job(client, arguments->action == ACTION_FINISHED, arguments->id, &id, error);
+        find_job(client, arguments->action == ACTION_FINISHED, arguments->id, &found, error);
     if (status != HARPE_OK) return status;
+    const char *id = json_string_value(found);
     if (arguments->action == ACTION_SHOW || arguments->action == ACTION_FINISHED)
         status = show(arguments, client, id, error);
     else if (arguments->action == ACTION_WATCH)
         status = watch(arguments, client, id, error);
     else
         status = evict(arguments, client, id, error);
-    free(id);
+    json_decref(found);
     return status;
 }
 

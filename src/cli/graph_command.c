@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `harpe graph import`: makes a graph from the traces of a job. This file reads flags and writes
  * output; src/trace does the work. */
-#include <stdlib.h>
-#include <string.h>
-
 #include <harpe/graph.h>
 #include <harpe/profile.h>
 
-#include "base/array.h"
-#include "base/error.h"
-#include "base/format.h"
-#include "base/terminal_progress.h"
-#include "cli/commands.h"
-#include "cli/gpu_names.h"
+#include "cli/cli.h"
 #include "trace/trace.h"
 
 /* The time until a new clock holds differs widely between GPU models, and between clocks of one GPU
@@ -71,8 +63,7 @@ static const harpe_flag flags[] = {
      HARPE_INTO(graph_arguments, request.step), 0, INT32_MAX},
     {"communication", 0, "REGEX",
      "Kernels whose names match this POSIX extended regular expression communicate, as those of "
-     "known "
-     "libraries do; may be given several times",
+     "known libraries do; may be given several times",
      1, .read = add_pattern},
     {.help = "Activities:", .group = 2},
     {"gpu", 'g', "MODEL",
@@ -101,11 +92,10 @@ static const harpe_command_line command_line = {
     .parts = {{.flags = flags}},
     .words = words,
     .forms = "import TRACE...",
-    .about =
-        "Make a graph for harpe plan --graph from the traces of one iteration, one file for "
-        "each rank: traces of PyTorch's profiler (Kineto) or MLCommons Chakra execution "
-        "traces.\vExample:\n  harpe graph import rank*.json --gpu A100 --output job.json\n  harpe "
-        "plan --graph job.json --output-dir plans\n\nSee also: man harpe-graph",
+    .about = "Make a graph for harpe plan --graph from the traces of one iteration, one file for "
+             "each rank: traces of PyTorch's profiler (Kineto) or MLCommons Chakra execution "
+             "traces.\vExample:\n  harpe graph import rank*.json --gpu A100 --output job.json\n  "
+             "harpe plan --graph job.json --output-dir plans\n\nSee also: man harpe-graph",
     .more_help = harpe_gpu_models_help,
 };
 
@@ -249,8 +239,7 @@ int harpe_graph_command(int argc, char **argv) {
                                         &arguments.request.names, &error);
     }
     harpe_trace *traces = harpe_calloc(arguments.trace_count, sizeof *traces);
-    harpe_terminal_progress terminal;
-    (void)harpe_terminal_progress_start(&terminal, true);
+    harpe_command_catch_signals();
     if (status == HARPE_OK)
         status = traces ? import(&arguments, traces, &error) : harpe_fail_memory(&error);
     for (size_t t = 0; traces && t < arguments.trace_count; t++)
