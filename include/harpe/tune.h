@@ -5,7 +5,7 @@
  * any command in this way. docs/tune.md describes how work is measured and how a setting is chosen.
  *
  * A tuning never makes a program fail or wait. After a fault, the thread logs one line, restores
- * the GPUs and changes no more settings. */
+ * the GPUs and changes no more settings. If a GPU cannot be restored, the log says so. */
 #ifndef HARPE_TUNE_H
 #define HARPE_TUNE_H
 
@@ -74,11 +74,16 @@ typedef struct harpe_tuning_report {
     bool is_noise;                   /* the interval of `saved` contains 0 */
     double highest_j_per_work, chosen_j_per_work;
     double highest_s_per_work, chosen_s_per_work;
-    double work, time_s, energy_j; /* since the start: all work, and time and energy of all GPUs */
+    /* All work that was counted, and time and energy of all GPUs up to its last unit. Times in
+     * which the work or the energy is not known are left out of all three. If no energy is known,
+     * `time_s` and `energy_j` are 0, and `work` is all work. */
+    double work, time_s, energy_j;
     double used_j, highest_j; /* energy of the measured work, and an estimate of the energy that
                                * this work would have needed at the highest setting */
     double latency_p95_s;     /* of the last slice; 0: not known */
     bool is_restored;         /* settings were changed, and are restored */
+    bool is_unrestored; /* a GPU could not be restored, or it is not known whether it is; the log
+                         * says which one, and `harpe gpus --restore` tries again */
     const char
         *reason; /* why work cannot be measured, or why the tuning has stopped; NULL: neither */
 } harpe_tuning_report;

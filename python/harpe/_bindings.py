@@ -1030,6 +1030,7 @@ harpe_tuning_report._fields_ = [
     ("highest_j", C.c_double),
     ("latency_p95_s", C.c_double),
     ("is_restored", C.c_bool),
+    ("is_unrestored", C.c_bool),
     ("reason", C.c_char_p),
 ]
 

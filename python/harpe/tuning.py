@@ -51,9 +51,11 @@ class TuningReport:
     slowest_minute: the slowest minute so far was at most about this share slower.
     is_noise: the saving's interval contains 0.
     guess_low, guess_high: with dry_run, 19 of 20 measured programs have a saving between these.
-    work, time_s, energy_j: units of work, time, and energy of all GPUs since the start.
+    work, time_s, energy_j: units of work, and time and energy of all GPUs up to the last unit, without
+        times in which the work or the energy is not known; both 0: no energy is known.
     highest_j_per_unit, chosen_j_per_unit, highest_s_per_unit, chosen_s_per_unit: of a unit of work.
     is_restored: settings were changed, and are as they were found.
+    is_unrestored: a GPU could not be restored, or it is not known whether it is (harpe gpus --restore).
     """
 
     phase: str
@@ -76,6 +78,7 @@ class TuningReport:
     highest_s_per_unit: Optional[float] = None
     chosen_s_per_unit: Optional[float] = None
     is_restored: bool = False
+    is_unrestored: bool = False
     guess_low: Optional[float] = None
     guess_high: Optional[float] = None
 
@@ -110,7 +113,7 @@ def _report_of(found: b.harpe_tuning_report) -> TuningReport:
         phase=_PHASES[found.phase], meter=text(found.meter), reason=text(found.reason),
         clock_mhz=found.clock_mhz, power_limit_w=found.limit_w, trials=found.trials,
         is_noise=found.is_noise, work=found.work, time_s=found.time_s, energy_j=found.energy_j,
-        is_restored=found.is_restored, **shares, **per_unit)
+        is_restored=found.is_restored, is_unrestored=found.is_unrestored, **shares, **per_unit)
 
 
 # ---- GPUs and ranks ------------------------------------------------------------------------------

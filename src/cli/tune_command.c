@@ -225,6 +225,9 @@ static const char *const phase_names[] = {
     [HARPE_TUNING_STOPPED] = "stopped",
 };
 
+static const char unrestored[] =
+    "a GPU could not be restored, or it is not known whether it is: run 'harpe gpus --restore'";
+
 /* Appends a setting, such as "1185 MHz, 300 W". */
 static void append_setting(harpe_text *text, int clock_mhz, int limit_w) {
     if (clock_mhz > 0) harpe_text_printf(text, "%d MHz", clock_mhz);
@@ -276,14 +279,17 @@ static double saved_kwh(const harpe_tuning_report *report) {
 }
 
 static void append_work(harpe_text *text, const harpe_tuning_report *report) {
+    bool has_energy = report->energy_j > 0;
     harpe_text_printf(text, NAME ": ");
     if (report->meter)
-        harpe_text_printf(text, "%s units of work, measured by %s, in %s with ",
-                          HARPE_DIGITS(report->work, 6), report->meter, HARPE_TIME(report->time_s));
+        harpe_text_printf(text, "%s units of work, measured by %s%s", HARPE_DIGITS(report->work, 6),
+                          report->meter, has_energy ? ", in " : "");
+    if (has_energy)
+        harpe_text_printf(text, "%s with %s kWh", HARPE_TIME(report->time_s),
+                          HARPE_DIGITS(report->energy_j / HARPE_JOULES_PER_KWH, 4));
     else
-        harpe_text_printf(text, "%s with ", HARPE_TIME(report->time_s));
-    harpe_text_printf(text, "%s kWh", HARPE_DIGITS(report->energy_j / HARPE_JOULES_PER_KWH, 4));
-    if (report->work > 0)
+        harpe_text_printf(text, "%sthe energy is not known", report->meter ? "; " : "");
+    if (report->work > 0 && has_energy)
         harpe_text_printf(text, ", %s per unit", HARPE_ENERGY(report->energy_j / report->work));
     harpe_text_printf(text, "\n");
 }
@@ -304,19 +310,26 @@ static void append_choice(harpe_text *text, const harpe_tuning_report *report) {
         harpe_text_printf(text, "; %s and then %s per unit",
                           HARPE_ENERGY(report->highest_j_per_work),
                           HARPE_ENERGY(report->chosen_j_per_work));
-    } else if (is_settled) {
+    } else if (is_settled && report->trials > 0) {
         harpe_text_printf(text,
                           ", the highest setting: of those tried (%d trial%s), it is the best",
                           report->trials, report->trials == 1 ? "" : "s");
+    } else if (is_settled) {
+        harpe_text_printf(text, ", the highest setting: no other one could be tried");
     }
     harpe_text_printf(text, "\n");
 }
 
 static void append_money(harpe_text *text, const harpe_tuning_report *report,
                          const tune_prices *prices) {
-    double kwh = fmax(saved_kwh(report), 0);
+    double kwh = saved_kwh(report);
+    /* As if all work were done at the chosen setting; 0: not known. */
+    double error_kwh = report->saved_error * report->highest_j / HARPE_JOULES_PER_KWH;
     double carbon_kg = kwh * prices->carbon_g_per_kwh / HARPE_GRAMS_PER_KG;
     harpe_text_printf(text, NAME ": saved so far: %s kWh", HARPE_DIGITS(kwh, 3));
+    if (error_kwh > 0) harpe_text_printf(text, " (+- %s kWh)", HARPE_DIGITS(error_kwh, 2));
+    if (!(error_kwh > 0) || fabs(kwh) <= error_kwh)
+        harpe_text_printf(text, ", which could be noise");
     if (!isnan(prices->per_kwh))
         harpe_text_printf(text, ", %s for energy", HARPE_DIGITS(kwh * prices->per_kwh, 3));
     if (!isnan(carbon_kg)) harpe_text_printf(text, ", %s kg of CO2", HARPE_DIGITS(carbon_kg, 3));
@@ -325,11 +338,13 @@ static void append_money(harpe_text *text, const harpe_tuning_report *report,
 
 /* Says why there is no choice. */
 static void append_reason(harpe_text *text, const harpe_tuning_report *report) {
-    harpe_text_printf(text, NAME ": %s: %s; the GPUs %s\n",
+    harpe_text_printf(text, NAME ": %s: %s; %s\n",
                       report->phase == HARPE_TUNING_STOPPED ? "no setting was chosen"
                                                             : "cannot measure this program",
-                      report->reason ? report->reason : "its work is too uneven",
-                      report->is_restored ? "are as they were found" : "were not changed");
+                      report->reason,
+                      report->is_unrestored ? unrestored
+                      : report->is_restored ? "the GPUs are as they were found"
+                                            : "the GPUs were not changed");
 }
 
 static void append_dry(harpe_text *text, const harpe_tuning_report *report) {
@@ -356,8 +371,9 @@ static void tune_report_print(const harpe_tuning_report *report, const tune_pric
     else
         append_reason(&text, report);
     if (!is_dry && report->highest_j > 0) append_money(&text, report, prices);
-    if (is_chosen && report->is_restored)
-        harpe_text_printf(&text, NAME ": the GPUs are as they were found\n");
+    if (is_chosen && (report->is_restored || report->is_unrestored))
+        harpe_text_printf(&text, NAME ": %s\n",
+                          report->is_unrestored ? unrestored : "the GPUs are as they were found");
     if (text.data) fputs(text.data, stderr);
     harpe_text_free(&text);
 }
@@ -373,13 +389,15 @@ static harpe_status tune_report_print_json(const harpe_tuning_report *report,
                                            const tune_prices *prices, harpe_error *error) {
     bool is_compared = report->saved_error > 0;
     bool is_guessed = report->guess_high > 0;
-    bool has_totals = report->highest_j > 0;
+    bool has_totals = report->highest_j > 0, has_energy = report->energy_j > 0;
     json_t *object =
-        json_pack("{s:s, s:s?, s:s?, s:i, s:i, s:i, s:b, s:f, s:f, s:f, s:b}", "phase",
+        json_pack("{s:s, s:s?, s:s?, s:i, s:i, s:i, s:b, s:f, s:b, s:b}", "phase",
                   phase_names[report->phase], "meter", report->meter, "reason", report->reason,
                   "clock_mhz", report->clock_mhz, "power_limit_w", report->limit_w, "trials",
-                  report->trials, "is_noise", report->is_noise, "work", report->work, "time_s",
-                  report->time_s, "energy_j", report->energy_j, "is_restored", report->is_restored);
+                  report->trials, "is_noise", report->is_noise, "work", report->work, "is_restored",
+                  report->is_restored, "is_unrestored", report->is_unrestored);
+    put(object, "time_s", has_energy, report->time_s);
+    put(object, "energy_j", has_energy, report->energy_j);
     put(object, "saved", is_compared || is_guessed, report->saved);
     put(object, "saved_error", is_compared, report->saved_error);
     put(object, "guess_low", is_guessed, report->guess_low);
@@ -521,6 +539,8 @@ static void check_complete(const struct argp_state *state, const tune_arguments 
         harpe_flag_fail(state, "--latency-p95 needs --rate-url");
     if (arguments->expression && !arguments->command)
         harpe_flag_fail(state, "--rate-regex needs a command, whose output it reads");
+    if (options->save_path && !*options->save_path)
+        harpe_flag_fail(state, "--save: the name of the file is empty");
     if (arguments->has_eta && options->aim != HARPE_TUNING_COST)
         harpe_flag_fail(state, "--eta needs --selector zeus-cost");
 }
@@ -607,15 +627,21 @@ static void stop_tuning(tune_run *run) {
     tune_live_clear(&run->live);
 }
 
+/* Prints the report. A command's status passes in any case. */
 static int tell(tune_run *run, int code) {
     const tune_arguments *arguments = &run->arguments;
     harpe_error error;
     if (!run->tuning) return code;
-    if (!arguments->wants_json)
+    if (!arguments->wants_json) {
         tune_report_print(&run->report, &arguments->prices, arguments->options.is_dry);
-    else if (tune_report_print_json(&run->report, &arguments->prices, &error) != HARPE_OK)
-        return harpe_command_fail("tune", &error);
-    return code;
+        return code;
+    }
+    if (tune_report_print_json(&run->report, &arguments->prices, &error) == HARPE_OK &&
+        harpe_command_flush(&error) == HARPE_OK)
+        return code;
+    int failure = harpe_command_fail("tune", &error);
+    /* Otherwise the failure would be told, and change the status, again at exit. */
+    return freopen("/dev/null", "w", stdout) && arguments->command ? code : failure;
 }
 
 /* ---- A command ------------------------------------------------------------------------------- */

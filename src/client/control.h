@@ -208,6 +208,9 @@ harpe_frequency_controller_start_unless(const harpe_frequency_controller_options
 /* Returns true if the controller's process has died. harpe_frequency_controller_check cannot tell
  * this, because it returns the same status when zeusd does not answer. */
 bool harpe_frequency_controller_has_died(const harpe_frequency_controller *controller);
+/* Does what harpe_frequency_controller_stop does. Returns false if the GPU could not be restored,
+ * or if it is not known whether it is. */
+bool harpe_frequency_controller_restores(harpe_frequency_controller *controller);
 
 /* Returns a header for a GPU and its trainer. The caller sets the other members. */
 harpe_controller_header harpe_controller_header_for(const harpe_gpus *gpus, int gpu, pid_t trainer);

@@ -289,7 +289,8 @@ static int milliseconds_until(double time_s) {
 
 /* Reads until the process has sent its result, and ignores all messages before it. Returns false if
  * the result has not come at `give_up_at`, or if the process has ended without a result. */
-static bool hears_the_end(const harpe_frequency_controller *controller, double give_up_at) {
+static bool hears_the_end(const harpe_frequency_controller *controller, double give_up_at,
+                          bool *is_restored) {
     harpe_controller_message message;
     do {
         if (!harpe_helper_process_receive(controller->socket, &message, sizeof message,
@@ -297,7 +298,8 @@ static bool hears_the_end(const harpe_frequency_controller *controller, double g
             return false;
     } while (message.news != HARPE_CONTROLLER_RESTORED);
     message.error.message[sizeof message.error.message - 1] = '\0';
-    if (message.error.status != HARPE_OK)
+    *is_restored = message.error.status == HARPE_OK;
+    if (!*is_restored)
         harpe_log_line(&controller->log, HARPE_LOG_WARNING, "%s", message.error.message);
     /* Waits until the process has ended. */
     (void)harpe_helper_process_receive(controller->socket, &message, sizeof message,
@@ -308,18 +310,19 @@ static bool hears_the_end(const harpe_frequency_controller *controller, double g
 /* Makes the controller restore the GPU. If the controller is dead, starts a new controller, which
  * restores the GPU. Tries this twice at most, because the new controller may die too. After
  * controller->stop_s seconds, returns in any case; a controller that is still running goes on
- * alone. */
-static void restore(harpe_frequency_controller *controller) {
+ * alone. Returns true if the GPU is restored. */
+static bool restore(harpe_frequency_controller *controller) {
+    bool is_restored = false;
     double give_up_at = harpe_clock_s() + controller->stop_s;
     bool has_died = harpe_frequency_controller_has_died(controller);
     for (int tries = 0; tries < 2; tries++) {
         harpe_error error;
         if (has_died && replace_process(controller, milliseconds_until(give_up_at), NULL, &error)) {
             harpe_log_line(&controller->log, HARPE_LOG_WARNING, "%s", error.message);
-            return;
+            return false;
         }
         (void)shutdown(controller->socket, SHUT_WR);
-        if (hears_the_end(controller, give_up_at)) return;
+        if (hears_the_end(controller, give_up_at, &is_restored)) return is_restored;
         has_died = harpe_frequency_controller_has_died(controller);
         if (!has_died) break;
     }
@@ -328,12 +331,18 @@ static void restore(harpe_frequency_controller *controller) {
         "the frequency controller has not reported in %.0f s that the GPU is restored: it "
         "continues alone, and writes a failure to the system's log",
         controller->stop_s);
+    return false;
+}
+
+bool harpe_frequency_controller_restores(harpe_frequency_controller *controller) {
+    if (!controller) return true;
+    bool is_restored = controller->owner != harpe_process_self() || restore(controller);
+    release(controller);
+    return is_restored;
 }
 
 void harpe_frequency_controller_stop(harpe_frequency_controller *controller) {
-    if (!controller) return;
-    if (controller->owner == harpe_process_self()) restore(controller);
-    release(controller);
+    (void)harpe_frequency_controller_restores(controller);
 }
 
 /* ---- Requests -------------------------------------------------------------------------------- */

@@ -133,6 +133,10 @@ static harpe_status check_options(const harpe_chooser_options *options, harpe_er
     return HARPE_OK;
 }
 
+static bool is_same(const harpe_tune_setting *a, const harpe_tune_setting *b) {
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
 static bool has_value(const harpe_tune_range *range, int value) {
     for (size_t i = 0; i < range->count; i++)
         if (range->values[i] == value) return true;
@@ -152,10 +156,12 @@ harpe_status harpe_chooser_new(const harpe_chooser_options *options, harpe_choos
     harpe_chooser *chooser = harpe_calloc(1, sizeof *chooser);
     if (!chooser) return harpe_fail_memory(error);
     chooser->options = *options;
+    harpe_tune_saved *saved = &chooser->options.saved;
     for (int k = 0; k < HARPE_TUNE_KNOBS; k++) {
         harpe_tune_range *range = &chooser->options.range[k];
         if (range->count < 2) {
             *range = (harpe_tune_range){0};
+            saved->setting.value[k] = 0;
             continue;
         }
         chooser->values[k] = harpe_calloc(range->count, sizeof(int));
@@ -166,9 +172,10 @@ harpe_status harpe_chooser_new(const harpe_chooser_options *options, harpe_choos
         memcpy(chooser->values[k], range->values, range->count * sizeof(int));
         range->values = chooser->values[k];
         chooser->highest.value[k] = range->values[0];
-        if (!has_value(range, options->saved.setting.value[k]))
-            chooser->options.saved = (harpe_tune_saved){.time_ratio = 0};
+        if (!has_value(range, saved->setting.value[k])) saved->time_ratio = 0;
     }
+    /* The highest setting cannot be compared with itself. */
+    if (is_same(&saved->setting, &chooser->highest)) saved->time_ratio = 0;
     chooser->phase_count = 1;
     begin_phase(&chooser->phases[0]);
     plan(chooser);
@@ -184,10 +191,6 @@ void harpe_chooser_free(harpe_chooser *chooser) {
 }
 
 /* ---- The parts of a phase -------------------------------------------------------------------- */
-
-static bool is_same(const harpe_tune_setting *a, const harpe_tune_setting *b) {
-    return memcmp(a, b, sizeof *a) == 0;
-}
 
 static program_phase *phase_now(harpe_chooser *chooser) { return &chooser->phases[chooser->now]; }
 
@@ -380,14 +383,13 @@ bool harpe_chooser_is_too_slow(const harpe_chooser *chooser, const harpe_tune_sl
 
 /* ---- Searching ------------------------------------------------------------------------------- */
 
-/* Returns true if a saved choice needs no search: its trial has found what was saved, or nothing
- * was to be saved. */
+/* Returns true if a saved choice needs no search: its trial has found what was saved. */
 static bool is_confirmed(const harpe_chooser *chooser, const harpe_search *search) {
     const harpe_tune_saved *saved = &chooser->options.saved;
     if (!(saved->time_ratio > 0)) return false;
-    if (is_same(&saved->setting, &chooser->highest)) return true;
     const harpe_trial *trial = &search->trials[0];
     return search->trial_count == 1 && trial->verdict == HARPE_TRIAL_ACCEPTED &&
+           is_same(&saved->setting, &trial->setting) &&
            fabs(trial->energy.mean - log(saved->energy_ratio)) < 0.03 + trial->energy.error;
 }
 
@@ -408,9 +410,10 @@ static void search_on(harpe_chooser *chooser) {
     harpe_tune_knob knob =
         setting.value[HARPE_TUNE_CLOCK] > 0 ? HARPE_TUNE_CLOCK : HARPE_TUNE_LIMIT;
     if (!is_confirmed(chooser, search)) {
-        bool is_check = search->trial_count == 0 && chooser->options.saved.time_ratio > 0;
-        if (is_check || harpe_search_next(&chooser->options, search, worst_allowed(chooser, phase),
-                                          &setting, &knob)) {
+        double allowed = worst_allowed(chooser, phase);
+        bool is_check = search->trial_count == 0 && chooser->options.saved.time_ratio > 0 &&
+                        harpe_search_worst_ratio(&chooser->options, search, &setting) <= allowed;
+        if (is_check || harpe_search_next(&chooser->options, search, allowed, &setting, &knob)) {
             search->trials[search->trial_count++] = (harpe_trial){.setting = setting, .knob = knob};
             phase->trial_s = 0;
             return;
@@ -781,10 +784,9 @@ void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *taken) {
     plan(chooser);
 }
 
-void harpe_chooser_drop(harpe_chooser *chooser) {
+void harpe_chooser_drop(harpe_chooser *chooser, const char *why) {
     chooser->before.is_valid = chooser->middle.is_valid = false;
-    if (++chooser->drops >= MOST_DROPS && !has_baseline(phase_now(chooser)))
-        chooser->reason = "its work could not be counted";
+    if (++chooser->drops >= MOST_DROPS && !has_baseline(phase_now(chooser))) chooser->reason = why;
     plan(chooser);
 }
 

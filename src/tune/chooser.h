@@ -49,8 +49,9 @@ harpe_tune_order harpe_chooser_next(const harpe_chooser *chooser);
 bool harpe_chooser_is_too_slow(const harpe_chooser *chooser, const harpe_tune_slice *so_far);
 /* The slice is over. A slice that is shorter than the order, or has less work, has ended early. */
 void harpe_chooser_take(harpe_chooser *chooser, const harpe_tune_slice *taken);
-/* The slice cannot be used, because the program paused or a counter was lost. */
-void harpe_chooser_drop(harpe_chooser *chooser);
+/* The slice cannot be used, because the program paused or a counter was lost. `why` becomes the
+ * report's reason if no slice can be used, and outlives the chooser. */
+void harpe_chooser_drop(harpe_chooser *chooser, const char *why);
 
 /* Returns the highest setting. */
 harpe_tune_setting harpe_chooser_highest(const harpe_chooser *chooser);

@@ -11,8 +11,11 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/process.h"
 #include "client/control.h"
 #include "gpu/gpus.h"
+#include "gpu/saved_settings.h"
 
 #define LOWEST_SHARE 0.33 /* of the highest clock; a lower one saves nothing */
 
@@ -32,10 +35,12 @@ typedef struct knob {
     harpe_frequency_controller **controllers;
     harpe_frequency_controller_obedience *at_begin; /* of each controller */
     harpe_power_limit_gpus *limits;
+    uint32_t *found_mw; /* the limit of each GPU before; 0: not known */
 } knob;
 
 struct harpe_knobs {
     knob each[HARPE_TUNE_KNOBS];
+    harpe_log log;
 };
 
 typedef struct knob_row {
@@ -77,6 +82,17 @@ static harpe_status list_clocks(knob *self, harpe_error *error) {
     return status;
 }
 
+/* A start that waited for a GPU of another process was interrupted: says which one. */
+static harpe_status tell_holder(const harpe_gpus *gpus, int gpu, harpe_error *error) {
+    harpe_saved_settings saved;
+    bool is_in_use = false;
+    if (!harpe_saved_settings_find(gpus, gpu, HARPE_SAVED_CLOCKS, &saved, &is_in_use) ||
+        !is_in_use || saved.trainer == harpe_process_self())
+        return HARPE_INTERRUPTED;
+    return harpe_fail(error, HARPE_ALREADY_EXISTS, "GPU %d is held by another process (%d)",
+                      harpe_gpu_info_at(gpus, gpu)->driver_index, (int)saved.trainer);
+}
+
 static harpe_status open_clock(knob *self, const atomic_bool *gives_up, harpe_log log,
                                harpe_error *error) {
     int count = harpe_gpus_count(self->gpus);
@@ -92,6 +108,7 @@ static harpe_status open_clock(knob *self, const atomic_bool *gives_up, harpe_lo
                                                       .log = log};
         status = harpe_frequency_controller_start_unless(&options, gives_up,
                                                          &self->controllers[gpu], error);
+        if (status == HARPE_INTERRUPTED) status = tell_holder(self->gpus, gpu, error);
     }
     return status == HARPE_OK ? list_clocks(self, error) : status;
 }
@@ -149,11 +166,13 @@ static harpe_status open_limit(knob *self, const atomic_bool *gives_up, harpe_lo
     const harpe_power_limit_device *device = harpe_power_limit_gpus_device(self->limits);
     /* A limit that an administrator has made lower is not raised. */
     int highest_w = device->maximum_w;
+    self->found_mw = harpe_calloc((size_t)device->gpu_count, sizeof *self->found_mw);
+    if (!self->found_mw) return harpe_fail_memory(error);
     for (int gpu = 0; gpu < device->gpu_count; gpu++) {
-        uint32_t found_mw = 0;
-        if (harpe_gpu_power_limit(self->gpus, gpu, &found_mw, NULL) == HARPE_OK &&
-            (int)(found_mw / 1000) < highest_w && (int)(found_mw / 1000) >= device->minimum_w)
-            highest_w = (int)(found_mw / 1000);
+        if (harpe_gpu_power_limit(self->gpus, gpu, &self->found_mw[gpu], NULL) != HARPE_OK)
+            continue;
+        int found_w = (int)(self->found_mw[gpu] / 1000);
+        if (found_w < highest_w && found_w >= device->minimum_w) highest_w = found_w;
     }
     for (int limit_w = highest_w; status == HARPE_OK && limit_w >= device->minimum_w;
          limit_w = (limit_w - 1) / LIMIT_STEP_W * LIMIT_STEP_W)
@@ -188,46 +207,65 @@ static const knob_row rows[HARPE_TUNE_KNOBS] = {
     [HARPE_TUNE_LIMIT] = {"power limit", open_limit, set_limit, check_limit, limit_was_held},
 };
 
-static bool is_open(const knob *one) {
-    return one->limits || (one->controllers && one->controllers[0]);
-}
-
 /* The limit is opened first: a controller then leaves it alone. */
 harpe_status harpe_knobs_open(harpe_gpus *gpus, const bool wanted[HARPE_TUNE_KNOBS],
                               const atomic_bool *gives_up, harpe_log log, harpe_knobs **out,
-                              bool *was_open, harpe_error *error) {
+                              harpe_error *error) {
     harpe_knobs *knobs = harpe_calloc(1, sizeof *knobs);
     if (!knobs) return harpe_fail_memory(error);
+    *out = knobs;
+    knobs->log = log;
     harpe_status status = harpe_gpus_check_same_model(gpus, error);
     for (int i = HARPE_TUNE_KNOBS - 1; status == HARPE_OK && i >= 0; i--) {
         knob *one = &knobs->each[i];
         one->gpus = gpus;
         if (!wanted[i]) continue;
         status = rows[i].open(one, gives_up, log, error);
-        *was_open = *was_open || is_open(one);
         if (status == HARPE_OK && one->value_count == 0)
             status = harpe_fail(error, HARPE_NOT_SUPPORTED, "the GPUs have no %s that can be set",
                                 rows[i].name);
     }
-    if (status != HARPE_OK) {
-        harpe_knobs_close(knobs);
-        return status;
-    }
-    *out = knobs;
-    return HARPE_OK;
+    return status;
 }
 
-void harpe_knobs_close(harpe_knobs *knobs) {
-    for (int i = 0; knobs && i < HARPE_TUNE_KNOBS; i++) {
-        knob *one = &knobs->each[i];
-        for (int gpu = 0; one->controllers && gpu < harpe_gpus_count(one->gpus); gpu++)
-            harpe_frequency_controller_stop(one->controllers[gpu]);
-        harpe_power_limit_gpus_free(one->limits);
-        free(one->controllers);
-        free(one->at_begin);
-        free(one->values);
+bool harpe_knobs_are_open(const harpe_knobs *knobs) {
+    const knob *clock = &knobs->each[HARPE_TUNE_CLOCK];
+    return knobs->each[HARPE_TUNE_LIMIT].limits || (clock->controllers && clock->controllers[0]);
+}
+
+static void tell_unrestored(const harpe_knobs *knobs, const knob *one, int gpu, const char *what) {
+    harpe_log_line(&knobs->log, HARPE_LOG_WARNING,
+                   "GPU %d: its %s could not be restored, or it is not known whether it is: run "
+                   "'harpe gpus --restore'",
+                   harpe_gpu_info_at(one->gpus, gpu)->driver_index, what);
+}
+
+bool harpe_knobs_close(harpe_knobs *knobs) {
+    bool are_restored = true;
+    if (!knobs) return true;
+    knob *clock = &knobs->each[HARPE_TUNE_CLOCK], *limit = &knobs->each[HARPE_TUNE_LIMIT];
+    for (int gpu = 0; clock->controllers && gpu < harpe_gpus_count(clock->gpus); gpu++) {
+        if (harpe_frequency_controller_restores(clock->controllers[gpu])) continue;
+        are_restored = false;
+        tell_unrestored(knobs, clock, gpu, "clock");
     }
+    harpe_power_limit_gpus_free(limit->limits);
+    for (int gpu = 0; limit->found_mw && gpu < harpe_gpus_count(limit->gpus); gpu++) {
+        uint32_t now_mw = 0;
+        if (limit->found_mw[gpu] == 0 ||
+            (harpe_gpu_power_limit(limit->gpus, gpu, &now_mw, NULL) == HARPE_OK &&
+             harpe_is_power_limit(now_mw, limit->found_mw[gpu])))
+            continue;
+        are_restored = false;
+        tell_unrestored(knobs, limit, gpu, "power limit");
+    }
+    free(clock->controllers);
+    free(clock->at_begin);
+    free(clock->values);
+    free(limit->found_mw);
+    free(limit->values);
     free(knobs);
+    return are_restored;
 }
 
 harpe_tune_range harpe_knobs_range(const harpe_knobs *knobs, harpe_tune_knob which) {

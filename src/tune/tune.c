@@ -55,6 +55,9 @@ struct harpe_tuning {
     uint32_t step_source; /* which steps marks count; 0: not known yet */
     double grain;         /* by which the work rises at once; 0: not known */
     harpe_monitor *monitor;
+    /* The report's totals when the window WHOLE began, and the count then and at the last totals.
+     */
+    double before_work, before_s, before_j, count_at_begin, count_told;
     harpe_knobs *knobs; /* NULL: not opened yet, or closed */
     harpe_chooser *chooser;
     harpe_tune_saved saved;         /* of an earlier run */
@@ -64,6 +67,7 @@ struct harpe_tuning {
     pthread_t thread;
     bool has_thread;
     bool has_told_latency;
+    bool is_unreadable;     /* the meter had no reading when it was last read */
     harpe_tune_setting now; /* what is set */
     bool is_between_units;  /* the last slice ended with a unit of work, just now */
     pthread_mutex_t lock;   /* guards the report */
@@ -72,6 +76,8 @@ struct harpe_tuning {
 
 /* The reasons of all reports. They outlive the tuning. */
 static const char *const slow_latency = "the latency is above its limit at the highest setting";
+static const char *const no_work = "its work could not be counted";
+static const char *const no_energy = "the energy of its GPUs could not be measured";
 
 /* ---- Time ------------------------------------------------------------------------------------ */
 
@@ -103,18 +109,33 @@ static void set_phase(harpe_tuning *tuning, harpe_tuning_phase phase, const char
     harpe_unlock(&tuning->lock);
 }
 
-/* Adds what the monitor has counted since the start. */
+/* Leaves out what was counted since the last totals: its work or its energy is not known. */
+static void leave_out(harpe_tuning *tuning) {
+    const harpe_tuning_report *so_far = &tuning->report;
+    tuning->count_at_begin = tuning->count_told = tuning->count.total;
+    tuning->before_work = so_far->energy_j > 0 ? so_far->work : 0;
+    tuning->before_s = so_far->time_s;
+    tuning->before_j = so_far->energy_j;
+    (void)harpe_monitor_begin(tuning->monitor, WHOLE, true, NULL);
+}
+
+/* Adds what the monitor has counted, up to the last unit of work. Before the first unit, adds time
+ * and energy alone. */
 static void read_totals(harpe_tuning *tuning) {
     harpe_window_measurement whole = {0};
+    double total = tuning->count.total;
     harpe_status status = harpe_monitor_peek(tuning->monitor, WHOLE, &whole, NULL);
     harpe_lock(&tuning->lock);
-    tuning->report.work = tuning->count.total;
-    if (status == HARPE_OK) {
-        tuning->report.time_s = whole.time_s;
-        tuning->report.energy_j = whole.total_gpu_energy_j;
+    if (status == HARPE_OK && (total > tuning->count_told || !(total > 0))) {
+        tuning->report.work = tuning->before_work + total - tuning->count_at_begin;
+        tuning->report.time_s = tuning->before_s + whole.time_s;
+        tuning->report.energy_j = tuning->before_j + whole.total_gpu_energy_j;
     }
+    if (!(tuning->report.energy_j > 0)) tuning->report.work = total;
     harpe_unlock(&tuning->lock);
+    tuning->count_told = total;
     harpe_window_measurement_clear(&whole);
+    if (status != HARPE_OK) leave_out(tuning);
 }
 
 static void read_chooser(harpe_tuning *tuning) {
@@ -143,38 +164,37 @@ static const char *describe(char text[SETTING_SIZE], int clock_mhz, int limit_w)
     return text;
 }
 
-static void close_knobs(harpe_tuning *tuning) {
-    bool was_open = tuning->knobs != NULL;
-    harpe_knobs_close(tuning->knobs);
+/* Restores the GPUs. Returns how they are then, for people. */
+static const char *close_knobs(harpe_tuning *tuning) {
+    bool were_open = tuning->knobs && harpe_knobs_are_open(tuning->knobs);
+    bool are_restored = harpe_knobs_close(tuning->knobs);
     tuning->knobs = NULL;
     tuning->now = (harpe_tune_setting){.value = {0}};
     harpe_lock(&tuning->lock);
     tuning->report.now_mhz = tuning->report.now_w = 0;
-    tuning->report.is_restored = tuning->report.is_restored || was_open;
+    tuning->report.is_restored = tuning->report.is_restored || (were_open && are_restored);
+    tuning->report.is_unrestored = tuning->report.is_unrestored || !are_restored;
     harpe_unlock(&tuning->lock);
+    return are_restored ? "the GPUs are as they were found" : "not all GPUs are restored";
 }
 
 /* Puts everything back after a fault. The program goes on. */
 static void stop_tuning(harpe_tuning *tuning, const harpe_error *error) {
-    close_knobs(tuning);
-    harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING,
-                   "%s; the GPUs are as they were found, and the program runs on untuned",
-                   error->message);
-    set_phase(tuning, HARPE_TUNING_STOPPED, "a fault has stopped the tuning");
+    const char *gpus = close_knobs(tuning);
+    harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING, "%s; %s, and the program %s untuned",
+                   error->message, gpus, is_over(tuning) ? "ran" : "runs on");
+    set_phase(tuning, HARPE_TUNING_STOPPED,
+              error->status == HARPE_ALREADY_EXISTS
+                  ? "another job holds a GPU, or has left it changed"
+                  : "a fault has stopped the tuning");
 }
 
 static harpe_status open_knobs(harpe_tuning *tuning, harpe_error *error) {
-    bool was_open = false;
     const harpe_tuning_options *options = &tuning->options;
     const bool wanted[HARPE_TUNE_KNOBS] = {
         [HARPE_TUNE_CLOCK] = options->tunes_clock, [HARPE_TUNE_LIMIT] = options->tunes_limit};
-    harpe_status status = harpe_knobs_open(options->gpus, wanted, &tuning->gives_up, options->log,
-                                           &tuning->knobs, &was_open, error);
-    if (status == HARPE_OK) return HARPE_OK;
-    harpe_lock(&tuning->lock);
-    tuning->report.is_restored = was_open;
-    harpe_unlock(&tuning->lock);
-    return status;
+    return harpe_knobs_open(options->gpus, wanted, &tuning->gives_up, options->log, &tuning->knobs,
+                            error);
 }
 
 /* Returns the highest power limits of all GPUs together, in W. */
@@ -238,7 +258,10 @@ static harpe_work_news read_work(harpe_tuning *tuning) {
     uint32_t source = harpe_meter_step_source(tuning->meter);
     /* The page shows the count of some moment between the request and the answer. */
     double read_s = (asked_s + now_s(tuning)) / 2;
+    bool was_counted = tuning->count.is_known;
     harpe_work_news news = harpe_work_count_take(&tuning->count, work, read_s);
+    tuning->is_unreadable = isnan(work);
+    if (news == HARPE_WORK_LOST || was_counted != tuning->count.is_known) leave_out(tuning);
     if (source == tuning->step_source || tuning->kind != HARPE_METER_MARKS) return news;
     bool was_known = tuning->step_source != 0;
     tuning->step_source = source;
@@ -325,8 +348,9 @@ static bool find_work(harpe_tuning *tuning) {
 
 typedef enum slice_end {
     SLICE_TAKEN,
-    SLICE_PAUSED,  /* the program paused; the slice can be repeated */
-    SLICE_DROPPED, /* a long pause, or a counter that was lost */
+    SLICE_PAUSED,    /* the program paused; the slice can be repeated */
+    SLICE_DROPPED,   /* a long pause, or a counter that was lost */
+    SLICE_NO_ENERGY, /* an energy counter restarted, or said what cannot be */
     SLICE_FAULT,
     SLICE_OVER, /* the thread must end */
 } slice_end;
@@ -336,16 +360,33 @@ static bool is_highest(const harpe_tuning *tuning) {
     return memcmp(&highest, &tuning->now, sizeof highest) == 0;
 }
 
+/* Says that no work is counted any more: the program pauses for long, or its counter has stopped.
+ */
+static bool tell_standing(const harpe_tuning *tuning, double now) {
+    double stood_s = now - tuning->count.changed_s;
+    if (stood_s < (tuning->is_unreadable ? STANDING_S : LOST_S)) return false;
+    harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING, "no work was counted for %.0f s: %s %s",
+                   stood_s, harpe_meter_name(tuning->meter, tuning->kind),
+                   tuning->is_unreadable ? "cannot be read" : "stands still");
+    return true;
+}
+
 /* Waits until the count changes, so that the slice begins with a unit. A program that stands still
  * gets the highest setting, because whatever it does now was not measured. */
 static slice_end align(harpe_tuning *tuning, harpe_error *error) {
     double since_s = now_s(tuning);
+    bool has_told = false;
     slice_end end = SLICE_TAKEN;
     (void)read_work(tuning);
     if (tuning->kind == HARPE_METER_PERIOD) return SLICE_TAKEN;
     while (!is_over(tuning)) {
         harpe_work_news news;
-        if (sees_work_finish(tuning, LOOK_S, &news)) return end;
+        bool has_finished = sees_work_finish(tuning, LOOK_S, &news);
+        if (has_told && news != HARPE_WORK_SAME) {
+            harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING, "work is counted again");
+            has_told = false;
+        }
+        if (has_finished) return end;
         double now = now_s(tuning);
         bool stands = harpe_work_count_stands(&tuning->count, now) && now > since_s + STANDING_S;
         if (stands && end == SLICE_TAKEN) {
@@ -353,6 +394,7 @@ static slice_end align(harpe_tuning *tuning, harpe_error *error) {
                 return SLICE_FAULT;
             end = SLICE_DROPPED;
         }
+        if (stands && !has_told) has_told = tell_standing(tuning, now);
     }
     return SLICE_OVER;
 }
@@ -487,7 +529,7 @@ static slice_end measure(harpe_tuning *tuning, const harpe_tune_order *order,
     harpe_window_measurement_clear(&window);
     if (harpe_knobs_were_held(tuning->knobs, error) != HARPE_OK) return SLICE_FAULT;
     judge_latency(tuning, slice);
-    return status == HARPE_OK ? SLICE_TAKEN : SLICE_DROPPED; /* a counter restarted */
+    return status == HARPE_OK ? SLICE_TAKEN : SLICE_NO_ENERGY;
 }
 
 /* ---- The thread ------------------------------------------------------------------------------ */
@@ -536,8 +578,7 @@ static void tell_phase(harpe_tuning *tuning, harpe_tuning_phase before) {
                        report.trials, describe(text, report.clock_mhz, report.limit_w));
     if (report.phase == HARPE_TUNING_UNMEASURABLE)
         harpe_log_line(&tuning->options.log, HARPE_LOG_WARNING,
-                       "cannot measure this program: %s; the GPUs are as they were found",
-                       report.reason ? report.reason : "its work is too uneven");
+                       "cannot measure this program: %s; %s", report.reason, close_knobs(tuning));
 }
 
 /* Measures slices until the chooser has no use for more. If the program pauses in a slice, the
@@ -555,14 +596,14 @@ static void choose(harpe_tuning *tuning) {
         if (end == SLICE_PAUSED && ++repeats > MOST_REPEATS) end = SLICE_DROPPED;
         if (end != SLICE_PAUSED) repeats = 0;
         if (end == SLICE_TAKEN) harpe_chooser_take(tuning->chooser, &slice);
-        if (end == SLICE_DROPPED) harpe_chooser_drop(tuning->chooser);
+        if (end == SLICE_DROPPED) harpe_chooser_drop(tuning->chooser, no_work);
+        if (end == SLICE_NO_ENERGY) harpe_chooser_drop(tuning->chooser, no_energy);
         read_chooser(tuning);
         read_totals(tuning);
         tell_phase(tuning, phase);
         phase = tuning->report.phase;
     }
     if (end == SLICE_FAULT && !is_over(tuning)) stop_tuning(tuning, &error);
-    if (phase == HARPE_TUNING_UNMEASURABLE) close_knobs(tuning);
 }
 
 static void *run(void *user) {
@@ -577,7 +618,7 @@ static void *run(void *user) {
         if (status == HARPE_OK) status = make_chooser(tuning, &error);
         if (status == HARPE_OK)
             choose(tuning);
-        else if (!is_over(tuning))
+        else if (!is_over(tuning) || status == HARPE_ALREADY_EXISTS)
             stop_tuning(tuning, &error);
     }
     follow(tuning);

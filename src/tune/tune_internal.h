@@ -25,13 +25,16 @@
 typedef struct harpe_knobs harpe_knobs;
 
 /* Takes control of the GPUs, which must be of one model, and finds the values that all of them
- * have. The highest ones are then set. `gpus` must outlive the knobs. After a failure the GPUs are
- * restored; `*was_open` becomes true if one had been changed. */
+ * have. The highest ones are then set. `gpus` must outlive the knobs. After a failure, `*out` is to
+ * be closed too. Fails with HARPE_ALREADY_EXISTS if another process holds a GPU. */
 harpe_status harpe_knobs_open(harpe_gpus *gpus, const bool wanted[HARPE_TUNE_KNOBS],
                               const atomic_bool *gives_up, harpe_log log, harpe_knobs **out,
-                              bool *was_open, harpe_error *error);
-/* Restores the GPUs. NULL is allowed. */
-void harpe_knobs_close(harpe_knobs *knobs);
+                              harpe_error *error);
+/* Returns true if a GPU may have been changed. */
+bool harpe_knobs_are_open(const harpe_knobs *knobs);
+/* Restores the GPUs. Returns false, and says which GPU it is, if one could not be restored or if it
+ * is not known whether it is. NULL is allowed. */
+bool harpe_knobs_close(harpe_knobs *knobs);
 
 /* Returns the values of a knob; none if it is not wanted. */
 harpe_tune_range harpe_knobs_range(const harpe_knobs *knobs, harpe_tune_knob which);

@@ -203,10 +203,35 @@ TEST(saved_choice_that_is_wrong_leads_to_a_search) {
     of = steady_program(1100, 0.8);
     report = tune(&of, options, 1200);
     assert_true(report.trials > 1 && chosen_clock(&report) < 1410);
-    options.saved = (harpe_tune_saved){{{1410}}, 1, 1}; /* nothing was to be saved */
-    report = tune(&of, options, 1400);
+    options.saved = (harpe_tune_saved){{{1410}}, 1, 1}; /* the highest: there is nothing to check */
+    of = steady_program(1100, 0.8);
+    report = tune(&of, options, 1200);
+    assert_true(report.trials > 0 && chosen_clock(&report) < 1410);
+}
+
+TEST(saved_value_of_a_knob_that_is_not_tuned_is_left_out) {
+    harpe_chooser_options options = {
+        .range[HARPE_TUNE_LIMIT] = {limits, LIMITS},
+        .max_slowdown = 0.02,
+        .saved = {{{900, 200}}, 1.0, 0.644},
+    };
+    program of = steady_program(900, 0.8);
+    harpe_tuning_report report = tune(&of, options, 1200);
     assert_int_equal(report.phase, HARPE_TUNING_SETTLED);
-    assert_int_equal(report.trials, 0);
+    assert_int_equal(chosen_clock(&report), 0);
+    assert_true(report.slowest_minute >= 0 && of.worst_minute <= report.slowest_minute + 0.002);
+}
+
+/* One step at the saved clock could lose more than a minute may lose. */
+TEST(saved_choice_that_is_never_allowed_is_given_up) {
+    harpe_chooser_options options = clock_options();
+    options.saved = (harpe_tune_saved){{{870}}, 1.0, 0.79}; /* as the first clock that is tried */
+    program of = steady_program(900, 0.8);
+    of.laws[0].step_s = 4;
+    harpe_tuning_report report = tune(&of, options, 7200);
+    assert_int_equal(report.phase, HARPE_TUNING_SETTLED);
+    assert_true(report.trials > 1 && chosen_clock(&report) < 1140);
+    assert_true(of.worst_minute <= 0.025);
 }
 
 /* ---- GPUs and programs that do not do what is expected --------------------------------------- */
@@ -228,13 +253,13 @@ TEST(work_that_cannot_be_counted_changes_nothing) {
     for (int i = 0; i < 100; i++) {
         harpe_tune_order order = harpe_chooser_next(chooser);
         assert_true(is_as_found(&order) || order.setting.value[HARPE_TUNE_CLOCK] == 1410);
-        harpe_chooser_drop(chooser);
+        harpe_chooser_drop(chooser, "a reason");
     }
     harpe_tuning_report report;
     harpe_chooser_report(chooser, &report);
     harpe_tune_order order = harpe_chooser_next(chooser);
     assert_int_equal(report.phase, HARPE_TUNING_UNMEASURABLE);
-    assert_non_null(report.reason);
+    assert_string_equal(report.reason, "a reason");
     assert_true(is_as_found(&order));
     harpe_chooser_free(chooser);
 }
@@ -261,7 +286,7 @@ TEST(pauses_end_no_search) {
     harpe_chooser *chooser = new_chooser(clock_options());
     run_until(&of, chooser, 10);
     for (int i = 0; i < 1000; i++)
-        harpe_chooser_drop(chooser);
+        harpe_chooser_drop(chooser, "a reason");
     harpe_tuning_report report = run_until(&of, chooser, 1200);
     assert_int_equal(report.phase, HARPE_TUNING_SETTLED);
     assert_true(chosen_clock(&report) <= 960);

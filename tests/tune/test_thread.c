@@ -24,21 +24,23 @@ typedef struct program {
     double idle_s;       /* between two steps */
     int pause_every;     /* after so many steps it pauses for 3 s; 0: never */
     double restart_at_s; /* the count in the file begins again; 0: never */
+    double gone_s[2];    /* between these times, no count is written */
+    const char *gone;    /* what the file says then; NULL: the last count */
     harpe_tuning_options options;
     pid_t process;
     harpe_tuning_report report;
     bool is_tuning;
     int warnings;
-    char line[1024]; /* the last warning */
+    char line[4096]; /* the first warnings */
 } program;
 
 static program now;
 
 static void keep_line(void *user, harpe_log_level level, const char *line) {
     (void)user;
-    if (level < HARPE_LOG_WARNING) return;
-    now.warnings++;
-    snprintf(now.line, sizeof now.line, "%s", line);
+    if (level < HARPE_LOG_WARNING || ++now.warnings > 8) return;
+    size_t length = strlen(now.line);
+    snprintf(now.line + length, 512, "%.500s\n", line);
 }
 
 /* ---- The program ----------------------------------------------------------------------------- */
@@ -64,7 +66,10 @@ static void work_steps(double begin_s) {
             has_restarted = true;
             step = 1;
         }
-        if (now.file) write_count(step);
+        double passed_s = harpe_clock_s() - begin_s;
+        bool is_gone = passed_s >= now.gone_s[0] && passed_s < now.gone_s[1];
+        if (now.file && !is_gone) write_count(step);
+        if (now.file && is_gone && now.gone) put_file(now.file, now.gone);
     }
 }
 
@@ -112,14 +117,19 @@ static uint32_t working_mhz(unsigned gpu) {
     return mhz;
 }
 
+static uint32_t limit_mw(int gpu) {
+    uint32_t found_mw = 0;
+    assert_int_equal(harpe_gpu_power_limit(gpus, gpu, &found_mw, NULL), HARPE_OK);
+    return found_mw;
+}
+
 static void assert_restored(void) {
     WAIT_FOR(find_controller() < 0 && harpe_world_pick("power-limit") < 0);
     for (int i = 0; i < harpe_gpus_count(gpus); i++) {
-        uint32_t limit_mw = 0, default_mw = 0;
+        uint32_t default_mw = 0;
         assert_int_equal(working_mhz((unsigned)i), HIGHEST_MHZ);
-        assert_int_equal(harpe_gpu_power_limit(gpus, i, &limit_mw, NULL), HARPE_OK);
         assert_int_equal(harpe_gpu_default_power_limit(gpus, i, &default_mw, NULL), HARPE_OK);
-        assert_int_equal(limit_mw, default_mw);
+        assert_int_equal(limit_mw(i), default_mw);
     }
 }
 
@@ -244,6 +254,7 @@ static void the_period_of_the_power_is_used_without_marks(void **state) {
     assert_string_equal(now.report.meter, "the period of the GPU's power");
     assert_true(now.report.clock_mhz < HIGHEST_MHZ);
     assert_true(now.report.slowdown < 0.02 && now.report.saved > 0.05);
+    assert_true(now.report.time_s < 970); /* marks were waited for, and no work was counted */
     assert_restored();
 }
 
@@ -262,6 +273,96 @@ static void a_counter_in_a_file_may_run_back(void **state) {
     assert_true(now.report.clock_mhz < HIGHEST_MHZ && now.report.slowdown < 0.025);
     assert_true(now.report.work > 2000 && now.report.work < 5000);
     assert_restored();
+}
+
+/* Returns how much energy a unit of work took by the report, against what was measured at the
+ * highest setting. The setting that is held saves a part of it. */
+static double energy_share(void) {
+    return now.report.energy_j / now.report.work / now.report.highest_j_per_work;
+}
+
+/* Time and energy without a count belong to no work, and both faults are told. */
+static void a_counter_that_stops_is_told_and_left_out(void **state) {
+    char path[512];
+    snprintf(path, sizeof path, "%s", scratch_path(*state, "steps"));
+    program counting = {.run_s = 400,
+                        .step_s = 0.2,
+                        .compute_share = 0.1,
+                        .jitter_s = 0.002,
+                        .file = path,
+                        .gone_s = {100, INFINITY},
+                        .options = {.rate_file = path}};
+    const char *const gone[] = {NULL, "nan\n", "1e300\n"};
+    for (int i = 0; i < 3; i++) {
+        counting.gone = gone[i];
+        finish(counting);
+        assert_int_equal(now.warnings, 1);
+        assert_non_null(strstr(now.line, gone[i] ? "cannot be read" : "stands still"));
+        assert_true(energy_share() > 0.6 && energy_share() < 1.05);
+        assert_true(now.report.time_s > 90 && now.report.time_s < 110);
+    }
+    counting.gone_s[1] = 200; /* the count then goes on */
+    finish(counting);
+    assert_non_null(strstr(now.line, "work is counted again"));
+    assert_true(energy_share() > 0.6 && energy_share() < 1.05);
+    assert_true(now.report.time_s > 390);
+    counting.restart_at_s = 150; /* the count goes on as that of another program */
+    finish(counting);
+    assert_true(energy_share() > 0.6 && energy_share() < 1.05);
+    assert_true(now.report.time_s > 290 && now.report.time_s < 310);
+    assert_restored();
+}
+
+static void an_energy_counter_that_restarts_stops_no_total(void **state) {
+    (void)state;
+    use_faults("counter_restart_after=60");
+    finish((program){
+        .run_s = 300, .step_s = 0.2, .compute_share = 0.1, .jitter_s = 0.002, .marks = true});
+    assert_true(now.report.time_s > 200);
+    assert_true(energy_share() > 0.6 && energy_share() < 1.05);
+}
+
+static void energy_that_cannot_be_is_called_so(void **state) {
+    (void)state;
+    use_faults("counter_factor=100");
+    finish((program){.run_s = 100, .step_s = 0.2, .compute_share = 0.1, .marks = true});
+    assert_int_equal(now.report.phase, HARPE_TUNING_UNMEASURABLE);
+    assert_non_null(strstr(now.report.reason, "energy"));
+    assert_true(now.report.work > 300);
+    assert_true(now.report.energy_j == 0 && now.report.time_s == 0);
+    start((program){.run_s = 100, .step_s = 0.2, .compute_share = 0.1, .marks = true});
+    pause_s(50);
+    use_faults("");
+    assert_true(harpe_world_await(now.process, INT64_MAX));
+    assert_true(now.report.time_s > 40 && now.report.time_s < 55);
+    assert_true(fabs(now.report.work * 0.2 - now.report.time_s) < 2);
+}
+
+/* The controller cannot restore the GPUs, or it is dead, and its successor cannot. */
+static void gpus_that_are_not_restored_are_told(void **state) {
+    (void)state;
+    uint32_t found_mw = limit_mw(1);
+    for (int i = 0; i < 3; i++) {
+        use_faults("");
+        start((program){.run_s = 200,
+                        .step_s = 0.2,
+                        .compute_share = 0.1,
+                        .marks = true,
+                        .options = {.tunes_limit = i == 2}});
+        pause_s(60);
+        while (i == 2 && limit_mw(1) >= found_mw)
+            pause_s(0.1);
+        use_faults("no_permission");
+        if (i == 1) harpe_world_kill(find_controller());
+        assert_true(harpe_world_await(now.process, INT64_MAX));
+        assert_int_equal(now.report.phase, HARPE_TUNING_STOPPED);
+        assert_false(now.report.is_restored);
+        assert_true(now.report.is_unrestored);
+        assert_non_null(strstr(now.line, i < 2 ? "GPU 1: its clock could not be restored"
+                                               : "GPU 1: its power limit could not be restored"));
+        assert_non_null(strstr(now.line, "harpe gpus --restore"));
+        assert_null(strstr(now.line, "as they were found"));
+    }
 }
 
 static void a_lock_that_is_ignored_ends_the_tuning(void **state) {
@@ -296,8 +397,9 @@ static void a_gpu_in_use_ends_the_tuning(void **state) {
     const harpe_frequency_controller_options options = {.gpus = gpus, .gpu = 1};
     assert_int_equal(harpe_frequency_controller_start(&options, &other, NULL), HARPE_OK);
     finish((program){.run_s = 2, .step_s = 0.2, .compute_share = 0.1, .marks = true});
-    assert_int_equal(now.report.phase, HARPE_TUNING_UNMEASURABLE);
-    assert_string_equal(now.report.reason, "it ended before its first measurement");
+    assert_int_equal(now.report.phase, HARPE_TUNING_STOPPED);
+    assert_string_equal(now.report.reason, "another job holds a GPU, or has left it changed");
+    assert_non_null(strstr(now.line, "GPU 1 is held by another process"));
     assert_true(now.report.is_restored);
     finish((program){.run_s = 120, .step_s = 0.2, .compute_share = 0.1, .marks = true});
     assert_int_equal(now.report.phase, HARPE_TUNING_STOPPED);
@@ -358,6 +460,10 @@ int main(void) {
         IN_WORLD(a_program_that_cannot_be_measured_is_unchanged),
         IN_WORLD(the_period_of_the_power_is_used_without_marks),
         IN_WORLD(a_counter_in_a_file_may_run_back),
+        IN_WORLD(a_counter_that_stops_is_told_and_left_out),
+        IN_WORLD(an_energy_counter_that_restarts_stops_no_total),
+        IN_WORLD(energy_that_cannot_be_is_called_so),
+        IN_WORLD(gpus_that_are_not_restored_are_told),
         IN_WORLD_OF(a_lock_that_is_ignored_ends_the_tuning, deaf),
         IN_WORLD(another_program_that_sets_clocks_ends_the_tuning),
         IN_WORLD(a_gpu_in_use_ends_the_tuning),

@@ -116,8 +116,8 @@ class Tune(unittest.TestCase):
         self.addCleanup(end_group, process)
         return process
 
-    def tune(self, *arguments):
-        return self.start(HARPE, "tune", *arguments)
+    def tune(self, *arguments, **options):
+        return self.start(HARPE, "tune", *arguments, **options)
 
     def wait_for(self, reached, what):
         give_up_at = time.monotonic() + LIMIT_S
@@ -312,10 +312,18 @@ print(mhz.value)"""))
             for line in process.stderr:
                 if b"settled after" in line:
                     break
-            self.finish(process, 7)
+            _, err = self.finish(process, 7)
+            self.assertRegex(err, r"saved so far: -?[0-9.e-]+ kWh( \(\+- [0-9.e-]+ kWh\)|, which could be noise)")
             saved = json.loads((self.path / "result").read_text())
             self.assertLessEqual(saved["clock_mhz"], HIGHEST_MHZ)
         self.assertGreater(saved["energy_ratio"], 0)
+
+    def test_a_report_that_cannot_be_written_is_told_and_the_status_stays(self):
+        with open("/dev/full", "wb") as full:
+            process = self.tune("--json", "--", "sh", "-c", "exit 6", stdout=full)
+            _, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 6)
+        self.assertIn(b"No space left", err)
 
     def test_the_live_line_is_for_terminals(self):
         ours, theirs = pty.openpty()
@@ -346,6 +354,7 @@ print(mhz.value)"""))
                 (["--max-slowdown", "1.05"], "--max-slowdown"),
                 (["--eta", "0.5"], "--eta needs"),
                 (["--attach", "1"], "exclude each other"),
+                (["--save", ""], "--save: the name of the file is empty"),
                 (["--save", "wrong"], "is no result of harpe tune")):
             process = self.tune(*arguments, "--", "touch", "started")
             _, err = process.communicate(timeout=LIMIT_S)
