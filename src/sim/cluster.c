@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/number.h"
 #include "base/platform.h"
 #include "base/process.h"
@@ -88,6 +89,15 @@ static bool put(const char *name, const char *value) {
     return (value ? setenv(name, value, 1) : unsetenv(name)) == 0;
 }
 
+/* Writes an absolute path, because the command may change its directory. Returns false if memory
+ * runs out. The caller frees `*out`; NULL: there is no path. */
+static bool absolute(const char *path, char **out) {
+    char *directory = path && *path != '/' ? getcwd(NULL, 0) : NULL;
+    *out = directory ? harpe_path_join(directory, "/", path) : path ? strdup(path) : NULL;
+    free(directory);
+    return !path || *out;
+}
+
 static harpe_status prepare_environment(const harpe_emulated_options *options, const char *cluster,
                                         const char *directory, harpe_error *error) {
     const char *loader_path = getenv("LD_LIBRARY_PATH");
@@ -96,6 +106,7 @@ static harpe_status prepare_environment(const harpe_emulated_options *options, c
     bool is_file = options->physics && strcmp(options->physics, "ideal") != 0 &&
                    strcmp(options->physics, "real") != 0;
     char *physics = is_file ? realpath(options->physics, NULL) : NULL;
+    char *faults_file = NULL, *profile = NULL;
     harpe_text_printf(&library, "%s/" LIBRARY_NAME, directory);
     harpe_text_printf(&path, "%s%s%s", directory, loader_path && *loader_path ? ":" : "",
                       loader_path ? loader_path : "");
@@ -104,22 +115,25 @@ static harpe_status prepare_environment(const harpe_emulated_options *options, c
                       program_path && *program_path ? program_path
                                                     : "/usr/local/bin:/usr/bin:/bin");
     bool is_done =
-        !library.failed && !path.failed && !programs.failed && put("PATH", programs.data) &&
-        put("HARPE_NVML_LIBRARY", library.data) && put("LD_LIBRARY_PATH", path.data) &&
-        put("HARPE_EMULATOR_CLUSTER", cluster) && put("HARPE_EMULATOR_GPUS", options->gpus) &&
+        !library.failed && !path.failed && !programs.failed &&
+        absolute(options->faults_file, &faults_file) && absolute(options->profile, &profile) &&
+        put("PATH", programs.data) && put("HARPE_NVML_LIBRARY", library.data) &&
+        put("LD_LIBRARY_PATH", path.data) && put("HARPE_EMULATOR_CLUSTER", cluster) &&
+        put("HARPE_EMULATOR_GPUS", options->gpus) &&
         put("HARPE_EMULATOR_TIME_SCALE", options->time_scale) &&
         put("HARPE_EMULATOR_BLOCKING_POWER", options->blocking_power) &&
         put("HARPE_EMULATOR_NOISE", options->noise) && put("HARPE_EMULATOR_SEED", options->seed) &&
         put("HARPE_EMULATOR_PHYSICS", physics ? physics : options->physics) &&
         put("HARPE_EMULATOR_FAULTS", options->faults) &&
-        put("HARPE_EMULATOR_FAULTS_FILE", options->faults_file) &&
-        put("HARPE_EMULATOR_PROFILE", options->profile) &&
+        put("HARPE_EMULATOR_FAULTS_FILE", faults_file) && put("HARPE_EMULATOR_PROFILE", profile) &&
         put("HARPE_EMULATOR_WORKLOAD", options->workload) &&
         put("HARPE_EMULATOR_TORCH", options->torch);
     harpe_text_free(&library);
     harpe_text_free(&path);
     harpe_text_free(&programs);
     free(physics);
+    free(faults_file);
+    free(profile);
     return is_done ? HARPE_OK : harpe_fail_memory(error);
 }
 

@@ -18,9 +18,9 @@ class EmulateTest(unittest.TestCase):
     environment = {key: value for key, value in os.environ.items()
                    if not key.startswith(("HARPE_", "LD_PRELOAD"))}
 
-    def emulate(self, *arguments):
+    def emulate(self, *arguments, cwd=None):
         return subprocess.run([HARPE, "emulate", *arguments], capture_output=True, text=True,
-                              env=self.environment, check=False)
+                              env=self.environment, cwd=cwd, check=False)
 
     def begin(self, *arguments):
         """A running `harpe emulate` whose command has printed 'ready'."""
@@ -71,6 +71,10 @@ class EmulateTest(unittest.TestCase):
             with open(path, "w", encoding="ascii") as file:
                 file.write(head + "0,forward,1200,0.055,18\n0,forward,1200,0.0551,18.01\n")
             self.assertEqual(self.emulate("--profile", path, "--", "true").returncode, 0)
+            # The command may change its directory.
+            result = self.emulate("--profile", "profile.csv", "--faults-file", "later", "--", "sh", "-c", "cd /; "
+                                  "echo $HARPE_EMULATOR_PROFILE $HARPE_EMULATOR_FAULTS_FILE", cwd=folder)
+            self.assertEqual(result.stdout.split(), [path, os.path.join(folder, "later")], result.stderr)
 
     def test_emulate_passes_signals_on(self):
         process = self.begin("--", "sh", "-c", "trap 'echo got; exit 3' TERM; echo ready; "
