@@ -256,7 +256,8 @@ json_t *harpe_command_json_number(double value) {
 }
 
 json_t *harpe_command_json_text(const char *text) {
-    json_t *value = text ? json_string(text) : json_null();
+    if (!text) return json_null();
+    json_t *value = json_string(text);
     char *copy = value ? NULL : strdup(text);
     if (!copy) return value;
     for (char *c = copy; *c; c++)

@@ -178,7 +178,7 @@ static void fill_figures(const json_t *job, job_cells cells) {
     if (json_is_object(plan))
         (void)snprintf(cells[PHASE], CELL_SIZE, "plan %ld", harpe_json_count(plan, "number"));
     else if (phase)
-        (void)strcpy(cells[PHASE], phase);
+        (void)snprintf(cells[PHASE], CELL_SIZE, "%s", phase);
     if (energy_j > 0) harpe_format_energy(cells[ENERGY], energy_j);
     if (json_is_object(saved) && number_of(saved, "energy_baseline") > 0)
         print_share(cells[SAVED], number_of(saved, "energy"),

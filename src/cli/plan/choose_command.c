@@ -388,6 +388,13 @@ static harpe_status fail_nothing_fits(const selection *s, harpe_error *error) {
 
 /* ---- Choosing -------------------------------------------------------------------------------- */
 
+static const harpe_frontier_row *fastest_of(const harpe_plan_directory *plans) {
+    const harpe_frontier_row *best = &plans->rows[0];
+    for (size_t i = 1; i < plans->row_count; i++)
+        if (plans->rows[i].time_s < best->time_s) best = &plans->rows[i];
+    return best;
+}
+
 /* Fills in the criterion's limit. */
 static void set_limit(selection *s, const chosen_plans *chosen) {
     double value = s->request->value;
@@ -425,7 +432,7 @@ static harpe_status choose(const choose_request *request, harpe_plan_directory *
                            chosen_plans *out, harpe_error *error) {
     selection s = {
         .request = request, .plans = plans, .time_limit_s = INFINITY, .average_limit_w = INFINITY};
-    chosen_plans chosen = {.fastest = least_of(&s, offsetof(harpe_frontier_row, time_s))};
+    chosen_plans chosen = {.fastest = fastest_of(plans)};
     set_limit(&s, &chosen);
     chosen.unlimited = select_row(&s);
     s.is_limited = has_limits(request);
