@@ -121,8 +121,8 @@ json_t *harpe_command_json_number(double value);
  * not UTF-8 become '?'. */
 json_t *harpe_command_json_text(const char *text);
 
-/* Starts a command of the user, which is searched in PATH. The command gets the signal mask `mask`,
- * and does not ignore the signals that only this program ignores. `actions` are for its
+/* Starts a command of the user. Searches PATH for the program. The command gets the signal mask
+ * `mask`, and does not ignore the signals that only this program ignores. `actions` are for its
  * descriptors; NULL: none. Returns 0 or an errno. */
 int harpe_command_spawn(char *const *command, const posix_spawn_file_actions_t *actions,
                         const sigset_t *mask, pid_t *child);
@@ -135,10 +135,10 @@ int harpe_command_exit_code(int wait_status);
 /* Blocks the signals of a list that ends with 0. Stores them in `*blocked`, and the signals that
  * were blocked before in `*before`. */
 void harpe_command_block(const int *numbers, sigset_t *blocked, sigset_t *before);
-/* Waits for the end of a command of the user, and returns its exit code. The signals `waited`, one
- * of which is SIGCHLD, must be blocked. Those that are sent only to this process are passed on; a
- * signal of the terminal reaches the command without help. If a second passes without a signal,
- * calls `tick`, which may be NULL. */
+/* Waits until a command of the user has ended, and returns its exit code. The caller has blocked
+ * the signals `waited`; SIGCHLD is one of them. If another process sends such a signal to this
+ * process, this function sends it to the command too. The terminal sends its signals to the command
+ * itself. Calls `tick` (may be NULL) after each second without a signal. */
 int harpe_command_wait(pid_t child, const sigset_t *waited, void (*tick)(void *user), void *user);
 /* Starts a command of the user with the signal mask `mask`, and waits for its end. */
 int harpe_command_run(const char *name, char *const *command, const sigset_t *waited,
@@ -169,8 +169,8 @@ typedef enum harpe_flag_kind {
 } harpe_flag_kind;
 
 /* A flag or a word of a command: its text in --help, and the member of the command's arguments that
- * gets its value. A row without a name is a heading of --help, and an empty row ends a table.
- * A text whose row has a range must be a number. */
+ * gets its value. A row without a name is a heading of --help, and an empty row ends a table. If
+ * a row has a range, the value must be a number. */
 typedef struct harpe_flag {
     const char *name;  /* without "--" */
     int letter;        /* 'q' for -q; 0: none */
@@ -228,11 +228,11 @@ typedef struct harpe_command_line {
 struct argp_state harpe_command_line_read(const harpe_command_line *line, int argc, char **argv,
                                           void *arguments);
 
-/* These functions read the values of flags. For an invalid value, they print one line with the flag
- * and the value, and exit with HARPE_EXIT_USAGE. */
+/* These functions convert the text of a flag's value. If the value is not valid, they print one
+ * line that names the flag and the value, and exit with HARPE_EXIT_USAGE. */
 int harpe_flag_int(const struct argp_state *state, const char *flag, const char *text,
                    int64_t minimum, int64_t maximum);
-/* `is_above`: the number must be greater than the minimum. */
+/* If `is_above` is true, the number must be greater than the minimum. */
 double harpe_flag_double(const struct argp_state *state, const char *flag, const char *text,
                          double minimum, double maximum, bool is_above);
 /* Returns the index of `text` in a NULL-terminated list of names. */

@@ -37,7 +37,8 @@ typedef struct monitor_session {
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* Reads "0,2". The monitor checks whether the GPUs exist. */
+/* Reads a list of numbers of GPUs, such as "0,2". The monitor checks later whether these GPUs
+ * exist. */
 static harpe_status parse_gpus(const char *list, monitor_session *session, harpe_error *error) {
     size_t capacity = 0;
     for (const char *cursor = list;; cursor++) {

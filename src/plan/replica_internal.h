@@ -116,8 +116,9 @@ struct harpe_replica_plans {
     harpe_replica_plan *plans;     /* [replica] */
     harpe_replica_classes classes; /* of replicas with the same profiles */
     harpe_replica_group *groups;   /* [class] */
-    /* The runs of all classes: [harpe_replica_clocks][class], and then those with one clock for all
-     * GPUs: [clock][class]. Such a run takes INFINITY if a GPU was not measured at the clock. */
+    /* Two tables, one after the other: [harpe_replica_clocks][class] has the runs of the classes at
+     * these clocks; [clock][class] has their runs with one clock for all GPUs. The time of a run is
+     * INFINITY if a GPU was not measured at the clock. */
     harpe_replica_run *runs;
     size_t instruction_count;
     size_t *rank_offset; /* [rank_count + 1] */

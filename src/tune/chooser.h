@@ -64,17 +64,18 @@ void harpe_chooser_report(const harpe_chooser *chooser, harpe_tuning_report *rep
  * search has settled. */
 harpe_tune_saved harpe_chooser_save(const harpe_chooser *chooser);
 
-/* Shares of the energy at the highest clock. Of 20 measured programs, the saving of 19 is between
- * `low` and `high`. */
+/* All members are shares of the energy at the highest clock. For 19 of 20 measured programs, the
+ * saving is between `low` and `high`. */
 typedef struct harpe_tune_guess {
     double saved, low, high;
 } harpe_tune_guess;
 
 /* Guesses how much energy a program saves with at most 2 % slowdown. `power_share` is the power
  * that the GPU draws at its highest clock while the program works, divided by its power limit. A
- * program that keeps the GPU at its power limit computes, and saves little. A program that stays
- * below it waits for memory or for launches. Most of these programs save much, but their power does
- * not tell which ones. The guess is 7 points wrong on average. */
+ * program that keeps the GPU at its power limit is bound by computation, and saves little. Other
+ * programs wait for memory or for launches of kernels. Most of them save much; the power does not
+ * show which of them do. The guess differs from the measured saving by 7 percentage points on
+ * average. */
 harpe_tune_guess harpe_tune_guess_saving(double power_share);
 
 #endif

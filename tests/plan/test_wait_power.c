@@ -58,7 +58,7 @@ static power_rows random_powers(const harpe_schedule *schedule, test_random *ran
     return powers;
 }
 
-/* Returns the power of a wait according to the rows, by the rule in the header. */
+/* Returns the power of a wait according to the rows, by the rule in harpe/plan.h. */
 static double power_of(const power_rows *powers, int rank, const char *wait) {
     const struct {
         int rank;
@@ -106,8 +106,8 @@ static harpe_schedule_options small_shape(test_random *random) {
 
 /* ---- A simulation ---------------------------------------------------------------------------- */
 
-/* Runs all instructions, then goes through each rank's instructions. Returns the energy of the
- * whole iteration. */
+/* Computes when each instruction runs, and then adds up the energy of each rank. Returns that of
+ * the whole iteration. */
 static double simulate(const harpe_problem *problem, const power_rows *powers, int gpus,
                        const harpe_profile_point *const *point, double *start_s, double *time_s) {
     size_t n = harpe_problem_instruction_count(problem), i = 0;
@@ -282,7 +282,8 @@ static double extreme_run(const harpe_problem *problem, bool is_slowest, double 
     return length_s;
 }
 
-/* Lists the waits before each instruction and at the end of each rank. Returns their number. */
+/* Fills `waits` rank by rank: one wait before each instruction, and one after the last instruction
+ * of the rank. Returns the number of waits. */
 static int list_waits(const harpe_problem *problem, const power_rows *powers,
                       relaxation_wait *waits) {
     size_t n = harpe_problem_instruction_count(problem);

@@ -445,7 +445,7 @@ static inline asked *ask_result(engine *e, const char *job, int rank, int64_t ro
     return ask(e, HARPE_CALL_RESULT, job, 0, round, body);
 }
 
-/* Each rank reports `value` + its rank in the round that it runs. */
+/* Sends a result for each rank in its present round: rank r reports `value` + r. */
 static inline void report_all(engine *e, const char *job, int ranks, int value) {
     for (int r = 0; r < ranks; r++)
         expect(ask_result(e, job, r, -1, value + r), 200, "null");

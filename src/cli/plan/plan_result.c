@@ -313,7 +313,8 @@ void harpe_plan_result_free(harpe_plan_result *result) {
 
 /* ---- Plan directories ------------------------------------------------------------------------ */
 
-/* What is read is checked. A directory was made by harpe plan if its plan.json says so. */
+/* These functions check everything that they read. A directory counts as made by harpe plan if its
+ * plan.json says so. */
 
 harpe_status harpe_plan_directory_join(const char *path, const char *name, char **out,
                                        harpe_error *error) {

@@ -160,15 +160,15 @@ void harpe_audit_note_clear(harpe_audit_note *note) {
 
 /* ---- The file -------------------------------------------------------------------------------- */
 
-/* Appends to the file of the audit log, and reads its newest records. The file is opened for each
- * write, so it may be renamed at any time. A file that is too long is renamed to PATH.old. A file
- * process makes all calls on the files. The parts of its work are the path, and what to append or
- * how many records to read. */
+/* These functions append records to the file of the audit log, and read its newest records. Each
+ * call opens the file, so a user may rename the file at any time. A file that is too long is
+ * renamed to PATH.old. The functions run in a file process (base/file_processes.h). It receives
+ * three parts: the path, the text to append, and how many records to read. */
 
 enum {
-    TAIL_BYTES = 8 << 20,  /* of the file, that a reader looks at */
+    TAIL_BYTES = 8 << 20,  /* the end of the file that is searched for records */
     FILE_BYTES = 64 << 20, /* the longest file */
-    APPENDS = -1,          /* in place of a limit of records to read */
+    APPENDS = -1,          /* LIMIT has this value if the text is to be appended */
 };
 
 enum { PATH, APPENDED, LIMIT, PART_COUNT };

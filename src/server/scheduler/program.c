@@ -81,8 +81,8 @@ void harpe_children_destroy(harpe_children *children) {
     pthread_mutex_destroy(&children->mutex);
 }
 
-/* Call it with the mutex locked. A thread that waits for the child notices that the leash is
- * closed, even if the supervisor does not answer. */
+/* Tells the supervisor to kill the program. A thread that waits for the program then sees that the
+ * leash is closed, even if the supervisor does not answer. The caller holds the mutex. */
 static void kill_child(const harpe_child *child) {
     (void)send(child->leash, HARPE_SUPERVISOR_KILL, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)shutdown(child->leash, SHUT_RDWR);
@@ -100,7 +100,7 @@ void harpe_children_cancel(harpe_children *children, const char *job_id) {
     size_t size = strlen(job_id) + 1;
     harpe_cancelled *cancelled = malloc(sizeof *cancelled + size);
     harpe_lock(&children->mutex);
-    if (cancelled) { /* NULL: a child that is now being started runs until it answers */
+    if (cancelled) { /* NULL: a program that is being started now runs until it answers */
         memcpy(cancelled->job_id, job_id, size);
         cancelled->next = children->cancelled;
         children->cancelled = cancelled;
@@ -132,7 +132,7 @@ static bool is_refused(const harpe_child *self) {
     return false;
 }
 
-/* Returns true if the server starts no more programs, or none for the child's job. */
+/* Returns true if the server starts no more programs at all, or no more for the child's job. */
 static bool is_child_refused(const harpe_child *self) {
     harpe_lock(&self->all->mutex);
     bool refused = is_refused(self);
@@ -151,8 +151,9 @@ static void leave(harpe_child *self) {
 
 /* ---- The end of one -------------------------------------------------------------------------- */
 
-/* Closes the program's input. A short time later the supervisor kills the processes that still run.
- * This function does not wait. It does nothing if the child does not run. */
+/* Closes the program's input and the leash, and returns without waiting. A short time later, the
+ * supervisor kills those processes of the program that still run. Does nothing if no program runs.
+ */
 static void stop_child(harpe_child *self) {
     close_fd(&self->input);
     close_fd(&self->output);
@@ -503,7 +504,8 @@ static harpe_status ask(program *self, harpe_text *question, json_t **answer, ha
     return status;
 }
 
-/* Appends the JSON text of a value, which is taken over. `status` is that of making it. */
+/* Appends a JSON text, and frees it. The line fails if `json` is NULL or if `status`, the result of
+ * making the text, is a failure. */
 static void append_json(harpe_text *line, const char *before, harpe_status status, char *json) {
     harpe_text_append(line, before, strlen(before));
     if (status == HARPE_OK && json) harpe_text_append(line, json, strlen(json));

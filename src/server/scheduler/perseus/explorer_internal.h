@@ -74,8 +74,8 @@ void harpe_clock_curve_observe(harpe_clock_curve *curve, const harpe_clock_share
 bool harpe_clock_curve_estimate(const harpe_clock_curve *curve, double noise, double waiting_w,
                                 harpe_clock_estimate *out);
 
-/* How far observed clocks are from what their neighbours let expect of them: sums of the squares of
- * the relative differences, less what noise explains, over `count` clocks. */
+/* How far the observations of clocks are from a curve through the clocks beside them: sums over
+ * `count` clocks of the squared relative differences, less what noise explains. */
 typedef struct harpe_clock_misfit {
     double time, energy;
     size_t count;
@@ -329,7 +329,7 @@ harpe_status harpe_explorer_rows(const harpe_explorer *explorer, int gpu_count,
 harpe_status harpe_explorer_profile(const harpe_explorer *explorer, const double *blocking_power_w,
                                     harpe_profile **out, harpe_error *error);
 
-/* Returns true if changes of clocks are late, or may be late. */
+/* Returns true if the GPUs change their clocks late, or if it is not known whether they do. */
 static inline bool harpe_explorer_may_be_late(const harpe_explorer *explorer) {
     return harpe_online_latencies_are_late(explorer->latencies) ||
            harpe_online_latencies_are_unknown(explorer->latencies);

@@ -23,12 +23,13 @@
 #include "server/scheduler/builtin.h"
 
 enum { CLASSES_MAX = 16 };
-/* More replicas run the shared plan: their curves would make the stored state too large. */
+/* If a job has more replicas, all of them run the shared plan, because their curves would make the
+ * stored state too large. */
 enum { REPLICAS_MAX = 64 };
 
 /* The probability that equal GPUs seem to differ in one comparison of all GPUs. */
 #define FALSE_ALARM 0.001
-/* Before any round shows the noise: an assumption, which counts as two values. */
+/* The noise that is assumed before any round has shown it. The assumption counts as two values. */
 #define USUAL_NOISE 0.01
 #define USUAL_FREEDOM 2.0
 #define FREEDOM_MAX 400.0
@@ -37,18 +38,18 @@ enum { REPLICAS_MAX = 64 };
 /* Smaller differences are not worth a plan. */
 #define TIME_MIN 0.01
 #define ENERGY_MIN 0.05
-/* A difference ends below this share of its threshold. */
+/* A GPU that differs does so until its difference is below this share of the threshold. */
 #define END_SHARE 0.5
-/* A measurement at one clock that differs more from the GPU's factor is no noise. */
+/* If a measurement at one clock differs from the GPU's factor by more, the cause is not noise. */
 #define CLOCK_MIN 0.005
 #define CLOCK_ERRORS 3.0
-/* Rounds in a row until a change is certain. A GPU that changes to and fro needs more. */
+/* Rounds in a row until a change is certain; more for a GPU that becomes slower again and again. */
 enum { STREAK = 2, PATIENCE_MAX = 6, CALM_ROUNDS = 32 };
 
 /* Times that differ by less are taken as equal, because additions round them. */
 #define ROUNDING 1e-9
-/* The plans of faster replicas end this number of standard errors before the slowest replica, but
- * at most so much earlier. */
+/* The plans of faster replicas end before the slowest replica: this number of standard errors
+ * earlier, but at most this share of its time. */
 #define MARGIN_ERRORS 2.0
 #define MARGIN_MAX 0.01
 
@@ -173,8 +174,8 @@ static bool make_curves(harpe_perseus_replicas *own) {
     return true;
 }
 
-/* Replaces `self->replicas` by new ones for the present pipeline. They are NULL if the
- * job makes no plans, or has one replica or too many. */
+/* Frees self->replicas, and makes new ones for the present pipeline. self->replicas stays NULL if
+ * the job makes no plans, has only one replica, or has more than REPLICAS_MAX. */
 static harpe_status new_replicas(harpe_perseus *self, harpe_error *error) {
     int count = self->job->job->dp_degree;
     size_t instructions = self->pipeline->instruction_count;
@@ -279,8 +280,8 @@ static void find_changes(harpe_perseus_replicas *self, const replica_runs *round
     }
 }
 
-/* Counts the rounds in a row in which a GPU has clearly another time. Returns true if it has
- * changed for certain. */
+/* Counts the rounds in a row in which the time of a GPU has clearly changed. Returns true if the
+ * change is certain. */
 static bool count_streak(const harpe_perseus_replicas *self, replica_gpu *gpu) {
     double error = deviation_of(&self->time_noise) * sqrt(1 + 1 / fmax(1, gpu->rounds));
     double threshold = fmax(TIME_MIN, errors_of(self) * error);
@@ -317,7 +318,7 @@ static void learn_noise(harpe_perseus_replicas *self, int rank) {
     add_noise(&self->energy_noise, squares[ENERGY], count - 1);
 }
 
-/* Moves the whole curves of a GPU: what was measured at some clocks holds for all. */
+/* Applies the change that was measured at some clocks to the curves of a GPU at all clocks. */
 static void move_curves(harpe_perseus_replicas *self, int replica, int rank) {
     for (size_t e = 0; e < self->pipeline->entry_count; e++) {
         if (self->pipeline->entries[e].pipeline_rank != rank) continue;
@@ -398,8 +399,8 @@ static bool find_factor(const harpe_clock_curve *curve, const harpe_explorer_ent
     return weights > 0;
 }
 
-/* Returns true if the own measurement at a clock is not what the factor says. It may come from a
- * single round. */
+/* Returns true if a GPU's own measurement at a clock clearly differs from the estimate by its
+ * factor. The measurement may come from a single round. */
 static bool is_other(double own, double by_factor, double weight, const harpe_noise *round_noise,
                      const harpe_noise *run_noise) {
     double error = hypot(deviation_of(round_noise), deviation_of(run_noise) / sqrt(weight));
